@@ -1,0 +1,1 @@
+"""What the broker promises, without I/O: topics, groups, offsets, holds."""

@@ -1,0 +1,1 @@
+"""Producer and Consumer, synchronous and asyncio; needs only pyzmq."""

@@ -1,0 +1,1 @@
+"""The processes: supervisor, raft, writer, dispatcher, broker."""

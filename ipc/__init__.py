@@ -1,0 +1,1 @@
+"""How our processes talk on one machine: cursor page, append ring, sockets, doorbells."""

@@ -1,0 +1,323 @@
+"""The cursor page: what the processes of a node tell one another without a message.
+
+One file of 4,096 bytes in the runtime directory, mapped by all processes. A slot is 64 bytes of
+eight aligned 64-bit fields, little-endian, and has exactly one writer (``asleep`` alone is also
+cleared by who rings). A slot with several fields that belong together is a seqlock: field 0 is odd
+while its writer is inside.
+
+    slot  name        writer      fields (S: a sequence first)
+    0     header      supervisor  magic, version, generation, supervisor pid, started_ms
+    1     written     writer      S position, index, term, count
+    2     durable     writer      S position, index, term, flushed_ns
+    3     committed   raft        S position, index, term
+    4     dispatched  dispatcher  S position, messages, store_timestamp_ms, changed_ns,
+                                    log_generation
+    5     put_lock    writer      S holder pid, since_ns, taken, slow, recovered
+    6     grant       raft        S term, granted (0/1), role
+    8-15  process     that one    pid, beat_ns, asleep, generation, started_ns
+    16-31 counters    that one    sixteen counters, two slots a process
+
+Everything here is disposable: a process that starts again rebuilds its slots from the files. Times
+named ``_ns`` are CLOCK_MONOTONIC, the same for all processes of one boot; ``_ms`` are epoch
+milliseconds.
+
+An aligned 8-byte store is one instruction on the machines we support. The wake-up protocol
+(``asleep`` is set, then the cursors are read again, then the process sleeps; the other side stores
+its cursor, then reads ``asleep``) may in theory lose a bell to the store buffer; every sleep is
+bounded, so a lost bell costs one tick and nothing else.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from ledgermq.model.errors import StaleGenerationError, StorageError
+from ledgermq.model.ids import Index, Position, Term
+
+PAGE_SIZE = 4_096
+SLOT_SIZE = 64
+FIELDS = SLOT_SIZE // 8
+MAGIC = 0x4547415051_4D4C
+VERSION = 1
+
+_HEADER, _WRITTEN, _DURABLE, _COMMITTED, _DISPATCHED, _PUT_LOCK, _GRANT = range(7)
+_PROCESS = 8
+_COUNTERS = 16
+_READ_ATTEMPTS = 10_000
+
+assert (_COUNTERS + 16) * SLOT_SIZE <= PAGE_SIZE
+
+
+class Role(IntEnum):
+    """The processes of a node, numbered as their slots."""
+
+    SUPERVISOR = 0
+    RAFT = 1
+    WRITER = 2
+    DISPATCHER = 3
+    BROKER = 4
+
+    @property
+    def title(self) -> str:
+        """Name in logs, in ``ps`` and in ``status``."""
+        return self.name.lower()
+
+
+class RaftRole(IntEnum):
+    """Role in the group, as the grant slot holds it."""
+
+    FOLLOWER = 0
+    CANDIDATE = 1
+    LEADER = 2
+
+
+@dataclass(frozen=True, slots=True)
+class LogCursor:
+    """End of a prefix of the log: first position behind it, and its last entry."""
+
+    position: Position
+    index: Index
+    term: Term
+
+
+class Dispatched(NamedTuple):
+    """How far ConsumeQueue and Index are built."""
+
+    position: Position
+    messages: int
+    store_timestamp_ms: int
+    changed_ns: int
+    log_generation: int
+
+
+class PutLock(NamedTuple):
+    """Who is inside the put lock (pid 0: nobody), since when, and what was counted."""
+
+    holder: int
+    since_ns: int
+    taken: int
+    slow: int
+    recovered: int
+
+
+class Grant(NamedTuple):
+    """What raft lets the writer do."""
+
+    term: Term
+    granted: bool
+    role: RaftRole
+
+
+class ProcessSlot(NamedTuple):
+    """A process's sign of life."""
+
+    pid: int
+    beat_ns: int
+    asleep: bool
+    generation: int
+    started_ns: int
+
+
+class CursorPage:
+    """A process's map of the page; who may write which slot is in the module's table."""
+
+    def __init__(self, path: Path, map_: mmap.mmap) -> None:
+        self.path = path
+        self._map = map_
+        self._cells = memoryview(map_).cast("q")
+
+    @classmethod
+    def create(cls, path: Path) -> Self:
+        """A zeroed page at ``path``, with its header; only the supervisor calls this.
+
+        The generation is one more than that of the page that was there before.
+        """
+        generation = 1
+        if path.exists():
+            with cls.attach(path) as old:
+                generation = old.generation + 1
+            path.unlink()
+        fresh = path.with_suffix(".new")
+        fresh.write_bytes(bytes(PAGE_SIZE))
+        fresh.rename(path)
+        page = cls._open(path)
+        cells = page._cells
+        cells[1] = VERSION
+        cells[2] = generation
+        cells[3] = os.getpid()
+        cells[4] = time.time_ns() // 1_000_000
+        cells[0] = MAGIC
+        return page
+
+    @classmethod
+    def attach(cls, path: Path) -> Self:
+        """The page that the supervisor made.
+
+        Raises:
+            StaleGenerationError: there is none, or it is of another version of the program.
+        """
+        page = cls._open(path)
+        if (page._cells[0], page._cells[1]) != (MAGIC, VERSION):
+            page.close()
+            raise StaleGenerationError("not a cursor page of this version", path=str(path))
+        return page
+
+    @classmethod
+    def _open(cls, path: Path) -> Self:
+        try:
+            fd = os.open(path, os.O_RDWR)
+        except OSError as error:
+            raise StorageError(
+                "cursor page not opened", errno=error.errno, path=str(path)
+            ) from error
+        try:
+            if os.fstat(fd).st_size != PAGE_SIZE:
+                raise StaleGenerationError("cursor page of another size", path=str(path))
+            return cls(path, mmap.mmap(fd, PAGE_SIZE))
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Unmap; the page itself stays."""
+        self._cells.release()
+        self._map.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def generation(self) -> int:
+        """Number of the node's start in this runtime directory."""
+        return self._cells[2]
+
+    @property
+    def supervisor_pid(self) -> int:
+        """Pid of the supervisor that made the page."""
+        return self._cells[3]
+
+    @property
+    def started_ms(self) -> int:
+        """When the node was started, epoch milliseconds."""
+        return self._cells[4]
+
+    # --- seqlocks -------------------------------------------------------------------------------
+
+    def _publish(self, slot: int, values: tuple[int, ...]) -> None:
+        cells = self._cells
+        at = slot * FIELDS
+        # A writer that died inside left an odd number: the next one starts from the next even one.
+        sequence = cells[at] | 1
+        cells[at] = sequence
+        for offset, value in enumerate(values, 1):
+            cells[at + offset] = value
+        cells[at] = sequence + 1
+
+    def _snapshot(self, slot: int, count: int) -> list[int]:
+        cells = self._cells
+        at = slot * FIELDS
+        for _ in range(_READ_ATTEMPTS):
+            before = cells[at]
+            values = cells[at + 1 : at + 1 + count].tolist()
+            if not before & 1 and cells[at] == before:
+                return values
+        raise StaleGenerationError("cursor is being written for too long", slot=slot)
+
+    def publish_written(self, cursor: LogCursor, count: int) -> None:
+        """Entries up to ``cursor`` are in the log's files; ``count`` messages since start."""
+        self._publish(_WRITTEN, (cursor.position, cursor.index, cursor.term, count))
+
+    def read_written(self) -> LogCursor:
+        """End of what the writer has put in the log."""
+        return _cursor(self._snapshot(_WRITTEN, 3))
+
+    def publish_durable(self, cursor: LogCursor, flushed_ns: int) -> None:
+        """Entries up to ``cursor`` survive a power failure."""
+        self._publish(_DURABLE, (cursor.position, cursor.index, cursor.term, flushed_ns))
+
+    def read_durable(self) -> tuple[LogCursor, int]:
+        """End of what is durable, and when the last flush returned."""
+        values = self._snapshot(_DURABLE, 4)
+        return _cursor(values[:3]), values[3]
+
+    def publish_committed(self, cursor: LogCursor) -> None:
+        """Entries up to ``cursor`` will never be taken back."""
+        self._publish(_COMMITTED, (cursor.position, cursor.index, cursor.term))
+
+    def read_committed(self) -> LogCursor:
+        """End of what is committed."""
+        return _cursor(self._snapshot(_COMMITTED, 3))
+
+    def publish_dispatched(self, dispatched: Dispatched) -> None:
+        """ConsumeQueue and Index hold all messages below ``dispatched.position``."""
+        self._publish(_DISPATCHED, tuple(dispatched))
+
+    def read_dispatched(self) -> Dispatched:
+        """How far ConsumeQueue and Index are built."""
+        values = self._snapshot(_DISPATCHED, 5)
+        return Dispatched(Position(values[0]), *values[1:])
+
+    def publish_put_lock(self, lock: PutLock) -> None:
+        """State of the put lock."""
+        self._publish(_PUT_LOCK, tuple(lock))
+
+    def read_put_lock(self) -> PutLock:
+        """State of the put lock."""
+        return PutLock(*self._snapshot(_PUT_LOCK, 5))
+
+    def publish_grant(self, grant: Grant) -> None:
+        """What raft lets the writer do; the writer acts on the message, others read this."""
+        self._publish(_GRANT, (grant.term, int(grant.granted), int(grant.role)))
+
+    def read_grant(self) -> Grant:
+        """Term, whether the writer may stamp, and the node's role."""
+        term, granted, role = self._snapshot(_GRANT, 3)
+        return Grant(Term(term), bool(granted), RaftRole(role))
+
+    # --- signs of life --------------------------------------------------------------------------
+
+    def enter_process(self, role: Role) -> int:
+        """Take the slot of ``role`` for this process; the number of times it was taken."""
+        at = (_PROCESS + role) * FIELDS
+        cells = self._cells
+        cells[at + 3] += 1
+        cells[at + 4] = time.monotonic_ns()
+        cells[at + 1] = time.monotonic_ns()
+        cells[at + 2] = 0
+        cells[at] = os.getpid()
+        return cells[at + 3]
+
+    def beat(self, role: Role, now_ns: int) -> None:
+        """Tell that the loop of ``role`` turns."""
+        self._cells[(_PROCESS + role) * FIELDS + 1] = now_ns
+
+    def set_asleep(self, role: Role, asleep: bool) -> None:
+        """Tell that ``role`` wants a bell; see the module's text for the order of things."""
+        self._cells[(_PROCESS + role) * FIELDS + 2] = int(asleep)
+
+    def is_asleep(self, role: Role) -> bool:
+        """Whether ``role`` wants a bell."""
+        return self._cells[(_PROCESS + role) * FIELDS + 2] != 0
+
+    def read_process(self, role: Role) -> ProcessSlot:
+        """The sign of life of ``role``."""
+        at = (_PROCESS + role) * FIELDS
+        pid, beat, asleep, generation, started = self._cells[at : at + 5].tolist()
+        return ProcessSlot(pid, beat, bool(asleep), generation, started)
+
+    def counters(self, role: Role) -> memoryview:
+        """Sixteen 64-bit counters of ``role``, writable by that process alone."""
+        at = (_COUNTERS + 2 * role) * FIELDS
+        return self._cells[at : at + 2 * FIELDS]
+
+
+def _cursor(values: list[int]) -> LogCursor:
+    return LogCursor(Position(values[0]), Index(values[1]), Term(values[2]))

@@ -1,0 +1,1 @@
+"""Vocabulary: ids, errors, limits and settings; imports nothing of ours."""

@@ -1,0 +1,119 @@
+"""Errors that cross a package; each has a number that is never given to another one.
+
+A bug is an ``assert``. What comes from disk, network, another process or the operator is one of
+these.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class LedgerError(Exception):
+    """What went wrong in one sentence, with the values that matter as ``details``.
+
+    Attributes:
+        number: stable number of the kind of error, also on the wire.
+        retriable: the same request may succeed later, unchanged.
+        details: values by name, printed behind the sentence.
+    """
+
+    number: ClassVar[int] = 1
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, message: str, **details: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+    def __str__(self) -> str:
+        if not self.details:
+            return self.message
+        values = ", ".join(f"{name}={value!r}" for name, value in self.details.items())
+        return f"{self.message} ({values})"
+
+
+class ConfigError(LedgerError):
+    """The operator's settings cannot be used; the text names file, line and key."""
+
+    number = 10
+
+
+class ProtocolError(LedgerError):
+    """A peer or client sent what the protocol does not allow; nothing was stored."""
+
+    number = 20
+
+
+class MessageIllegalError(LedgerError):
+    """A message breaks a limit or a rule; nothing of its frame was stored."""
+
+    number = 21
+
+
+class TopicUnknownError(LedgerError):
+    """The topic or the queue does not exist, or may not be used that way."""
+
+    number = 22
+
+
+class NoPermissionError(LedgerError):
+    """The topic is not one that clients may write to or read from."""
+
+    number = 23
+
+
+class NotLeaderError(LedgerError):
+    """This node may not take the request now; another one may."""
+
+    number = 30
+    retriable = True
+
+
+class BusyError(LedgerError):
+    """A bound was reached and nothing was stored; try again later."""
+
+    number = 31
+    retriable = True
+
+
+class OutcomeUnknownError(LedgerError):
+    """The request may or may not be stored: retry with the same unique ids."""
+
+    number = 32
+    retriable = True
+
+
+class TimedOutError(OutcomeUnknownError):
+    """No answer within the caller's time; the request may or may not be stored."""
+
+    number = 33
+
+
+class CorruptLogError(LedgerError):
+    """Bytes on disk are not what was written there; names file, offset and field."""
+
+    number = 40
+
+
+class StorageError(LedgerError):
+    """The operating system said no; keeps ``errno``."""
+
+    number = 41
+
+    def __init__(self, message: str, *, errno: int | None = None, **details: object) -> None:
+        super().__init__(message, **details)
+        self.errno = errno
+
+
+class StaleGenerationError(LedgerError):
+    """The process on the other side was replaced; shake hands again."""
+
+    number = 42
+    retriable = True
+
+
+class StoreLockedError(LedgerError):
+    """Another process holds the store directory; names its pid."""
+
+    number = 43

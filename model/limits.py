@@ -1,0 +1,43 @@
+"""Limits of RocketMQ 4.9.4's format, and of the local protocol, each with its reason."""
+
+from __future__ import annotations
+
+TOPIC_SIZE_MAX = 127
+"""The topic's length is one signed byte on disk."""
+
+PROPERTIES_SIZE_MAX = 32_767
+"""The length of the properties is a signed 16-bit number on disk."""
+
+BODY_SIZE_MAX = 4 * 1024 * 1024
+"""RocketMQ's ``maxMessageSize``."""
+
+ENTRY_SIZE_MAX = 4 * 1024 * 1024
+"""DLedger 0.2.6 encodes an entry in a 4 MiB buffer: a larger one is one that it cannot store."""
+
+TOPIC_CHARACTERS = r"^[%|a-zA-Z0-9_-]+$"
+"""RocketMQ's ``TopicValidator``."""
+
+FRAME_SIZE_MAX = 8 * 1024 * 1024
+"""Largest payload of one send frame: two of the largest messages and their tables."""
+
+FRAME_RECORDS_MAX = 65_536
+"""Most records in one send frame."""
+
+QUEUE_ID_MAX = 65_535
+"""Most queues a topic can have here; RocketMQ's largest built-in topic has 1,024."""
+
+SYSTEM_TOPIC = "LEDGERMQ_SYSTEM"
+"""Reserved topic of the entries that the node writes for itself."""
+
+FORBIDDEN_TOPICS = frozenset(
+    {
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        SYSTEM_TOPIC,
+    }
+)
+"""Topics that clients may not send to (RocketMQ's list and our own)."""

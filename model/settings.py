@@ -1,0 +1,124 @@
+"""Settings of one node, typed and checked; ``settings_file`` reads them from TOML.
+
+Names follow RocketMQ's in snake case where the meaning is the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+
+class AckMode(StrEnum):
+    """What an acknowledgement means (docs/architecture.md, Acknowledgements)."""
+
+    MAJORITY_FSYNC = "majority-fsync"
+    MAJORITY_MEMORY = "majority-memory"
+    LEADER = "leader"
+
+
+class LogKind(StrEnum):
+    """Which of RocketMQ's two logs the store keeps."""
+
+    DLEDGER = "dledger"
+    COMMITLOG = "commitlog"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSection:
+    """Who this node is (RocketMQ: brokerName, dLegerGroup, dLegerSelfId, brokerIP1, …)."""
+
+    broker_cluster_name: str = "DefaultCluster"
+    broker_name: str = "broker-a"
+    group: str = "broker-a"
+    self_id: str = "n0"
+    peers: tuple[str, ...] = ()
+    broker_ip: str = "127.0.0.1"
+    listen_port: int = 10911
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSection:
+    """How messages are stored; a size of ``None`` is that of the files on disk, else the default."""
+
+    path_root_dir: Path = Path("/var/lib/ledgermq")
+    log: LogKind = LogKind.DLEDGER
+    mapped_file_size_commit_log: int | None = None
+    mapped_file_size_consume_queue: int | None = None
+    max_hash_slot_num: int | None = None
+    max_index_num: int | None = None
+    max_message_size: int = 4_194_304
+    message_index_enable: bool = True
+    message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    flush_interval_ms: int = 500
+    checkpoint_interval_ms: int = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AckSection:
+    """When a send is acknowledged."""
+
+    mode: AckMode = AckMode.MAJORITY_FSYNC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenSection:
+    """Sockets for clients: always ipc; ``produce`` and ``consume`` are ``tcp://`` endpoints."""
+
+    runtime_dir: Path = Path("/run/ledgermq")
+    produce: str | None = None
+    consume: str | None = None
+    socket_mode: int = 0o660
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsSection:
+    """Creation of topics and groups on first use (the same names as RocketMQ's)."""
+
+    auto_create_topic_enable: bool = True
+    default_topic_queue_nums: int = 8
+    auto_create_subscription_group: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsSection:
+    """Bounds that protect the node from its clients."""
+
+    client_window_bytes: int = 64 * 1024 * 1024
+    total_window_bytes: int = 256 * 1024 * 1024
+    held_pulls_max: int = 10_000
+    os_page_cache_busy_timeout_mills: int = 1_000
+    put_lock_warn_ms: int = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisionSection:
+    """How the supervisor treats its children."""
+
+    restarts_max: int = 5
+    restart_window_s: int = 60
+    beat_timeout_ms: int = 5_000
+    stop_timeout_ms: int = 10_000
+    flush_age_max_ms: int = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSection:
+    """What is logged."""
+
+    level: str = "INFO"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings of one node; one TOML table a section."""
+
+    node: NodeSection = field(default_factory=NodeSection)
+    store: StoreSection = field(default_factory=StoreSection)
+    ack: AckSection = field(default_factory=AckSection)
+    listen: ListenSection = field(default_factory=ListenSection)
+    topics: TopicsSection = field(default_factory=TopicsSection)
+    limits: LimitsSection = field(default_factory=LimitsSection)
+    supervision: SupervisionSection = field(default_factory=SupervisionSection)
+    log: LogSection = field(default_factory=LogSection)

@@ -1,0 +1,1 @@
+"""The consensus core: messages in, effects out, time in ticks."""

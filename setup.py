@@ -1,0 +1,37 @@
+"""Builds the compiled kernels; every one has its plain Python as the fallback."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+KERNELS = ("_scan", "_stamp")
+
+
+def kernels() -> list[Extension]:
+    """Cython extensions of ``store``, or none when ``LEDGERMQ_PURE=1`` or Cython is missing."""
+    if os.environ.get("LEDGERMQ_PURE") == "1":
+        return []
+    try:
+        from Cython.Build import cythonize
+    except ImportError:
+        return []
+    extensions = [
+        Extension(
+            f"ledgermq.store.{name}",
+            [f"store/{name}.py"],
+            optional=True,
+            extra_compile_args=["-O3"],
+        )
+        for name in KERNELS
+        if Path(f"store/{name}.py").exists()
+    ]
+    built: list[Extension] = cythonize(
+        extensions, language_level=3, build_dir="build/cython", annotate=False
+    )
+    return built
+
+
+setup(ext_modules=kernels())

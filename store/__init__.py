@@ -1,0 +1,1 @@
+"""Bytes on disk: message, entry, queue unit, index file, mapped files, log, recovery."""

@@ -1,0 +1,1 @@
+"""Protocols between machines and clients, without I/O."""
