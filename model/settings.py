@@ -40,7 +40,7 @@ class NodeSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSection:
-    """How messages are stored; a size of ``None`` is that of the files on disk, else the default."""
+    """How messages are stored; a size of ``None`` is that of the files there, else the default."""
 
     path_root_dir: Path = Path("/var/lib/ledgermq")
     log: LogKind = LogKind.DLEDGER
