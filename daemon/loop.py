@@ -1,0 +1,99 @@
+"""Main loop shared by the processes: poll, drain a bounded number, tick, flush once a turn."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Protocol
+
+import zmq
+
+from ledgermq.ipc.cursor_page import CursorPage, Role
+
+logger = logging.getLogger(__name__)
+
+SLEEP_MAX_MS = 200
+"""Longest sleep of an idle process: the bound on a lost bell, and the period of the ticks."""
+
+Pollable = zmq.Socket[bytes] | int
+
+
+class Worker(Protocol):
+    """The part that differs between processes; it owns no loop and no clock."""
+
+    def sources(self) -> list[Pollable]:
+        """Sockets and descriptors that wake the process when they can be read."""
+        ...
+
+    def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
+        """Take a bounded number of what waits, do the work, flush once."""
+        ...
+
+    def sleep_ms(self, now_ns: int) -> int:
+        """How long the process may sleep now; 0 while there is work left."""
+        ...
+
+
+@dataclass(slots=True)
+class StopFlag:
+    """Set by a signal, read by the loop; the handler does nothing else.
+
+    ``reload`` is set by SIGHUP and cleared by who has re-read the settings.
+    """
+
+    reason: str = ""
+    reload: bool = False
+    _wakeup: tuple[int, int] = field(default=(-1, -1))
+
+    def install(self) -> None:
+        """Take SIGTERM, SIGINT and SIGHUP. Call once, from the main thread."""
+        read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wakeup = (read, write)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+
+    def fileno(self) -> int:
+        """Descriptor that can be read once a signal came; -1 before ``install``."""
+        return self._wakeup[0]
+
+    def drain(self) -> None:
+        """Empty the descriptor."""
+        try:
+            os.read(self._wakeup[0], 256)
+        except BlockingIOError:
+            return
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            self.reload = True
+        else:
+            self.reason = signal.Signals(number).name
+
+
+def run(worker: Worker, *, page: CursorPage, role: Role, stop: StopFlag) -> None:
+    """Turn until told to stop.
+
+    The order before a sleep (set ``asleep``, ask the worker once more, poll) is what keeps a bell
+    from being lost: the worker's ``sleep_ms`` reads the cursors.
+    """
+    poller = zmq.Poller()
+    for source in worker.sources():
+        poller.register(source, zmq.POLLIN)
+    if stop.fileno() >= 0:
+        poller.register(stop.fileno(), zmq.POLLIN)
+    while not stop.reason:
+        page.set_asleep(role, True)
+        wait_ms = min(worker.sleep_ms(time.monotonic_ns()), SLEEP_MAX_MS)
+        ready = dict(poller.poll(wait_ms))
+        page.set_asleep(role, False)
+        if stop.fileno() in ready:
+            stop.drain()
+        now_ns = time.monotonic_ns()
+        worker.turn(ready, now_ns)
+        page.beat(role, now_ns)
