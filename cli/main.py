@@ -1,0 +1,193 @@
+"""The ``ledgermq`` command: finds the sub-command, runs it, turns errors into exit statuses.
+
+A module of sub-commands exposes ``register(subparsers)`` and sets ``func`` on each of its parsers
+to ``(arguments) -> exit status``. Only the module of the command that was asked for is imported.
+
+| exit status | meaning |
+|---|---|
+| 0 | done |
+| 1 | the settings, the command line or the request: change what was asked for |
+| 2 | the store: the disk, the files, or another process that holds them |
+| 3 | a bug of ours |
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import NoReturn, Protocol, cast
+
+import ledgermq
+from ledgermq.model.errors import (
+    CorruptLogError,
+    LedgerError,
+    StorageError,
+    StoreLockedError,
+)
+
+EXIT_OK = 0
+EXIT_CONFIG = 1
+EXIT_STORAGE = 2
+EXIT_BUG = 3
+EXIT_INTERRUPTED = 130
+"""What shells report of a command that SIGINT ended."""
+
+MODULES = (
+    "serve_command",
+    "status_command",
+    "config_commands",
+    "client_commands",
+    "store_commands",
+    "bench_command",
+    "demo_command",
+)
+"""Modules of sub-commands, in the order in which ``--help`` shows them."""
+
+EXTRA_OF_PACKAGE = {
+    "isal": "server",
+    "numpy": "server",
+    "psutil": "server",
+    "sdnotify": "server",
+    "setproctitle": "server",
+    "tomli": "server",
+}
+"""Which optional extra of the distribution brings an import name."""
+
+Subparsers = argparse._SubParsersAction  # generic in the stubs only; there is no public name
+Command = Callable[[argparse.Namespace], int]
+
+
+class UsageError(Exception):
+    """The command line cannot be understood; ``usage`` is what it should look like."""
+
+    def __init__(self, message: str, *, usage: str) -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that raises instead of leaving with status 2, which means storage here."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the command line.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(message, usage=self.format_usage())
+
+
+class _CommandModule(Protocol):
+    def register(self, subparsers: Subparsers[CommandParser]) -> None: ...
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status; nothing that goes wrong leaves as an exception.
+
+    Args:
+        argv: words behind the program's name; those of the process when ``None``.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _run(words)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone. Python would complain at exit about what is buffered.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_CONFIG
+    except Exception as error:
+        return _failed(error, as_json="--json" in words)
+    return status
+
+
+def daemon_main(argv: Sequence[str] | None = None) -> int:
+    """The ``ledgermqd`` command, which is ``ledgermq serve``."""
+    return main(["serve", *(sys.argv[1:] if argv is None else argv)])
+
+
+def exit_status_of(error: LedgerError) -> int:
+    """Exit status of a command that ended with ``error``."""
+    storage = (StorageError, CorruptLogError, StoreLockedError)
+    return EXIT_STORAGE if isinstance(error, storage) else EXIT_CONFIG
+
+
+def _run(words: Sequence[str]) -> int:
+    try:
+        arguments = _parser().parse_args(words)
+    except SystemExit as leaving:
+        # --help and --version have printed what was asked for.
+        return int(leaving.code or EXIT_OK)
+    command: Command = arguments.func
+    return command(arguments)
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(
+        prog="ledgermq",
+        description="A replicated message broker that keeps RocketMQ's store.",
+        epilog="Each command explains itself: ledgermq COMMAND --help",
+    )
+    parser.add_argument("--version", action="version", version=f"ledgermq {ledgermq.__version__}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name in MODULES:
+        if importlib.util.find_spec(f"ledgermq.cli.{name}") is not None:
+            module = importlib.import_module(f"ledgermq.cli.{name}")
+            cast("_CommandModule", module).register(subparsers)
+    return parser
+
+
+def _failed(error: Exception, *, as_json: bool) -> int:
+    """Say what went wrong, and what to do about it; the exit status."""
+    text, status = str(error), EXIT_CONFIG
+    if isinstance(error, LedgerError):
+        status = exit_status_of(error)
+    elif isinstance(error, ModuleNotFoundError) and (package := _foreign_package(error)):
+        extra = EXTRA_OF_PACKAGE.get(package)
+        wanted = f"ledgermq[{extra}]" if extra else package
+        text = f"this command needs the Python package {package}: pip install '{wanted}'"
+    elif not isinstance(error, UsageError):
+        status = EXIT_BUG
+        text = f"this is a bug of ledgermq, please report it: {type(error).__name__}: {error}"
+    if as_json:
+        print(json.dumps({"error": _described(error, text, status)}, default=str), file=sys.stderr)
+        return status
+    if status == EXIT_BUG:
+        traceback.print_exception(error)
+    if isinstance(error, UsageError):
+        print(error.usage, end="", file=sys.stderr)
+    print(f"ledgermq: {text}", file=sys.stderr)
+    return status
+
+
+def _foreign_package(error: ModuleNotFoundError) -> str | None:
+    """The package of others that is not installed; ``None`` when a module of ours is missing."""
+    package = (error.name or "").partition(".")[0]
+    return None if package in ("", "ledgermq") else package
+
+
+def _described(error: Exception, text: str, status: int) -> dict[str, object]:
+    described: dict[str, object] = {
+        "kind": type(error).__name__,
+        "message": text,
+        "exit_status": status,
+    }
+    if isinstance(error, LedgerError):
+        described |= {
+            "message": error.message,
+            "number": error.number,
+            "retriable": error.retriable,
+            "details": error.details,
+        }
+    return described
+
+
+if __name__ == "__main__":
+    sys.exit(main())
