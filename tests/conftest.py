@@ -1,0 +1,78 @@
+"""What tests of every kind share: the store directories that the real Java broker wrote."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_COMMITTED = Path(__file__).parent / "format" / "data"
+_BESIDE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared" / "golden"
+
+Golden = Callable[[str], Path]
+GoldenJson = Callable[[str], Any]
+
+
+def _golden_file(name: str) -> Path:
+    folders = [_COMMITTED, Path(os.environ.get("LEDGERMQ_GOLDEN") or _BESIDE_CHECKOUT)]
+    for folder in folders:
+        if (folder / name).is_file():
+            return folder / name
+    pytest.skip(f"{name} is neither in tests/format/data nor in the folder LEDGERMQ_GOLDEN names")
+
+
+def _unpack(name: str, target: Path) -> Path:
+    with tarfile.open(_golden_file(f"{name}.tar.xz")) as archive:
+        archive.extractall(target, filter="data")
+    return target / "store"
+
+
+@pytest.fixture(scope="session")
+def golden() -> Iterator[Golden]:
+    """``golden("gd0")``: that broker's store directory, unpacked once a session, not to be changed.
+
+    Each worker of pytest-xdist has its own.
+    """
+    unpacked: dict[str, Path] = {}
+    with tempfile.TemporaryDirectory(prefix="golden-") as root:
+
+        def store(name: str) -> Path:
+            if name not in unpacked:
+                unpacked[name] = _unpack(name, Path(root, name))
+            return unpacked[name]
+
+        yield store
+
+
+@pytest.fixture
+def golden_copy(tmp_path: Path) -> Golden:
+    """``golden_copy("gd0")``: a fresh copy of that broker's store directory, free to be changed."""
+
+    def store(name: str) -> Path:
+        return _unpack(name, tmp_path / f"golden-{name}")
+
+    return store
+
+
+@pytest.fixture(scope="session")
+def golden_json() -> GoldenJson:
+    """``golden_json("gd0")`` or ``("gd")``: what that broker, or that group, answered."""
+    documents: dict[str, Any] = {}
+
+    def document(name: str) -> Any:
+        group = name.split(".", maxsplit=1)[0]
+        group = {"gd": "gd", "gu": "gu"}.get(group[:2], group)
+        if group not in documents:
+            documents[group] = json.loads(
+                lzma.decompress(_golden_file(f"{group}.json.xz").read_bytes())
+            )
+        return documents[group]
+
+    return document
