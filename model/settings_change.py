@@ -1,0 +1,94 @@
+"""What a running node may take from re-read settings, and what all members must have alike."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+from ledgermq.model.settings import Settings
+from ledgermq.model.settings_file import keys_of, tables, value_text
+
+RELOADABLE = frozenset(
+    {
+        "store.flush_interval_ms",
+        "store.checkpoint_interval_ms",
+        "topics.auto_create_topic_enable",
+        "topics.default_topic_queue_nums",
+        "topics.auto_create_subscription_group",
+        "limits.client_window_bytes",
+        "limits.total_window_bytes",
+        "limits.held_pulls_max",
+        "limits.os_page_cache_busy_timeout_mills",
+        "limits.put_lock_warn_ms",
+        "supervision.restarts_max",
+        "supervision.restart_window_s",
+        "supervision.beat_timeout_ms",
+        "supervision.stop_timeout_ms",
+        "supervision.flush_age_max_ms",
+        "log.level",
+    }
+)
+"""Settings that a SIGHUP re-reads: nothing on disk and no socket depends on them."""
+
+CLUSTER_KEYS = (
+    "node.broker_cluster_name",
+    "node.broker_name",
+    "node.group",
+    "node.peers",
+    "store.log",
+    "store.mapped_file_size_commit_log",
+    "store.max_message_size",
+    "store.message_delay_level",
+    "ack.mode",
+)
+"""Settings that must be equal on all members of a group, or their logs would not be."""
+
+FINGERPRINT_DIGITS = 16
+
+
+def changed_keys(old: Settings, new: Settings) -> tuple[str, ...]:
+    """Keys whose values differ, in the order of the settings file."""
+    return tuple(key for key in _keys() if _value(old, key) != _value(new, key))
+
+
+def reload_settings(running: Settings, read: Settings) -> tuple[Settings, tuple[str, ...]]:
+    """The settings to go on with, and the keys that differ and wait for a restart.
+
+    Args:
+        running: the settings in force.
+        read: the file's, read again.
+    """
+    settings, waiting = running, list[str]()
+    for key in changed_keys(running, read):
+        if key not in RELOADABLE:
+            waiting.append(key)
+            continue
+        table, _, name = key.partition(".")
+        section = replace(getattr(settings, table), **{name: _value(read, key)})
+        settings = replace(settings, **{table: section})
+    return settings, tuple(waiting)
+
+
+def cluster_fingerprint(settings: Settings) -> str:
+    """Sixteen hexadecimal digits that are equal on members whose ``CLUSTER_KEYS`` are equal.
+
+    The order of ``node.peers`` does not count. A file size of ``None`` is not resolved here: give
+    settings whose sizes are those of the store's files.
+    """
+    lines = []
+    for key in CLUSTER_KEYS:
+        value = _value(settings, key)
+        value = tuple(sorted(value)) if isinstance(value, tuple) else value
+        lines.append(f"{key} = {'unset' if value is None else value_text(value)}\n")
+    return hashlib.sha256("".join(lines).encode()).hexdigest()[:FINGERPRINT_DIGITS]
+
+
+def _keys() -> list[str]:
+    defaults = Settings()
+    return [f"{table}.{name}" for table in tables() for name in keys_of(getattr(defaults, table))]
+
+
+def _value(settings: Settings, key: str) -> object:
+    table, _, name = key.partition(".")
+    value: object = getattr(getattr(settings, table), name)
+    return value

@@ -1,0 +1,220 @@
+"""Which values a setting may have, beyond its type: one rule a key, and what keys owe each other.
+
+A key is ``table.name``, as in the settings file. The texts are those of the errors, and those of
+``docs/operating/settings.md``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ledgermq.model.limits import ENTRY_SIZE_MAX, FRAME_SIZE_MAX, TOPIC_CHARACTERS, TOPIC_SIZE_MAX
+from ledgermq.model.settings import LogKind, Settings
+
+KIB = 1024
+MIB = 1024 * KIB
+JAVA_INT_MAX = 2**31 - 1
+"""Sizes of files are Java ints in RocketMQ, so no file of a store may be larger."""
+
+COMMIT_LOG_FILE_SIZE_MIN = 64 * KIB
+QUEUE_UNIT_SIZE = 20
+INDEX_HEADER_SIZE, INDEX_SLOT_SIZE, INDEX_ITEM_SIZE = 40, 4, 20
+MAX_HASH_SLOT_NUM, MAX_INDEX_NUM = 5_000_000, 20_000_000
+"""RocketMQ's defaults, which hold where neither the settings nor a file say otherwise."""
+
+UNIX_SOCKET_PATH_MAX = 107
+"""``sun_path`` holds 108 bytes, the last of them zero."""
+
+LONGEST_SOCKET_NAME = "/dispatcher.inbox"
+RUNTIME_DIR_SIZE_MAX = UNIX_SOCKET_PATH_MAX - len(LONGEST_SOCKET_NAME)
+
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+_NAME = re.compile(TOPIC_CHARACTERS)
+_MEMBER = r"[a-zA-Z][0-9]{1,8}"
+_HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"
+_PORT = r"(?P<port>[0-9]{1,5})"
+_DELAY_LEVEL = re.compile(r"[1-9][0-9]{0,8}[smhd]")
+
+
+class Rule(NamedTuple):
+    """Which values are taken; ``allowed`` completes the sentence «must be …»."""
+
+    allowed: str
+    takes: Callable[[object], bool]
+
+
+class Conflict(NamedTuple):
+    """Two settings that cannot stand together; ``key`` is the one to look at first."""
+
+    key: str
+    text: str
+
+
+def conflicts(settings: Settings) -> Iterator[Conflict]:
+    """What the rules of single keys cannot see; empty when the settings can be used together."""
+    yield from _member_conflicts(settings)
+    yield from _size_conflicts(settings)
+    listen = settings.listen
+    if listen.produce is not None and listen.produce == listen.consume:
+        yield Conflict(
+            "listen.consume", f"is {listen.consume!r}, and so is listen.produce: take another port"
+        )
+
+
+def _member_conflicts(settings: Settings) -> Iterator[Conflict]:
+    node = settings.node
+    if not node.peers:
+        return
+    if settings.store.log is LogKind.COMMITLOG:
+        yield Conflict(
+            "node.peers", 'a plain CommitLog is not replicated: set store.log = "dledger"'
+        )
+    names = [peer.partition("-")[0] for peer in node.peers]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield Conflict("node.peers", f"has {name} more than once")
+    if node.self_id not in names:
+        yield Conflict(
+            "node.self_id", f"{node.self_id!r} is none of node.peers ({', '.join(names)})"
+        )
+
+
+def _size_conflicts(settings: Settings) -> Iterator[Conflict]:
+    limits, store = settings.limits, settings.store
+    if limits.client_window_bytes > limits.total_window_bytes:
+        yield Conflict(
+            "limits.client_window_bytes",
+            f"is {limits.client_window_bytes}, more than"
+            f" limits.total_window_bytes = {limits.total_window_bytes}",
+        )
+    slots = store.max_hash_slot_num or MAX_HASH_SLOT_NUM
+    items = store.max_index_num or MAX_INDEX_NUM
+    size = INDEX_HEADER_SIZE + slots * INDEX_SLOT_SIZE + items * INDEX_ITEM_SIZE
+    if size > JAVA_INT_MAX:
+        yield Conflict(
+            "store.max_index_num",
+            f"{slots} slots and {items} items make index files of {size} bytes;"
+            f" the most is {JAVA_INT_MAX}",
+        )
+
+
+def _between(low: int, high: int, *, multiple_of: int = 1) -> Rule:
+    def takes(value: object) -> bool:
+        return isinstance(value, int) and low <= value <= high and value % multiple_of == 0
+
+    multiple = f", a multiple of {multiple_of}" if multiple_of > 1 else ""
+    return Rule(f"{low} to {high}{multiple}", takes)
+
+
+def _text(allowed: str, accepts: Callable[[str], bool]) -> Rule:
+    def takes(value: object) -> bool:
+        return isinstance(value, str) and accepts(value)
+
+    return Rule(allowed, takes)
+
+
+def _path(allowed: str, *, size_max: int) -> Rule:
+    def takes(value: object) -> bool:
+        if not isinstance(value, Path) or not value.is_absolute() or "\0" in str(value):
+            return False
+        return len(str(value).encode()) <= size_max
+
+    return Rule(allowed, takes)
+
+
+def _each(rule: Rule) -> Rule:
+    def takes(value: object) -> bool:
+        return isinstance(value, tuple) and all(rule.takes(item) for item in value)
+
+    return Rule(f"a list, each {rule.allowed}", takes)
+
+
+def _is_name(text: str) -> bool:
+    return len(text) <= TOPIC_SIZE_MAX and _NAME.fullmatch(text) is not None
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _has_port(pattern: str) -> Callable[[str], bool]:
+    compiled = re.compile(pattern)
+
+    def accepts(text: str) -> bool:
+        match = compiled.fullmatch(text)
+        return match is not None and 1 <= int(match["port"]) <= 65_535
+
+    return accepts
+
+
+def _are_delay_levels(text: str) -> bool:
+    levels = text.split(" ")
+    return all(_DELAY_LEVEL.fullmatch(level) for level in levels)
+
+
+_BOOLEAN = Rule("true or false", lambda value: isinstance(value, bool))
+_TOPIC_NAME = _text(f"1 to {TOPIC_SIZE_MAX} characters of a-z A-Z 0-9 _ - | %", _is_name)
+_ENDPOINT = _text(
+    "tcp://HOST:PORT, HOST an address, an interface or *",
+    _has_port(rf"tcp://(?:\*|{_HOST}):{_PORT}"),
+)
+_PEER = _text("ID-HOST:PORT, as n0-10.0.0.1:40911", _has_port(rf"{_MEMBER}-{_HOST}:{_PORT}"))
+
+RULES = {
+    "node.broker_cluster_name": _TOPIC_NAME,
+    "node.broker_name": _TOPIC_NAME,
+    "node.group": _TOPIC_NAME,
+    "node.self_id": _text(
+        "one letter and a whole number, as n0",
+        lambda text: re.fullmatch(_MEMBER, text) is not None,
+    ),
+    "node.peers": _each(_PEER),
+    "node.broker_ip": _text("an IPv4 or IPv6 address", _is_ip),
+    "node.listen_port": _between(1, 65_535),
+    "store.path_root_dir": _path("an absolute path", size_max=4_000),
+    "store.log": _text('"dledger" or "commitlog"', lambda text: True),
+    "store.mapped_file_size_commit_log": _between(COMMIT_LOG_FILE_SIZE_MIN, JAVA_INT_MAX),
+    "store.mapped_file_size_consume_queue": _between(
+        QUEUE_UNIT_SIZE, JAVA_INT_MAX - JAVA_INT_MAX % QUEUE_UNIT_SIZE, multiple_of=QUEUE_UNIT_SIZE
+    ),
+    "store.max_hash_slot_num": _between(1, 500_000_000),
+    "store.max_index_num": _between(2, 107_374_178),
+    "store.max_message_size": _between(1, ENTRY_SIZE_MAX),
+    "store.message_index_enable": _BOOLEAN,
+    "store.message_delay_level": _text(
+        "times with s, m, h or d, one space between them, as 1s 5s 1m", _are_delay_levels
+    ),
+    "store.flush_interval_ms": _between(1, 60_000),
+    "store.checkpoint_interval_ms": _between(100, 600_000),
+    "ack.mode": _text('"majority-fsync", "majority-memory" or "leader"', lambda text: True),
+    "listen.runtime_dir": _path(
+        f"an absolute path of at most {RUNTIME_DIR_SIZE_MAX} bytes (unix sockets are in it)",
+        size_max=RUNTIME_DIR_SIZE_MAX,
+    ),
+    "listen.produce": _ENDPOINT,
+    "listen.consume": _ENDPOINT,
+    "listen.socket_mode": _between(0, 0o777),
+    "topics.auto_create_topic_enable": _BOOLEAN,
+    "topics.default_topic_queue_nums": _between(1, 1_024),
+    "topics.auto_create_subscription_group": _BOOLEAN,
+    "limits.client_window_bytes": _between(FRAME_SIZE_MAX, 16 * 1024 * MIB),
+    "limits.total_window_bytes": _between(FRAME_SIZE_MAX, 64 * 1024 * MIB),
+    "limits.held_pulls_max": _between(1, 1_000_000),
+    "limits.os_page_cache_busy_timeout_mills": _between(10, 600_000),
+    "limits.put_lock_warn_ms": _between(1, 600_000),
+    "supervision.restarts_max": _between(0, 1_000),
+    "supervision.restart_window_s": _between(1, 86_400),
+    "supervision.beat_timeout_ms": _between(1_000, 600_000),
+    "supervision.stop_timeout_ms": _between(100, 600_000),
+    "supervision.flush_age_max_ms": _between(100, 600_000),
+    "log.level": _text(", ".join(LOG_LEVELS), lambda text: text in LOG_LEVELS),
+}
+"""One rule for every setting; the closed lists of ``StrEnum`` types are checked by the type."""

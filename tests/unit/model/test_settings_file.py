@@ -1,0 +1,240 @@
+"""Settings from TOML: what is taken, and what the operator is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledgermq.model.errors import ConfigError
+from ledgermq.model.settings import AckMode, LogKind, Settings
+from ledgermq.model.settings_file import (
+    SettingsError,
+    keys_of,
+    read_settings,
+    tables,
+    write_settings,
+)
+from ledgermq.model.settings_rules import RULES
+
+FULL = """\
+# A member of a group of three.
+[node]
+broker_name = "orders-a"
+group = "orders-a"
+self_id = "n1"
+peers = [
+    "n0-10.0.0.1:40911",
+    "n1-10.0.0.2:40911",
+    "n2-[2001:db8::3]:40911",
+]
+
+[store]
+path_root_dir = "/srv/orders"
+log = "dledger"
+mapped_file_size_commit_log = 1_048_576
+
+[ack]
+mode = "majority-memory"
+
+[listen]
+produce = "tcp://*:9876"
+socket_mode = 0o600
+"""
+
+
+def problems_of(text: str) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        read_settings(text, name="node.toml")
+    return str(caught.value).splitlines()[1:]
+
+
+def test_every_type_of_value_is_read() -> None:
+    settings = read_settings(FULL, name="node.toml")
+
+    assert settings.node.peers == (
+        "n0-10.0.0.1:40911",
+        "n1-10.0.0.2:40911",
+        "n2-[2001:db8::3]:40911",
+    )
+    assert settings.store.path_root_dir == Path("/srv/orders")
+    assert settings.store.log is LogKind.DLEDGER
+    assert settings.store.mapped_file_size_commit_log == 1_048_576
+    assert settings.ack.mode is AckMode.MAJORITY_MEMORY
+    assert settings.listen.produce == "tcp://*:9876"
+    assert settings.listen.socket_mode == 0o600
+
+
+def test_what_a_file_leaves_out_has_its_default() -> None:
+    assert read_settings("", name="node.toml") == Settings()
+
+
+def test_written_settings_are_read_back_unchanged() -> None:
+    settings = read_settings(FULL, name="node.toml")
+
+    assert read_settings(write_settings(settings), name="written") == settings
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40))
+def test_any_path_survives_writing_and_reading(name: str) -> None:
+    defaults = Settings()
+    settings = replace(defaults, store=replace(defaults.store, path_root_dir=Path("/", name)))
+
+    assert read_settings(write_settings(settings), name="written") == settings
+
+
+def test_all_problems_are_reported_at_once_in_the_order_of_the_file() -> None:
+    found = problems_of(
+        "[node]\n"
+        'self_id = "7n"\n'
+        "listen_port = 0\n"
+        "\n"
+        "[store]\n"
+        "mapped_file_size_consume_queue = 4001\n"
+        "max_message_size = true\n"
+        'log = "kafka"\n'
+    )
+
+    assert found == [
+        'node.toml:2: node.self_id: must be one letter and a whole number, as n0, got "7n"',
+        "node.toml:3: node.listen_port: must be 1 to 65535, got 0",
+        "node.toml:6: store.mapped_file_size_consume_queue:"
+        " must be 20 to 2147483640, a multiple of 20, got 4001",
+        "node.toml:7: store.max_message_size: must be a whole number, got true",
+        'node.toml:8: store.log: must be "dledger" or "commitlog", got "kafka"',
+    ]
+
+
+def test_problems_are_details_for_machines() -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_settings("\n[log]\nlevel = 3\n", name="node.toml")
+
+    assert caught.value.details == {
+        "problems": [{"line": 3, "key": "log.level", "text": "must be a text in quotes, got 3"}]
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[stroe]\n", "1: stroe: unknown; did you mean store?"),
+        (
+            "[store]\nmappedFileSizeCommitLog = 5\n",
+            "2: store.mappedFileSizeCommitLog: unknown; did you mean mapped_file_size_commit_log?",
+        ),
+        ("[store]\npeers = []\n", "2: store.peers: unknown here: it belongs into [node]"),
+        ("[ack]\nzzz = 1\n", "2: ack.zzz: unknown; keys of [ack] are mode"),
+        ("log = 3\n", "1: log: must be a table: write [log]"),
+        ("[[log]]\n", "1: log: must be a table: write [log]"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_likeliest_one(text: str, problem: str) -> None:
+    assert problems_of(text) == [f"node.toml:{problem}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("log.level = 'LOUD'\n", 1),
+        ("\nlog = { level = 'LOUD' }\n", 2),
+        ("[log]\n'level' = 'LOUD'\n", 2),
+        ('[node]\ngroup = """\nlevel = 1\\\n"""\n[log]\nlevel = "LOUD"\n', 6),
+    ],
+)
+def test_the_line_of_a_key_is_found_in_every_notation(text: str, line: int) -> None:
+    assert any(
+        problem == f'node.toml:{line}: log.level: must be DEBUG, INFO, WARNING, ERROR, got "LOUD"'
+        for problem in problems_of(text)
+    )
+
+
+def test_broken_toml_is_reported_with_its_line() -> None:
+    (problem,) = problems_of("[node]\nself_id = \n")
+
+    assert problem.startswith("node.toml:2: TOML: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            '[node]\nself_id = "n9"\npeers = ["n0-a:1", "n1-b:1"]\n',
+            "2: node.self_id: 'n9' is none of node.peers (n0, n1)",
+        ),
+        (
+            '[node]\npeers = ["n0-a:1", "n0-b:1"]\n',
+            "2: node.peers: has n0 more than once",
+        ),
+        (
+            '[node]\npeers = ["n0-a:1"]\n[store]\nlog = "commitlog"\n',
+            '2: node.peers: a plain CommitLog is not replicated: set store.log = "dledger"',
+        ),
+        (
+            '[listen]\nproduce = "tcp://*:1"\nconsume = "tcp://*:1"\n',
+            "3: listen.consume: is 'tcp://*:1', and so is listen.produce: take another port",
+        ),
+        (
+            "[limits]\nclient_window_bytes = 300_000_000\n",
+            "2: limits.client_window_bytes: is 300000000, more than"
+            " limits.total_window_bytes = 268435456",
+        ),
+        (
+            "[store]\nmax_index_num = 107_374_178\n",
+            "2: store.max_index_num: 5000000 slots and 107374178 items make index files of"
+            " 2167483600 bytes; the most is 2147483647",
+        ),
+    ],
+)
+def test_settings_that_cannot_stand_together_are_refused(text: str, problem: str) -> None:
+    assert problems_of(text) == [f"node.toml:{problem}"]
+
+
+@pytest.mark.parametrize(
+    ("key", "bad"),
+    [
+        ("node.broker_name", '"a b"'),
+        ("node.broker_name", f'"{"a" * 128}"'),
+        ("node.broker_ip", '"10.0.0.256"'),
+        ("node.peers", '["n0-10.0.0.1"]'),
+        ("node.peers", '["n0-10.0.0.1:65536"]'),
+        ("node.peers", '"n0-10.0.0.1:1"'),
+        ("node.peers", "[1]"),
+        ("store.path_root_dir", '"var/lib"'),
+        ("store.mapped_file_size_commit_log", "65535"),
+        ("store.mapped_file_size_commit_log", "2147483648"),
+        ("store.max_message_size", "4194305"),
+        ("store.message_delay_level", '"1s  5s"'),
+        ("store.message_delay_level", '"1w"'),
+        ("store.message_index_enable", "1"),
+        ("listen.produce", '"tcp://*"'),
+        ("listen.produce", '"ipc:///run/x"'),
+        ("listen.consume", '"tcp://host:0"'),
+        ("listen.runtime_dir", f'"/{"d" * 90}"'),
+        ("listen.socket_mode", "0o1000"),
+        ("limits.client_window_bytes", "1024"),
+    ],
+)
+def test_a_value_out_of_its_rule_is_refused_and_named(key: str, bad: str) -> None:
+    table, name = key.split(".")
+    (problem,) = problems_of(f"[{table}]\n{name} = {bad}\n")
+
+    assert problem.startswith(f"node.toml:2: {key}: must be ")
+    assert problem.endswith(f", got {int(bad, 8) if bad.startswith('0o') else bad}")
+
+
+def test_every_setting_has_a_rule_that_takes_its_default() -> None:
+    defaults = Settings()
+    keys = {
+        f"{table}.{name}": getattr(getattr(defaults, table), name)
+        for table in tables()
+        for name in keys_of(getattr(defaults, table))
+    }
+
+    assert set(RULES) == set(keys)
+    refused = [
+        key for key, value in keys.items() if value is not None and not RULES[key].takes(value)
+    ]
+    assert refused == []
