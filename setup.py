@@ -29,7 +29,12 @@ def kernels() -> list[Extension]:
         if Path(f"store/{name}.py").exists()
     ]
     built: list[Extension] = cythonize(
-        extensions, language_level=3, build_dir="build/cython", annotate=False
+        extensions,
+        language_level=3,
+        build_dir="build/cython",
+        annotate=False,
+        # A module's C types (.pxd) are looked for by the module's full name.
+        include_path=["src"],
     )
     return built
 

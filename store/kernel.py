@@ -1,0 +1,79 @@
+"""The kernel of dispatch, compiled where it could be built, else the same file uncompiled.
+
+``LEDGERMQ_PURE=1`` in the environment forces the plain one, to measure and to look for a fault.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from enum import IntEnum
+from pathlib import Path
+from types import ModuleType
+
+_NAME = "ledgermq.store._scan"
+
+
+def load_plain(name: str = _NAME) -> ModuleType:
+    """A fresh copy of the kernel ``name``, uncompiled, whatever is built beside it."""
+    path = Path(__file__).with_name(name.rpartition(".")[2] + ".py")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None, path
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+if os.environ.get("LEDGERMQ_PURE") == "1":
+    sys.modules[_NAME] = load_plain()
+
+from ledgermq.store._scan import (  # noqa: E402
+    dispatch_span,
+    java_hash,
+    link_keys,
+    scan_entries,
+    set_slots,
+)
+
+__all__ = [
+    "MALFORMED",
+    "NO_UNIT",
+    "ScanStatus",
+    "compiled",
+    "dispatch_span",
+    "java_hash",
+    "link_keys",
+    "load_plain",
+    "scan_entries",
+    "set_slots",
+]
+
+compiled: bool = not str(sys.modules[_NAME].__file__).endswith(".py")
+"""Whether the machine code runs."""
+
+NO_UNIT = -1
+"""Group of a message that has no queue unit: prepared, or rolled back."""
+
+MALFORMED = -2
+"""Group of a message that cannot be parsed."""
+
+
+class ScanStatus(IntEnum):
+    """Why ``scan_entries`` ended; all from ``BAD_MAGIC`` on name the field that is wrong."""
+
+    END = 0
+    FULL = 1
+    CUT = 2
+    BAD_MAGIC = 3
+    BAD_SIZE = 4
+    BAD_POSITION = 5
+    BAD_BODY_SIZE = 6
+    BAD_MESSAGE_MAGIC = 7
+    BAD_MESSAGE_SIZE = 8
+    BAD_BLANK = 9
+
+    @property
+    def corrupt(self) -> bool:
+        """Whether bytes are not what belongs there, rather than missing."""
+        return self >= ScanStatus.BAD_MAGIC
