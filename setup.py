@@ -7,7 +7,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-KERNELS = ("_scan", "_stamp")
+KERNELS = ("_scan", "_stamp", "_link")
 
 
 def kernels() -> list[Extension]:

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True, annotation_typing=False
 # ruff: noqa: PLR0911, PLR0917, PLR1714 - leaves of a kernel: flat, many columns, C comparisons
-"""Kernel of dispatch: walks a span of the log, hashes as Java does, links index items.
+"""Kernel of dispatch: walks a span of the log, and hashes its tags and keys as Java does.
 
 This file is plain Python; ``_scan.pxd`` beside it gives the C types when Cython compiles it. So
 sums that wrap in Java are masked here, and a number above 31 bits is a module constant (Cython
@@ -9,7 +9,7 @@ takes such a literal for a Python object). Import it through ``kernel``, which s
 
 A *span* is bytes of the log inside one of its files: offsets are relative to its first byte, which
 stands at ``base``. Layouts: message ``CommitLog.MessageExtEncoder``, entry ``DLedgerEntryCoder``,
-properties ``MessageDecoder.string2messageProperties``, index ``IndexFile.putKey``.
+properties ``MessageDecoder.string2messageProperties``.
 """
 
 from __future__ import annotations
@@ -506,107 +506,3 @@ def dispatch_span(
             groups[row] = group
         row += 1
     return row, keys, group_count, malformed
-
-
-def link_keys(
-    slots: memoryview,
-    key_hashes: memoryview,
-    key_rows: memoryview,
-    first: int,
-    last: int,
-    positions: memoryview,
-    store_times: memoryview,
-    index_count: int,
-    begin_time: int,
-    items: memoryview,
-    heads: memoryview,
-) -> int:
-    """Encode index items for the keys ``first`` to ``last``, without touching the slots.
-
-    Readers follow slots at any time, so the items go to the file before the slots do
-    (``set_slots``); until then the head of a slot's chain is kept in ``heads``.
-
-    Args:
-        slots: the slots of the index file, big-endian, four octets each.
-        positions, store_times: int64 columns of the keys' rows.
-        index_count: number of the first item, 1 in an empty file.
-        begin_time: ``beginTimestamp`` of the file's header before the first key.
-        items: gets 20 octets a key.
-        heads: int32 scratch of pairs (slot + 1, item); its length is a power of two, at least four
-            times the keys.
-
-    Returns:
-        Slots that were not used before.
-    """
-    slot_count = len(slots) // 4
-    mask = len(heads) - 1
-    place = 0
-    while place < len(heads):
-        heads[place] = 0
-        place += 1
-    fresh = 0
-    count = index_count
-    key = first
-    while key < last:
-        key_hash = key_hashes[key]
-        slot = key_hash % slot_count
-        place = _place_of(heads, slot, mask)
-        previous = heads[place + 1]
-        if heads[place] == 0:
-            heads[place] = slot + 1
-            previous = _i32(slots, slot * 4)
-            if previous <= 0 or previous > index_count:
-                previous = 0
-        heads[place + 1] = count
-        if previous == 0:
-            fresh += 1
-        row = key_rows[key]
-        store_time = store_times[row]
-        seconds = (store_time - begin_time) // 1000 if store_time > begin_time else 0
-        if begin_time <= 0:
-            seconds = 0
-        elif seconds >= _SIGN:
-            seconds = _SIGN - 1
-        at = (key - first) * 20
-        _put32(items, at, key_hash)
-        position = positions[row]
-        _put32(items, at + 4, position >> 32)
-        _put32(items, at + 8, position & _MASK)
-        _put32(items, at + 12, seconds)
-        _put32(items, at + 16, previous)
-        if count <= 1:
-            begin_time = store_time
-        count += 1
-        key += 1
-    return fresh
-
-
-def set_slots(
-    slots: memoryview,
-    key_hashes: memoryview,
-    first: int,
-    last: int,
-    index_count: int,
-) -> None:
-    """Let the slots point to the items that ``link_keys`` made of the same keys."""
-    slot_count = len(slots) // 4
-    key = first
-    while key < last:
-        slot = key_hashes[key] % slot_count
-        _put32(slots, slot * 4, index_count + key - first)
-        key += 1
-
-
-def _place_of(heads: memoryview, slot: int, mask: int) -> int:
-    """Where ``heads`` has the slot, or where it may be put."""
-    place = (((slot + 1) * 0x27D4EB2F) >> 8) * 2 & mask
-    while heads[place] != 0 and heads[place] != slot + 1:
-        place = (place + 2) & mask
-    return place
-
-
-def _put32(octets: memoryview, at: int, value: int) -> None:
-    octets[at] = (value >> 24) & 255
-    octets[at + 1] = (value >> 16) & 255
-    octets[at + 2] = (value >> 8) & 255
-    octets[at + 3] = value & 255

@@ -1,6 +1,6 @@
-"""The kernel of dispatch, compiled where it could be built, else the same file uncompiled.
+"""The kernels of dispatch, compiled where they could be built, else the same files uncompiled.
 
-``LEDGERMQ_PURE=1`` in the environment forces the plain one, to measure and to look for a fault.
+``LEDGERMQ_PURE=1`` in the environment forces the plain ones, to measure and to look for a fault.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from enum import IntEnum
 from pathlib import Path
 from types import ModuleType
 
-_NAME = "ledgermq.store._scan"
+_NAMES = ("ledgermq.store._scan", "ledgermq.store._link")
 
 
-def load_plain(name: str = _NAME) -> ModuleType:
+def load_plain(name: str) -> ModuleType:
     """A fresh copy of the kernel ``name``, uncompiled, whatever is built beside it."""
     path = Path(__file__).with_name(name.rpartition(".")[2] + ".py")
     spec = importlib.util.spec_from_file_location(name, path)
@@ -26,15 +26,10 @@ def load_plain(name: str = _NAME) -> ModuleType:
 
 
 if os.environ.get("LEDGERMQ_PURE") == "1":
-    sys.modules[_NAME] = load_plain()
+    sys.modules.update({name: load_plain(name) for name in _NAMES})
 
-from ledgermq.store._scan import (  # noqa: E402
-    dispatch_span,
-    java_hash,
-    link_keys,
-    scan_entries,
-    set_slots,
-)
+from ledgermq.store._link import link_keys, set_slots  # noqa: E402
+from ledgermq.store._scan import dispatch_span, java_hash, scan_entries  # noqa: E402
 
 __all__ = [
     "MALFORMED",
@@ -49,7 +44,7 @@ __all__ = [
     "set_slots",
 ]
 
-compiled: bool = not str(sys.modules[_NAME].__file__).endswith(".py")
+compiled: bool = not any(str(sys.modules[name].__file__).endswith(".py") for name in _NAMES)
 """Whether the machine code runs."""
 
 NO_UNIT = -1
