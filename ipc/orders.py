@@ -12,7 +12,8 @@ Layout, little-endian: kind u8, 7 bytes reserved, then four signed 64-bit number
     TOPICS_CHANGED   broker → writer    –       version           –               –
     TOPICS_LOADED    writer → broker    –       version           –               –
 
-An order is repeated by its sender until it is answered; a receiver that sees it twice answers twice.
+An order is repeated by its sender until it is answered; a receiver that sees it twice answers
+twice.
 """
 
 from __future__ import annotations

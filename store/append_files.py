@@ -1,0 +1,195 @@
+"""The writing side of a family of fixed-size files: one append position, one ``pwrite`` a batch.
+
+A file is named by the 20 digits of its first position, is created at its full size, and gets its
+blocks reserved ahead of the writes, so that a full disk is an error of a call and not a torn batch.
+
+Invariants: ``first file start <= position <= first file start of the open file + file_size``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+from ledgermq.model.errors import CorruptLogError, StorageError
+
+RESERVE_STEP = 64 * 1024 * 1024
+"""Blocks are reserved in steps of this size: few calls, and small stores stay small."""
+
+
+_PUNCH_HOLE_KEEP_SIZE = 0x03
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _punch_hole(fd: int, offset: int, size: int) -> None:
+    """Make ``size`` bytes at ``offset`` read as zeros, without a moment of another file size."""
+    call = _libc.fallocate
+    call.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    if call(fd, _PUNCH_HOLE_KEEP_SIZE, offset, size) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def file_name(position: int) -> str:
+    """RocketMQ's name of the file that begins at ``position``."""
+    return f"{position:020d}"
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in ``directory`` durable."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class AppendFiles:
+    """The open end of a file family; the process that owns it is the only one that writes it."""
+
+    def __init__(self, directory: Path, *, file_size: int, position: int) -> None:
+        """Open for appending at ``position``; the file is created when it is not there.
+
+        Raises:
+            StorageError: the operating system refused.
+            CorruptLogError: the file is there with another size.
+        """
+        assert file_size > 0
+        assert position >= 0
+        self.directory = directory
+        self.file_size = file_size
+        self.position = position
+        directory.mkdir(parents=True, exist_ok=True)
+        # At the very end of a full file the next one is opened by the first append.
+        full = position > 0 and position % file_size == 0 and self._exists(position - file_size)
+        start = position - file_size if full else position - position % file_size
+        self._retired: list[int] = []
+        self._fd = -1
+        self._start = start
+        self._reserved = 0
+        self._open(start)
+
+    @property
+    def start(self) -> int:
+        """Position of the first byte of the open file."""
+        return self._start
+
+    @property
+    def room(self) -> int:
+        """Bytes left in the open file."""
+        return self._start + self.file_size - self.position
+
+    def roll(self) -> None:
+        """Go on with the next file; ``position`` becomes its start.
+
+        The file that is left stays open for ``sync``.
+        """
+        self._retired.append(self._fd)
+        self._fd = -1
+        self._open(self._start + self.file_size)
+        self.position = self._start
+
+    def append(self, data: bytes | bytearray | memoryview) -> None:
+        """Write ``data`` at ``position`` and advance; it must fit into the open file.
+
+        Raises:
+            StorageError: nothing counts as written; ``position`` is unchanged.
+        """
+        size = len(data)
+        assert size <= self.room, (size, self.room)
+        at = self.position - self._start
+        self._reserve(at + size)
+        view = memoryview(data)
+        done = 0
+        while done < size:
+            try:
+                done += os.pwrite(self._fd, view[done:], at + done)
+            except OSError as error:
+                raise self._error("write", error) from error
+        self.position += size
+
+    def sync(self) -> None:
+        """Return when all that was appended before the call is on the disk. Any thread may call it.
+
+        Raises:
+            StorageError: after that the page cache cannot be trusted; the process must end.
+        """
+        retired = self._retired[:]
+        fd = self._fd
+        try:
+            for old in retired:
+                os.fdatasync(old)
+            os.fdatasync(fd)
+        except OSError as error:
+            raise self._error("sync", error) from error
+        for old in retired:
+            self._retired.remove(old)
+            os.close(old)
+
+    def cut(self) -> None:
+        """Zero what stands behind ``position`` in the open file, and delete later files.
+
+        What a crash left behind a log's end must not be taken for records one day.
+        """
+        at = self.position - self._start
+        try:
+            if at < self.file_size:
+                _punch_hole(self._fd, at, self.file_size - at)
+            for path in self.directory.iterdir():
+                if path.name.isdigit() and int(path.name) > self._start:
+                    path.unlink()
+        except OSError as error:
+            raise self._error("cut", error) from error
+        self._reserved = 0
+
+    def close(self) -> None:
+        """Close all descriptors; nothing is synced."""
+        for fd in (*self._retired, self._fd):
+            os.close(fd)
+        self._retired.clear()
+        self._fd = -1
+
+    def _exists(self, start: int) -> bool:
+        return (self.directory / file_name(start)).exists()
+
+    def _open(self, start: int) -> None:
+        path = self.directory / file_name(start)
+        created = not path.exists()
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            size = os.fstat(fd).st_size
+            if size == 0:
+                os.ftruncate(fd, self.file_size)
+            if created:
+                sync_directory(self.directory)
+        except OSError as error:
+            raise StorageError(
+                "log file not opened", errno=error.errno, file=str(path), reason=error.strerror
+            ) from error
+        if size not in (0, self.file_size):
+            os.close(fd)
+            raise CorruptLogError(
+                "log file of a wrong size", file=str(path), size=size, expected=self.file_size
+            )
+        self._fd = fd
+        self._start = start
+        self._reserved = 0
+
+    def _reserve(self, end: int) -> None:
+        if end <= self._reserved:
+            return
+        target = min(self.file_size, -(-end // RESERVE_STEP) * RESERVE_STEP)
+        try:
+            os.posix_fallocate(self._fd, self._reserved, target - self._reserved)
+        except OSError as error:
+            raise self._error("reserve space in", error) from error
+        self._reserved = target
+
+    def _error(self, verb: str, error: OSError) -> StorageError:
+        return StorageError(
+            f"could not {verb} the log",
+            errno=error.errno,
+            file=str(self.directory / file_name(self._start)),
+            reason=error.strerror,
+        )
