@@ -38,16 +38,18 @@ EXIT_BUG = 3
 EXIT_INTERRUPTED = 130
 """What shells report of a command that SIGINT ended."""
 
-MODULES = (
-    "serve_command",
-    "status_command",
-    "config_commands",
-    "client_commands",
-    "store_commands",
-    "bench_command",
-    "demo_command",
-)
-"""Modules of sub-commands, in the order in which ``--help`` shows them."""
+COMMANDS = {
+    "serve": "serve_command",
+    "status": "status_command",
+    "config": "config_commands",
+    "send": "client_commands",
+    "receive": "client_commands",
+    "topic": "client_commands",
+    "store": "store_commands",
+    "bench": "bench_command",
+    "demo": "demo_command",
+}
+"""The module of each command, in the order in which ``--help`` shows them."""
 
 EXTRA_OF_PACKAGE = {
     "isal": "server",
@@ -121,7 +123,7 @@ def exit_status_of(error: LedgerError) -> int:
 
 def _run(words: Sequence[str]) -> int:
     try:
-        arguments = _parser().parse_args(words)
+        arguments = _parser(words).parse_args(words)
     except SystemExit as leaving:
         # --help and --version have printed what was asked for.
         return int(leaving.code or EXIT_OK)
@@ -129,7 +131,8 @@ def _run(words: Sequence[str]) -> int:
     return command(arguments)
 
 
-def _parser() -> CommandParser:
+def _parser(words: Sequence[str]) -> CommandParser:
+    """A parser for ``words``: of one command when they begin with its name, else of all."""
     parser = CommandParser(
         prog="ledgermq",
         description="A replicated message broker that keeps RocketMQ's store.",
@@ -137,7 +140,8 @@ def _parser() -> CommandParser:
     )
     parser.add_argument("--version", action="version", version=f"ledgermq {ledgermq.__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in MODULES:
+    wanted = COMMANDS.get(words[0]) if words else None
+    for name in [wanted] if wanted else dict.fromkeys(COMMANDS.values()):
         if importlib.util.find_spec(f"ledgermq.cli.{name}") is not None:
             module = importlib.import_module(f"ledgermq.cli.{name}")
             cast("_CommandModule", module).register(subparsers)

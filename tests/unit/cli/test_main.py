@@ -1,0 +1,170 @@
+"""The door of the commands: exit statuses, and errors that say what to do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ledgermq.cli import main as door
+from ledgermq.model.errors import (
+    BusyError,
+    ConfigError,
+    CorruptLogError,
+    LedgerError,
+    StorageError,
+    StoreLockedError,
+)
+
+SOURCE = Path(__file__).parents[3] / "src"
+
+Failing = Callable[[Exception], None]
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
+    """``failing(error)`` makes the command ``fail`` raise ``error``."""
+
+    def install(error: Exception) -> None:
+        def command(arguments: argparse.Namespace) -> int:
+            raise error
+
+        def parser(words: object) -> door.CommandParser:
+            made = door.CommandParser(prog="ledgermq")
+            made.add_argument("words", nargs="*")
+            made.add_argument("--json", action="store_true")
+            made.set_defaults(func=command)
+            return made
+
+        monkeypatch.setattr(door, "_parser", parser)
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ConfigError("c"), 1),
+        (BusyError("b"), 1),
+        (StorageError("s", errno=28), 2),
+        (CorruptLogError("l"), 2),
+        (StoreLockedError("h"), 2),
+        (AssertionError("never"), 3),
+        (KeyError("k"), 3),
+    ],
+)
+def test_the_exit_status_says_whose_turn_it_is(
+    failing: Failing, error: Exception, status: int
+) -> None:
+    failing(error)
+
+    assert door.main(["fail"]) == status
+
+
+def test_an_error_is_one_line_with_its_values(
+    failing: Failing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(StorageError("no space left for the log", path="/data", free=0))
+
+    assert door.main(["fail"]) == 2
+    assert capsys.readouterr() == (
+        "",
+        "ledgermq: no space left for the log (path='/data', free=0)\n",
+    )
+
+
+def test_with_json_an_error_is_an_object(
+    failing: Failing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(BusyError("window full", limit=5))
+
+    assert door.main(["fail", "--json"]) == 1
+    assert json.loads(capsys.readouterr().err) == {
+        "error": {
+            "kind": "BusyError",
+            "message": "window full",
+            "exit_status": 1,
+            "number": 31,
+            "retriable": True,
+            "details": {"limit": 5},
+        }
+    }
+
+
+def test_a_bug_shows_where_it_is(failing: Failing, capsys: pytest.CaptureFixture[str]) -> None:
+    failing(ZeroDivisionError("by zero"))
+
+    assert door.main(["fail"]) == 3
+    error = capsys.readouterr().err
+    assert error.startswith("Traceback ")
+    assert error.endswith(
+        "this is a bug of ledgermq, please report it: ZeroDivisionError: by zero\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("package", "wanted"),
+    [("numpy", "ledgermq[server]"), ("numpy.random", "ledgermq[server]"), ("zzz", "zzz")],
+)
+def test_a_missing_package_is_named_with_what_to_install(
+    failing: Failing, capsys: pytest.CaptureFixture[str], package: str, wanted: str
+) -> None:
+    failing(ModuleNotFoundError(f"No module named '{package}'", name=package))
+
+    assert door.main(["fail"]) == 1
+    name = package.partition(".")[0]
+    assert capsys.readouterr().err == (
+        f"ledgermq: this command needs the Python package {name}: pip install '{wanted}'\n"
+    )
+
+
+def test_a_missing_module_of_our_own_is_a_bug(failing: Failing) -> None:
+    failing(ModuleNotFoundError("No module named 'ledgermq.zzz'", name="ledgermq.zzz"))
+
+    assert door.main(["fail"]) == 3
+
+
+def test_an_interrupted_command_ends_as_the_shell_expects(failing: Failing) -> None:
+    failing(KeyboardInterrupt())  # type: ignore[arg-type]
+
+    assert door.main(["fail"]) == 130
+
+
+def test_a_wrong_command_line_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert door.main(["config", "chekc"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("usage: ledgermq config ")
+    assert "invalid choice: 'chekc'" in error
+
+
+def test_help_and_version_are_not_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert door.main(["--help"]) == 0
+    assert door.main(["config", "--help"]) == 0
+    assert door.main(["--version"]) == 0
+    assert capsys.readouterr().out.endswith("ledgermq 0.1.0\n")
+
+
+def test_a_reader_that_leaves_early_is_not_an_error_to_show() -> None:
+    command = f"{sys.executable} -m ledgermq.cli.main config show --json | true"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(SOURCE), "PATH": "/usr/bin:/bin"},
+    )
+
+    assert done.stderr == ""
+
+
+def test_every_error_class_has_an_exit_status() -> None:
+    def classes(kind: type[LedgerError]) -> list[type[LedgerError]]:
+        return [kind, *(found for child in kind.__subclasses__() for found in classes(child))]
+
+    statuses = {door.exit_status_of(kind.__new__(kind)) for kind in classes(LedgerError)}
+    assert statuses == {1, 2}
