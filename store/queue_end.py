@@ -1,0 +1,173 @@
+"""Where one ConsumeQueue ends: found in its files at start, and cut back when the log was.
+
+The files of a queue are named by the byte at which they begin (20 digits), stand side by side
+without a gap, and are arrays of 20-byte units; a unit of zeros ends the queue. A queue whose first
+message is not number 0 begins with prefill units (0, 0x7FFFFFFF, 0).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ledgermq.model.errors import CorruptLogError, StorageError
+
+UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
+"""One unit: physical offset and size of the message, and its tags code."""
+
+UNIT_SIZE = UNIT.itemsize
+PREFILL_SIZE = 0x7FFF_FFFF
+CHUNK_UNITS = 3_276
+"""Units read at once when the end is looked for: most queues end within the first 64 KiB."""
+
+RECOVERED_FILES = 3
+"""Files from the end of which Java expects damage (``ConsumeQueue.recover``)."""
+
+Units = npt.NDArray[np.void]
+
+assert UNIT_SIZE == 20
+
+
+@dataclass(slots=True)
+class QueueEnd:
+    """End of one queue.
+
+    Invariants: ``first <= end``; ``log_end`` is -1 exactly when the queue has no unit of a message,
+    and then ``first == end == 0`` and there is no file.
+
+    Attributes:
+        first: queue offset of the first slot of the first file.
+        end: queue offset behind the last unit.
+        log_end: position behind the message of the last unit.
+    """
+
+    directory: str
+    first: int = 0
+    end: int = 0
+    log_end: int = -1
+
+    @property
+    def empty(self) -> bool:
+        """Whether no message was ever put."""
+        return self.log_end < 0
+
+    def path_of(self, start: int) -> str:
+        """Path of the file that begins at byte ``start`` of the queue."""
+        return f"{self.directory}/{start:020d}"
+
+
+def file_starts(directory: Path, file_size: int) -> list[int]:
+    """First bytes of the queue's files, ascending.
+
+    A file that was created and not yet extended is extended, as it would have been.
+
+    Raises:
+        CorruptLogError: a file of another size or name, or a gap between files.
+    """
+    starts: list[int] = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if not (len(entry.name) == 20 and entry.name.isdecimal()):
+                raise CorruptLogError("stray file in a queue", file=entry.path)
+            size = entry.stat().st_size
+            if size == 0:
+                os.truncate(entry.path, file_size)
+            elif size != file_size:
+                raise CorruptLogError(
+                    "queue file of another size than mapped_file_size_consume_queue",
+                    file=entry.path,
+                    size=size,
+                    expected=file_size,
+                )
+            starts.append(int(entry.name))
+    starts.sort()
+    for before, after in pairwise(starts):
+        if after - before != file_size:
+            raise CorruptLogError(
+                "gap between queue files", directory=str(directory), before=before, after=after
+            )
+    return starts
+
+
+def find_end(directory: Path, file_size: int, *, whole_below: int) -> QueueEnd:
+    """The end of the queue in ``directory``, by its units.
+
+    Args:
+        whole_below: units of messages below this position are known to be on disk, so the search
+            begins at the last file that starts with such a unit, else three files from the end.
+    """
+    queue = QueueEnd(str(directory))
+    starts = file_starts(directory, file_size)
+    if not starts:
+        return queue
+    units_per_file = file_size // UNIT_SIZE
+    # In a file before the first scanned one all units are there.
+    scanned = max(0, len(starts) - RECOVERED_FILES)
+    for number in range(len(starts) - 1, scanned, -1):
+        head = read_units(queue.path_of(starts[number]), 0, 1)
+        if head["size"][0] > 0 and head["position"][0] < whole_below:
+            scanned = number
+            break
+    end = starts[scanned] // UNIT_SIZE
+    last: Units | None = None
+    for start in starts[scanned:]:
+        used, tail = _used_units(queue.path_of(start), units_per_file)
+        last = tail if used else last
+        end = start // UNIT_SIZE + used
+        if used < units_per_file:
+            break
+    if last is None and scanned > 0:
+        last = read_units(queue.path_of(starts[scanned - 1]), units_per_file - 1, 1)
+    if last is None or last["size"][0] == PREFILL_SIZE:
+        return queue
+    queue.first = starts[0] // UNIT_SIZE
+    queue.end = end
+    queue.log_end = int(last["position"][0]) + int(last["size"][0])
+    return queue
+
+
+def count_below(path: str, used: int, position: int) -> int:
+    """How many of the first ``used`` units of a file are of messages below ``position``."""
+    low, high = 0, used
+    while low < high:
+        middle = (low + high) // 2
+        if int(read_units(path, middle, 1)["position"][0]) < position:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def read_units(path: str, first: int, count: int) -> Units:
+    """Up to ``count`` units of a file, a copy.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    try:
+        with open(path, "rb", buffering=0) as file:
+            data = os.pread(file.fileno(), count * UNIT_SIZE, first * UNIT_SIZE)
+    except OSError as error:
+        raise StorageError("queue file not read", errno=error.errno, file=path) from error
+    return np.frombuffer(data, UNIT)
+
+
+def _used_units(path: str, units_per_file: int) -> tuple[int, Units | None]:
+    """Units before the first invalid one, and the last of them."""
+    used = 0
+    last: Units | None = None
+    while used < units_per_file:
+        chunk = read_units(path, used, min(CHUNK_UNITS, units_per_file - used))
+        invalid = np.flatnonzero((chunk["size"] <= 0) | (chunk["position"] < 0))
+        count = int(invalid[0]) if len(invalid) else len(chunk)
+        if count:
+            last = chunk[count - 1 : count]
+        used += count
+        if len(invalid):
+            break
+    return used, last

@@ -1,0 +1,280 @@
+"""The writing side of all ConsumeQueues; the dispatcher is the only process that has one.
+
+A block of units goes to its queue with one ``pwrite`` (two at the end of a file). What is there
+already is not written again, so a span of the log may be dispatched twice. After a failed write
+nothing has changed for a reader: the units are behind the end that was published, and the same
+block may be put again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ledgermq.model.errors import ConfigError, StorageError
+from ledgermq.store.descriptor_cache import DESCRIPTORS_MAX, DescriptorCache, write_fully
+from ledgermq.store.queue_end import (
+    PREFILL_SIZE,
+    UNIT,
+    UNIT_SIZE,
+    QueueEnd,
+    Units,
+    count_below,
+    file_starts,
+    find_end,
+)
+
+FILE_SIZE = 300_000 * UNIT_SIZE
+"""RocketMQ's default of ``mappedFileSizeConsumeQueue``, in bytes."""
+
+Offsets = npt.NDArray[np.int64]
+
+
+def found_file_size(root: Path) -> int | None:
+    """Size of the queue files below ``root``, None when there are none."""
+    for directory in _queue_directories(root):
+        with os.scandir(directory) as entries:
+            sizes = [entry.stat().st_size for entry in entries]
+        if any(sizes):
+            return max(sizes)
+    return None
+
+
+class QueueFiles:
+    """All queues below one ``consumequeue`` folder, with the names of what is not yet durable.
+
+    Attributes:
+        gaps: units whose queue offset was not the next one of the queue. As in RocketMQ they are
+            put at the end nevertheless.
+        dirty_files, dirty_directories: paths that must be synced; ``DispatchBuilder`` takes them.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        file_size: int,
+        whole_below: int = 0,
+        descriptors_max: int = DESCRIPTORS_MAX,
+    ) -> None:
+        """Find the end of every queue.
+
+        Args:
+            root: the folder ``consumequeue``.
+            file_size: bytes of a file; as in RocketMQ, rounded up to whole units.
+            whole_below: see ``find_end``.
+
+        Raises:
+            CorruptLogError: a file of another size or name.
+        """
+        if file_size <= 0:
+            raise ConfigError("mapped_file_size_consume_queue must be positive", value=file_size)
+        self.root = root
+        self.file_size = -(-file_size // UNIT_SIZE) * UNIT_SIZE
+        self.gaps = 0
+        self.dirty_files: set[str] = set()
+        self.dirty_directories: set[str] = set()
+        self._descriptors = DescriptorCache(descriptors_max)
+        self._queues: dict[tuple[bytes, int], QueueEnd] = {}
+        for directory in _queue_directories(root):
+            key = (os.fsencode(directory.parent.name), int(directory.name))
+            self._queues[key] = find_end(directory, self.file_size, whole_below=whole_below)
+
+    @property
+    def log_end(self) -> int:
+        """Position behind the last message that has a unit, -1 when none has."""
+        return max((queue.log_end for queue in self._queues.values()), default=-1)
+
+    def end_of(self, topic: bytes, queue_id: int) -> int:
+        """Queue offset that the next message of the queue gets."""
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else queue.end
+
+    def append(self, topic: bytes, queue_id: int, queue_offsets: Offsets, units: Units) -> int:
+        """Put units of one queue, in the order of the log; how many were not there before.
+
+        Raises:
+            StorageError: the operating system refused; nothing counts as put.
+        """
+        assert len(queue_offsets) == len(units) > 0
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            directory = f"{self.root}/{os.fsdecode(topic)}/{queue_id}"
+            queue = self._queues[topic, queue_id] = QueueEnd(directory)
+        if units["position"][0] < queue.log_end:
+            ends = units["position"].astype(np.int64) + units["size"]
+            known = int(np.searchsorted(ends, queue.log_end, side="right"))
+            queue_offsets, units = queue_offsets[known:], units[known:]
+            if not len(units):
+                return 0
+        first = int(queue_offsets[0])
+        if queue.empty and first != 0:
+            return self._begin(queue, queue_offsets, units)
+        if first != queue.end or not _consecutive(queue_offsets):
+            queue_offsets, units = self._straighten(queue.end, queue_offsets, units)
+            if not len(units):
+                return 0
+        self._write(queue, queue.end, units)
+        _advance(queue, queue.end + len(units), units)
+        return len(units)
+
+    def truncate_beyond(self, position: int) -> int:
+        """Take away the units of messages from ``position`` on; how many queues had such.
+
+        The slots are zeroed: a unit of a message that is not in the log may not come back with a
+        later start.
+        """
+        cut = 0
+        for queue in self._queues.values():
+            if queue.log_end > position:
+                self._cut(queue, position)
+                cut += 1
+        return cut
+
+    def discard_tails(self) -> int:
+        """Zero what stands behind the ends; how many queues had something there.
+
+        A power failure may keep a later page and lose an earlier one: the units behind the hole
+        would be found again once the hole is filled.
+        """
+        return sum(self._discard_tail(queue) for queue in self._queues.values())
+
+    def close(self) -> None:
+        """Close the files; what is dirty stays in the page cache."""
+        self._descriptors.close()
+
+    def _begin(self, queue: QueueEnd, queue_offsets: Offsets, units: Units) -> int:
+        """Begin a queue with another message than number 0: the slots before are prefilled."""
+        first = int(queue_offsets[0])
+        file_first = first - first % (self.file_size // UNIT_SIZE)
+        prefill = np.zeros(first - file_first, UNIT)
+        prefill["size"] = PREFILL_SIZE
+        if not _consecutive(queue_offsets):
+            queue_offsets, units = self._straighten(first, queue_offsets, units)
+        # One block: a crash between the two would leave a queue of the wrong length.
+        self._write(queue, file_first, np.concatenate((prefill, units)))
+        queue.first = file_first
+        _advance(queue, first + len(units), units)
+        return len(units)
+
+    def _straighten(self, end: int, queue_offsets: Offsets, units: Units) -> tuple[Offsets, Units]:
+        """The units that ``ConsumeQueue.putMessagePositionInfo`` would put, in its order.
+
+        A number below the end is a duplicate and left out; one above it is counted as a gap, and
+        the unit put at the end. Number 0 is never compared.
+        """
+        kept: list[int] = []
+        for row, offset in enumerate(queue_offsets.tolist()):
+            if offset != 0 and offset < end:
+                continue
+            self.gaps += offset != end
+            kept.append(row)
+            end += 1
+        return queue_offsets[kept], units[kept]
+
+    def _write(self, queue: QueueEnd, first: int, units: Units) -> None:
+        data = memoryview(units.tobytes())
+        at = first * UNIT_SIZE
+        done = 0
+        while done < len(data):
+            start = at + done - (at + done) % self.file_size
+            room = start + self.file_size - (at + done)
+            path = queue.path_of(start)
+            fd = self._open(queue, path, at + done == start or queue.empty)
+            write_fully(fd, data[done : done + room], at + done - start, path)
+            self.dirty_files.add(path)
+            done += room
+
+    def _open(self, queue: QueueEnd, path: str, create: bool) -> int:
+        if not create:
+            return self._descriptors.descriptor(path)
+        try:
+            directory = Path(queue.directory)
+            if not directory.is_dir():
+                directory.mkdir(parents=True)
+                self.dirty_directories.update(
+                    map(str, (self.root.parent, self.root, directory.parent))
+                )
+            fd = self._descriptors.descriptor(path, create=True)
+            if os.fstat(fd).st_size != self.file_size:
+                os.ftruncate(fd, self.file_size)
+            self.dirty_directories.add(queue.directory)
+        except OSError as error:
+            raise StorageError("queue file not created", errno=error.errno, file=path) from error
+        return fd
+
+    def _cut(self, queue: QueueEnd, position: int) -> None:
+        units_per_file = self.file_size // UNIT_SIZE
+        while queue.end > queue.first:
+            start = (queue.end - 1) // units_per_file * units_per_file
+            path = queue.path_of(start * UNIT_SIZE)
+            used = queue.end - start
+            kept = count_below(path, used, position)
+            fd = self._descriptors.descriptor(path)
+            last = np.frombuffer(os.pread(fd, UNIT_SIZE, max(0, kept - 1) * UNIT_SIZE), UNIT)
+            if kept == 0 or last["size"][0] == PREFILL_SIZE:
+                self._remove(queue, path)
+                queue.end = start
+                continue
+            zeros = memoryview(bytes((used - kept) * UNIT_SIZE))
+            write_fully(fd, zeros, kept * UNIT_SIZE, path)
+            self.dirty_files.add(path)
+            _advance(queue, start + kept, last)
+            return
+        queue.first = queue.end = 0
+        queue.log_end = -1
+
+    def _discard_tail(self, queue: QueueEnd) -> bool:
+        found = False
+        end = queue.end * UNIT_SIZE
+        for start in file_starts(Path(queue.directory), self.file_size):
+            path = queue.path_of(start)
+            if start >= end:
+                self._remove(queue, path)
+                found = True
+            elif start + self.file_size > end:
+                fd = self._descriptors.descriptor(path)
+                size = self.file_size - (end - start)
+                if os.pread(fd, size, end - start).count(0) != size:
+                    write_fully(fd, memoryview(bytes(size)), end - start, path)
+                    self.dirty_files.add(path)
+                    found = True
+        return found
+
+    def _remove(self, queue: QueueEnd, path: str) -> None:
+        self._descriptors.forget(path)
+        self.dirty_files.discard(path)
+        self.dirty_directories.add(queue.directory)
+        try:
+            Path(path).unlink()
+        except OSError as error:
+            raise StorageError("queue file not removed", errno=error.errno, file=path) from error
+
+
+def _consecutive(offsets: Offsets) -> bool:
+    count = len(offsets)
+    if int(offsets[-1]) - int(offsets[0]) != count - 1:
+        return False
+    return count < 3 or bool((np.diff(offsets) == 1).all())
+
+
+def _advance(queue: QueueEnd, end: int, units: Units) -> None:
+    queue.end = end
+    queue.log_end = int(units["position"][-1]) + int(units["size"][-1])
+
+
+def _queue_directories(root: Path) -> Iterator[Path]:
+    """Folders ``topic/queue`` below ``root``; as in RocketMQ, others than numbers are passed."""
+    if not root.is_dir():
+        return
+    for topic in sorted(root.iterdir()):
+        if topic.is_dir():
+            yield from (path for path in sorted(topic.iterdir()) if _is_queue(path))
+
+
+def _is_queue(path: Path) -> bool:
+    return path.name.isdecimal() and path.is_dir()
