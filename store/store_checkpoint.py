@@ -1,0 +1,68 @@
+"""Store checkpoint codec: up to which store time log, queues and index are surely on disk.
+
+Layout, big-endian (RocketMQ ``StoreCheckpoint``), 4,096 bytes:
+
+    offset  size  field              unit
+    0       8     log_timestamp      epoch ms of the last message (physicMsgTimestamp)
+    8       8     queues_timestamp   epoch ms (logicsMsgTimestamp)
+    16      8     index_timestamp    epoch ms (indexMsgTimestamp)
+    24      4072  zeros
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from ledgermq.model.errors import CorruptLogError
+
+_CHECKPOINT = Struct(">qqq")
+
+FILE_SIZE = 4_096
+
+_SAFETY_MS = 3_000
+
+
+class StoreCheckpoint(NamedTuple):
+    """Store times of the last messages on disk, epoch ms; 0 when there is none."""
+
+    log_timestamp: int
+    queues_timestamp: int
+    index_timestamp: int
+
+    @property
+    def recovery_timestamp(self) -> int:
+        """Where recovery of log and queues begins (``getMinTimestamp``), three seconds early."""
+        return max(0, min(self.log_timestamp, self.queues_timestamp) - _SAFETY_MS)
+
+    @property
+    def index_recovery_timestamp(self) -> int:
+        """Where recovery of the index begins (``getMinTimestampIndex``)."""
+        return min(self.recovery_timestamp, self.index_timestamp)
+
+
+def encode_checkpoint(checkpoint: StoreCheckpoint) -> bytes:
+    """The whole file."""
+    return _CHECKPOINT.pack(*checkpoint).ljust(FILE_SIZE, b"\0")
+
+
+def decode_checkpoint(data: bytes | memoryview, *, file: str = "") -> StoreCheckpoint:
+    """The checkpoint in the file's content; all zero when that is empty, as after a crash.
+
+    Raises:
+        CorruptLogError: the file has another size, or a time before 1970.
+    """
+    if not len(data):
+        return StoreCheckpoint(0, 0, 0)
+    if len(data) != FILE_SIZE:
+        raise CorruptLogError(
+            "checkpoint of another size",
+            file=file, offset=0, field="size", value=len(data), expected=FILE_SIZE,
+        )  # fmt: skip
+    checkpoint = StoreCheckpoint(*_CHECKPOINT.unpack_from(data))
+    for number, (field, value) in enumerate(checkpoint._asdict().items()):
+        if value < 0:
+            raise CorruptLogError(
+                "timestamp is negative", file=file, offset=8 * number, field=field, value=value
+            )
+    return checkpoint
