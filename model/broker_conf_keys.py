@@ -71,6 +71,7 @@ _SYNC = "the writer syncs whatever waits, at once; ack.mode says who waits for i
 _RETENTION = "the node deletes no log files by itself: watch the disk"
 _REGISTER = "nodes do not register with a name server"
 _TRANSFER = "the client says in each pull how much it takes"
+_DELAY = "delivery of delayed messages has no settings but its levels"
 _NO_FILTER = "filters by property (SQL92) are not kept"
 _HA = "there is no master-slave replication"
 
@@ -127,15 +128,15 @@ WITHOUT_EQUAL = {
     "diskFallRecorded": "what is behind is always counted",
     "shortPollingTimeMills": "pulls are always held",
     "flushConsumerOffsetInterval": "offsets of groups are written as they are committed",
-    "flushDelayOffsetInterval": "delivery of delayed messages has no settings but its levels",
+    "flushDelayOffsetInterval": _DELAY,
     "transactionTimeOut": "there are no settings for transactions",
     "transactionCheckMax": "there are no settings for transactions",
     "transactionCheckInterval": "there are no settings for transactions",
     "maxLmqConsumeQueueNum": "light queues are not kept",
     "enableScheduleMessageStats": "there are no statistics by delay level",
-    "enableScheduleAsyncDeliver": "delivery of delayed messages has no settings but its levels",
-    "scheduleAsyncDeliverMaxPendingLimit": "delivery of delayed messages has no settings but its levels",
-    "scheduleAsyncDeliverMaxResendNum2Blocked": "delivery of delayed messages has no settings but its levels",
+    "enableScheduleAsyncDeliver": _DELAY,
+    "scheduleAsyncDeliverMaxPendingLimit": _DELAY,
+    "scheduleAsyncDeliverMaxResendNum2Blocked": _DELAY,
     "expectConsumerNumUseFilter": _NO_FILTER,
     "maxErrorRateOfBloomFilter": _NO_FILTER,
     "filterDataCleanTimeSpan": _NO_FILTER,

@@ -1,0 +1,175 @@
+"""House rules that a machine can see: folders, links and tables agree; nothing grows too big."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli
+
+ROOT = Path(__file__).parents[1]
+PROJECT: dict[str, Any] = tomli.loads((ROOT / "pyproject.toml").read_text())
+NAMESPACE = ROOT / "src" / "ledgermq"
+PACKAGES = sorted(link.name for link in NAMESPACE.iterdir() if link.is_symlink())
+NOT_PACKAGES = {"bench", "build", "changelog.d", "dist", "docs", "packaging", "src", "tests"}
+
+FILE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 70
+BANNED_WORDS = {
+    "manager",
+    "handler",
+    "util",
+    "utils",
+    "helper",
+    "helpers",
+    "common",
+    "base",
+    "impl",
+}
+
+
+def modules() -> list[Path]:
+    return sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from the name to the end, without the docstring: explaining is not to cost anything."""
+    lines = (function.end_lineno or 0) - function.lineno + 1
+    first = function.body[0]
+    if ast.get_docstring(function) is not None:
+        lines -= (first.end_lineno or 0) - first.lineno + 1
+    return lines
+
+
+def test_every_folder_with_modules_is_a_package_with_a_link() -> None:
+    folders = {
+        path.name
+        for path in ROOT.iterdir()
+        if path.is_dir() and not path.name.startswith(".") and any(path.glob("*.py"))
+    }
+
+    assert sorted(folders - NOT_PACKAGES) == PACKAGES
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_link_is_relative_and_leads_to_the_folder_at_the_root(package: str) -> None:
+    assert (NAMESPACE / package).readlink() == Path("..", "..", package)
+
+
+def test_the_tables_of_setuptools_name_exactly_these_packages() -> None:
+    setuptools = PROJECT["tool"]["setuptools"]
+
+    assert sorted(setuptools["packages"]) == ["ledgermq", *(f"ledgermq.{n}" for n in PACKAGES)]
+    assert setuptools["package-dir"] == {
+        "ledgermq": "src/ledgermq",
+        **{f"ledgermq.{name}": name for name in PACKAGES},
+    }
+
+
+def test_the_layers_name_exactly_these_packages() -> None:
+    contracts = PROJECT["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
+
+    assert sorted(name for layer in layers for name in re.split(r"[ |]+", layer)) == PACKAGES
+
+
+def test_no_package_can_be_imported_under_its_bare_name() -> None:
+    banned = PROJECT["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]
+
+    assert set(PACKAGES) <= set(banned)
+
+
+def test_packages_are_flat() -> None:
+    nested = [shown(path) for path in modules() if path.parent.parent != ROOT]
+
+    assert nested == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_says_what_it_holds_and_nothing_else(package: str) -> None:
+    tree = ast.parse((ROOT / package / "__init__.py").read_text())
+
+    assert ast.get_docstring(tree)
+    assert len(tree.body) == 1
+
+
+def test_every_module_begins_with_what_it_is_for() -> None:
+    mute = [shown(path) for path in modules() if not ast.get_docstring(ast.parse(path.read_text()))]
+
+    assert mute == []
+
+
+def test_no_module_is_named_for_nothing() -> None:
+    vague = [shown(path) for path in modules() if BANNED_WORDS & set(path.stem.split("_"))]
+
+    assert vague == []
+
+
+def test_no_file_is_longer_than_a_reader_can_hold() -> None:
+    files = [*modules(), *(ROOT / "tests").rglob("*.py"), *(ROOT / "bench").rglob("*.py")]
+    long = {
+        shown(path): count
+        for path in files
+        if (count := len(path.read_text().splitlines())) > FILE_LINES_MAX
+    }
+
+    assert long == {}
+
+
+def test_every_function_fits_a_screen() -> None:
+    long = [
+        f"{shown(path)}:{function.lineno} {function.name}"
+        for path in modules()
+        for function in functions(ast.parse(path.read_text()))
+        if lines_of(function) > FUNCTION_LINES_MAX
+    ]
+
+    assert long == []
+
+
+def test_public_functions_and_classes_have_a_docstring() -> None:
+    mute = []
+    for path in modules():
+        tree = ast.parse(path.read_text())
+        for node in tree.body:
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                continue
+            if not node.name.startswith("_") and not ast.get_docstring(node):
+                mute.append(f"{shown(path)}:{node.lineno} {node.name}")
+
+    assert mute == []
+
+
+def test_no_work_is_left_as_a_note() -> None:
+    # Spelt apart, or this file would find itself.
+    note = re.compile(r"#.*\b(" + "TO" + "DO|FIX" + "ME|X" + r"XX)\b")
+    notes = [
+        f"{shown(path)}:{number}"
+        for path in [*modules(), *(ROOT / "tests").rglob("*.py")]
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if note.search(line)
+    ]
+
+    assert notes == []
+
+
+def test_assertions_are_never_compiled_away() -> None:
+    # Invariants are assert statements; the unit and the commands must not run with -O.
+    units = (ROOT / "packaging").rglob("*.service*")
+    wrong = [shown(path) for path in units if "PYTHONOPTIMIZE" in path.read_text()]
+
+    assert wrong == []
