@@ -12,6 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run; on a busy machine an example may take any time.
+settings.register_profile("ledgermq", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ledgermq")
 
 _COMMITTED = Path(__file__).parent / "format" / "data"
 _BESIDE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared" / "golden"
