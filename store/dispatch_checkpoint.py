@@ -7,9 +7,8 @@ Layout of ``ROOT/ledgermq/dispatch-checkpoint``, little-endian:
     4       4     version, 1
     8       8     position: first one of the log that is not covered
     16      8     position behind the last message that has a queue unit, -1 when none has
-    24      8     messages dispatched since the store began
-    32      16    boot id of the machine when it was written
-    48      4     CRC-32 of the bytes before
+    24      16    boot id of the machine when it was written
+    40      4     CRC-32 of the bytes before
 
 The boot id tells a killed process from a power failure: only after the latter may what was written
 behind the position be damaged.
@@ -25,7 +24,7 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import StorageError
 
-_BODY = Struct("<4sIqqq16s")
+_BODY = Struct("<4sIqq16s")
 _CRC = Struct("<I")
 _MAGIC = b"LMQD"
 _VERSION = 1
@@ -37,7 +36,6 @@ class DispatchCheckpoint(NamedTuple):
 
     position: int
     last_unit_end: int
-    messages: int
     boot_id: bytes
 
 

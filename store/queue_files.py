@@ -131,9 +131,19 @@ class QueueFiles:
         cut = 0
         for queue in self._queues.values():
             if queue.log_end > position:
-                self._cut(queue, position)
+                self._cut(queue, position, erase=True)
                 cut += 1
         return cut
+
+    def rewind(self, position: int) -> None:
+        """Let the queues end before the messages from ``position`` on, and leave their slots.
+
+        The same units are going to be put again: readers see no change, and a unit that a killed
+        process wrote in part becomes whole.
+        """
+        for queue in self._queues.values():
+            if queue.log_end > position:
+                self._cut(queue, position, erase=False)
 
     def discard_tails(self) -> int:
         """Zero what stands behind the ends; how many queues had something there.
@@ -207,7 +217,7 @@ class QueueFiles:
             raise StorageError("queue file not created", errno=error.errno, file=path) from error
         return fd
 
-    def _cut(self, queue: QueueEnd, position: int) -> None:
+    def _cut(self, queue: QueueEnd, position: int, *, erase: bool) -> None:
         units_per_file = self.file_size // UNIT_SIZE
         while queue.end > queue.first:
             start = (queue.end - 1) // units_per_file * units_per_file
@@ -217,12 +227,14 @@ class QueueFiles:
             fd = self._descriptors.descriptor(path)
             last = np.frombuffer(os.pread(fd, UNIT_SIZE, max(0, kept - 1) * UNIT_SIZE), UNIT)
             if kept == 0 or last["size"][0] == PREFILL_SIZE:
-                self._remove(queue, path)
+                if erase:
+                    self._remove(queue, path)
                 queue.end = start
                 continue
-            zeros = memoryview(bytes((used - kept) * UNIT_SIZE))
-            write_fully(fd, zeros, kept * UNIT_SIZE, path)
-            self.dirty_files.add(path)
+            if erase:
+                zeros = memoryview(bytes((used - kept) * UNIT_SIZE))
+                write_fully(fd, zeros, kept * UNIT_SIZE, path)
+                self.dirty_files.add(path)
             _advance(queue, start + kept, last)
             return
         queue.first = queue.end = 0

@@ -1,0 +1,312 @@
+"""Dispatch: ConsumeQueues and Index as a function of the committed log, in bulk.
+
+The dispatcher process alone has a ``DispatchBuilder``. What it writes is derived: whatever is lost
+or damaged behind the checkpoint is built again from the log. RocketMQ's rules are those of
+``ReputMessageService`` and of its two dispatchers.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from ledgermq.model.delay_levels import delay_levels_ms
+from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.ids import Position
+from ledgermq.model.settings import StoreSection
+from ledgermq.store import dispatch_checkpoint
+from ledgermq.store.append_files import sync_directory
+from ledgermq.store.dispatch_checkpoint import DispatchCheckpoint
+from ledgermq.store.dispatch_tables import DispatchTables, Portion
+from ledgermq.store.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
+from ledgermq.store.index_files import IndexFiles
+from ledgermq.store.kernel import ScanStatus
+from ledgermq.store.log_checkpoint import replace_file
+from ledgermq.store.queue_files import FILE_SIZE, QueueFiles, found_file_size
+from ledgermq.store.store_checkpoint import (
+    StoreCheckpoint,
+    decode_checkpoint,
+    encode_checkpoint,
+)
+
+
+class Built(NamedTuple):
+    """What one call of ``build`` did.
+
+    Attributes:
+        position: first one of the log that was not taken.
+        messages: messages taken.
+        units: queue units that were not there before.
+        keys: index keys that were not there before.
+        skipped: messages that cannot be parsed, or whose topic is no name of a folder.
+    """
+
+    position: Position
+    messages: int
+    units: int
+    keys: int
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlushJob:
+    """What must be synced for the checkpoints it then writes; may run in any thread, once.
+
+    Jobs run in the order in which they were made.
+    """
+
+    root: Path
+    files: frozenset[str]
+    directories: frozenset[str]
+    checkpoint: DispatchCheckpoint
+    store_checkpoint: StoreCheckpoint
+
+    def run(self) -> None:
+        """Sync, then write both checkpoints.
+
+        Raises:
+            StorageError: a sync failed. The page cache can no longer be trusted: end the process.
+        """
+        for path in sorted(self.files):
+            _sync_file(path)
+        try:
+            for path in sorted(self.directories):
+                sync_directory(Path(path))
+        except OSError as error:
+            raise StorageError("folder not synced", errno=error.errno, file=path) from error
+        replace_file(self.root / "checkpoint", encode_checkpoint(self.store_checkpoint))
+        replace_file(_own_path(self.root), dispatch_checkpoint.encode(self.checkpoint))
+
+
+class DispatchBuilder:
+    """Queues and index of one store, built up to ``position``.
+
+    Attributes:
+        position: everything in the log before it is dispatched.
+        store_timestamp: store time of the last message with a queue unit, epoch ms, 0 at first.
+        truncated: queues from which units were taken away when the store was opened.
+    """
+
+    def __init__(
+        self,
+        store: StoreSection,
+        queues: QueueFiles,
+        index: IndexFiles | None,
+        *,
+        position: Position,
+        store_timestamp: int,
+        truncated: int,
+    ) -> None:
+        """Use ``open``."""
+        self.position = position
+        self.store_timestamp = store_timestamp
+        self.truncated = truncated
+        self.queues = queues
+        self.index = index
+        self._root = store.path_root_dir
+        self._tables = DispatchTables(
+            delay_levels_ms(store.message_delay_level), with_keys=index is not None
+        )
+        self._flushed = Position(-1)
+        self._boot_id = dispatch_checkpoint.boot_id()
+
+    @classmethod
+    def open(
+        cls,
+        store: StoreSection,
+        *,
+        log_start: Position,
+        log_end: Position,
+        published: Position | None,
+    ) -> Self:
+        """Find where to go on, and take away what the log does not have (any more).
+
+        Where to go on: where the node's last dispatcher stood, if it ran on this page; else our
+        checkpoint, if the queues are still those it was written for; else behind the last message
+        that has a queue unit, as RocketMQ does.
+
+        Args:
+            log_start, log_end: the log's first position, and the one behind its last entry.
+            published: cursor ``dispatched`` of the node's page, None when it was never published.
+
+        Raises:
+            ConfigError: files have another size than the settings say.
+            CorruptLogError: a file that does not belong here.
+            StorageError: the operating system refused.
+        """
+        root = store.path_root_dir
+        saved = dispatch_checkpoint.read(_own_path(root))
+        lost_power = (
+            published is None
+            and saved is not None
+            and saved.boot_id != dispatch_checkpoint.boot_id()
+        )
+        queues = QueueFiles(
+            root / "consumequeue",
+            file_size=store.mapped_file_size_consume_queue
+            or found_file_size(root / "consumequeue")
+            or FILE_SIZE,
+            whole_below=saved.position if saved is not None else 0,
+        )
+        index = IndexFiles(root / "index", _layout(store)) if store.message_index_enable else None
+        if saved is not None and not (
+            log_start <= saved.position and saved.last_unit_end <= queues.log_end
+        ):
+            saved, lost_power = None, False
+        if published is not None:
+            position = published
+        elif saved is not None:
+            position = Position(saved.position)
+        else:
+            position = Position(queues.log_end)
+        position = Position(min(max(position, log_start), log_end))
+        truncated = queues.truncate_beyond(position if lost_power else log_end)
+        if lost_power:
+            queues.discard_tails()
+        queues.rewind(position)
+        if index is not None:
+            index.truncate_beyond(position, repair=lost_power)
+        builder = cls(
+            store,
+            queues,
+            index,
+            position=position,
+            store_timestamp=_read_store_checkpoint(root).queues_timestamp,
+            truncated=truncated,
+        )
+        # The old checkpoint may promise what was just taken away.
+        builder.flush()
+        return builder
+
+    @property
+    def dirty(self) -> bool:
+        """Whether ``flush`` has something to do."""
+        return self.position != self._flushed
+
+    def build(self, span: memoryview, base: Position, end: Position, *, header_size: int) -> Built:
+        """Dispatch the messages of ``span`` up to ``end``; what is there already is passed.
+
+        Args:
+            span: bytes of the log inside one of its files, from ``position`` on or from before.
+            base: position of the span's first byte.
+            end: position behind the last committed entry, or behind the span.
+            header_size: 48 in a DLedger log, 0 in a plain one.
+
+        Raises:
+            CorruptLogError: the log has no entry where one must begin; what is before it is
+                dispatched, and ``position`` stands at it.
+            StorageError: the operating system refused; ``position`` stands before the span.
+        """
+        assert base <= self.position <= end <= base + len(span)
+        before = self.position
+        messages = units = keys = skipped = 0
+        at = self.position - base
+        status = ScanStatus.FULL
+        while status is ScanStatus.FULL:
+            count, at, status = self._tables.scan(
+                span, at, end - base, header_size=header_size, base=base
+            )
+            for portion in self._tables.portions(span, base, count):
+                put, unnamed = self._put_units(span, portion)
+                units += put
+                skipped += portion.malformed + unnamed
+                if self.index is not None:
+                    keys += self.index.put(portion.keys, portion.rows)
+            messages += count
+            self.position = Position(base + at)
+        if status.corrupt:
+            raise CorruptLogError(
+                "no entry where one must begin",
+                position=self.position,
+                field=status.name.removeprefix("BAD_").lower(),
+                dispatched=self.position - before,
+            )
+        return Built(self.position, messages, units, keys, skipped)
+
+    def begin_flush(self) -> FlushJob:
+        """What makes everything up to ``position`` durable; from now on that counts as clean."""
+        files = frozenset(self.queues.dirty_files)
+        directories = frozenset(self.queues.dirty_directories)
+        self.queues.dirty_files.clear()
+        self.queues.dirty_directories.clear()
+        index_timestamp = 0
+        if self.index is not None:
+            files |= self.index.dirty_files
+            directories |= self.index.dirty_directories
+            self.index.dirty_files.clear()
+            self.index.dirty_directories.clear()
+            index_timestamp = self.index.end_timestamp
+        self._flushed = self.position
+        return FlushJob(
+            self._root,
+            files,
+            directories,
+            DispatchCheckpoint(self.position, self.queues.log_end, self._boot_id),
+            StoreCheckpoint(self.store_timestamp, self.store_timestamp, index_timestamp),
+        )
+
+    def flush(self) -> None:
+        """Make everything up to ``position`` durable, and write the checkpoints."""
+        _own_path(self._root).parent.mkdir(parents=True, exist_ok=True)
+        self.begin_flush().run()
+
+    def close(self) -> None:
+        """Close the files, without a flush."""
+        self.queues.close()
+        if self.index is not None:
+            self.index.close()
+
+    def _put_units(self, span: memoryview, portion: Portion) -> tuple[int, int]:
+        put = unnamed = 0
+        for block in self._tables.blocks(span, portion):
+            if _names_a_folder(block.topic):
+                put += self.queues.append(*block)
+            else:
+                unnamed += len(block.units)
+        row = self._tables.last_unit_row(portion)
+        if row >= 0:
+            self.store_timestamp = int(self._tables.store_times[row])
+        return put, unnamed
+
+
+def _own_path(root: Path) -> Path:
+    return root / "ledgermq" / "dispatch-checkpoint"
+
+
+def _layout(store: StoreSection) -> IndexLayout:
+    return IndexLayout(
+        slots=store.max_hash_slot_num or SLOTS_DEFAULT, items=store.max_index_num or ITEMS_DEFAULT
+    )
+
+
+def _names_a_folder(topic: bytes) -> bool:
+    """Whether a folder below ``consumequeue`` may have this name: a topic comes from a client."""
+    return topic not in (b"", b".", b"..") and b"/" not in topic and b"\0" not in topic
+
+
+def _read_store_checkpoint(root: Path) -> StoreCheckpoint:
+    path = root / "checkpoint"
+    try:
+        return decode_checkpoint(path.read_bytes(), file=str(path))
+    except FileNotFoundError:
+        return StoreCheckpoint(0, 0, 0)
+    except OSError as error:
+        raise StorageError("checkpoint not read", errno=error.errno, file=str(path)) from error
+
+
+def _sync_file(path: str) -> None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        # Taken away since, as too old or as cut off.
+        return
+    except OSError as error:
+        raise StorageError("file not synced", errno=error.errno, file=path) from error
+    try:
+        os.fdatasync(fd)
+    except OSError as error:
+        raise StorageError("file not synced", errno=error.errno, file=path) from error
+    finally:
+        os.close(fd)
