@@ -252,6 +252,18 @@ class CursorPage:
         """Entries up to ``cursor`` will never be taken back."""
         self._publish(_COMMITTED, (cursor.position, cursor.index, cursor.term))
 
+    def has_committed(self) -> bool:
+        """Whether raft has published a commit cursor since the node was started."""
+        return self._cells[_COMMITTED * FIELDS] != 0
+
+    def has_dispatched(self) -> bool:
+        """Whether the dispatcher has published its cursor since the node was started."""
+        return self._cells[_DISPATCHED * FIELDS] != 0
+
+    def has_written(self) -> bool:
+        """Whether the writer has recovered the log since the node was started."""
+        return self._cells[_WRITTEN * FIELDS] != 0
+
     def read_committed(self) -> LogCursor:
         """End of what is committed."""
         return _cursor(self._snapshot(_COMMITTED, 3))

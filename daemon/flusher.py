@@ -1,0 +1,125 @@
+"""The writer's second thread: makes the log durable, all that waits with one sync.
+
+It alone publishes the cursor ``durable`` and writes our checkpoint and DLedger's. A sync that fails
+ends the process at once: after it the page cache cannot be trusted, and neither can a later sync.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ledgermq.ipc.cursor_page import CursorPage, LogCursor
+from ledgermq.ipc.doorbell import Bell
+from ledgermq.model.errors import StorageError
+from ledgermq.store.log_writer import LogEnd, LogWriter
+
+logger = logging.getLogger(__name__)
+
+EXIT_STORAGE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class FlushPlan:
+    """When to sync and when to write the checkpoints; times in seconds."""
+
+    at_once: bool
+    interval_s: float
+    checkpoint_interval_s: float
+
+
+class Flusher:
+    """Owned by the writer process; ``wake`` and ``stop`` are called from its main thread."""
+
+    def __init__(
+        self,
+        log: LogWriter,
+        page: CursorPage,
+        make_bell: Callable[[], Bell],
+        plan: FlushPlan,
+        write_checkpoint: Callable[[LogEnd], None],
+    ) -> None:
+        """Start the thread.
+
+        Args:
+            make_bell: makes the way to raft; called in the thread, because a socket belongs to one.
+            write_checkpoint: called with an end that is durable.
+        """
+        self._log = log
+        self._page = page
+        self._make_bell = make_bell
+        self._plan = plan
+        self._write_checkpoint = write_checkpoint
+        self._wanted = log.end
+        self._done = log.end
+        self._checkpointed: LogEnd | None = None
+        self._checkpoint_due = 0.0
+        self._condition = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
+        self._publish(log.end)
+        self._thread.start()
+
+    def wake(self, end: LogEnd) -> None:
+        """The log was published up to ``end``; it becomes durable at once or with the interval."""
+        with self._condition:
+            idle = self._wanted == self._done
+            self._wanted = end
+            if self._plan.at_once or idle:
+                self._condition.notify()
+
+    def stop(self) -> None:
+        """Sync what is left, write the checkpoints, end the thread."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        bell = self._make_bell()
+        try:
+            while self._wait():
+                self._flush(bell)
+            self._flush(bell)
+            self._write_checkpoint(self._done)
+        except StorageError as error:
+            logger.critical("log not durable, the process ends: %s", error)
+            os._exit(EXIT_STORAGE)
+        finally:
+            bell.close()
+
+    def _wait(self) -> bool:
+        """Wait until there is something to sync or to checkpoint; false when told to stop."""
+        with self._condition:
+            while not self._stopping and self._wanted == self._done:
+                left = None
+                if self._checkpointed != self._done:
+                    left = self._checkpoint_due - time.monotonic()
+                    if left <= 0:
+                        return True
+                self._condition.wait(left)
+            if not (self._plan.at_once or self._stopping):
+                self._condition.wait_for(lambda: self._stopping, self._plan.interval_s)
+            return not self._stopping
+
+    def _flush(self, bell: Bell) -> None:
+        with self._condition:
+            wanted = self._wanted
+        if wanted != self._done:
+            self._log.sync()
+            self._publish(wanted)
+            self._done = wanted
+            bell.ring()
+        now = time.monotonic()
+        if self._done != self._checkpointed and now >= self._checkpoint_due:
+            self._write_checkpoint(self._done)
+            self._checkpointed = self._done
+            self._checkpoint_due = now + self._plan.checkpoint_interval_s
+
+    def _publish(self, end: LogEnd) -> None:
+        cursor = LogCursor(end.position, end.index_, end.term)
+        self._page.publish_durable(cursor, time.monotonic_ns())

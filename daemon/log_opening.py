@@ -1,0 +1,146 @@
+"""Opening the log for writing: recovery, and the queue offsets behind the dispatched position."""
+
+from __future__ import annotations
+
+import logging
+import mmap
+from dataclasses import dataclass
+from pathlib import Path
+
+from ledgermq.daemon.store_paths import StorePaths
+from ledgermq.model.errors import ConfigError, StorageError
+from ledgermq.model.ids import Position
+from ledgermq.model.settings import LogKind, Settings
+from ledgermq.store.host_address import encode_host
+from ledgermq.store.log_checkpoint import LogCheckpoint, decode
+from ledgermq.store.log_writer import LogWriter
+from ledgermq.store.queue_offsets import QueueOffsets
+from ledgermq.store.recovery import RecoveredLog, load_files, recover_log
+
+logger = logging.getLogger(__name__)
+
+QUEUE_FILE_SIZE = 6_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLog:
+    """The log, open at its end, and what recovery found."""
+
+    writer: LogWriter
+    recovered: RecoveredLog
+    paths: StorePaths
+    store_host: bytes
+
+
+def open_log(settings: Settings) -> OpenLog:
+    """Recover the log that the settings name, and open it for appending.
+
+    Raises:
+        ConfigError: the directory holds another kind of log than the settings say.
+        CorruptLogError, StorageError: see ``recover_log``.
+    """
+    paths = StorePaths.of(settings)
+    _check_kind(paths, settings)
+    paths.own.mkdir(parents=True, exist_ok=True)
+    recovered = recover_log(
+        paths.data,
+        paths.index,
+        file_size=settings.store.mapped_file_size_commit_log,
+        checkpoint=_read_checkpoint(paths.log_checkpoint),
+        progress=_report,
+    )
+    store_host = encode_host((settings.node.broker_ip, settings.node.listen_port))
+    writer = LogWriter(recovered.data, recovered.index, end=recovered.end, store_host=store_host)
+    logger.info(
+        "log recovered: position=%d index=%d term=%d records_scanned=%d",
+        recovered.end.position,
+        recovered.end.index_,
+        recovered.end.term,
+        recovered.records_scanned,
+    )
+    return OpenLog(writer, recovered, paths, store_host)
+
+
+def open_queue_offsets(log: OpenLog, settings: Settings, *, begin: Position) -> QueueOffsets:
+    """The table of next queue offsets.
+
+    Args:
+        begin: everything in the log before it is in the ConsumeQueues.
+    """
+    end = log.recovered.end.position
+    offsets = QueueOffsets(
+        log.paths.consume_queues,
+        file_size=_queue_file_size(log.paths.consume_queues, settings),
+        log_end=end,
+    )
+    files = load_files(log.paths.data, file_size=log.recovered.data.file_size, default_size=0)
+    for start in files.starts:
+        low = max(start, begin)
+        high = min(start + files.file_size, end)
+        if low >= high:
+            continue
+        with files.path(start).open("rb") as file:
+            map_ = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        span = memoryview(map_)[low - start : high - start]
+        offsets.note_span(span, base=low, header_size=log.writer.header_size)
+        span.release()
+        map_.close()
+    return offsets
+
+
+def _queue_file_size(directory: Path, settings: Settings) -> int:
+    """Size of a ConsumeQueue file: the setting, else that of the files that are there."""
+    configured = settings.store.mapped_file_size_consume_queue
+    if configured is not None:
+        return configured
+    for path in directory.glob("*/*/*"):
+        return path.stat().st_size
+    return QUEUE_FILE_SIZE
+
+
+def _check_kind(paths: StorePaths, settings: Settings) -> None:
+    plain = paths.root / "commitlog"
+    dledger = sorted(path.name for path in paths.root.glob("dledger-*"))
+    if settings.store.log is LogKind.COMMITLOG:
+        if dledger:
+            raise ConfigError(
+                "the directory holds a DLedger log, but the settings say a plain CommitLog",
+                directory=str(paths.root),
+                found=dledger,
+                setting="store.log",
+            )
+        return
+    if paths.data.is_dir() and any(paths.data.iterdir()):
+        return
+    if dledger and paths.data.parent.name not in dledger:
+        raise ConfigError(
+            "the directory belongs to another member of the group",
+            directory=str(paths.root),
+            found=dledger,
+            setting="node.self_id",
+        )
+    if plain.is_dir() and any(plain.iterdir()):
+        raise ConfigError(
+            "the directory holds a plain CommitLog, but the settings say a DLedger log",
+            directory=str(paths.root),
+            setting="store.log",
+        )
+
+
+def _read_checkpoint(path: Path) -> LogCheckpoint | None:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(
+            "checkpoint not read", errno=error.errno, file=str(path), reason=error.strerror
+        ) from error
+    checkpoint = decode(content)
+    if checkpoint is None:
+        logger.warning("checkpoint not whole, more of the log is scanned: file=%s", path)
+    return checkpoint
+
+
+def _report(done: int, total: int) -> None:
+    logger.info("recovering the log: bytes=%d of=%d", done, total)

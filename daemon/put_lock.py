@@ -1,0 +1,59 @@
+"""The put lock: who is stamping and appending, and since when, for everyone to see.
+
+The writer process is the only one that puts, so the lock excludes nobody in ordinary times. It is
+there for two reasons: its slot in the cursor page shows a put that hangs, and a writer that follows
+one that died inside finds the dead holder, counts it, and recovers the log before it goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from types import TracebackType
+
+from ledgermq.ipc.cursor_page import CursorPage, PutLock
+
+logger = logging.getLogger(__name__)
+
+
+class PutLockHolder:
+    """The writer's end of the put lock; ``with`` it around a put."""
+
+    def __init__(self, page: CursorPage, warn_ms: int) -> None:
+        """Recover from a dead holder, if there is one.
+
+        Args:
+            warn_ms: a put that takes longer is logged and counted.
+        """
+        self._page = page
+        self._warn_ns = warn_ms * 1_000_000
+        self._pid = os.getpid()
+        left = page.read_put_lock()
+        self._state = left._replace(holder=0, since_ns=0)
+        if left.holder:
+            self._state = self._state._replace(recovered=left.recovered + 1)
+            logger.warning("put lock recovered from a dead holder: pid=%d", left.holder)
+        page.publish_put_lock(self._state)
+
+    def __enter__(self) -> None:
+        state = self._state
+        self._state = PutLock(
+            self._pid, time.monotonic_ns(), state.taken + 1, state.slow, state.recovered
+        )
+        self._page.publish_put_lock(self._state)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        state = self._state
+        held_ns = time.monotonic_ns() - state.since_ns
+        slow = state.slow
+        if held_ns > self._warn_ns:
+            slow += 1
+            logger.warning("put lock held for long: ms=%d", held_ns // 1_000_000)
+        self._state = PutLock(0, 0, state.taken, slow, state.recovered)
+        self._page.publish_put_lock(self._state)

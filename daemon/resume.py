@@ -1,0 +1,25 @@
+"""From where on the log is not known to be dispatched."""
+
+from __future__ import annotations
+
+from ledgermq.daemon.log_opening import OpenLog
+from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.model.ids import Position
+from ledgermq.store.dispatch_checkpoint import decode
+
+
+def dispatched_position(page: CursorPage, log: OpenLog) -> Position:
+    """Everything before it is in the ConsumeQueues.
+
+    The cursor page knows, if the dispatcher has run since the node was started; else the
+    dispatcher's checkpoint; else, in a directory that another broker wrote, the log's beginning.
+    """
+    end = log.recovered.end.position
+    if page.has_dispatched():
+        return Position(min(page.read_dispatched().position, end))
+    path = log.paths.own / "dispatch-checkpoint"
+    if path.exists():
+        checkpoint = decode(path.read_bytes())
+        if checkpoint is not None and log.recovered.first <= checkpoint.position <= end:
+            return Position(checkpoint.position)
+    return log.recovered.first

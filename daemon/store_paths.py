@@ -1,0 +1,60 @@
+"""The store's paths that a node's processes use, by its settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from ledgermq.model.settings import LogKind, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class StorePaths:
+    """Files and folders below ``store.path_root_dir``; ``None`` where the log has no such thing."""
+
+    root: Path
+    data: Path
+    index: Path | None
+    current_term: Path | None
+    dledger_checkpoint: Path | None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """The paths for the configured kind of log."""
+        root = settings.store.path_root_dir
+        if settings.store.log is LogKind.COMMITLOG:
+            return cls(root, root / "commitlog", None, None, None)
+        dledger = root / f"dledger-{settings.node.self_id}"
+        return cls(
+            root,
+            dledger / "data",
+            dledger / "index",
+            dledger / "currterm",
+            dledger / "checkpoint",
+        )
+
+    @property
+    def own(self) -> Path:
+        """What is ours alone; RocketMQ ignores it."""
+        return self.root / "ledgermq"
+
+    @property
+    def term(self) -> Path:
+        """Term and vote."""
+        return self.own / "term"
+
+    @property
+    def log_checkpoint(self) -> Path:
+        """Our checkpoint of the log."""
+        return self.own / "log-checkpoint"
+
+    @property
+    def consume_queues(self) -> Path:
+        """The ConsumeQueues."""
+        return self.root / "consumequeue"
+
+    @property
+    def topics(self) -> Path:
+        """RocketMQ's topic table."""
+        return self.root / "config" / "topics.json"

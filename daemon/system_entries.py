@@ -1,0 +1,33 @@
+"""Records that the node writes for itself, on the reserved system topic."""
+
+from __future__ import annotations
+
+import json
+
+from ledgermq.model.ids import NodeId, Term
+from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.model.settings import Settings
+from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
+from ledgermq.store.message import encode_message
+from ledgermq.store.properties import encode_properties
+
+SYSTEM_QUEUE_ID = 0
+TERM_BEGIN_TAG = "term-begin"
+
+
+def no_op_record(term: Term, node: NodeId, settings: Settings) -> bytes:
+    """The entry that begins ``term``, with its entry header hole, as a client would send it.
+
+    Raft needs an entry of the new term to commit those of older ones by (Raft paper, section 5.4.2).
+    To RocketMQ it is an ordinary message of the system topic.
+    """
+    address = (settings.node.broker_ip, settings.node.listen_port)
+    message = encode_message(
+        topic=SYSTEM_TOPIC,
+        queue_id=SYSTEM_QUEUE_ID,
+        body=json.dumps({"term": term, "leader": node}).encode(),
+        properties=encode_properties({"TAGS": TERM_BEGIN_TAG}),
+        born_host=address,
+        store_host=address,
+    )
+    return bytes(ENTRY_HEADER_SIZE) + message

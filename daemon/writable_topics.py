@@ -1,0 +1,80 @@
+"""The topics that producers may send to, as the broker's table on disk says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ledgermq.broker.topics import Permission, TopicTable
+from ledgermq.model.errors import NoPermissionError, TopicUnknownError
+from ledgermq.model.limits import FORBIDDEN_TOPICS
+from ledgermq.store.config_json import choose_document
+
+
+class WritableTopics:
+    """Queue numbers by topic; read again when the broker says so, or the file has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp: tuple[int, int] | None = None
+        self._queues: dict[bytes, int] = {}
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the table again.
+
+        Raises:
+            CorruptLogError, ConfigError: it cannot be read; what was known stays.
+        """
+        backup = self._path.with_name(self._path.name + ".bak")
+        stamp = self._stat()
+        document = choose_document(
+            _content(self._path), _content(backup), file=str(self._path)
+        )
+        self._stamp = stamp
+        if document is None:
+            return
+        self._queues = {
+            topic.name.encode(): (
+                topic.write_queues if topic.permission & Permission.WRITE else 0
+            )
+            for topic in TopicTable.read(document)
+        }
+
+    def check(self, topic: bytes, queue_id: int) -> None:
+        """Refuse a queue that producers may not write to.
+
+        Raises:
+            TopicUnknownError: there is no such topic or no such queue of it.
+            NoPermissionError: the topic is the broker's own, or not writable.
+        """
+        queues = self._queues.get(topic)
+        if queues is None and self._stat() != self._stamp:
+            self.reload()
+            queues = self._queues.get(topic)
+        if queues is not None and 0 <= queue_id < queues and topic not in _FORBIDDEN:
+            return
+        name = topic.decode("utf-8", "replace")
+        if topic in _FORBIDDEN:
+            raise NoPermissionError("topic is the broker's own", topic=name)
+        if queues is None:
+            raise TopicUnknownError("topic does not exist", topic=name)
+        if queues == 0:
+            raise NoPermissionError("topic may not be written to", topic=name)
+        raise TopicUnknownError("topic has no such queue", topic=name, queue=queue_id, queues=queues)
+
+    def _stat(self) -> tuple[int, int] | None:
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return status.st_mtime_ns, status.st_ino
+
+
+_FORBIDDEN = frozenset(name.encode() for name in FORBIDDEN_TOPICS)
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None

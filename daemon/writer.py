@@ -1,0 +1,187 @@
+"""The writer process: takes messages from producers, and is the only one that writes the log.
+
+It alone writes the log's files, DLedger's index files and ``checkpoint``, and our
+``log-checkpoint``; it publishes the cursors ``written``, ``durable`` and ``put_lock``. It stamps only
+in a term that raft has granted, and answers a producer only when ``committed`` has passed the
+frame (with ``ack.mode = leader``: when the log has it).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Mapping
+
+from ledgermq.daemon.flusher import Flusher, FlushPlan
+from ledgermq.daemon.log_opening import OpenLog, open_log, open_queue_offsets
+from ledgermq.daemon.loop import Pollable, StopFlag
+from ledgermq.daemon.loop import run as run_loop
+from ledgermq.daemon.node import Surroundings
+from ledgermq.daemon.produce_service import ProduceService
+from ledgermq.daemon.put_lock import PutLockHolder
+from ledgermq.daemon.resume import dispatched_position
+from ledgermq.daemon.writable_topics import WritableTopics
+from ledgermq.ipc.append_ring import AppendRing, RingEntry
+from ledgermq.ipc.cursor_page import LogCursor, Role
+from ledgermq.ipc.orders import Order, OrderKind, parse, topics_loaded
+from ledgermq.model.errors import ProtocolError
+from ledgermq.model.ids import Term
+from ledgermq.model.settings import AckMode, Settings
+from ledgermq.store.log_checkpoint import LogCheckpoint, encode, replace_file
+from ledgermq.store.log_writer import LogEnd
+from ledgermq.store.properties_file import DLedgerCheckpoint, encode_checkpoint
+
+logger = logging.getLogger(__name__)
+
+READY_REPEAT_NS = 200_000_000
+SWITCH_INTERVAL_S = 0.000_2
+"""The flusher's thread gets the interpreter this soon when it comes back from a sync."""
+
+
+class WriterWorker:
+    """Orders from raft and the broker on one side, the producers on the other."""
+
+    def __init__(self, around: Surroundings, log: OpenLog) -> None:
+        settings = around.settings
+        self._around = around
+        self._page = around.page
+        self._log = log.writer
+        self._paths = log.paths
+        self._data_file_size = log.recovered.data.file_size
+        self._raft = around.bell(Role.RAFT)
+        self._broker = around.bell(Role.BROKER)
+        self._term: Term | None = None
+        self._known_by_raft = False
+        self._ready_sent_ns = 0
+        self._ring: AppendRing | None = None
+        self._proposed: set[int] = set()
+        self._put_lock = PutLockHolder(around.page, settings.limits.put_lock_warn_ms)
+        self._topics = WritableTopics(log.paths.topics)
+        self._publish_written()
+        self._flusher = Flusher(
+            log.writer,
+            around.page,
+            lambda: around.bell(Role.RAFT),
+            FlushPlan(
+                at_once=settings.ack.mode is AckMode.MAJORITY_FSYNC,
+                interval_s=settings.store.flush_interval_ms / 1000,
+                checkpoint_interval_s=settings.store.checkpoint_interval_ms / 1000,
+            ),
+            self._write_checkpoint,
+        )
+        begin = dispatched_position(around.page, log)
+        self._service = ProduceService(
+            around,
+            log,
+            topics=self._topics,
+            offsets=open_queue_offsets(log, settings, begin=begin),
+            put_lock=self._put_lock,
+        )
+
+    def sources(self) -> list[Pollable]:
+        """The inbox and the producers' socket."""
+        return [self._around.inbox.socket, self._service.socket]
+
+    def sleep_ms(self, now_ns: int) -> int:
+        """Nothing to do while no acknowledgement is due."""
+        if self._service.has_due(self._page.read_committed()):
+            return 0
+        if not self._known_by_raft:
+            return max(0, (self._ready_sent_ns + READY_REPEAT_NS - now_ns) // 1_000_000)
+        return 1_000
+
+    def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
+        """Orders, then frames (staged, written and published once), then acknowledgements."""
+        if self._around.inbox.socket in ready:
+            for message in self._around.inbox.drain():
+                self._take(message)
+        if self._service.socket in ready and self._service.take_frames(self._term, now_ns):
+            self._published()
+        self._service.acknowledge(self._page.read_committed())
+        if not self._known_by_raft and now_ns - self._ready_sent_ns >= READY_REPEAT_NS:
+            self._ready_sent_ns = now_ns
+            self._raft.send(self._report(OrderKind.READY).encode())
+
+    def close(self) -> None:
+        """Refuse what cannot be answered any more, make the log durable, close."""
+        self._service.close()
+        self._flusher.stop()
+        self._log.close()
+
+    def _published(self) -> None:
+        """After the log has grown: cursor first, then the bells."""
+        self._publish_written()
+        self._raft.ring()
+        self._flusher.wake(self._log.end)
+
+    def _publish_written(self) -> None:
+        end = self._log.end
+        messages = self._page.counters(Role.WRITER)[0]
+        self._page.publish_written(LogCursor(end.position, end.index_, end.term), messages)
+
+    def _take(self, message: bytes) -> None:
+        try:
+            order = parse(message)
+        except ProtocolError as error:
+            logger.warning("order refused: %s", error)
+            return
+        if order.kind is OrderKind.GRANT:
+            self._known_by_raft = True
+            self._term = Term(order.term)
+            self._raft.send(self._report(OrderKind.GRANTED).encode())
+        elif order.kind is OrderKind.REVOKE:
+            self._known_by_raft = True
+            self._term = None
+            self._ring = None
+            self._proposed.clear()
+            self._raft.send(self._report(OrderKind.REVOKED).encode())
+        elif order.kind is OrderKind.PROPOSE:
+            self._propose(order)
+        elif order.kind is OrderKind.TOPICS_CHANGED:
+            self._topics.reload()
+            self._broker.send(topics_loaded(order.version))
+
+    def _report(self, kind: OrderKind) -> Order:
+        end = self._log.end
+        return Order(
+            kind, term=self._term or 0, number=end.index_, position=end.position, extra=end.term
+        )
+
+    def _propose(self, order: Order) -> None:
+        """Append an entry of raft's; an order that was seen already is not carried out again."""
+        if order.term != self._term or order.number in self._proposed:
+            return
+        if self._ring is None:
+            self._ring = AppendRing.attach(self._around.paths.append_ring)
+        entry = RingEntry(order.position, order.extra, order.number)
+        record = bytes(self._ring.take(entry))
+        self._ring.release(entry)
+        self._proposed.add(order.number)
+        self._service.append_own(record, self._term)
+        self._published()
+
+    def _write_checkpoint(self, end: LogEnd) -> None:
+        """Our checkpoint, and DLedger's with the last index known to be committed."""
+        checkpoint = LogCheckpoint(end, self._data_file_size)
+        replace_file(self._paths.log_checkpoint, encode(checkpoint))
+        if self._paths.dledger_checkpoint is not None:
+            committed = min(self._page.read_committed().index, end.index_)
+            content = encode_checkpoint(DLedgerCheckpoint(end.index_, committed))
+            replace_file(self._paths.dledger_checkpoint, content)
+
+
+def run(settings: Settings, stop: StopFlag) -> int:
+    """Run the writer until it is told to stop; the exit status."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    started = time.monotonic()
+    around = Surroundings.enter(Role.WRITER, settings)
+    log = open_log(settings)
+    worker = WriterWorker(around, log)
+    logger.info("writer serves: after_ms=%d", (time.monotonic() - started) * 1000)
+    try:
+        run_loop(worker, page=around.page, role=Role.WRITER, stop=stop)
+    finally:
+        worker.close()
+        around.leave()
+    return 0
