@@ -82,7 +82,7 @@ def _random_salt() -> int:
 
 
 class UniqueIds:
-    """Makes ids that no message of the world has; safe to share among threads and to fork with.
+    """Makes ids that no message of the world has; safe to share among threads.
 
     Milliseconds and counter are one number of 48 bits that only grows: when the clock stands still
     or is set back, or when a millisecond has no number left, it runs ahead of the clock. The salt
