@@ -1,0 +1,50 @@
+# `make demo` and `make test` are all that a fresh checkout needs; everything goes into .venv.
+
+PYTHON_BIN := .venv/bin
+PYTEST := $(PYTHON_BIN)/python -m pytest -q -n auto
+# Tests that need Java, Maven and the real RocketMQ are asked for by name.
+WITHOUT_ORACLE := not oracle
+
+.PHONY: help demo test test-quick check check-all bench bootstrap clean distclean
+
+help:
+	@echo 'make demo        take over a store that RocketMQ wrote, and go on with it'
+	@echo 'make test        all tests but those that need Java'
+	@echo 'make test-quick  the tests that take less than a quarter of a second each'
+	@echo 'make check       ruff, mypy --strict, import contracts'
+	@echo 'make check-all   check, and all tests, with the real RocketMQ as the oracle'
+	@echo 'make bench       measure this machine (bench/)'
+	@echo 'make clean       remove what was built; make distclean: .venv too'
+
+bootstrap:
+	@packaging/bootstrap.sh
+
+demo: bootstrap
+	@$(PYTHON_BIN)/ledgermq demo
+
+test: bootstrap
+	$(PYTEST) -m '$(WITHOUT_ORACLE)'
+
+test-quick: bootstrap
+	$(PYTEST) -m '$(WITHOUT_ORACLE) and not slow'
+
+check: bootstrap
+	$(PYTHON_BIN)/ruff check .
+	$(PYTHON_BIN)/ruff format --check .
+	$(PYTHON_BIN)/mypy src/ledgermq
+	$(PYTHON_BIN)/lint-imports
+
+check-all: check
+	$(PYTEST)
+
+bench: bootstrap
+	$(PYTHON_BIN)/ledgermq bench
+
+clean:
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf src/*.egg-info *.egg-info
+	rm -f store/_*.so store/_*.c
+	find . -path ./.venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+distclean: clean
+	rm -rf .venv

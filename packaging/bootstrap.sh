@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# Makes .venv with everything that the checkout needs, and compiles the kernels in place.
+# Quick when nothing changed. Without a compiler the kernels run as plain Python.
+#
+#   PYTHON=/path/to/python3.12   use this interpreter
+#   LEDGERMQ_PURE=1              do not compile the kernels
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly venv=.venv
+readonly extras=server,test,check
+
+say() { printf 'bootstrap: %s\n' "$*" >&2; }
+
+# The first interpreter that is new enough and can make a virtual environment.
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-/usr/bin/python3 python3 python3.13 python3.12 python3.11}; do
+        if "$candidate" - 2>/dev/null <<'PY'; then
+import sys
+import ensurepip, venv
+sys.exit(sys.version_info < (3, 11))
+PY
+            command -v "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+can_compile() {
+    local include
+    include=$("$1" -c 'import sysconfig; print(sysconfig.get_path("include"))')
+    command -v "${CC:-cc}" >/dev/null && [ -e "$include/Python.h" ]
+}
+
+wants_kernels() { [ "${LEDGERMQ_PURE:-}" != 1 ]; }
+
+# Debian's packages that are missing, as far as the checkout needs them.
+missing_packages() {
+    local python
+    command -v make >/dev/null || echo make
+    if ! python=$(find_python); then
+        echo python3 python3-venv
+        ! wants_kernels || echo gcc libc6-dev python3-dev
+    elif wants_kernels && ! can_compile "$python"; then
+        echo gcc libc6-dev
+        # Headers of another interpreter than Debian's are not Debian's to install.
+        [[ $python != /usr/bin/* ]] || echo python3-dev
+    fi
+}
+
+install_packages() {
+    local packages=("$@") command
+    command="apt-get install -y --no-install-recommends ${packages[*]}"
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        say "$command"
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get update -qq </dev/null
+        $command -qq </dev/null >&2 && return
+    fi
+    say "missing: ${packages[*]}; install with: sudo $command"
+}
+
+digest() { cat "$@" | sha256sum | cut -d ' ' -f 1; }
+
+# True when the stamp $1 says that this very thing ($2) was done before.
+is_done() { [ -e "$venv/$1" ] && [ "$(cat "$venv/$1")" = "$2" ]; }
+
+make_venv() {
+    local python=$1
+    if ! "$venv/bin/python" -c 'import pip' 2>/dev/null; then
+        say "making $venv with $python"
+        rm -rf "$venv"
+        "$python" -m venv "$venv"
+    fi
+}
+
+install_project() {
+    local stamp
+    stamp="$PWD $(digest pyproject.toml setup.py packaging/constraints.txt)"
+    is_done installed "$stamp" && return
+    say "installing the project and its libraries into $venv"
+    "$venv/bin/python" -m pip install --quiet --constraint packaging/constraints.txt \
+        setuptools cython
+    # The kernels are compiled by the next step, which also sees when one of them changes.
+    LEDGERMQ_PURE=1 "$venv/bin/python" -m pip install --quiet --no-build-isolation \
+        --constraint packaging/constraints.txt --editable ".[$extras]"
+    echo "$stamp" >"$venv/installed"
+}
+
+compile_kernels() {
+    local stamp tag kernel
+    tag=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
+    if ! wants_kernels || ! can_compile "$venv/bin/python"; then
+        # A compiled kernel of an earlier run would win over the plain module.
+        rm -f store/_*"$tag" "$venv/compiled"
+        ! wants_kernels || say "no C compiler or no Python.h: the kernels run as plain Python"
+        return 0
+    fi
+    stamp="$tag $(digest setup.py store/_[a-z]*.p*)"
+    is_done compiled "$stamp" && compgen -G "store/_*$tag" >/dev/null && return
+    say "compiling the kernels"
+    rm -f store/_*"$tag"
+    mkdir -p build
+    "$venv/bin/python" setup.py build_ext --inplace >build/kernels.log 2>&1
+    for kernel in store/_[a-z]*.py; do
+        [ -e "${kernel%.py}$tag" ] || say "$kernel runs as plain Python; see build/kernels.log"
+    done
+    echo "$stamp" >"$venv/compiled"
+}
+
+main() {
+    local missing python
+    read -r -d '' -a missing < <(missing_packages && printf '\0')
+    [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
+    if ! python=$(find_python); then
+        say "no Python 3.11 or newer with the module venv"
+        exit 1
+    fi
+    make_venv "$python"
+    install_project
+    compile_kernels
+}
+
+main
