@@ -1,0 +1,194 @@
+"""SEND and SENT: many messages in one frame, and where they were stored.
+
+The layouts are in docs/formats/client-protocol.md. The tables are handed on as memoryviews of the
+frame: nothing here runs once a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from ledgermq.model.errors import ProtocolError
+from ledgermq.model.limits import FRAME_RECORDS_MAX, FRAME_SIZE_MAX, TOPIC_SIZE_MAX
+from ledgermq.wire.header import FLAG_RETRY, HEADER_SIZE, Kind, decode_header, encode_header
+
+_SEND = Struct("<IIIIHHI")
+_RUN = Struct("<IiI")
+_SENT = Struct("<qqB3xI")
+_SPAN = Struct("<IIqq")
+SEND_TABLES_AT = HEADER_SIZE + _SEND.size
+SENT_SPANS_AT = HEADER_SIZE + _SENT.size
+
+assert SEND_TABLES_AT == 40
+assert SENT_SPANS_AT == 40
+
+
+class SendRun(NamedTuple):
+    """Consecutive records of one queue."""
+
+    records: int
+    queue_id: int
+    topic: bytes
+
+
+class SendFrame(NamedTuple):
+    """The tables of a SEND; ``sizes`` is a view of the message they came in.
+
+    Attributes:
+        sizes: unsigned 32-bit size of each record, its entry header included.
+        checksum: CRC-32 of ``tables`` followed by the payload, as the client computed it.
+        tables: what the checksum covers of part 1.
+    """
+
+    request_id: int
+    is_retry: bool
+    sizes: memoryview
+    runs: list[SendRun]
+    payload_size: int
+    checksum: int
+    entry_header_size: int
+    store_host_size: int
+    tables: memoryview
+
+
+class SentSpan(NamedTuple):
+    """Records stored one behind the other in one file; see the protocol's SENT."""
+
+    first: int
+    records: int
+    physical_offset: int
+    queue_offset: int
+
+
+class Sent(NamedTuple):
+    """What a SENT says."""
+
+    request_id: int
+    term: int
+    store_timestamp: int
+    ack: int
+    spans: list[SentSpan]
+
+
+def encode_tables(sizes: bytes | memoryview, runs: Sequence[SendRun]) -> bytes:
+    """The tables of a SEND, from the records' sizes as little-endian 32-bit words."""
+    packed = b"".join(_RUN.pack(run.records, run.queue_id, len(run.topic)) for run in runs)
+    return b"".join((sizes, packed, *(run.topic for run in runs)))
+
+
+def encode_send(
+    request_id: int,
+    *,
+    tables: bytes,
+    records: int,
+    runs: int,
+    topics_size: int,
+    payload_size: int,
+    checksum: int,
+    entry_header_size: int,
+    store_host_size: int,
+    is_retry: bool = False,
+) -> bytes:
+    """Part 1 of a SEND."""
+    flags = FLAG_RETRY if is_retry else 0
+    fixed = _SEND.pack(
+        records,
+        runs,
+        payload_size,
+        checksum,
+        entry_header_size,
+        store_host_size,
+        topics_size,
+    )
+    return b"".join((encode_header(Kind.SEND, request_id, flags), fixed, tables))
+
+
+def decode_send(message: bytes | memoryview) -> SendFrame:
+    """The tables of a SEND, from its part 1.
+
+    Raises:
+        ProtocolError: sizes and counts do not fit one another, or pass a limit.
+    """
+    header = decode_header(message)
+    if header.kind is not Kind.SEND:
+        raise ProtocolError("not a SEND", kind=header.kind.name)
+    if len(message) < SEND_TABLES_AT:
+        raise ProtocolError("SEND without tables", size=len(message), minimum=SEND_TABLES_AT)
+    fields = _SEND.unpack_from(message, HEADER_SIZE)
+    records, run_count, payload_size, checksum, header_size, host_size, topics_size = fields
+    _check("record count", records, 1, FRAME_RECORDS_MAX)
+    _check("run count", run_count, 1, records)
+    _check("payload size", payload_size, 1, FRAME_SIZE_MAX)
+    runs_at = SEND_TABLES_AT + 4 * records
+    topics_at = runs_at + _RUN.size * run_count
+    if topics_at + topics_size != len(message):
+        raise ProtocolError(
+            "SEND of another size than its tables",
+            size=len(message),
+            expected=topics_at + topics_size,
+        )
+    view = memoryview(message)
+    runs = _decode_runs(view[runs_at:topics_at], view[topics_at:], records)
+    return SendFrame(
+        header.request_id,
+        bool(header.flags & FLAG_RETRY),
+        view[SEND_TABLES_AT:runs_at].cast("I"),
+        runs,
+        payload_size,
+        checksum,
+        header_size,
+        host_size,
+        view[SEND_TABLES_AT:],
+    )
+
+
+def _decode_runs(table: memoryview, topics: memoryview, records: int) -> list[SendRun]:
+    runs: list[SendRun] = []
+    counted = 0
+    at = 0
+    for count, queue_id, size in _RUN.iter_unpack(table):
+        _check("topic size", size, 1, TOPIC_SIZE_MAX)
+        _check("records of a run", count, 1, records)
+        runs.append(SendRun(count, queue_id, bytes(topics[at : at + size])))
+        counted += count
+        at += size
+    if at != len(topics):
+        raise ProtocolError("topics of another size", size=len(topics), expected=at)
+    if counted != records:
+        raise ProtocolError("runs of another count than the records", runs=counted, records=records)
+    return runs
+
+
+def encode_sent(
+    request_id: int, *, term: int, store_timestamp: int, ack: int, spans: Sequence[SentSpan]
+) -> bytes:
+    """The whole of a SENT."""
+    fixed = _SENT.pack(term, store_timestamp, ack, len(spans))
+    parts = [encode_header(Kind.SENT, request_id), fixed]
+    parts.extend(_SPAN.pack(*span) for span in spans)
+    return b"".join(parts)
+
+
+def decode_sent(message: bytes | memoryview) -> Sent:
+    """What a SENT says.
+
+    Raises:
+        ProtocolError: it is not one, or its size and its count of spans differ.
+    """
+    header = decode_header(message)
+    if header.kind is not Kind.SENT:
+        raise ProtocolError("not a SENT", kind=header.kind.name)
+    if len(message) < SENT_SPANS_AT:
+        raise ProtocolError("SENT too short", size=len(message), minimum=SENT_SPANS_AT)
+    term, store_timestamp, ack, count = _SENT.unpack_from(message, HEADER_SIZE)
+    if len(message) != SENT_SPANS_AT + count * _SPAN.size:
+        raise ProtocolError("SENT of another size than its spans", size=len(message), spans=count)
+    spans = [SentSpan(*span) for span in _SPAN.iter_unpack(message[SENT_SPANS_AT:])]
+    return Sent(header.request_id, term, store_timestamp, ack, spans)
+
+
+def _check(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise ProtocolError(f"{name} out of range", value=value, minimum=low, limit=high)

@@ -1,0 +1,193 @@
+"""Bodies of the messages that are not hot: JSON objects, read with their types checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ledgermq.model.errors import LedgerError, OutcomeUnknownError, ProtocolError
+from ledgermq.wire.header import VERSION, Kind, encode_header
+from ledgermq.wire.statuses import ERRORS_BY_NUMBER, status_of
+
+BODY_SIZE_MAX = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Welcome:
+    """What a node tells a client that said HELLO; ``produce`` only from the broker."""
+
+    cluster: str
+    broker: str
+    node: str
+    generation: int
+    role: str
+    ack: str
+    entry_header_size: int
+    store_host_size: int
+    body_size_max: int
+    frame_size_max: int
+    frame_records_max: int
+    window_bytes: int
+    produce: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a request was refused, and whether something of it may be stored."""
+
+    status: str
+    number: int
+    code: int
+    reason: str
+    record: int | None
+    stored: str
+    retriable: bool
+
+    def to_error(self) -> LedgerError:
+        """The exception that a caller gets."""
+        kind = ERRORS_BY_NUMBER.get(self.number, LedgerError)
+        error = kind(self.reason)
+        error.details["status"] = self.status
+        if self.record is not None:
+            error.details["record"] = self.record
+        return error
+
+
+def encode_hello(request_id: int, *, client: str, library: str) -> list[bytes]:
+    """The parts of a HELLO."""
+    body = {"client": client, "library": library, "version": VERSION}
+    return [encode_header(Kind.HELLO, request_id), encode_body(body)]
+
+
+def decode_hello(body: bytes | memoryview) -> str:
+    """The client's name.
+
+    Raises:
+        ProtocolError: it has none, or speaks another version.
+    """
+    fields = decode_body(body)
+    version = fields.get("version")
+    if version != VERSION:
+        raise ProtocolError("protocol version not spoken here", version=version, expected=VERSION)
+    name = fields.get("client")
+    if not isinstance(name, str) or len(name) > 255:
+        raise ProtocolError("client has no name of at most 255 characters", field="client")
+    return name
+
+
+def encode_welcome(request_id: int, welcome: Welcome) -> list[bytes]:
+    """The parts of a WELCOME."""
+    body: dict[str, object] = {
+        name: getattr(welcome, name) for name in Welcome.__dataclass_fields__
+    }
+    body["version"] = VERSION
+    return [encode_header(Kind.WELCOME, request_id), encode_body(body)]
+
+
+def decode_welcome(body: bytes | memoryview) -> Welcome:
+    """What a WELCOME says.
+
+    Raises:
+        ProtocolError: a field is missing or of another type.
+    """
+    fields = decode_body(body)
+    values: dict[str, int | str] = {}
+    for name, field in Welcome.__dataclass_fields__.items():
+        expected = int if field.type == "int" else str
+        value = fields.get(name, "" if name == "produce" else None)
+        if not isinstance(value, expected) or isinstance(value, bool):
+            raise ProtocolError("field of a WELCOME missing or wrong", field=name, value=value)
+        values[name] = value
+    return Welcome(**values)  # type: ignore[arg-type]
+
+
+def encode_refused(
+    request_id: int,
+    error: LedgerError,
+    *,
+    record: int | None = None,
+    status: str | None = None,
+) -> list[bytes]:
+    """The parts of a REFUSED that tells of ``error``.
+
+    Args:
+        record: number of the record in the frame that the error is about.
+        status: a name of our own that says more than that of the error's class.
+    """
+    named = status_of(error)
+    body = {
+        "status": status or named.name,
+        "number": error.number,
+        "code": named.code,
+        "reason": str(error),
+        "record": record,
+        "stored": "unknown" if isinstance(error, OutcomeUnknownError) else "no",
+        "retriable": error.retriable,
+    }
+    return [encode_header(Kind.REFUSED, request_id), encode_body(body)]
+
+
+def decode_refused(body: bytes | memoryview) -> Refusal:
+    """What a REFUSED says.
+
+    Raises:
+        ProtocolError: a field is missing or of another type.
+    """
+    fields = decode_body(body)
+    record = fields.get("record")
+    return Refusal(
+        status=_text(fields, "status"),
+        number=_integer(fields, "number"),
+        code=_integer(fields, "code"),
+        reason=_text(fields, "reason"),
+        record=record if isinstance(record, int) else None,
+        stored=_text(fields, "stored"),
+        retriable=bool(fields.get("retriable")),
+    )
+
+
+def encode_call(request_id: int, verb: str, **arguments: object) -> list[bytes]:
+    """The parts of a CALL."""
+    return [encode_header(Kind.CALL, request_id), encode_body({"verb": verb, **arguments})]
+
+
+def encode_result(request_id: int, result: Mapping[str, object]) -> list[bytes]:
+    """The parts of a RESULT."""
+    return [encode_header(Kind.RESULT, request_id), encode_body(result)]
+
+
+def encode_body(fields: Mapping[str, object]) -> bytes:
+    """A JSON object."""
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_body(body: bytes | memoryview) -> dict[str, object]:
+    """The JSON object in ``body``.
+
+    Raises:
+        ProtocolError: it is too large, or none.
+    """
+    if len(body) > BODY_SIZE_MAX:
+        raise ProtocolError("body too large", size=len(body), limit=BODY_SIZE_MAX)
+    try:
+        value = json.loads(bytes(body))
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError("body is not JSON", reason=str(error)) from error
+    if not isinstance(value, dict):
+        raise ProtocolError("body is not a JSON object", found=type(value).__name__)
+    return value
+
+
+def _text(fields: Mapping[str, object], name: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str):
+        raise ProtocolError("field missing or not a text", field=name, value=value)
+    return value
+
+
+def _integer(fields: Mapping[str, object], name: str) -> int:
+    value = fields.get(name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ProtocolError("field missing or not an integer", field=name, value=value)
+    return value

@@ -1,0 +1,63 @@
+"""One table from errors to what a client is told: status name and RocketMQ's response code."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ledgermq.model.errors import (
+    BusyError,
+    ConfigError,
+    CorruptLogError,
+    LedgerError,
+    MessageIllegalError,
+    NoPermissionError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    ProtocolError,
+    StaleGenerationError,
+    StorageError,
+    StoreLockedError,
+    TimedOutError,
+    TopicUnknownError,
+)
+
+
+class Status(NamedTuple):
+    """Name of a refusal, and RocketMQ's ``ResponseCode`` for it."""
+
+    name: str
+    code: int
+
+
+_SYSTEM_ERROR = Status("SYSTEM_ERROR", 1)
+
+STATUSES: dict[type[LedgerError], Status] = {
+    LedgerError: _SYSTEM_ERROR,
+    ConfigError: _SYSTEM_ERROR,
+    ProtocolError: Status("PROTOCOL_ERROR", 1),
+    MessageIllegalError: Status("MESSAGE_ILLEGAL", 13),
+    TopicUnknownError: Status("TOPIC_NOT_EXIST", 17),
+    NoPermissionError: Status("NO_PERMISSION", 16),
+    NotLeaderError: Status("SERVICE_NOT_AVAILABLE", 14),
+    BusyError: Status("OS_PAGECACHE_BUSY", 2),
+    OutcomeUnknownError: _SYSTEM_ERROR,
+    TimedOutError: _SYSTEM_ERROR,
+    CorruptLogError: _SYSTEM_ERROR,
+    StorageError: Status("SERVICE_NOT_AVAILABLE", 14),
+    StaleGenerationError: Status("SESSION_UNKNOWN", 2),
+    StoreLockedError: _SYSTEM_ERROR,
+}
+"""Every error that can cross a package has exactly one status."""
+
+ERRORS_BY_NUMBER: dict[int, type[LedgerError]] = {error.number: error for error in STATUSES}
+
+assert len(ERRORS_BY_NUMBER) == len(STATUSES)
+
+
+def status_of(error: LedgerError) -> Status:
+    """The status of ``error``, or of the nearest class that has one."""
+    for kind in type(error).__mro__:
+        status = STATUSES.get(kind)
+        if status is not None:
+            return status
+    return _SYSTEM_ERROR
