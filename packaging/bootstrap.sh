@@ -57,7 +57,7 @@ install_packages() {
         say "$command"
         export DEBIAN_FRONTEND=noninteractive
         apt-get update -qq </dev/null
-        $command -qq </dev/null >&2 && return
+        $command -qq -o Dpkg::Use-Pty=0 </dev/null >/dev/null && return
     fi
     say "missing: ${packages[*]}; install with: sudo $command"
 }
@@ -82,7 +82,7 @@ install_project() {
     is_done installed "$stamp" && return
     say "installing the project and its libraries into $venv"
     "$venv/bin/python" -m pip install --quiet --constraint packaging/constraints.txt \
-        setuptools cython
+        setuptools wheel cython
     # The kernels are compiled by the next step, which also sees when one of them changes.
     LEDGERMQ_PURE=1 "$venv/bin/python" -m pip install --quiet --no-build-isolation \
         --constraint packaging/constraints.txt --editable ".[$extras]"
