@@ -1,8 +1,8 @@
 """The raft process: term, vote and commit cursor of this node.
 
 It alone writes ``ROOT/ledgermq/term``, DLedger's ``currterm``, the cursors ``committed`` and
-``grant``, and the append ring. It reads the cursors ``written`` and ``durable``. It never writes the
-log: what it wants in it goes through the append ring to the writer.
+``grant``, and the append ring. It reads the cursors ``written`` and ``durable``. It never writes
+the log: what it wants in it goes through the append ring to the writer.
 """
 
 from __future__ import annotations
@@ -124,11 +124,12 @@ class RaftWorker:
         ):
             self._awaited = None
             self._carry_out(self._core.log_ready(last))
-        elif order.kind is OrderKind.GRANTED and self._awaits(OrderKind.GRANT):
-            if order.term == self._core.term:
-                self._awaited = None
-                self._carry_out(self._core.writer_granted(Term(order.term), last))
-                self._publish_grant()
+        elif order.kind is OrderKind.GRANTED and order.term == self._core.term:
+            if not self._awaits(OrderKind.GRANT):
+                return
+            self._awaited = None
+            self._carry_out(self._core.writer_granted(Term(order.term), last))
+            self._publish_grant()
 
     def _awaits(self, kind: OrderKind) -> bool:
         return self._awaited is not None and self._awaited.kind is kind

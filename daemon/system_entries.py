@@ -8,7 +8,7 @@ from ledgermq.model.ids import NodeId, Term
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.model.settings import Settings
 from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
-from ledgermq.store.message import encode_message
+from ledgermq.store.message import Message, encode_message
 from ledgermq.store.properties import encode_properties
 
 SYSTEM_QUEUE_ID = 0
@@ -18,11 +18,11 @@ TERM_BEGIN_TAG = "term-begin"
 def no_op_record(term: Term, node: NodeId, settings: Settings) -> bytes:
     """The entry that begins ``term``, with its entry header hole, as a client would send it.
 
-    Raft needs an entry of the new term to commit those of older ones by (Raft paper, section 5.4.2).
+    Raft needs an entry of the new term to commit those of older ones by (paper, section 5.4.2).
     To RocketMQ it is an ordinary message of the system topic.
     """
     address = (settings.node.broker_ip, settings.node.listen_port)
-    message = encode_message(
+    message = Message(
         topic=SYSTEM_TOPIC,
         queue_id=SYSTEM_QUEUE_ID,
         body=json.dumps({"term": term, "leader": node}).encode(),
@@ -30,4 +30,4 @@ def no_op_record(term: Term, node: NodeId, settings: Settings) -> bytes:
         born_host=address,
         store_host=address,
     )
-    return bytes(ENTRY_HEADER_SIZE) + message
+    return bytes(ENTRY_HEADER_SIZE) + encode_message(message)

@@ -27,16 +27,12 @@ class WritableTopics:
         """
         backup = self._path.with_name(self._path.name + ".bak")
         stamp = self._stat()
-        document = choose_document(
-            _content(self._path), _content(backup), file=str(self._path)
-        )
+        document = choose_document(_content(self._path), _content(backup), file=str(self._path))
         self._stamp = stamp
         if document is None:
             return
         self._queues = {
-            topic.name.encode(): (
-                topic.write_queues if topic.permission & Permission.WRITE else 0
-            )
+            topic.name.encode(): (topic.write_queues if topic.permission & Permission.WRITE else 0)
             for topic in TopicTable.read(document)
         }
 
@@ -60,7 +56,9 @@ class WritableTopics:
             raise TopicUnknownError("topic does not exist", topic=name)
         if queues == 0:
             raise NoPermissionError("topic may not be written to", topic=name)
-        raise TopicUnknownError("topic has no such queue", topic=name, queue=queue_id, queues=queues)
+        raise TopicUnknownError(
+            "topic has no such queue", topic=name, queue=queue_id, queues=queues
+        )
 
     def _stat(self) -> tuple[int, int] | None:
         try:

@@ -1,8 +1,8 @@
 """The writer process: takes messages from producers, and is the only one that writes the log.
 
 It alone writes the log's files, DLedger's index files and ``checkpoint``, and our
-``log-checkpoint``; it publishes the cursors ``written``, ``durable`` and ``put_lock``. It stamps only
-in a term that raft has granted, and answers a producer only when ``committed`` has passed the
+``log-checkpoint``; it publishes the cursors ``written``, ``durable`` and ``put_lock``. It stamps
+only in a term that raft has granted, and answers a producer only when ``committed`` has passed the
 frame (with ``ack.mode = leader``: when the log has it).
 """
 
@@ -30,7 +30,7 @@ from ledgermq.model.ids import Term
 from ledgermq.model.settings import AckMode, Settings
 from ledgermq.store.log_checkpoint import LogCheckpoint, encode, replace_file
 from ledgermq.store.log_writer import LogEnd
-from ledgermq.store.properties_file import DLedgerCheckpoint, encode_checkpoint
+from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class WriterWorker:
 
     def sleep_ms(self, now_ns: int) -> int:
         """Nothing to do while no acknowledgement is due."""
-        if self._service.has_due(self._page.read_committed()):
+        if self._service.has_due(self._page.read_committed().position):
             return 0
         if not self._known_by_raft:
             return max(0, (self._ready_sent_ns + READY_REPEAT_NS - now_ns) // 1_000_000)
@@ -96,9 +96,9 @@ class WriterWorker:
         if self._around.inbox.socket in ready:
             for message in self._around.inbox.drain():
                 self._take(message)
-        if self._service.socket in ready and self._service.take_frames(self._term, now_ns):
+        if self._service.socket in ready and self._service.take_frames(self._term):
             self._published()
-        self._service.acknowledge(self._page.read_committed())
+        self._service.acknowledge(self._page.read_committed().position)
         if not self._known_by_raft and now_ns - self._ready_sent_ns >= READY_REPEAT_NS:
             self._ready_sent_ns = now_ns
             self._raft.send(self._report(OrderKind.READY).encode())
@@ -167,7 +167,7 @@ class WriterWorker:
         replace_file(self._paths.log_checkpoint, encode(checkpoint))
         if self._paths.dledger_checkpoint is not None:
             committed = min(self._page.read_committed().index, end.index_)
-            content = encode_checkpoint(DLedgerCheckpoint(end.index_, committed))
+            content = encode_dledger_checkpoint(DLedgerCheckpoint(end.index_, committed))
             replace_file(self._paths.dledger_checkpoint, content)
 
 

@@ -1,0 +1,432 @@
+"""The producers' side of the writer: sessions, frames in, acknowledgements out.
+
+A turn takes a bounded number of frames, checks each, stages them in the log one behind the other
+under the put lock, and writes all of them with one call. A frame that is refused stored nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import zmq
+
+from ledgermq.daemon.client_socket import bind_client_socket
+from ledgermq.daemon.log_opening import OpenLog
+from ledgermq.daemon.node import Surroundings
+from ledgermq.daemon.put_batch import Put, PutBatch
+from ledgermq.daemon.put_lock import PutLockHolder
+from ledgermq.daemon.recent_messages import RecentMessages
+from ledgermq.daemon.resend import Resend
+from ledgermq.daemon.writable_topics import WritableTopics
+from ledgermq.ipc.cursor_page import Role
+from ledgermq.model.errors import (
+    BusyError,
+    LedgerError,
+    MessageIllegalError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    ProtocolError,
+    StaleGenerationError,
+    StorageError,
+)
+from ledgermq.model.ids import Position, QueueId, QueueOffset, Term
+from ledgermq.model.limits import (
+    ENTRY_SIZE_MAX,
+    FRAME_RECORDS_MAX,
+    FRAME_SIZE_MAX,
+    SYSTEM_TOPIC,
+)
+from ledgermq.model.settings import AckMode
+from ledgermq.store import _stamp
+from ledgermq.store.crc32 import crc32
+from ledgermq.store.log_writer import Run
+from ledgermq.store.queue_offsets import QueueOffsets
+from ledgermq.store.record_fault import RecordFault
+from ledgermq.wire.header import Kind, decode_header
+from ledgermq.wire.send_frame import SendFrame, SentSpan, decode_send, encode_sent
+from ledgermq.wire.session import Welcome, decode_hello, encode_refused, encode_welcome
+
+FRAMES_PER_TURN_MAX = 256
+BYTES_PER_TURN_MAX = 8 * 1024 * 1024
+SESSIONS_MAX = 10_000
+
+COUNTER_NAMES = (
+    "messages",
+    "bytes",
+    "frames",
+    "refused",
+    "unanswerable",
+    "sessions",
+    "resent_found",
+    "turns",
+)
+CLOSE_LINGER_MS = 200
+PARTS_MAX = 4
+_ACKS = {AckMode.LEADER: 0, AckMode.MAJORITY_MEMORY: 1, AckMode.MAJORITY_FSYNC: 2}
+_MESSAGES, _BYTES, _FRAMES, _REFUSED, _UNANSWERABLE, _SESSIONS, _RESENT_FOUND, _TURNS = range(8)
+
+
+@dataclass(slots=True)
+class Session:
+    """One connection that has said HELLO; ``in_flight`` bytes are not answered yet."""
+
+    name: str
+    in_flight: int = 0
+
+
+class Due(NamedTuple):
+    """An answer that waits for the commit cursor to reach ``position``."""
+
+    position: int
+    identity: bytes
+    answer: bytes
+    size: int
+
+
+class ProduceService:
+    """Owned by the writer process.
+
+    Invariants: positions in ``_due`` never decrease; ``_in_flight`` is the sum of the sessions'.
+    """
+
+    def __init__(
+        self,
+        around: Surroundings,
+        log: OpenLog,
+        *,
+        topics: WritableTopics,
+        offsets: QueueOffsets,
+        put_lock: PutLockHolder,
+    ) -> None:
+        settings = around.settings
+        self._settings = settings
+        self._counters = around.page.counters(Role.WRITER)
+        self._log = log.writer
+        self._store_host_size = len(log.store_host)
+        self._ack = _ACKS[settings.ack.mode]
+        self._topics = topics
+        self._offsets = offsets
+        self._put_lock = put_lock
+        self._answers_at_once = settings.ack.mode is AckMode.LEADER
+        self._body_max = settings.store.max_message_size
+        limit = ENTRY_SIZE_MAX if log.writer.header_size else self._body_max + 64 * 1024
+        self._record_max = min(log.writer.record_size_max, limit)
+        self._sessions: dict[bytes, Session] = {}
+        self._due: deque[Due] = deque()
+        self._in_flight = 0
+        end = log.recovered.end.position
+        self._recent = RecentMessages(
+            log.paths.data,
+            file_size=log.recovered.data.file_size,
+            header_size=log.writer.header_size,
+            first=log.recovered.first,
+            begin=max(0, end - settings.limits.total_window_bytes),
+        )
+        self.socket = bind_client_socket(
+            around.context,
+            around.paths.produce,
+            settings.listen.produce,
+            mode=settings.listen.socket_mode,
+            message_size_max=FRAME_SIZE_MAX + 1024 * 1024,
+        )
+        self._welcome = Welcome(
+            cluster=settings.node.broker_cluster_name,
+            broker=settings.node.broker_name,
+            node=settings.node.self_id,
+            generation=around.page.read_process(Role.WRITER).generation,
+            role="leader",
+            ack=settings.ack.mode.value,
+            entry_header_size=log.writer.header_size,
+            store_host_size=self._store_host_size,
+            body_size_max=self._body_max,
+            frame_size_max=FRAME_SIZE_MAX,
+            frame_records_max=FRAME_RECORDS_MAX,
+            window_bytes=settings.limits.client_window_bytes,
+        )
+
+    def has_due(self, position: Position) -> bool:
+        """Whether a frame that is stored before ``position`` has no answer yet."""
+        return bool(self._due) and self._due[0].position <= position
+
+    def take_frames(self, term: Term | None) -> bool:
+        """Take what producers have sent, a bounded number; true when the log has grown.
+
+        Args:
+            term: the granted term; without one every frame is refused.
+        """
+        self._counters[_TURNS] += 1
+        begin = self._log.end
+        batch = PutBatch(
+            self._log,
+            self._offsets,
+            term=term or Term(0),
+            store_timestamp=time.time_ns() // 1_000_000,
+        )
+        with self._put_lock:
+            try:
+                self._stage_waiting(batch, term)
+                self._note_puts(batch, batch.publish())
+            except StorageError as error:
+                for put in batch.take_back(error):
+                    self._refuse(put.identity, put.request_id, error)
+        if self._answers_at_once:
+            self.acknowledge(self._log.end.position)
+        return self._log.end != begin
+
+    def append_own(self, record: bytes, term: Term) -> None:
+        """Append an entry that the node writes for itself, on the system topic, and publish it."""
+        topic = SYSTEM_TOPIC.encode()
+        queue_id = QueueId(0)
+        offset = self._offsets.next_offset(topic, queue_id)
+        sizes = memoryview(len(record).to_bytes(4, sys.byteorder)).cast("I")
+        with self._put_lock:
+            self._log.put(
+                record,
+                sizes,
+                [Run(1, offset)],
+                term=term,
+                store_timestamp=time.time_ns() // 1_000_000,
+            )
+            self._log.publish()
+        self._offsets.set_next(topic, queue_id, QueueOffset(offset + 1))
+
+    def acknowledge(self, position: Position) -> None:
+        """Answer every frame that is stored before ``position``."""
+        due = self._due
+        while due and due[0].position <= position:
+            answer = due.popleft()
+            self._in_flight -= answer.size
+            session = self._sessions.get(answer.identity)
+            if session is not None:
+                session.in_flight -= answer.size
+            self._send(answer.identity, [answer.answer])
+
+    def close(self) -> None:
+        """Tell the clients that wait that their outcome is unknown, and unbind."""
+        error = OutcomeUnknownError("node stops; send again with the same ids")
+        for answer in self._due:
+            request_id = decode_header(answer.answer).request_id
+            self._send(answer.identity, encode_refused(request_id, error))
+        self._due.clear()
+        self.socket.close(CLOSE_LINGER_MS)
+
+    def _receive(self) -> list[bytes]:
+        """The parts of one message; only as many are kept as any message has.
+
+        Raises:
+            zmq.Again: none waits.
+        """
+        socket = self.socket
+        parts = [socket.recv(zmq.NOBLOCK)]
+        while socket.getsockopt(zmq.RCVMORE):
+            part = socket.recv(zmq.NOBLOCK)
+            if len(parts) <= PARTS_MAX:
+                parts.append(part)
+        return parts
+
+    def _admit(self, parts: list[bytes], term: Term | None) -> SendFrame | None:
+        """The frame in ``parts`` if it may come in; everything else is answered here."""
+        identity = parts[0]
+        request_id = 0
+        try:
+            if len(parts) < 2:
+                raise ProtocolError("message without a header", parts=len(parts) - 1)
+            header = decode_header(parts[1])
+            request_id = header.request_id
+            if header.kind is Kind.HELLO:
+                self._greet(identity, request_id, parts)
+                return None
+            session = self._sessions.get(identity)
+            if session is None:
+                raise StaleGenerationError("no session: say HELLO first")
+            if header.kind is Kind.GOODBYE:
+                del self._sessions[identity]
+                return None
+            if header.kind is not Kind.SEND or len(parts) != 3:
+                raise ProtocolError(
+                    "message not taken here", kind=header.kind.name, parts=len(parts) - 1
+                )
+            frame = decode_send(parts[1])
+            self._check_frame(frame, parts[2])
+            self._check_window(session, frame)
+            if term is None:
+                raise NotLeaderError("node is not ready to store: it has no term yet")
+            self._check_records(frame, memoryview(parts[2]))
+        except LedgerError as error:
+            self._refuse(identity, request_id, error)
+            return None
+        return frame
+
+    def _check_frame(self, frame: SendFrame, payload: bytes) -> None:
+        """What concerns the frame as a whole."""
+        if len(payload) != frame.payload_size:
+            raise ProtocolError(
+                "payload of another size than announced",
+                size=len(payload),
+                expected=frame.payload_size,
+            )
+        expected = (self._log.header_size, self._store_host_size)
+        if (frame.entry_header_size, frame.store_host_size) != expected:
+            raise StaleGenerationError(
+                "frame made for another log: say HELLO again",
+                entry_header_size=frame.entry_header_size,
+                store_host_size=frame.store_host_size,
+                expected=expected,
+            )
+        checksum = crc32(payload, crc32(frame.tables, 0))
+        if checksum != frame.checksum:
+            raise ProtocolError(
+                "checksum of the frame differs", checksum=frame.checksum, computed=checksum
+            )
+
+    def _check_window(self, session: Session, frame: SendFrame) -> None:
+        limits = self._settings.limits
+        mine = session.in_flight + frame.payload_size
+        if mine > limits.client_window_bytes:
+            raise BusyError(
+                "more unanswered bytes of this client than its window",
+                bytes=mine,
+                limit=limits.client_window_bytes,
+                setting="limits.client_window_bytes",
+            )
+        total = self._in_flight + frame.payload_size
+        if total > limits.total_window_bytes:
+            raise BusyError(
+                "more unanswered bytes of all clients than the node holds",
+                bytes=total,
+                limit=limits.total_window_bytes,
+                setting="limits.total_window_bytes",
+            )
+
+    def _check_records(self, frame: SendFrame, payload: memoryview) -> None:
+        at = 0
+        first = 0
+        for run in frame.runs:
+            self._topics.check(run.topic, run.queue_id)
+            fault, record, at = _stamp.check_run(
+                payload,
+                at,
+                frame.sizes,
+                first,
+                run.records,
+                self._log.header_size,
+                self._store_host_size,
+                self._record_max,
+                self._body_max,
+                run.queue_id,
+                run.topic,
+                crc32,
+            )
+            if fault:
+                raise self._record_error(RecordFault(fault), record, frame.sizes[record])
+            first += run.records
+        if at != len(payload):
+            raise ProtocolError("bytes behind the last record", size=len(payload), expected=at)
+
+    def _record_error(self, fault: RecordFault, record: int, size: int) -> MessageIllegalError:
+        """The refusal of a record, with the limit that it may have passed."""
+        error = MessageIllegalError(
+            f"message not accepted because of its {fault.field}", record=record, size=size
+        )
+        if fault is RecordFault.SIZE:
+            error.details["limit"] = self._record_max
+        elif fault is RecordFault.BODY_SIZE:
+            error.details["limit"] = self._body_max
+            error.details["setting"] = "store.max_message_size"
+        return error
+
+    def _stage_waiting(self, batch: PutBatch, term: Term | None) -> None:
+        """Stage the frames that wait, a bounded number."""
+        size = 0
+        for _ in range(FRAMES_PER_TURN_MAX):
+            try:
+                parts = self._receive()
+            except zmq.Again:
+                return
+            frame = self._admit(parts, term)
+            if frame is None:
+                continue
+            self._admitted(parts[0], frame)
+            if frame.is_retry:
+                # What was staged before must be found, too, and stored before.
+                self._note_puts(batch, batch.publish())
+                self._put_again(batch, parts[0], parts[2], frame)
+            else:
+                batch.stage(parts[0], frame.request_id, parts[2], frame.sizes, frame.runs)
+            self._counters[_MESSAGES] += len(frame.sizes)
+            self._counters[_BYTES] += frame.payload_size
+            self._counters[_FRAMES] += 1
+            size += frame.payload_size
+            if size >= BYTES_PER_TURN_MAX:
+                return
+
+    def _put_again(
+        self, batch: PutBatch, identity: bytes, payload: bytes, frame: SendFrame
+    ) -> None:
+        """Store what is missing of a frame that was sent before, and answer for all of it."""
+        self._recent.extend(self._log.end.position)
+        resend = Resend.of(frame, payload, self._log.header_size, self._recent)
+        self._counters[_RESENT_FOUND] += len(frame.sizes) - resend.records
+        if resend.records:
+            stored = batch.stage(
+                identity, frame.request_id, resend.payload, resend.sizes, resend.runs
+            )
+            puts = batch.publish()
+            assert len(puts) == 1
+            spans = resend.merged(stored, frame.sizes)
+        else:
+            spans = resend.merged([], frame.sizes)
+        put = Put(
+            identity, frame.request_id, frame.payload_size, spans, int(self._log.end.position)
+        )
+        self._note_puts(batch, [put])
+
+    def _note_puts(self, batch: PutBatch, puts: list[Put]) -> None:
+        """Frames are in the log: their answers wait for the commit cursor."""
+        for put in puts:
+            answer = encode_sent(
+                put.request_id,
+                term=batch.term,
+                store_timestamp=batch.store_timestamp,
+                ack=self._ack,
+                spans=[SentSpan(*span) for span in put.spans],
+            )
+            self._due.append(Due(put.position, put.identity, answer, put.size))
+
+    def _admitted(self, identity: bytes, frame: SendFrame) -> None:
+        self._sessions[identity].in_flight += frame.payload_size
+        self._in_flight += frame.payload_size
+
+    def _greet(self, identity: bytes, request_id: int, parts: list[bytes]) -> None:
+        """Begin a session, or begin it anew."""
+        if len(parts) != 3:
+            raise ProtocolError("HELLO without a body", parts=len(parts) - 1)
+        name = decode_hello(parts[2])
+        if len(self._sessions) >= SESSIONS_MAX and identity not in self._sessions:
+            raise BusyError("too many connections", connections=SESSIONS_MAX, limit=SESSIONS_MAX)
+        if identity not in self._sessions:
+            self._sessions[identity] = Session(name)
+            self._counters[_SESSIONS] = len(self._sessions)
+        self._send(identity, encode_welcome(request_id, self._welcome))
+
+    def _refuse(self, identity: bytes, request_id: int, error: LedgerError) -> None:
+        self._counters[_REFUSED] += 1
+        record = error.details.get("record")
+        number = record if isinstance(record, int) else None
+        status = "WINDOW_FULL" if isinstance(error, BusyError) else None
+        self._send(identity, encode_refused(request_id, error, record=number, status=status))
+
+    def _send(self, identity: bytes, parts: list[bytes]) -> None:
+        """Answer a client; one that is gone, or does not read, loses its session."""
+        try:
+            self.socket.send_multipart([identity, *parts], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
+                raise
+            self._counters[_UNANSWERABLE] += 1
+            self._sessions.pop(identity, None)
+            self._counters[_SESSIONS] = len(self._sessions)

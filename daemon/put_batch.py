@@ -1,0 +1,99 @@
+"""Frames that go into the log with one write, and what is taken back when that write fails."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ledgermq.model.errors import StorageError
+from ledgermq.model.ids import QueueId, QueueOffset, Term
+from ledgermq.store.log_writer import LogWriter, Run, Span
+from ledgermq.store.queue_offsets import QueueOffsets
+from ledgermq.wire.send_frame import SendRun
+
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class Put(NamedTuple):
+    """One frame's place in the log; it is stored when the log has reached ``position``."""
+
+    identity: bytes
+    request_id: int
+    size: int
+    spans: list[Span]
+    position: int
+
+
+class PutBatch:
+    """Used inside the put lock: ``stage`` frames, then ``publish`` them, any number of times."""
+
+    def __init__(
+        self, log: LogWriter, offsets: QueueOffsets, *, term: Term, store_timestamp: int
+    ) -> None:
+        self.term = term
+        self.store_timestamp = store_timestamp
+        self._log = log
+        self._offsets = offsets
+        self._staged: list[Put] = []
+        self._before: dict[tuple[bytes, QueueId], QueueOffset] = {}
+        self._begin = log.end
+
+    def stage(
+        self,
+        identity: bytes,
+        request_id: int,
+        payload: memoryview | bytes,
+        sizes: memoryview,
+        runs: Sequence[SendRun],
+    ) -> list[Span]:
+        """Stamp the records of a frame that was checked; where they will be.
+
+        Raises:
+            StorageError: see ``publish``: a file's end was reached, and the write there failed.
+        """
+        placed: list[Run] = []
+        for run in runs:
+            queue_id = QueueId(run.queue_id)
+            offset = self._offsets.next_offset(run.topic, queue_id)
+            self._before.setdefault((run.topic, queue_id), offset)
+            placed.append(Run(run.records, offset))
+            self._offsets.set_next(run.topic, queue_id, QueueOffset(offset + run.records))
+        spans = self._log.put(
+            payload, sizes, placed, term=self.term, store_timestamp=self.store_timestamp
+        )
+        position = self._log.end.position
+        self._staged.append(Put(identity, request_id, len(payload), spans, position))
+        return spans
+
+    def publish(self) -> list[Put]:
+        """Write what was staged; the frames that are in the log now.
+
+        Raises:
+            StorageError: none of them may be acknowledged; ``take_back`` says what to answer.
+        """
+        self._log.publish()
+        puts = self._staged
+        self._staged = []
+        self._before.clear()
+        self._begin = self._log.end
+        return puts
+
+    def take_back(self, error: StorageError) -> list[Put]:
+        """After a failed write: the frames to refuse with ``error``; none of them is stored.
+
+        Raises:
+            StorageError: ``error`` again, when the process must not go on writing.
+        """
+        if error.errno not in _NO_SPACE:
+            raise error
+        refused = self._staged
+        self._staged = []
+        if self._log.end == self._begin:
+            for (topic, queue_id), offset in self._before.items():
+                self._offsets.set_next(topic, queue_id, offset)
+            self._before.clear()
+            return refused
+        # The end of a file lay between: a part of the frames is in the log, and their queue offsets
+        # must not be given again. The process starts over from what the log holds.
+        raise StorageError("disk full in the middle of a batch", cause=str(error)) from error
