@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ledgermq.model.delay_levels import delay_levels_ms
+from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import ENTRY_SIZE_MAX, FRAME_SIZE_MAX, TOPIC_CHARACTERS, TOPIC_SIZE_MAX
 from ledgermq.model.settings import LogKind, Settings
 
@@ -38,7 +40,6 @@ _NAME = re.compile(TOPIC_CHARACTERS)
 _MEMBER = r"[a-zA-Z][0-9]{1,8}"
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"
 _PORT = r"(?P<port>[0-9]{1,5})"
-_DELAY_LEVEL = re.compile(r"[1-9][0-9]{0,8}[smhd]")
 
 
 class Rule(NamedTuple):
@@ -156,8 +157,10 @@ def _has_port(pattern: str) -> Callable[[str], bool]:
 
 
 def _are_delay_levels(text: str) -> bool:
-    levels = text.split(" ")
-    return all(_DELAY_LEVEL.fullmatch(level) for level in levels)
+    try:
+        return len(delay_levels_ms(text)) > 1
+    except ConfigError:
+        return False
 
 
 _BOOLEAN = Rule("true or false", lambda value: isinstance(value, bool))
@@ -190,7 +193,7 @@ RULES = {
     "store.max_message_size": _between(1, ENTRY_SIZE_MAX),
     "store.message_index_enable": _BOOLEAN,
     "store.message_delay_level": _text(
-        "times with s, m, h or d, one space between them, as 1s 5s 1m", _are_delay_levels
+        "times with s, m, h or d behind each, as 1s 5s 1m", _are_delay_levels
     ),
     "store.flush_interval_ms": _between(1, 60_000),
     "store.checkpoint_interval_ms": _between(100, 600_000),
