@@ -75,8 +75,9 @@ def test_documents_of_the_real_broker_are_read_and_kept_whole(golden: Any, name:
         b'{"a":"\xff"}',
         b'{"a":' + b"[" * 100_000,
         b'{"a":' + b"[" * 100 + b"]" * 100 + b"}",
-        b'{"' + b'\\"' * 100_000,
-        b'"' * 100_001,
+        # Read once for each quote, this would take hours.
+        b'{"' + b'\\"' * 1_000_000,
+        b'"' * 1_000_001,
     ],
     ids=lambda data: repr(data[:12]),
 )

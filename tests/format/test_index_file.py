@@ -166,6 +166,31 @@ def test_chains_end_where_java_ends_them() -> None:
     assert query_key(newest, LAYOUT, "T#k1") == []
 
 
+def test_a_slot_that_a_crash_left_ahead_is_treated_as_by_java() -> None:
+    same, ahead = _vector(), _vector()
+    slot_at = LAYOUT.slot_at(1)
+    same[slot_at : slot_at + 4] = b"\0\0\0\x04"
+    ahead[slot_at : slot_at + 4] = b"\0\0\0\x05"
+    for page in (same, ahead):
+        put_key(page, LAYOUT, "T#k1", physical_offset=400, store_timestamp=1_600_000_009_001)
+
+    assert get_item(same, LAYOUT, 4).previous == 4
+    assert get_header(same, LAYOUT).slot_count == 2
+    assert query_key(same, LAYOUT, "T#k1") == [400]
+    assert get_item(ahead, LAYOUT, 4).previous == 0
+    assert get_header(ahead, LAYOUT).slot_count == 3
+    assert query_key(ahead, LAYOUT, "T#k1") == [400]
+
+
+def test_a_slot_of_a_full_file_cannot_lead_behind_its_end() -> None:
+    page = _file([("T#k1", number, 1) for number in range(7)])
+    assert get_header(page, LAYOUT).index_count == LAYOUT.items
+    slot_at = LAYOUT.slot_at(1)
+    page[slot_at : slot_at + 4] = b"\0\0\0\x08"
+
+    assert query_key(page, LAYOUT, "T#k1") == []
+
+
 def test_a_chain_that_leads_to_a_newer_item_is_corrupt() -> None:
     page = _vector()
     at = LAYOUT.item_at(1) + 16

@@ -152,6 +152,15 @@ def test_a_new_month_begins_at_zero_with_a_new_salt() -> None:
     assert first == f"0A000001{PID}00000002000000000000"
 
 
+def test_numbers_borrowed_from_a_new_month_have_its_salt() -> None:
+    ids = UniqueIds("10.0.0.1", now_ms=Clock(NEXT_MONTH_MS - 1), salt=Salts())
+    made = ids.next_many(65_536)
+    borrowed = ids.next()
+
+    assert made[-1] == f"0A000001{PID}00000001{NEXT_MONTH_MS - MONTH_MS - 1:08X}FFFF"
+    assert borrowed == f"0A000001{PID}00000002000000000000"
+
+
 def test_threads_share_no_id() -> None:
     ids = UniqueIds("10.0.0.1", now_ms=Clock(MONTH_MS))
     with ThreadPoolExecutor(4) as threads:
