@@ -13,6 +13,7 @@ Layout, little-endian (docs/formats/client-protocol.md):
 
 from __future__ import annotations
 
+import sys
 from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
@@ -25,6 +26,7 @@ _HEADER = Struct("<3sBBBHQ")
 HEADER_SIZE = _HEADER.size
 
 assert HEADER_SIZE == 16
+assert sys.byteorder == "little"  # the tables of frames are read as the machine's own integers
 
 FLAG_RETRY = 1
 """SEND: some of the records may be stored already."""

@@ -152,6 +152,18 @@ def encode_call(request_id: int, verb: str, **arguments: object) -> list[bytes]:
     return [encode_header(Kind.CALL, request_id), encode_body({"verb": verb, **arguments})]
 
 
+def decode_call(body: bytes | memoryview) -> tuple[str, dict[str, object]]:
+    """The verb of a CALL, and its arguments by name.
+
+    Raises:
+        ProtocolError: it is no JSON object, or names no verb.
+    """
+    fields = decode_body(body)
+    verb = _text(fields, "verb")
+    del fields["verb"]
+    return verb, fields
+
+
 def encode_result(request_id: int, result: Mapping[str, object]) -> list[bytes]:
     """The parts of a RESULT."""
     return [encode_header(Kind.RESULT, request_id), encode_body(result)]
@@ -159,7 +171,8 @@ def encode_result(request_id: int, result: Mapping[str, object]) -> list[bytes]:
 
 def encode_body(fields: Mapping[str, object]) -> bytes:
     """A JSON object."""
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+    # Escaped to ASCII: a name with a lone surrogate could not be written as UTF-8.
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def decode_body(body: bytes | memoryview) -> dict[str, object]:

@@ -1,0 +1,215 @@
+"""PULL and PULLED: ask for messages of one queue, and get them as they stand in the log.
+
+The layouts are in docs/formats/client-protocol.md. The tables of a PULLED are handed on as
+memoryviews of the frame; its records travel in a part of their own and are not touched here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from operator import add
+from struct import Struct
+from typing import NamedTuple
+
+from ledgermq.model.errors import ProtocolError
+from ledgermq.model.limits import QUEUE_ID_MAX, TOPIC_SIZE_MAX
+from ledgermq.wire.header import HEADER_SIZE, Kind, decode_header, encode_header
+
+_PULL = Struct("<qiIIIHH")
+_PULLED = Struct("<B3xIqqq")
+PULL_HASHES_AT = HEADER_SIZE + _PULL.size
+PULLED_TABLES_AT = HEADER_SIZE + _PULLED.size
+
+assert PULL_HASHES_AT == 44
+assert PULLED_TABLES_AT == 48
+
+MESSAGES_MAX = 65_536
+"""Most messages of one PULLED."""
+
+BYTES_MAX = 64 * 1024 * 1024
+"""Most bytes that one PULL may ask for."""
+
+HOLD_MS_MAX = 600_000
+"""Longest hold: a client that asks for more has forgotten that it asked."""
+
+TAG_HASHES_MAX = 256
+"""Most tags of one subscription."""
+
+
+class PullStatus(IntEnum):
+    """What a PULLED found; names and meaning are those of RocketMQ's ``PullStatus``."""
+
+    FOUND = 0
+    NO_NEW_MESSAGE = 1
+    NO_MATCHED_MESSAGE = 2
+    OFFSET_TOO_SMALL = 3
+    OFFSET_TOO_LARGE = 4
+
+
+_STATUSES = {int(status): status for status in PullStatus}
+
+
+class Pull(NamedTuple):
+    """What a PULL asks for.
+
+    Attributes:
+        queue_offset: of the first message wanted.
+        messages_max: most messages of the answer.
+        bytes_max: most bytes of the answer; one message is given whatever its size.
+        hold_ms: how long the node may wait for a message when it has none.
+        tag_hashes: Java's hashes of the tags wanted; empty = all messages.
+    """
+
+    request_id: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    messages_max: int
+    bytes_max: int
+    hold_ms: int
+    tag_hashes: tuple[int, ...] = ()
+
+
+class Pulled(NamedTuple):
+    """The tables of a PULLED; ``starts`` and ``sizes`` are views of the message they came in.
+
+    Attributes:
+        next_offset: queue offset to ask for next.
+        begin: first queue offset that the queue holds.
+        end: queue offset behind its last message.
+        starts: unsigned 32-bit offset in part 2 of each message.
+        sizes: unsigned 32-bit size of each message.
+    """
+
+    request_id: int
+    status: PullStatus
+    next_offset: int
+    begin: int
+    end: int
+    starts: memoryview
+    sizes: memoryview
+
+
+def encode_pull(pull: Pull) -> bytes:
+    """The whole of a PULL."""
+    topic = pull.topic.encode()
+    fixed = _PULL.pack(
+        pull.queue_offset,
+        pull.queue_id,
+        pull.messages_max,
+        pull.bytes_max,
+        pull.hold_ms,
+        len(pull.tag_hashes),
+        len(topic),
+    )
+    hashes = Struct(f"<{len(pull.tag_hashes)}i").pack(*pull.tag_hashes)
+    return b"".join((encode_header(Kind.PULL, pull.request_id), fixed, hashes, topic))
+
+
+def decode_pull(message: bytes | memoryview) -> Pull:
+    """What a PULL asks for.
+
+    Raises:
+        ProtocolError: it is none, its size and its counts differ, or a field passes its limit.
+    """
+    header = decode_header(message)
+    if header.kind is not Kind.PULL:
+        raise ProtocolError("not a PULL", kind=header.kind.name)
+    if len(message) < PULL_HASHES_AT:
+        raise ProtocolError("PULL too short", size=len(message), minimum=PULL_HASHES_AT)
+    offset, queue_id, messages, size, hold_ms, hash_count, topic_size = _PULL.unpack_from(
+        message, HEADER_SIZE
+    )
+    _check("queue offset", offset, 0, 2**63 - 1)
+    _check("queue id", queue_id, 0, QUEUE_ID_MAX)
+    _check("most messages", messages, 1, MESSAGES_MAX)
+    _check("most bytes", size, 0, BYTES_MAX)
+    _check("hold", hold_ms, 0, HOLD_MS_MAX)
+    _check("tag hashes", hash_count, 0, TAG_HASHES_MAX)
+    _check("topic size", topic_size, 1, TOPIC_SIZE_MAX)
+    topic_at = PULL_HASHES_AT + 4 * hash_count
+    if topic_at + topic_size != len(message):
+        raise ProtocolError(
+            "PULL of another size than its counts",
+            size=len(message),
+            expected=topic_at + topic_size,
+        )
+    try:
+        topic = bytes(message[topic_at:]).decode()
+    except UnicodeDecodeError as error:
+        raise ProtocolError("topic is not UTF-8", topic=bytes(message[topic_at:])) from error
+    hashes = Struct(f"<{hash_count}i").unpack_from(message, PULL_HASHES_AT)
+    return Pull(header.request_id, topic, queue_id, offset, messages, size, hold_ms, hashes)
+
+
+def encode_pulled(
+    request_id: int,
+    status: PullStatus,
+    *,
+    next_offset: int,
+    begin: int,
+    end: int,
+    starts: bytes | memoryview = b"",
+    sizes: bytes | memoryview = b"",
+) -> bytes:
+    """Part 1 of a PULLED.
+
+    Args:
+        starts: where each message begins in part 2, as little-endian 32-bit words.
+        sizes: size of each message, likewise.
+    """
+    starts, sizes = memoryview(starts).cast("B"), memoryview(sizes).cast("B")
+    assert len(starts) == len(sizes) and len(starts) % 4 == 0, (len(starts), len(sizes))
+    fixed = _PULLED.pack(status, len(starts) // 4, next_offset, begin, end)
+    return b"".join((encode_header(Kind.PULLED, request_id), fixed, starts, sizes))
+
+
+def decode_pulled(message: bytes | memoryview, *, records_size: int) -> Pulled:
+    """The tables of a PULLED, from its part 1.
+
+    Args:
+        records_size: bytes of part 2; every message is known to lie in it afterwards.
+
+    Raises:
+        ProtocolError: it is none, or its tables do not fit its size or part 2.
+    """
+    header = decode_header(message)
+    if header.kind is not Kind.PULLED:
+        raise ProtocolError("not a PULLED", kind=header.kind.name)
+    if len(message) < PULLED_TABLES_AT:
+        raise ProtocolError("PULLED too short", size=len(message), minimum=PULLED_TABLES_AT)
+    number, count, next_offset, begin, end = _PULLED.unpack_from(message, HEADER_SIZE)
+    status = _STATUSES.get(number)
+    if status is None:
+        raise ProtocolError("unknown status of a pull", status=number, limit=max(_STATUSES))
+    _check("message count", count, 0, MESSAGES_MAX)
+    sizes_at = PULLED_TABLES_AT + 4 * count
+    if len(message) != sizes_at + 4 * count:
+        raise ProtocolError(
+            "PULLED of another size than its tables",
+            size=len(message),
+            expected=sizes_at + 4 * count,
+        )
+    if count == 0 and status is PullStatus.FOUND:
+        raise ProtocolError("PULLED found no message", count=count, minimum=1)
+    _check("next queue offset", next_offset, 0, 2**63 - 1)
+    _check("first queue offset", begin, 0, 2**63 - 1)
+    _check("end of the queue", end, begin, 2**63 - 1)
+    view = memoryview(message)
+    starts = view[PULLED_TABLES_AT:sizes_at].cast("I")
+    sizes = view[sizes_at:].cast("I")
+    if count:
+        _check_records(starts, sizes, records_size)
+    return Pulled(header.request_id, status, next_offset, begin, end, starts, sizes)
+
+
+def _check_records(starts: Sequence[int], sizes: Sequence[int], records_size: int) -> None:
+    reached = max(map(add, starts, sizes))
+    if reached > records_size:
+        raise ProtocolError("message behind its part", end=reached, limit=records_size)
+
+
+def _check(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise ProtocolError(f"{name} out of range", value=value, minimum=low, limit=high)
