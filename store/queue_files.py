@@ -48,8 +48,8 @@ class QueueFiles:
     """All queues below one ``consumequeue`` folder, with the names of what is not yet durable.
 
     Attributes:
-        gaps: units whose queue offset was not the next one of the queue. As in RocketMQ they are
-            put at the end nevertheless.
+        gaps: units whose queue offset was above the next one of the queue. As in RocketMQ they are
+            put at the end nevertheless. Who reports them sets this back.
         dirty_files, dirty_directories: paths that must be synced; ``DispatchBuilder`` takes them.
     """
 

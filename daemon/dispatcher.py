@@ -1,0 +1,233 @@
+"""The dispatcher process: builds ConsumeQueues and Index from the committed log.
+
+It alone writes ``consumequeue/``, ``index/``, ``ROOT/checkpoint`` and our dispatch checkpoint, and
+publishes the cursor ``dispatched``. It takes no orders: bells and ticks make it look at the cursor
+``committed``. Killed at any moment, it goes on where its page, its checkpoint or the queues say.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from enum import IntEnum
+
+from ledgermq.daemon.log_spans import LogSpans
+from ledgermq.daemon.loop import SLEEP_MAX_MS, Pollable, StopFlag
+from ledgermq.daemon.loop import run as run_loop
+from ledgermq.daemon.node import Surroundings
+from ledgermq.ipc.cursor_page import Dispatched, Role
+from ledgermq.model.ids import Position
+from ledgermq.model.settings import Settings
+from ledgermq.store.dispatch_build import DispatchBuilder
+
+logger = logging.getLogger(__name__)
+
+SPAN_SIZE_MAX = 8 * 1024 * 1024
+"""Bytes of the log dispatched in one turn, so that beats and flushes come in time."""
+
+
+class Counter(IntEnum):
+    """What the process counts in its page, since the node was started."""
+
+    MESSAGES = 0
+    BYTES = 1
+    SPANS = 2
+    UNITS = 3
+    KEYS = 4
+    FLUSHES = 5
+    SKIPPED = 6
+    GAPS = 7
+    TRUNCATED = 8
+
+
+COUNTER_NAMES = tuple(counter.name.lower() for counter in Counter)
+
+
+class DispatchWorker:
+    """What one turn of the dispatcher does.
+
+    Invariant: what is published is ``<= committed``, also while the queues know more from an
+    earlier life of the node.
+    """
+
+    def __init__(self, around: Surroundings, spans: LogSpans) -> None:
+        self._around = around
+        self._page = around.page
+        self._spans = spans
+        self._bell = around.bell(Role.BROKER)
+        self._counters = self._page.counters(Role.DISPATCHER)
+        self._builder: DispatchBuilder | None = None
+        self._published = self._page.read_dispatched()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flusher")
+        self._flush: Future[None] | None = None
+        self._flush_due_ns = 0
+
+    def sources(self) -> list[Pollable]:
+        """The inbox."""
+        return [self._around.inbox.socket]
+
+    def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
+        """Dispatch one bounded span, flush when it is time."""
+        if ready:
+            self._around.inbox.drain()
+        committed = self._page.read_committed().position
+        if committed == 0:
+            # Nothing is known of the log yet, or nothing is in it.
+            return
+        builder = self._opened()
+        if builder.position < committed:
+            self._build(builder, committed)
+        self._publish(builder, min(builder.position, committed), now_ns)
+        self._flush_when_due(builder, now_ns)
+
+    def sleep_ms(self, now_ns: int) -> int:
+        """Do not sleep while committed messages wait."""
+        committed = self._page.read_committed().position
+        if self._builder is None:
+            return 0 if committed > 0 else SLEEP_MAX_MS
+        return 0 if self._published.position < committed else SLEEP_MAX_MS
+
+    def finish(self) -> None:
+        """Dispatch what is committed, and make it durable."""
+        if self._builder is None:
+            return
+        committed = self._page.read_committed().position
+        while self._builder.position < committed:
+            self._build(self._builder, committed)
+        position = min(self._builder.position, committed)
+        self._publish(self._builder, position, time.monotonic_ns())
+        self._wait_for_flush()
+        if self._builder.dirty:
+            self._builder.flush()
+
+    def close(self) -> None:
+        """Close the files; a flush that runs is waited for."""
+        self._thread.shutdown()
+        self._spans.close()
+        self._bell.close()
+        self._counters.release()
+        if self._builder is not None:
+            self._builder.close()
+
+    def _opened(self) -> DispatchBuilder:
+        """The builder; opened anew when the log became shorter than what was dispatched."""
+        log_end = self._page.read_written().position
+        builder = self._builder
+        if builder is not None and builder.position <= log_end:
+            return builder
+        known = Position(self._published.position) if self._published.position > 0 else None
+        if builder is not None:
+            logger.warning(
+                "log is shorter than what was dispatched: log_end=%d dispatched=%d",
+                log_end,
+                builder.position,
+            )
+            self._wait_for_flush()
+            known = builder.position
+            builder.close()
+        builder = DispatchBuilder.open(
+            self._around.settings.store,
+            log_start=self._spans.start(),
+            log_end=log_end,
+            published=known,
+        )
+        self._counters[Counter.TRUNCATED] += builder.truncated
+        generation = self._published.log_generation + (builder.truncated > 0)
+        self._published = self._published._replace(log_generation=generation)
+        logger.info(
+            "dispatch begins: position=%d log_end=%d queues_truncated=%d",
+            builder.position,
+            log_end,
+            builder.truncated,
+        )
+        self._builder = builder
+        return builder
+
+    def _build(self, builder: DispatchBuilder, committed: Position) -> None:
+        """Dispatch from one file of the log, at most about ``SPAN_SIZE_MAX`` bytes."""
+        before = builder.position
+        span = self._spans.span(before)
+        if span is None:
+            # Deleted as too old before it was dispatched: as RocketMQ, go on with what is there.
+            start = self._spans.start()
+            assert start > before, "the log has no file for a committed position"
+            logger.warning("log begins behind what was dispatched: start=%d at=%d", start, before)
+            builder.position = start
+            return
+        end = min(committed, span.end)
+        near = Position(min(end, before + SPAN_SIZE_MAX))
+        built = builder.build(span.view, span.base, near, header_size=span.header_size)
+        if built.position == before and near < end:
+            # An entry larger than a turn's share.
+            built = builder.build(span.view, span.base, end, header_size=span.header_size)
+        assert built.position > before, "committed bytes end within an entry"
+        counters = self._counters
+        counters[Counter.MESSAGES] += built.messages
+        counters[Counter.BYTES] += built.position - before
+        counters[Counter.SPANS] += 1
+        counters[Counter.UNITS] += built.units
+        counters[Counter.KEYS] += built.keys
+        if built.skipped:
+            counters[Counter.SKIPPED] += built.skipped
+            logger.warning(
+                "messages not dispatched: count=%d from=%d to=%d",
+                built.skipped,
+                before,
+                built.position,
+            )
+        if builder.queues.gaps:
+            counters[Counter.GAPS] += builder.queues.gaps
+            logger.warning("queue offsets with a gap: count=%d at=%d", builder.queues.gaps, before)
+            builder.queues.gaps = 0
+
+    def _publish(self, builder: DispatchBuilder, position: Position, now_ns: int) -> None:
+        published = Dispatched(
+            position,
+            self._counters[Counter.MESSAGES],
+            builder.store_timestamp,
+            self._published.changed_ns,
+            self._published.log_generation,
+        )
+        if published == self._published:
+            return
+        self._published = published._replace(changed_ns=now_ns)
+        self._page.publish_dispatched(self._published)
+        self._bell.ring()
+
+    def _flush_when_due(self, builder: DispatchBuilder, now_ns: int) -> None:
+        if self._flush is not None and self._flush.done():
+            self._wait_for_flush()
+        if self._flush is not None or not builder.dirty or now_ns < self._flush_due_ns:
+            return
+        if self._page.read_durable()[0].position < builder.position:
+            # A checkpoint may not promise what a power failure would take from the log itself.
+            return
+        self._flush = self._thread.submit(builder.begin_flush().run)
+        self._flush_due_ns = now_ns + self._around.settings.store.flush_interval_ms * 1_000_000
+
+    def _wait_for_flush(self) -> None:
+        if self._flush is not None:
+            self._flush.result()
+            self._flush = None
+            self._counters[Counter.FLUSHES] += 1
+
+
+def run(settings: Settings, stop: StopFlag) -> int:
+    """Run the dispatcher until it is told to stop; the exit status.
+
+    Raises:
+        StorageError: the disk refused, or a sync failed: the process must end.
+        CorruptLogError: the committed log, or a file that is ours, is not what was written.
+    """
+    around = Surroundings.enter(Role.DISPATCHER, settings)
+    worker = DispatchWorker(around, LogSpans.of(settings))
+    try:
+        run_loop(worker, page=around.page, role=Role.DISPATCHER, stop=stop)
+        worker.finish()
+    finally:
+        worker.close()
+        around.leave()
+    logger.info("dispatcher stopped: reason=%s", stop.reason)
+    return 0
