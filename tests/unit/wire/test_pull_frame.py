@@ -1,0 +1,158 @@
+"""PULL and PULLED: round trips, and nothing but ProtocolError for any other bytes."""
+
+from __future__ import annotations
+
+import contextlib
+from array import array
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledgermq.model.errors import ProtocolError
+from ledgermq.wire.header import Kind, encode_header
+from ledgermq.wire.pull_frame import (
+    BYTES_MAX,
+    HOLD_MS_MAX,
+    MESSAGES_MAX,
+    Pull,
+    PullStatus,
+    decode_pull,
+    decode_pulled,
+    encode_pull,
+    encode_pulled,
+)
+
+_OFFSET = st.integers(0, 2**63 - 1)
+_PULLS = st.builds(
+    Pull,
+    request_id=st.integers(0, 2**64 - 1),
+    topic=st.text("abcXYZ_-%|09é", min_size=1, max_size=60),
+    queue_id=st.integers(0, 65_535),
+    queue_offset=_OFFSET,
+    messages_max=st.integers(1, MESSAGES_MAX),
+    bytes_max=st.integers(0, BYTES_MAX),
+    hold_ms=st.integers(0, HOLD_MS_MAX),
+    tag_hashes=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=8).map(tuple),
+)
+_SIZES = st.lists(st.integers(1, 500), min_size=1, max_size=20)
+
+
+def _pulled(sizes: list[int], status: PullStatus = PullStatus.FOUND) -> tuple[bytes, int]:
+    starts = [48 + sum(sizes[:n]) + 48 * n for n in range(len(sizes))]
+    message = encode_pulled(
+        5, status, next_offset=70, begin=10, end=90,
+        starts=array("I", starts).tobytes(), sizes=array("I", sizes).tobytes(),
+    )  # fmt: skip
+    return message, starts[-1] + sizes[-1] if sizes else 0
+
+
+@given(_PULLS)
+def test_a_pull_comes_back(pull: Pull) -> None:
+    decoded = decode_pull(encode_pull(pull))
+
+    assert decoded == pull
+
+
+@given(_PULLS)
+def test_a_cut_or_longer_pull_is_refused(pull: Pull) -> None:
+    message = encode_pull(pull)
+
+    for size in range(len(message)):
+        with pytest.raises(ProtocolError):
+            decode_pull(message[:size])
+    with pytest.raises(ProtocolError):
+        decode_pull(message + b"x")
+
+
+@pytest.mark.parametrize(
+    ("field", "changes", "limit"),
+    [
+        ("queue offset", {"queue_offset": -1}, 2**63 - 1),
+        ("queue id", {"queue_id": -1}, 65_535),
+        ("queue id", {"queue_id": 65_536}, 65_535),
+        ("most messages", {"messages_max": 0}, MESSAGES_MAX),
+        ("most messages", {"messages_max": MESSAGES_MAX + 1}, MESSAGES_MAX),
+        ("most bytes", {"bytes_max": BYTES_MAX + 1}, BYTES_MAX),
+        ("hold", {"hold_ms": HOLD_MS_MAX + 1}, HOLD_MS_MAX),
+        ("tag hashes", {"tag_hashes": (0,) * 257}, 256),
+        ("topic size", {"topic": ""}, 127),
+        ("topic size", {"topic": "T" * 128}, 127),
+    ],
+)
+def test_a_number_behind_its_limit_is_refused_with_both(
+    field: str, changes: dict[str, Any], limit: int
+) -> None:
+    pull = Pull(1, "T", 0, 0, 32, 1_000, 0)._replace(**changes)
+
+    with pytest.raises(ProtocolError, match=field) as caught:
+        decode_pull(encode_pull(pull))
+
+    assert caught.value.details["limit"] == limit
+
+
+def test_a_topic_that_is_not_text_is_refused() -> None:
+    message = bytearray(encode_pull(Pull(1, "T", 0, 0, 32, 1_000, 0)))
+    message[-1] = 0xFF
+
+    with pytest.raises(ProtocolError, match="UTF-8"):
+        decode_pull(bytes(message))
+
+
+@given(_SIZES)
+def test_a_pulled_comes_back(sizes: list[int]) -> None:
+    message, records_size = _pulled(sizes)
+
+    pulled = decode_pulled(message, records_size=records_size)
+
+    assert pulled[:5] == (5, PullStatus.FOUND, 70, 10, 90)
+    assert list(pulled.sizes) == sizes
+    assert pulled.starts[-1] + sizes[-1] == records_size
+
+
+@given(_SIZES)
+def test_a_cut_pulled_is_refused(sizes: list[int]) -> None:
+    message, records_size = _pulled(sizes)
+
+    for size in range(len(message)):
+        with pytest.raises(ProtocolError):
+            decode_pulled(message[:size], records_size=records_size)
+
+
+@given(_SIZES)
+def test_a_message_behind_its_part_is_refused(sizes: list[int]) -> None:
+    message, records_size = _pulled(sizes)
+
+    with pytest.raises(ProtocolError) as caught:
+        decode_pulled(message, records_size=records_size - 1)
+
+    assert caught.value.details == {"end": records_size, "limit": records_size - 1}
+
+
+@pytest.mark.parametrize("status", list(PullStatus)[1:])
+def test_an_answer_without_messages_says_where_the_queue_is(status: PullStatus) -> None:
+    message, _ = _pulled([], status)
+
+    pulled = decode_pulled(message, records_size=0)
+
+    assert pulled[:5] == (5, status, 70, 10, 90)
+
+
+def test_found_nothing_is_refused() -> None:
+    message, _ = _pulled([])
+
+    with pytest.raises(ProtocolError, match="found no message"):
+        decode_pulled(message, records_size=0)
+
+
+@given(st.binary(max_size=200), st.integers(0, 1_000))
+def test_wild_bytes_are_refused(tail: bytes, records_size: int) -> None:
+    with contextlib.suppress(ProtocolError):
+        pull = decode_pull(encode_header(Kind.PULL, 1) + tail)
+
+        assert encode_pull(pull) == encode_header(Kind.PULL, 1) + tail
+    with contextlib.suppress(ProtocolError):
+        pulled = decode_pulled(encode_header(Kind.PULLED, 1) + tail, records_size=records_size)
+
+        assert len(tail) == 32 + 8 * len(pulled.sizes)
