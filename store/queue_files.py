@@ -161,12 +161,14 @@ class QueueFiles:
         """Begin a queue with another message than number 0: the slots before are prefilled."""
         first = int(queue_offsets[0])
         file_first = first - first % (self.file_size // UNIT_SIZE)
-        prefill = np.zeros(first - file_first, UNIT)
-        prefill["size"] = PREFILL_SIZE
         if not _consecutive(queue_offsets):
             queue_offsets, units = self._straighten(first, queue_offsets, units)
-        # One block: a crash between the two would leave a queue of the wrong length.
-        self._write(queue, file_first, np.concatenate((prefill, units)))
+        # One block: a crash between the two would leave a queue of the wrong length. It is not
+        # concatenated: numpy would turn the numbers into the machine's byte order.
+        block = np.zeros(first - file_first + len(units), UNIT)
+        block["size"] = PREFILL_SIZE
+        block[first - file_first :] = units
+        self._write(queue, file_first, block)
         queue.first = file_first
         _advance(queue, first + len(units), units)
         return len(units)
@@ -187,6 +189,7 @@ class QueueFiles:
         return queue_offsets[kept], units[kept]
 
     def _write(self, queue: QueueEnd, first: int, units: Units) -> None:
+        assert units.dtype == UNIT, units.dtype
         data = memoryview(units.tobytes())
         at = first * UNIT_SIZE
         done = 0

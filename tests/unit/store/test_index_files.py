@@ -1,0 +1,250 @@
+"""Rolling over, cutting and repairing of Index files; the items' bytes are the kernel's tests."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.store import index_files
+from ledgermq.store.index_file import (
+    IndexHeader,
+    IndexLayout,
+    fresh_header,
+    get_header,
+    put_header,
+    put_key,
+    query_key,
+)
+from ledgermq.store.index_files import IndexFiles, Keys
+from ledgermq.store.java_hash import index_key_hash
+
+LAYOUT = IndexLayout(slots=5, items=8)
+CLOCK_MS = 1_600_000_000_123
+
+Put = tuple[str, int, int]
+
+
+def open_index(root: Path, layout: IndexLayout = LAYOUT) -> IndexFiles:
+    return IndexFiles(root, layout, clock_ms=lambda: CLOCK_MS)
+
+
+def some_keys(count: int, seed: int = 1) -> list[Put]:
+    """Keys with the position and the store time of their messages, up to two a message."""
+    random_ = random.Random(seed)
+    keys: list[Put] = []
+    position, time = 0, 1_000_000
+    while len(keys) < count:
+        for _ in range(random_.randint(1, 2)):
+            keys.append((f"T#{random_.randrange(9)}", position, time))
+        position += 100
+        time += random_.randrange(2_500)
+    return keys[:count]
+
+
+def put(index: IndexFiles, keys: list[Put], *, more_rows: int = 0) -> int:
+    messages = sorted({(position, time) for _, position, time in keys})
+    messages += [(messages[-1][0] + n + 1, messages[-1][1]) for n in range(more_rows)]
+    row_of = {position: row for row, (position, _) in enumerate(messages)}
+    block = Keys(
+        np.array([index_key_hash(key) for key, _, _ in keys], np.int32),
+        np.array([row_of[position] for _, position, _ in keys], np.int32),
+        np.array([position for position, _ in messages], np.int64),
+        np.array([time for _, time in messages], np.int64),
+    )
+    return index.put(block, range(len(messages)))
+
+
+def contents(root: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(root.iterdir())]
+
+
+def expected(keys: list[Put], layout: IndexLayout = LAYOUT) -> list[bytes]:
+    """The files that putting one key after the other makes."""
+    files: list[bytearray] = []
+    header: IndexHeader | None = None
+    for key, position, time in keys:
+        while True:
+            if files and put_key(
+                memoryview(files[-1]), layout, key, physical_offset=position, store_timestamp=time
+            ):
+                break
+            if files:
+                header = get_header(memoryview(files[-1]), layout)
+            files.append(bytearray(layout.file_size))
+            put_header(memoryview(files[-1]), fresh_header(header))
+    return [bytes(file) for file in files]
+
+
+@pytest.mark.parametrize("step", [1, 3, 100])
+def test_files_are_those_of_one_key_after_the_other(tmp_path: Path, step: int) -> None:
+    keys = some_keys(40)
+    index = open_index(tmp_path)
+    blocks: list[list[Put]] = []
+    for key in keys:
+        # A message's keys are put together.
+        if blocks and (len(blocks[-1]) < step or blocks[-1][-1][1] == key[1]):
+            blocks[-1].append(key)
+        else:
+            blocks.append([key])
+    counts = [put(index, block) for block in blocks]
+    index.close()
+
+    assert sum(counts) == 40
+    assert contents(tmp_path) == expected(keys)
+
+
+def test_a_file_is_named_by_the_local_time_of_its_creation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = open_index(tmp_path)
+    put(index, some_keys(20))
+    names = index.file_names
+    index.close()
+
+    assert names[0] == index_files._name_at(CLOCK_MS)
+    assert names[0].endswith("123") and len(names[0]) == 17
+    # Three within a millisecond: the names must differ, and ascend.
+    assert [int(name) - int(names[0]) for name in names] == [0, 1, 2]
+
+
+def test_the_next_file_waits_for_what_follows_a_full_one(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    put(index, some_keys(7))
+    full = len(index.file_names)
+    put(index, [("T#x", 10_000, 2_000_000)])
+    index.close()
+
+    assert (full, len(index.file_names)) == (1, 2)
+
+
+def test_a_message_without_keys_follows_too(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    put(index, some_keys(7), more_rows=1)
+    end = index.end_position
+    index.close()
+    again = open_index(tmp_path)
+
+    assert len(again.file_names) == 2
+    assert again.end_position == end == some_keys(7)[-1][1]
+    again.close()
+
+
+def test_keys_that_are_there_are_passed(tmp_path: Path) -> None:
+    keys = [(f"T#{n}", 100 * n, 1_000_000 + n) for n in range(6)]
+    index = open_index(tmp_path)
+    put(index, keys[:4])
+    count = put(index, keys)
+    index.close()
+
+    assert count == 2
+    assert contents(tmp_path) == expected(keys)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 6, 7, 8, 20, 29])
+@pytest.mark.parametrize("repair", [False, True])
+def test_a_cut_index_goes_on_as_if_nothing_had_been_there(
+    tmp_path: Path, kept: int, repair: bool
+) -> None:
+    keys = [(f"T#{n % 9}", 100 * n, 1_000_000 + 700 * n) for n in range(30)]
+    index = open_index(tmp_path)
+    put(index, keys)
+    index.truncate_beyond(100 * kept, repair=repair)
+    end = index.end_position
+    count = put(index, keys)
+    index.close()
+
+    assert end == 100 * (kept - 1) if kept else end == -1
+    assert count == 30 - kept
+    assert contents(tmp_path) == expected(keys)
+
+
+def test_nothing_is_cut_when_nothing_lies_beyond(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    put(index, some_keys(10))
+    before = contents(tmp_path)
+    index.truncate_beyond(index.end_position + 1)
+    index.close()
+
+    assert contents(tmp_path) == before
+
+
+def test_slots_that_a_power_failure_garbled_are_computed_again(tmp_path: Path) -> None:
+    keys = [(f"T#{n}", 100 * n, 1_000_000 + n) for n in range(6)]
+    index = open_index(tmp_path)
+    put(index, keys)
+    index.close()
+    (path,) = tmp_path.iterdir()
+    page = bytearray(path.read_bytes())
+    page[LAYOUT.slot_at(0) : LAYOUT.item_at(0)] = b"\0\0\0\7" * LAYOUT.slots
+    path.write_bytes(page)
+    index = open_index(tmp_path)
+    index.truncate_beyond(10_000, repair=True)
+    index.close()
+    page = bytearray(path.read_bytes())
+
+    assert all(position in query_key(page, LAYOUT, key) for key, position, _ in keys)
+    assert get_header(memoryview(page), LAYOUT).slot_count == len(
+        {index_key_hash(key) % LAYOUT.slots for key, _, _ in keys}
+    )
+
+
+def test_old_files_are_deleted_but_never_the_newest(tmp_path: Path) -> None:
+    keys = [(f"T#{n}", 100 * n, 1_000_000 + n) for n in range(20)]
+    index = open_index(tmp_path)
+    put(index, keys)
+    one, two = index.delete_before(601), index.delete_before(10**9)
+    index.close()
+
+    assert (one, two) == (1, 1)
+    assert contents(tmp_path) == expected(keys)[2:]
+
+
+def test_slots_are_reserved_and_items_are_not(tmp_path: Path) -> None:
+    layout = IndexLayout(slots=100_000, items=1_000_000)
+    index = open_index(tmp_path, layout)
+    put(index, some_keys(3))
+    index.close()
+    (path,) = tmp_path.iterdir()
+    status = path.stat()
+
+    assert status.st_size == 40 + 400_000 + 20_000_000
+    assert 400_040 <= status.st_blocks * 512 < 2_000_000
+
+
+def test_a_full_disk_leaves_no_file_without_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    index = open_index(tmp_path)
+    monkeypatch.setattr(index_files.os, "posix_fallocate", full)
+    with pytest.raises(StorageError) as caught:
+        put(index, some_keys(3))
+
+    assert caught.value.errno == errno.ENOSPC
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "error", "match"),
+    [
+        ("notes.txt", 220, CorruptLogError, "stray"),
+        ("20261121040211729", 219, ConfigError, "max_hash_slot_num"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused(
+    tmp_path: Path, name: str, size: int, error: Any, match: str
+) -> None:
+    assert LAYOUT.file_size == 220
+    (tmp_path / name).write_bytes(bytes(size))
+
+    with pytest.raises(error, match=match):
+        open_index(tmp_path)
