@@ -36,7 +36,10 @@ cdef int _check_entry(
     long long base,
 ) noexcept
 
-@cython.locals(value=cython.longlong, at=cython.Py_ssize_t, octet=cython.uchar)
+@cython.locals(
+    value=cython.longlong, at=cython.Py_ssize_t, octet=cython.int, first=cython.int,
+    second=cython.int, third=cython.int, four=cython.int,
+)
 cpdef long long java_hash(
     const unsigned char[::1] span, Py_ssize_t start, Py_ssize_t end, long long seed,
 ) noexcept
