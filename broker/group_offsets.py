@@ -1,0 +1,140 @@
+"""How far each group has consumed each queue; RocketMQ's ``config/consumerOffset.json``.
+
+The table is ``{"offsetTable": {"topic@group": {queue: offset}}}``. An offset is that of the next
+message to consume, so it may be the queue's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Self
+
+from ledgermq.broker.documents import Document, read_table
+from ledgermq.model.errors import ConfigError, MessageIllegalError
+
+FILE = "consumerOffset.json"
+SEPARATOR = "@"
+
+_TABLE = "offsetTable"
+
+
+class GroupTopic(NamedTuple):
+    """Whose offsets, and of what."""
+
+    group: str
+    topic: str
+
+    @property
+    def key(self) -> str:
+        """Key in RocketMQ's table."""
+        return f"{self.topic}{SEPARATOR}{self.group}"
+
+
+class GroupOffsets:
+    """The offsets of all groups.
+
+    Invariant: ``revision`` grows with every change, so who has written revision ``r`` to the file
+    has everything to write again exactly when ``revision > r``.
+    """
+
+    def __init__(self) -> None:
+        self._table: dict[GroupTopic, dict[int, int]] = {}
+        self._unknown_keys: dict[str, object] = {}
+        self._unknown: dict[str, object] = {}
+        self._revision = 0
+
+    @classmethod
+    def read(cls, document: Document) -> Self:
+        """The table in the document of ``consumerOffset.json``.
+
+        A key that is not ``topic@group`` is kept, and means nothing to us.
+
+        Raises:
+            ConfigError: an offset or a queue is not an integer; names the key.
+        """
+        offsets = cls()
+        for key, value in read_table(document, _TABLE, file=FILE).items():
+            topic, separator, group = key.partition(SEPARATOR)
+            if not (topic and separator and group) or SEPARATOR in group:
+                offsets._unknown_keys[key] = value
+            else:
+                offsets._table[GroupTopic(group, topic)] = _read_queues(key, value)
+        offsets._unknown = {key: document[key] for key in document.keys() - {_TABLE}}
+        return offsets
+
+    def to_document(self) -> dict[str, object]:
+        """The document to write to ``consumerOffset.json``; its queues are numbers, not text."""
+        table: dict[str, object] = {
+            owner.key: dict(sorted(queues.items())) for owner, queues in self._table.items()
+        }
+        return {_TABLE: {**table, **self._unknown_keys}, **self._unknown}
+
+    @property
+    def revision(self) -> int:
+        """How many changes the table has seen since it was read."""
+        return self._revision
+
+    def __iter__(self) -> Iterator[tuple[GroupTopic, Mapping[int, int]]]:
+        return iter(self._table.items())
+
+    def offsets(self, group: str, topic: str) -> dict[int, int]:
+        """Committed offset by queue; a queue that was never committed is left out."""
+        return dict(self._table.get(GroupTopic(group, topic), {}))
+
+    def commit(
+        self,
+        group: str,
+        topic: str,
+        offsets: Mapping[int, int],
+        *,
+        ends: Mapping[int, int],
+        may_go_back: bool = False,
+    ) -> bool:
+        """Store what a group has consumed: all of ``offsets``, or nothing.
+
+        Args:
+            ends: the end of each queue in ``offsets``, the largest offset that makes sense.
+            may_go_back: the caller wants to consume again what it has consumed.
+
+        Returns:
+            Whether anything changed.
+
+        Raises:
+            MessageIllegalError: an offset is negative, behind its queue's end, or below what is
+                committed without ``may_go_back`` (a late commit of a consumer that has lost the
+                queue would otherwise take back the work of the next one).
+        """
+        owner = GroupTopic(group, topic)
+        stored = self._table.get(owner, {})
+        for queue, offset in offsets.items():
+            where = {"group": group, "topic": topic, "queue": queue, "offset": offset}
+            # What was committed before stays valid when the queue's end is not known again yet.
+            end = max(ends[queue], stored.get(queue, 0))
+            if not 0 <= offset <= end:
+                raise MessageIllegalError("offset outside of the queue", **where, end=end)
+            if offset < stored.get(queue, 0) and not may_go_back:
+                raise MessageIllegalError(
+                    "offset is below the committed one, and going back was not asked for",
+                    **where,
+                    committed=stored[queue],
+                )
+        merged = {**stored, **offsets}
+        if merged == stored:
+            return False
+        self._table[owner] = merged
+        self._revision += 1
+        return True
+
+
+def _read_queues(key: str, value: object) -> dict[int, int]:
+    if not isinstance(value, Mapping):
+        raise ConfigError("offsets are not a JSON object", file=FILE, key=key)
+    queues: dict[int, int] = {}
+    for name, offset in value.items():
+        text = str(name)
+        if not text.isdecimal() or isinstance(offset, bool) or not isinstance(offset, int):
+            raise ConfigError(
+                "not a queue and its offset", file=FILE, key=key, queue=text, offset=offset
+            )
+        queues[int(text)] = offset
+    return queues

@@ -1,0 +1,180 @@
+"""The subscription groups, who may consume; RocketMQ's ``config/subscriptionGroup.json``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from ledgermq.broker.documents import (
+    DataVersion,
+    Document,
+    read_flag,
+    read_integer,
+    read_table,
+)
+from ledgermq.model.errors import ConfigError, MessageIllegalError, NoPermissionError
+from ledgermq.model.limits import TOPIC_CHARACTERS
+from ledgermq.model.settings import TopicsSection
+
+FILE = "subscriptionGroup.json"
+GROUP_SIZE_MAX = 255
+"""RocketMQ's ``Validators.CHARACTER_MAX_LENGTH``."""
+
+BUILTIN_GROUPS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+)
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+
+_NAME = re.compile(TOPIC_CHARACTERS)
+_DEFAULTS: Mapping[str, object] = {
+    "brokerId": 0,
+    "consumeBroadcastEnable": True,
+    "consumeEnable": True,
+    "consumeFromMinEnable": True,
+    "notifyConsumerIdsChangedEnable": True,
+    "retryMaxTimes": 16,
+    "retryQueueNums": 1,
+    "whichBrokerWhenConsumeSlowly": 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionGroup:
+    """One group; what the file leaves out has RocketMQ's default."""
+
+    name: str
+    consume_enable: bool = True
+    retry_queues: int = 1
+    retry_times_max: int = 16
+    fields: Mapping[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, name: str, value: object) -> Self:
+        """The group that the table has under ``name``.
+
+        Raises:
+            ConfigError: a field has another type.
+        """
+        if not isinstance(value, Mapping):
+            raise ConfigError("group is not a JSON object", file=FILE, group=name)
+        fields = {str(key): item for key, item in value.items()}
+        return cls(
+            name,
+            read_flag(fields, "consumeEnable", True, file=FILE, owner=name),
+            read_integer(fields, "retryQueueNums", 1, file=FILE, owner=name),
+            read_integer(fields, "retryMaxTimes", 16, file=FILE, owner=name),
+            fields,
+        )
+
+    def to_fields(self) -> dict[str, object]:
+        """The JSON object, keys in RocketMQ's order."""
+        fields = {**_DEFAULTS, "groupName": self.name, **self.fields}
+        return {key: fields[key] for key in sorted(fields)}
+
+
+def check_group_name(name: str) -> None:
+    """Refuse a name that RocketMQ's clients refuse.
+
+    Raises:
+        MessageIllegalError: empty, too long, or with a character that is not allowed.
+    """
+    if not name:
+        raise MessageIllegalError("group name is empty")
+    if len(name) > GROUP_SIZE_MAX:
+        raise MessageIllegalError(
+            "group name is too long", group=name, characters=len(name), limit=GROUP_SIZE_MAX
+        )
+    if _NAME.fullmatch(name) is None:
+        raise MessageIllegalError(
+            "group name has a character that is not allowed", group=name, allowed=TOPIC_CHARACTERS
+        )
+
+
+class GroupTable:
+    """All subscription groups by name, and the version of the table.
+
+    Invariant: ``version`` grows by one with every change that must be written to the file.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[str, SubscriptionGroup] = {}
+        self._version = DataVersion()
+        self._unknown: dict[str, object] = {}
+
+    @classmethod
+    def read(cls, document: Document) -> Self:
+        """The table in the document of ``subscriptionGroup.json``.
+
+        Raises:
+            ConfigError: it has another shape; names the group and the field.
+        """
+        table = cls()
+        table._version = DataVersion.read(document, file=FILE)
+        groups = read_table(document, "subscriptionGroupTable", file=FILE)
+        table._groups = {name: SubscriptionGroup.read(name, item) for name, item in groups.items()}
+        known = {"dataVersion", "subscriptionGroupTable"}
+        table._unknown = {key: document[key] for key in document.keys() - known}
+        return table
+
+    def to_document(self) -> dict[str, object]:
+        """The document to write to ``subscriptionGroup.json``."""
+        return {
+            "dataVersion": self._version.to_fields(),
+            "subscriptionGroupTable": {
+                name: group.to_fields() for name, group in self._groups.items()
+            },
+            **self._unknown,
+        }
+
+    @property
+    def version(self) -> int:
+        """How many changes the table has seen."""
+        return self._version.counter
+
+    def __iter__(self) -> Iterator[SubscriptionGroup]:
+        return iter(self._groups.values())
+
+    def get(self, name: str) -> SubscriptionGroup | None:
+        """The group called ``name``, if there is one."""
+        return self._groups.get(name)
+
+    def add_builtin(self, now_ms: int) -> bool:
+        """Make sure of the broker's own groups; true when one was missing."""
+        missing = [name for name in BUILTIN_GROUPS if name not in self._groups]
+        for name in missing:
+            self._groups[name] = SubscriptionGroup(name)
+        if missing:
+            self._version = self._version.next_version(now_ms)
+        return bool(missing)
+
+    def use(self, name: str, rules: TopicsSection, now_ms: int) -> SubscriptionGroup:
+        """The group called ``name``, made on first use where the settings allow it.
+
+        Raises:
+            MessageIllegalError: the name breaks a rule.
+            NoPermissionError: the group is unknown and not made on first use, or it is switched
+                off in the table.
+        """
+        group = self._groups.get(name)
+        if group is None:
+            check_group_name(name)
+            if not (rules.auto_create_subscription_group or name.startswith(SYSTEM_GROUP_PREFIX)):
+                raise NoPermissionError(
+                    "group does not exist, and is not created on first use",
+                    group=name,
+                    setting="topics.auto_create_subscription_group",
+                )
+            group = SubscriptionGroup(name)
+            self._groups[name] = group
+            self._version = self._version.next_version(now_ms)
+        if not group.consume_enable:
+            raise NoPermissionError("group may not consume", group=name, field="consumeEnable")
+        return group

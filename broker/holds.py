@@ -1,0 +1,130 @@
+"""Held pulls: requests that found nothing, and wait for their queue to grow or their time to end.
+
+No clock here: whoever calls tells the time, in milliseconds of any clock that never goes back.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from ledgermq.model.errors import BusyError
+
+Client = TypeVar("Client", bound=Hashable)
+Request = TypeVar("Request")
+
+_DEADLINES_SLACK = 64
+"""Dead entries that the heap of deadlines may have however few live ones there are."""
+
+
+class QueueName(NamedTuple):
+    """One queue of one topic."""
+
+    topic: str
+    queue_id: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hold(Generic[Client, Request]):
+    """One held pull; ``request`` is the caller's, and nothing here looks into it."""
+
+    client: Client
+    queue: QueueName
+    deadline_ms: int
+    request: Request
+
+
+class Holds(Generic[Client, Request]):
+    """All held pulls, by queue, by client and by deadline.
+
+    Invariants: ``len(self) <= limit``; a queue in ``queues()`` has at least one hold; a hold that
+    was taken, cancelled or expired is never given out again.
+    """
+
+    def __init__(self, *, limit: int) -> None:
+        self._limit = limit
+        self._serial = 0
+        self._holds: dict[int, Hold[Client, Request]] = {}
+        self._by_queue: dict[QueueName, set[int]] = {}
+        self._by_client: dict[Client, set[int]] = {}
+        self._deadlines: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._holds)
+
+    def add(self, hold: Hold[Client, Request]) -> None:
+        """Keep ``hold`` until its queue grows, its time ends or its client goes.
+
+        Raises:
+            BusyError: as many pulls are held as the settings allow.
+        """
+        if len(self._holds) >= self._limit:
+            raise BusyError(
+                "too many held pulls", limit=self._limit, setting="limits.held_pulls_max"
+            )
+        self._serial += 1
+        serial = self._serial
+        self._holds[serial] = hold
+        self._by_queue.setdefault(hold.queue, set()).add(serial)
+        self._by_client.setdefault(hold.client, set()).add(serial)
+        heapq.heappush(self._deadlines, (hold.deadline_ms, serial))
+
+    def queues(self) -> list[QueueName]:
+        """The queues that somebody waits for."""
+        return list(self._by_queue)
+
+    def take(self, queue: QueueName) -> list[Hold[Client, Request]]:
+        """Remove and give all holds of ``queue``, oldest first; hold again what finds nothing."""
+        return [self._remove(serial) for serial in sorted(self._by_queue.get(queue, ()))]
+
+    def cancel(self, client: Client) -> int:
+        """Forget the holds of ``client``; how many they were."""
+        serials = tuple(self._by_client.get(client, ()))
+        for serial in serials:
+            self._remove(serial)
+        return len(serials)
+
+    def take_due(self, now_ms: int) -> list[Hold[Client, Request]]:
+        """Remove and give the holds whose time has ended, in the order of their deadlines."""
+        due: list[Hold[Client, Request]] = []
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            _, serial = heapq.heappop(self._deadlines)
+            if serial in self._holds:
+                due.append(self._remove(serial))
+        return due
+
+    def take_all(self) -> list[Hold[Client, Request]]:
+        """Remove and give every hold, oldest first."""
+        return [self._remove(serial) for serial in sorted(self._holds)]
+
+    def next_deadline_ms(self) -> int | None:
+        """The earliest deadline; ``None`` when nothing is held."""
+        while self._deadlines and self._deadlines[0][1] not in self._holds:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def _remove(self, serial: int) -> Hold[Client, Request]:
+        hold = self._holds.pop(serial)
+        _discard(self._by_queue, hold.queue, serial)
+        _discard(self._by_client, hold.client, serial)
+        self._drop_dead_deadlines()
+        return hold
+
+    def _drop_dead_deadlines(self) -> None:
+        # A hold that is answered leaves its deadline in the heap; long holds on a busy queue would
+        # otherwise pile up there until their time comes.
+        if len(self._deadlines) > 2 * len(self._holds) + _DEADLINES_SLACK:
+            self._deadlines = [item for item in self._deadlines if item[1] in self._holds]
+            heapq.heapify(self._deadlines)
+
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+def _discard(serials: dict[Key, set[int]], key: Key, serial: int) -> None:
+    members = serials[key]
+    members.discard(serial)
+    if not members:
+        del serials[key]

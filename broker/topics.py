@@ -1,0 +1,279 @@
+"""The topic table: which topics there are, how many queues they have, who may make them.
+
+The fields are those of RocketMQ's ``TopicConfig``; the table is ``config/topics.json``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntFlag
+from typing import Self
+
+from ledgermq.broker.documents import (
+    DataVersion,
+    Document,
+    read_flag,
+    read_integer,
+    read_table,
+)
+from ledgermq.model.errors import (
+    ConfigError,
+    MessageIllegalError,
+    NoPermissionError,
+    TopicUnknownError,
+)
+from ledgermq.model.limits import (
+    FORBIDDEN_TOPICS,
+    QUEUE_ID_MAX,
+    SYSTEM_TOPIC,
+    TOPIC_CHARACTERS,
+    TOPIC_SIZE_MAX,
+)
+from ledgermq.model.settings import NodeSection, TopicsSection
+
+FILE = "topics.json"
+TEMPLATE_TOPIC = "TBW102"
+SYSTEM_PREFIX = "rmq_sys_"
+SYSTEM_TOPICS = FORBIDDEN_TOPICS | {TEMPLATE_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC"}
+"""Names that no client may create (RocketMQ's ``TopicValidator`` and our own)."""
+
+_NAME = re.compile(TOPIC_CHARACTERS)
+_QUEUES_DEFAULT = 16
+
+
+class Permission(IntFlag):
+    """What may be done with a topic; RocketMQ's ``PermName``."""
+
+    INHERIT = 1
+    WRITE = 2
+    READ = 4
+    PRIORITY = 8
+
+
+READ_WRITE = Permission.READ | Permission.WRITE
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic; the defaults are those of RocketMQ for a field that the file leaves out."""
+
+    name: str
+    read_queues: int = _QUEUES_DEFAULT
+    write_queues: int = _QUEUES_DEFAULT
+    permission: Permission = READ_WRITE
+    is_ordered: bool = False
+    sys_flag: int = 0
+    unknown: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether its messages may be pulled."""
+        return bool(self.permission & Permission.READ)
+
+    @classmethod
+    def read(cls, name: str, value: object) -> Self:
+        """The topic that the table has under ``name``.
+
+        Raises:
+            ConfigError: a field has another type, or a value out of its range.
+        """
+        if not isinstance(value, Mapping):
+            raise ConfigError("topic is not a JSON object", file=FILE, topic=name)
+        fields = {str(key): item for key, item in value.items()}
+
+        def integer(key: str, default: int) -> int:
+            number = read_integer(fields, key, default, file=FILE, owner=name)
+            if not 0 <= number <= 0x7FFF_FFFF:
+                raise ConfigError("out of range", file=FILE, owner=name, key=key, value=number)
+            return number
+
+        known = {"readQueueNums", "writeQueueNums", "perm", "order", "topicSysFlag", "topicName"}
+        return cls(
+            name,
+            integer("readQueueNums", _QUEUES_DEFAULT),
+            integer("writeQueueNums", _QUEUES_DEFAULT),
+            Permission(integer("perm", READ_WRITE)),
+            read_flag(fields, "order", False, file=FILE, owner=name),
+            integer("topicSysFlag", 0),
+            {key: fields[key] for key in fields.keys() - known},
+        )
+
+    def to_fields(self) -> dict[str, object]:
+        """The JSON object, keys in RocketMQ's order."""
+        fields: dict[str, object] = {
+            "topicFilterType": "SINGLE_TAG",
+            **self.unknown,
+            "order": self.is_ordered,
+            "perm": int(self.permission),
+            "readQueueNums": self.read_queues,
+            "topicName": self.name,
+            "topicSysFlag": self.sys_flag,
+            "writeQueueNums": self.write_queues,
+        }
+        return {key: fields[key] for key in sorted(fields)}
+
+
+def check_topic_name(name: str) -> None:
+    """Refuse a name that RocketMQ's ``TopicValidator`` refuses.
+
+    Raises:
+        MessageIllegalError: empty, too long, or with a character that is not allowed.
+    """
+    if not name:
+        raise MessageIllegalError("topic name is empty")
+    if len(name) > TOPIC_SIZE_MAX:
+        raise MessageIllegalError(
+            "topic name is too long", topic=name, characters=len(name), limit=TOPIC_SIZE_MAX
+        )
+    if _NAME.fullmatch(name) is None:
+        raise MessageIllegalError(
+            "topic name has a character that is not allowed", topic=name, allowed=TOPIC_CHARACTERS
+        )
+
+
+def is_system_topic(name: str) -> bool:
+    """Whether the name is reserved for the broker."""
+    return name in SYSTEM_TOPICS or name.startswith(SYSTEM_PREFIX)
+
+
+def builtin_topics(node: NodeSection, rules: TopicsSection) -> list[Topic]:
+    """The topics that a RocketMQ broker of these settings has from its start."""
+
+    def topic(name: str, queues: int, permission: Permission = READ_WRITE) -> Topic:
+        return Topic(name, queues, queues, permission)
+
+    everything = READ_WRITE | Permission.INHERIT
+    topics = [
+        topic("SELF_TEST_TOPIC", 1),
+        topic("BenchmarkTest", 1_024),
+        topic(node.broker_cluster_name, 16, everything),
+        topic(node.broker_name, 1, everything),
+        topic("OFFSET_MOVED_EVENT", 1),
+        topic("SCHEDULE_TOPIC_XXXX", 18),
+        topic(f"{node.broker_cluster_name}_REPLY_TOPIC", 1),
+    ]
+    if rules.auto_create_topic_enable:
+        topics.insert(1, topic(TEMPLATE_TOPIC, rules.default_topic_queue_nums, everything))
+    return topics
+
+
+class TopicTable:
+    """All topics by name, and the version of the table.
+
+    Invariant: ``version`` grows by one with every change that must be written to the file.
+    """
+
+    def __init__(self) -> None:
+        self._topics: dict[str, Topic] = {}
+        self._version = DataVersion()
+        self._unknown: dict[str, object] = {}
+        self._reserved: set[str] = set()
+
+    @classmethod
+    def read(cls, document: Document) -> Self:
+        """The table in the document of ``topics.json``.
+
+        Raises:
+            ConfigError: it has another shape; names the topic and the field.
+        """
+        table = cls()
+        table._version = DataVersion.read(document, file=FILE)
+        topics = read_table(document, "topicConfigTable", file=FILE)
+        table._topics = {name: Topic.read(name, value) for name, value in topics.items()}
+        known = {"dataVersion", "topicConfigTable"}
+        table._unknown = {key: document[key] for key in document.keys() - known}
+        return table
+
+    def to_document(self) -> dict[str, object]:
+        """The document to write to ``topics.json``."""
+        return {
+            "dataVersion": self._version.to_fields(),
+            "topicConfigTable": {name: topic.to_fields() for name, topic in self._topics.items()},
+            **self._unknown,
+        }
+
+    @property
+    def version(self) -> int:
+        """How many changes the table has seen."""
+        return self._version.counter
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self._topics.values())
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def get(self, name: str) -> Topic | None:
+        """The topic called ``name``, if there is one."""
+        return self._topics.get(name)
+
+    def is_system(self, name: str) -> bool:
+        """Whether the topic is the broker's own; clients may neither make nor change it."""
+        return name in self._reserved or is_system_topic(name)
+
+    def add_builtin(self, node: NodeSection, rules: TopicsSection, now_ms: int) -> bool:
+        """Make sure of the broker's own topics; true when one was missing."""
+        builtin = builtin_topics(node, rules)
+        self._reserved = {topic.name for topic in builtin}
+        missing = [topic for topic in builtin if topic.name not in self._topics]
+        for topic in missing:
+            self._topics[topic.name] = topic
+        if missing:
+            self._version = self._version.next_version(now_ms)
+        return bool(missing)
+
+    def create_on_first_use(self, name: str, rules: TopicsSection, now_ms: int) -> Topic:
+        """A topic that a client asked for by name alone; the one that is there, if any.
+
+        Raises:
+            TopicUnknownError: creation on first use is switched off.
+            MessageIllegalError: the name breaks a rule.
+            NoPermissionError: the name is reserved for the broker.
+        """
+        existing = self._topics.get(name)
+        if existing is not None:
+            return existing
+        check_topic_name(name)
+        if not rules.auto_create_topic_enable:
+            raise TopicUnknownError(
+                "topic does not exist, and is not created on first use",
+                topic=name,
+                setting="topics.auto_create_topic_enable",
+            )
+        return self.create(name, rules.default_topic_queue_nums, now_ms)
+
+    def create(self, name: str, queues: int, now_ms: int) -> Topic:
+        """A topic of ``queues`` queues, as an operator orders it; an existing one may only grow.
+
+        Raises:
+            MessageIllegalError: name or number of queues break a rule; a topic never gets fewer
+                queues, for the messages of those taken away could not be read any more.
+            NoPermissionError: the name is reserved for the broker.
+        """
+        check_topic_name(name)
+        if self.is_system(name):
+            raise NoPermissionError("topic name is reserved for the broker", topic=name)
+        if not 1 <= queues <= QUEUE_ID_MAX:
+            raise MessageIllegalError(
+                "number of queues out of range", topic=name, queues=queues, limit=QUEUE_ID_MAX
+            )
+        existing = self._topics.get(name)
+        if existing is None:
+            topic = Topic(name, queues, queues)
+        else:
+            most = max(existing.read_queues, existing.write_queues)
+            if queues < most:
+                raise MessageIllegalError(
+                    "a topic cannot get fewer queues", topic=name, queues=queues, existing=most
+                )
+            topic = replace(existing, read_queues=queues, write_queues=queues)
+            if topic == existing:
+                return existing
+        self._topics[name] = topic
+        self._version = self._version.next_version(now_ms)
+        return topic
+
+
+assert SYSTEM_TOPIC in SYSTEM_TOPICS
