@@ -1,0 +1,116 @@
+"""Whether the node may be called ready, and whether it may feed systemd's watchdog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ledgermq.daemon.children import Child
+from ledgermq.ipc.cursor_page import CursorPage, RaftRole, Role
+from ledgermq.model.settings import Settings
+
+SERVING = (Role.WRITER, Role.DISPATCHER, Role.BROKER)
+
+
+class Readiness:
+    """Finds the moment from which the node can serve, once.
+
+    The backlog to be dispatched is that of the start: a node that is written to at once need not
+    wait until its producers pause.
+    """
+
+    def __init__(self) -> None:
+        self.is_ready = False
+        self._dispatch_until: int | None = None
+        self._progress: tuple[int, ...] = ()
+
+    def missing(self, page: CursorPage, children: Iterable[Child], settings: Settings) -> str:
+        """What is still waited for, in a few words; empty once the node is ready."""
+        if self.is_ready:
+            return ""
+        starting = [
+            child.role.title
+            for child in children
+            if child.role in SERVING and not child.is_turning(page)
+        ]
+        if starting:
+            return " and ".join(starting)
+        if not _has_role(page, settings):
+            return "a leader"
+        if self._dispatch_until is None:
+            self._dispatch_until = page.read_committed().position
+        behind = self._dispatch_until - page.read_dispatched().position
+        if behind > 0:
+            return f"{behind} bytes to be dispatched"
+        self.is_ready = True
+        return ""
+
+    def has_progressed(self, page: CursorPage, children: Iterable[Child]) -> bool:
+        """Whether anything has moved since the last call: a cursor, or a child towards its loop."""
+        progress = (
+            page.read_written().position,
+            page.read_durable()[0].position,
+            page.read_committed().position,
+            page.read_dispatched().position,
+            *(child.beat_ns(page) for child in children if not child.is_turning(page)),
+            *(child.is_turning(page) for child in children),
+        )
+        moved = progress != self._progress
+        self._progress = progress
+        return moved
+
+
+class FlushWatch:
+    """For how long the same bytes have been written and not durable.
+
+    The age of the last flush alone would not do: after an idle hour it is an hour, and the first
+    message then would look like a disk that hangs.
+    """
+
+    def __init__(self) -> None:
+        self._durable = -1
+        self._since_ns = 0
+
+    def waiting_ms(self, page: CursorPage, now_ns: int) -> int:
+        """How long what is not durable has waited since the last flush; 0 when all is durable."""
+        durable, flushed_ns = page.read_durable()
+        if page.read_written().position <= durable.position:
+            self._durable = -1
+            return 0
+        if durable.position != self._durable:
+            self._durable = durable.position
+            self._since_ns = now_ns
+        return max(0, now_ns - max(self._since_ns, flushed_ns)) // 1_000_000
+
+
+def silent_children(
+    page: CursorPage,
+    children: Iterable[Child],
+    settings: Settings,
+    now_ns: int,
+    *,
+    since_ns: int,
+) -> list[Child]:
+    """Children that live and have given no sign of it for too long.
+
+    Args:
+        page: of this node.
+        children: all of them.
+        settings: of the node.
+        now_ns: monotonic time.
+        since_ns: since when we look without a pause; when the whole node was stopped, by a
+            debugger or by its host, a child's silence in that time is not its fault.
+    """
+    return [
+        child
+        for child in children
+        if child.pid
+        and child.silence_ms(page, now_ns, since_ns=since_ns) > child.silence_max_ms(page, settings)
+    ]
+
+
+def _has_role(page: CursorPage, settings: Settings) -> bool:
+    """Whether the node knows what to be: a leader that may write, or a member that follows one."""
+    grant = page.read_grant()
+    if grant.granted:
+        return True
+    return len(settings.node.peers) > 1 and grant.role is RaftRole.FOLLOWER and grant.term > 0

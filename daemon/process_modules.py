@@ -1,0 +1,51 @@
+"""Which module is which process, and importing them all before the first fork.
+
+Every process module has ``run(settings, stop) -> exit status`` and may have ``COUNTER_NAMES``, the
+names of its counters in the cursor page.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, Self, cast
+
+from ledgermq.daemon.child_process import Entry
+from ledgermq.ipc.cursor_page import Role
+
+MODULES = {
+    Role.RAFT: "ledgermq.daemon.raft_process",
+    Role.WRITER: "ledgermq.daemon.writer",
+    Role.DISPATCHER: "ledgermq.daemon.dispatcher",
+    Role.BROKER: "ledgermq.daemon.broker_process",
+}
+
+_THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class _ProcessModule(Protocol):
+    run: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessTable:
+    """What the supervisor runs, and how the counters of each process are called."""
+
+    entries: Mapping[Role, Entry]
+    counter_names: Mapping[Role, tuple[str, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls) -> Self:
+        """Import the processes; no ZeroMQ context and no thread may come of it."""
+        for name in _THREAD_VARIABLES:
+            # Read once, when numpy is imported: threads of its library would not survive a fork.
+            os.environ[name] = "1"
+        entries: dict[Role, Entry] = {}
+        names: dict[Role, tuple[str, ...]] = {}
+        for role, module_name in MODULES.items():
+            module = importlib.import_module(module_name)
+            entries[role] = cast("_ProcessModule", module).run
+            names[role] = tuple(getattr(module, "COUNTER_NAMES", ()))
+        return cls(entries, names)

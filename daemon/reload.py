@@ -1,0 +1,58 @@
+"""Settings that are read again (SIGHUP): checked once by the supervisor, then taken by all.
+
+The supervisor reads the operator's file, keeps what needs a restart as it was, and publishes the
+result as ``RUNTIME/settings.toml``; then it passes SIGHUP on. So a child never sees a file that
+is wrong or half written, and all children take the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from ledgermq.daemon import log_lines
+from ledgermq.daemon.settings_loading import load_settings
+from ledgermq.model.errors import ConfigError
+from ledgermq.model.settings import Settings
+from ledgermq.model.settings_change import changed_keys, reload_settings
+from ledgermq.model.settings_file import write_settings
+
+logger = logging.getLogger(__name__)
+
+
+def published_path(runtime_dir: Path) -> Path:
+    """Where the settings in force are published after a reload."""
+    return runtime_dir / "settings.toml"
+
+
+def reread(config_file: Path, running: Settings) -> Settings:
+    """The settings to go on with; a file that cannot be used changes nothing, and says so."""
+    try:
+        read = load_settings(config_file)
+    except ConfigError as error:
+        logger.error("settings not re-read: %s", error)
+        return running
+    settings, waiting = reload_settings(running, read)
+    if waiting:
+        logger.warning(
+            "settings refused: they need a restart of the node", extra={"keys": ",".join(waiting)}
+        )
+    keys = changed_keys(running, settings)
+    logger.info("settings re-read", extra={"changed": ",".join(keys) or "nothing"})
+    log_lines.set_level(settings.log.level)
+    return settings
+
+
+def publish(settings: Settings) -> None:
+    """Put ``settings`` where the children take them from."""
+    path = published_path(settings.listen.runtime_dir)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(write_settings(settings))
+    fresh.rename(path)
+
+
+def take_published(running: Settings) -> Settings:
+    """For a child that got SIGHUP: the settings to go on with; the log level is already applied."""
+    settings = load_settings(published_path(running.listen.runtime_dir))
+    log_lines.set_level(settings.log.level)
+    return settings

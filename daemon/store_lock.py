@@ -1,0 +1,144 @@
+"""Locks on the directories of a node: one that Java honours, and one that children share.
+
+``ROOT/lock`` is RocketMQ's: it holds the text ``lock``, and its owner has a POSIX lock on byte 0.
+The kernel drops a POSIX lock as soon as its process closes any descriptor of the file, so nothing
+in the supervisor opens this file again while it holds the lock.
+
+A POSIX lock belongs to one process. When a supervisor is killed, its lock is gone before its
+children are: for a moment (or for as long as an fsync hangs) an orphan may still write. So there is
+a second kind, a ``flock`` that the children inherit and that is free only once the last of them is
+gone; one of it guards the store (``ROOT/ledgermq/lock``), one the runtime directory.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from pathlib import Path
+from struct import Struct
+from typing import ClassVar, Self
+
+from ledgermq.model.errors import StorageError, StoreLockedError
+
+LOCK_CONTENT = b"lock"
+RETRY_S = 0.01
+
+_FLOCK = Struct("@hhqqi4x")
+"""``struct flock`` of Linux on 64-bit machines: type, whence, start, length, pid."""
+
+_FileId = tuple[int, int]
+
+
+class JavaLock:
+    """The lock of ``ROOT/lock``, exactly as RocketMQ's ``DefaultMessageStore`` takes it."""
+
+    _held: ClassVar[set[_FileId]] = set()
+
+    def __init__(self, path: Path, fd: int, file_id: _FileId) -> None:
+        self.path = path
+        self._fd = fd
+        self._file_id = file_id
+
+    @classmethod
+    def take(cls, path: Path) -> Self:
+        """Lock byte 0 of ``path``, and write the text into it if it is not there.
+
+        Raises:
+            StoreLockedError: another process has it; names its pid.
+            StorageError: the file cannot be opened or written.
+        """
+        # The second open of one process would get the lock, and its close would drop the first.
+        if path.exists() and _file_id(path.stat()) in cls._held:
+            raise StoreLockedError(
+                "the store is held by this process", pid=os.getpid(), path=str(path)
+            )
+        fd = _open(path)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            if os.pread(fd, len(LOCK_CONTENT) + 1, 0) != LOCK_CONTENT:
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, LOCK_CONTENT, 0)
+        except OSError as error:
+            pid = _holder(fd) if error.errno in (errno.EACCES, errno.EAGAIN) else None
+            os.close(fd)
+            if pid is None:
+                raise StorageError(
+                    f"store not locked: {error.strerror}", errno=error.errno, path=str(path)
+                ) from error
+            raise StoreLockedError(
+                f"the store is held by process {pid}", pid=pid, path=str(path)
+            ) from error
+        file_id = _file_id(os.fstat(fd))
+        cls._held.add(file_id)
+        return cls(path, fd, file_id)
+
+    def release(self) -> None:
+        """Give the lock back; the file stays, as RocketMQ's does."""
+        self._held.discard(self._file_id)
+        os.close(self._fd)
+
+
+class FamilyLock:
+    """A lock that a process and all that it forks hold together, until the last one is gone."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    @classmethod
+    def take(cls, path: Path, *, wait_ms: int) -> Self:
+        """Lock ``path`` and write our pid into it, for whoever is refused.
+
+        Args:
+            path: file to lock; made when it is missing, and left behind.
+            wait_ms: how long orphans of a killed supervisor may take to die.
+
+        Raises:
+            StoreLockedError: another family has it; names the pid of the one that took it.
+            StorageError: the file cannot be opened or written.
+        """
+        fd = _open(path)
+        deadline_ns = time.monotonic_ns() + wait_ms * 1_000_000
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic_ns() < deadline_ns:
+                    time.sleep(RETRY_S)
+                    continue
+                pid = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
+                os.close(fd)
+                raise StoreLockedError(
+                    f"the directory is held by the node of process {pid}, or by what is left of it",
+                    pid=pid, path=str(path), waited_ms=wait_ms,
+                ) from error  # fmt: skip
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+        return cls(path, fd)
+
+    def release(self) -> None:
+        """Close our descriptor; the lock is free once those of our children are closed, too."""
+        os.close(self._fd)
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    except OSError as error:
+        raise StorageError(
+            f"lock file not opened: {error.strerror}", errno=error.errno, path=str(path)
+        ) from error
+
+
+def _holder(fd: int) -> int:
+    """Pid of who has a lock on byte 0; 0 when it has just been given back."""
+    question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, question))
+    return 0 if kind == fcntl.F_UNLCK else int(pid)
+
+
+def _file_id(status: os.stat_result) -> _FileId:
+    return (status.st_dev, status.st_ino)

@@ -1,0 +1,441 @@
+"""The supervisor: the process that systemd starts, and that starts, watches and stops the others.
+
+It alone writes the header of the cursor page and its own slot; ``ROOT/lock``, ``ROOT/abort`` and
+``ROOT/ledgermq/lock``; ``supervisor.lock``, ``control.sock`` and ``settings.toml`` in the runtime
+directory. It has no ZeroMQ context and one thread, so it can fork at any time, and nothing
+that clients do can hold it up.
+
+``ROOT/abort`` is made once the writer has recovered the log, and removed when all children have
+stopped in order with nothing left to be dispatched: who finds it recovers.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import selectors
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import setproctitle
+
+from ledgermq.daemon import log_lines, notify, reload
+from ledgermq.daemon.child_process import EXIT_BUG, EXIT_STOPPED, process_title
+from ledgermq.daemon.children import START_ORDER, STOP_ORDER, Child, Deaths, Exit
+from ledgermq.daemon.control import ControlServer, check_path
+from ledgermq.daemon.health import FlushWatch, Readiness, silent_children
+from ledgermq.daemon.loop import StopFlag
+from ledgermq.daemon.node import RuntimePaths
+from ledgermq.daemon.notify import Notifier
+from ledgermq.daemon.process_modules import ProcessTable
+from ledgermq.daemon.status import Meters, collect
+from ledgermq.daemon.store_lock import FamilyLock, JavaLock
+from ledgermq.daemon.store_paths import StorePaths
+from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.model.errors import (
+    ConfigError,
+    ProtocolError,
+    StaleGenerationError,
+    StorageError,
+)
+from ledgermq.model.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+TURN_MIN_NS = 100_000_000
+TURN_MAX_NS = 500_000_000
+"""Between these the supervisor looks at the page; signals and requests wake it at once."""
+
+PAUSE_NS = 2_000_000_000
+"""A turn that comes so late means that this process itself was held up."""
+
+_DIED, _KILLED, _RELOADS, _WITHHELD = range(4)
+
+
+class Supervisor:
+    """The node's life, turn by turn. Invariant: once ``is_stopping``, no child is forked."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        config_file: Path,
+        table: ProcessTable,
+        *,
+        page: CursorPage,
+        notifier: Notifier,
+        stop: StopFlag,
+    ) -> None:
+        self._settings = settings
+        self._config_file = config_file
+        self._table = table
+        self._page = page
+        self._notifier = notifier
+        self._stop = stop
+        self._children = {role: Child(role, table.entries[role]) for role in START_ORDER}
+        self._counters = page.counters(Role.SUPERVISOR)
+        self._meters = Meters()
+        self._readiness = Readiness()
+        self._flush_watch = FlushWatch()
+        self._deaths = Deaths()
+        self._abort = settings.store.path_root_dir / "abort"
+        self._is_open = False
+        self._waits_for = ""
+        self._to_stop: list[Child] = []
+        self.is_stopping = False
+        self._is_clean = True
+        self._status = EXIT_STOPPED
+        self._last_turn_ns = time.monotonic_ns()
+        self._awake_since_ns = 0
+        self._is_withholding = False
+        self._selector = selectors.DefaultSelector()
+        paths = RuntimePaths(settings.listen.runtime_dir)
+        self._control = ControlServer(
+            paths.control, settings.listen.socket_mode, self._selector, self._answer
+        )
+        self._selector.register(stop.fileno(), selectors.EVENT_READ)
+
+    def run(self) -> int:
+        """Start the children, and turn until they are stopped; the exit status."""
+        for child in self._children.values():
+            self._spawn(child)
+        while not (self.is_stopping and not self._to_stop):
+            for key, _ in self._selector.select(self._timeout_s()):
+                if key.fd == self._stop.fileno():
+                    self._stop.drain()
+                else:
+                    self._control.serve(key.fd, time.monotonic_ns())
+            self._turn(time.monotonic_ns())
+        self._mark_closed()
+        logger.info("node stopped", extra={"status": self._status, "clean": self._is_clean})
+        return self._status
+
+    def close(self) -> None:
+        """Close the control socket; children that are still there are killed."""
+        for child in self._children.values():
+            child.kill()
+        self._control.close()
+        self._selector.close()
+
+    def _turn(self, now_ns: int) -> None:
+        if now_ns - self._last_turn_ns > PAUSE_NS:
+            self._awake_since_ns = now_ns
+        self._last_turn_ns = now_ns
+        for child in self._children.values():
+            exit_ = child.reap()
+            if exit_ is not None:
+                self._child_ended(child, exit_, now_ns)
+        if self._stop.reason and not self.is_stopping:
+            self._begin_stop(self._stop.reason, EXIT_STOPPED)
+        if self._stop.reload:
+            self._stop.reload = False
+            self._reload(now_ns)
+        silent = self._silent(now_ns)
+        if self.is_stopping:
+            self._continue_stop(now_ns)
+        else:
+            for child in silent:
+                self._kill_hung(child, now_ns)
+            self._look_for_readiness(now_ns, is_silent=bool(silent))
+        self._watchdog(now_ns, is_silent=bool(silent))
+        self._notifier.status(self._sentence(), now_ns)
+        self._page.beat(Role.SUPERVISOR, now_ns)
+
+    def _timeout_s(self) -> float:
+        longest = TURN_MAX_NS if self._readiness.is_ready else TURN_MIN_NS
+        watchdog = self._notifier.watchdog_interval_ns
+        if watchdog:
+            longest = min(longest, watchdog // 2)
+        return max(longest, TURN_MIN_NS) / 1_000_000_000
+
+    # --- children -------------------------------------------------------------------------------
+
+    def _spawn(self, child: Child) -> None:
+        child.spawn(self._settings, self._leave, time.monotonic_ns())
+        logger.info("child started", extra={"role": child.role.title, "child": child.pid})
+
+    def _leave(self) -> None:
+        """In a child: close what is the supervisor's alone."""
+        os.close(signal.set_wakeup_fd(-1))
+        os.close(self._stop.fileno())
+        self._selector.close()
+        self._control.close_in_child()
+        self._notifier.close()
+
+    def _child_ended(self, child: Child, exit_: Exit, now_ns: int) -> None:
+        lived_ms = (now_ns - child.forked_ns) // 1_000_000
+        fields = {"role": child.role.title, "exit": exit_.text, "lived_ms": lived_ms}
+        if self.is_stopping:
+            was_asked = child.stop_deadline_ns != 0
+            if was_asked and exit_.code == EXIT_STOPPED:
+                logger.info("child stopped", extra=fields)
+            else:
+                logger.error("child died while the node was stopping", extra=fields)
+                self._fail(exit_.node_status)
+            return
+        self._counters[_DIED] += 1
+        logger.error("child died", extra=fields)
+        is_too_often = self._deaths.add(now_ns, self._settings)
+        if exit_.ends_node:
+            self._begin_stop(f"{child.role.title} ended with {exit_.text}", exit_.node_status)
+        elif is_too_often:
+            self._begin_stop("children die too often", exit_.node_status)
+        else:
+            child.restarts += 1
+            self._spawn(child)
+
+    def _silent(self, now_ns: int) -> list[Child]:
+        return silent_children(
+            self._page,
+            self._children.values(),
+            self._settings,
+            now_ns,
+            since_ns=self._awake_since_ns,
+        )
+
+    def _kill_hung(self, child: Child, now_ns: int) -> None:
+        if child.is_killed:
+            return
+        self._counters[_KILLED] += 1
+        logger.error(
+            "child hangs and is killed",
+            extra={
+                "role": child.role.title,
+                "child": child.pid,
+                "silent_ms": child.silence_ms(self._page, now_ns),
+                "limit_ms": child.silence_max_ms(self._page, self._settings),
+            },
+        )
+        child.kill()
+
+    # --- stopping -------------------------------------------------------------------------------
+
+    def _begin_stop(self, reason: str, status: int) -> None:
+        assert not self.is_stopping
+        logger.info("node stops", extra={"reason": reason, "status": status})
+        self._notifier.stopping()
+        self.is_stopping = True
+        self._to_stop = [self._children[role] for role in STOP_ORDER]
+        if status != EXIT_STOPPED:
+            self._fail(status)
+
+    def _continue_stop(self, now_ns: int) -> None:
+        """Ask the next child, or kill the one that takes too long."""
+        while self._to_stop:
+            child = self._to_stop[0]
+            if child.pid == 0:
+                self._to_stop.pop(0)
+                continue
+            timeout_ns = self._settings.supervision.stop_timeout_ms * 1_000_000
+            self._waits_for = child.role.title
+            if not child.stop_deadline_ns:
+                child.ask_to_stop(now_ns + timeout_ns)
+            elif now_ns > child.stop_deadline_ns + timeout_ns:
+                # Not even SIGKILL ends it: it hangs in the kernel, and dies with us or later.
+                logger.error("child cannot be killed", extra={"role": child.role.title})
+                self._to_stop.pop(0)
+                continue
+            elif now_ns > child.stop_deadline_ns and not child.is_killed:
+                logger.error("child does not stop and is killed", extra={"role": child.role.title})
+                self._fail(EXIT_BUG)
+                child.kill()
+            return
+
+    def _fail(self, status: int) -> None:
+        """The stop is not clean; the first failure gives the exit status."""
+        self._is_clean = False
+        if self._status == EXIT_STOPPED:
+            self._status = status
+
+    def _mark_open(self) -> None:
+        if self._is_open:
+            return
+        _touch(self._abort)
+        self._is_open = True
+
+    def _mark_closed(self) -> None:
+        behind = self._page.read_committed().position - self._page.read_dispatched().position
+        if behind > 0:
+            logger.warning("stopped with messages not dispatched", extra={"bytes": behind})
+            self._is_clean = False
+        if self._is_clean:
+            self._abort.unlink(missing_ok=True)
+            _sync_directory(self._abort.parent)
+
+    # --- health ---------------------------------------------------------------------------------
+
+    def _look_for_readiness(self, now_ns: int, *, is_silent: bool) -> None:
+        if self._page.has_written():
+            self._mark_open()
+        if self._readiness.is_ready:
+            return
+        children = self._children.values()
+        self._waits_for = self._readiness.missing(self._page, children, self._settings)
+        if self._readiness.is_ready:
+            self._mark_open()
+            logger.info("node is ready", extra={"after_ms": self._age_ms()})
+            self._notifier.ready()
+        elif not is_silent and self._readiness.has_progressed(self._page, children):
+            self._notifier.extend_timeout(now_ns)
+
+    def _watchdog(self, now_ns: int, *, is_silent: bool) -> None:
+        waiting_ms = self._flush_watch.waiting_ms(self._page, now_ns)
+        is_late = waiting_ms > self._settings.supervision.flush_age_max_ms
+        is_down = not self.is_stopping and any(not child.pid for child in self._children.values())
+        is_sick = is_silent or is_late or is_down
+        if is_sick and not self._is_withholding:
+            self._counters[_WITHHELD] += 1
+            logger.warning(
+                "node is not well: the watchdog is not fed",
+                extra={"child_silent": is_silent, "not_durable_ms": waiting_ms, "down": is_down},
+            )
+        self._is_withholding = is_sick
+        if not is_sick and self._notifier.watchdog_due(now_ns):
+            self._notifier.feed_watchdog(now_ns)
+
+    # --- requests -------------------------------------------------------------------------------
+
+    def _reload(self, now_ns: int) -> None:
+        if self._readiness.is_ready:
+            self._notifier.reloading()
+        self._settings = reload.reread(self._config_file, self._settings)
+        reload.publish(self._settings)
+        for child in self._children.values():
+            child.send(signal.SIGHUP)
+        self._counters[_RELOADS] += 1
+        if self._readiness.is_ready:
+            self._notifier.ready()
+
+    def _answer(self, verb: str, request: Mapping[str, object]) -> Mapping[str, object]:
+        if verb != "status":
+            raise ProtocolError("unknown verb", verb=verb, known=["status"])
+        return collect(
+            self._page,
+            self._children,
+            self._settings,
+            state=self._state(),
+            waits_for=self._waits_for,
+            meters=self._meters,
+            counter_names=self._table.counter_names,
+        )
+
+    def _state(self) -> str:
+        if self.is_stopping:
+            return "stopping"
+        return "ready" if self._readiness.is_ready else "starting"
+
+    def _sentence(self) -> str:
+        if self._waits_for:
+            return f"{self._state()}, waiting for {self._waits_for}"
+        grant = self._page.read_grant()
+        position = self._page.read_committed().position
+        return f"{grant.role.name.lower()} in term {grant.term}, committed up to {position}"
+
+    def _age_ms(self) -> int:
+        return time.time_ns() // 1_000_000 - self._page.started_ms
+
+
+def run(settings: Settings, config_file: Path, *, table: ProcessTable | None = None) -> int:
+    """Be the supervisor of a node, until it is stopped; the exit status.
+
+    Args:
+        settings: what ``config_file`` holds.
+        config_file: read again on SIGHUP.
+        table: what to run, the node's own processes if left out.
+
+    Returns:
+        0 stopped on demand and clean, 1 a child refuses the settings, 2 a child's storage failed,
+        3 a child failed too often, or did not stop.
+
+    Raises:
+        ConfigError: Python runs without assertions, or the runtime directory cannot be used.
+        StoreLockedError: another process has the store, or the runtime directory.
+        StorageError: a directory, a lock or the page cannot be made.
+    """
+    if not __debug__:
+        raise ConfigError("python -O removes the assertions that guard the store: run without -O")
+    log_lines.configure(Role.SUPERVISOR.title, settings.log.level)
+    notifier = notify.connect()
+    if table is None:
+        table = ProcessTable.load()
+    setproctitle.setproctitle(process_title(Role.SUPERVISOR, settings))
+    with ExitStack() as resources:
+        page = _open_node(settings, resources)
+        stop = StopFlag()
+        stop.install()
+        # Any handler will do: what wakes the loop is the byte that Python writes for it.
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        gc.collect()
+        # What is shared with the children stays so: the collector no longer writes into it.
+        gc.freeze()
+        supervisor = Supervisor(
+            settings, config_file, table, page=page, notifier=notifier, stop=stop
+        )
+        resources.callback(supervisor.close)
+        return supervisor.run()
+
+
+def _open_node(settings: Settings, resources: ExitStack) -> CursorPage:
+    """Take the locks, and make the runtime directory and the page."""
+    paths = RuntimePaths(settings.listen.runtime_dir)
+    own = StorePaths.of(settings).own
+    wait_ms = settings.supervision.stop_timeout_ms
+    check_path(paths.control)
+    _make_directory(own)
+    _make_directory(paths.directory)
+    java = JavaLock.take(settings.store.path_root_dir / "lock")
+    resources.callback(java.release)
+    for lock in (own / "lock", paths.directory / "supervisor.lock"):
+        resources.callback(FamilyLock.take(lock, wait_ms=wait_ms).release)
+    page = _create_page(paths.cursors)
+    resources.callback(page.close)
+    page.enter_process(Role.SUPERVISOR)
+    logger.info(
+        "node starts",
+        extra={
+            "store": settings.store.path_root_dir,
+            "runtime": paths.directory,
+            "generation": page.generation,
+        },
+    )
+    return page
+
+
+def _create_page(path: Path) -> CursorPage:
+    try:
+        return CursorPage.create(path)
+    except StaleGenerationError as error:
+        # Left by another version of this program; nobody uses it, for we hold the locks.
+        logger.warning("cursor page of another version replaced: %s", error)
+        path.unlink()
+        return CursorPage.create(path)
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(mode=0o750, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"directory not made: {error.strerror}", errno=error.errno, path=str(path)
+        ) from error
+
+
+def _touch(path: Path) -> None:
+    try:
+        path.touch(mode=0o640)
+        _sync_directory(path.parent)
+    except OSError as error:
+        raise StorageError(
+            f"marker not made: {error.strerror}", errno=error.errno, path=str(path)
+        ) from error
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
