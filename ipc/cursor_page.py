@@ -2,8 +2,9 @@
 
 One file of 4,096 bytes in the runtime directory, mapped by all processes. A slot is 64 bytes of
 eight aligned 64-bit fields, little-endian, and has exactly one writer (``asleep`` alone is also
-cleared by who rings). A slot with several fields that belong together is a seqlock: field 0 is odd
-while its writer is inside.
+cleared by who rings). Fields that belong together stand twice, 32 slots apart; field 0 is their
+sequence, whose last bit names the copy that counts. Its writer fills the other copy and then counts
+the sequence up, so a reader never waits, not even for a writer that died inside.
 
     slot  name        writer      fields (S: a sequence first)
     0     header      supervisor  magic, version, generation, supervisor pid, started_ms
@@ -16,6 +17,7 @@ while its writer is inside.
     6     grant       raft        S term, granted (0/1), role
     8-15  process     that one    pid, beat_ns, asleep, generation, started_ns
     16-31 counters    that one    sixteen counters, two slots a process
+    32-39                         second copies of 1 to 7
 
 Everything here is disposable: a process that starts again rebuilds its slots from the files. Times
 named ``_ns`` are CLOCK_MONOTONIC, the same for all processes of one boot; ``_ms`` are epoch
@@ -49,9 +51,11 @@ VERSION = 1
 _HEADER, _WRITTEN, _DURABLE, _COMMITTED, _DISPATCHED, _PUT_LOCK, _GRANT = range(7)
 _PROCESS = 8
 _COUNTERS = 16
+_SECOND_COPY = 32
 _READ_ATTEMPTS = 10_000
 
-assert (_COUNTERS + 16) * SLOT_SIZE <= PAGE_SIZE
+assert _COUNTERS + 16 <= _SECOND_COPY
+assert (_SECOND_COPY + _PROCESS) * SLOT_SIZE <= PAGE_SIZE
 
 
 class Role(IntEnum):
@@ -131,6 +135,7 @@ class CursorPage:
         self.path = path
         self._map = map_
         self._cells = memoryview(map_).cast("q")
+        self._lent: list[memoryview] = []
 
     @classmethod
     def create(cls, path: Path) -> Self:
@@ -184,7 +189,9 @@ class CursorPage:
             os.close(fd)
 
     def close(self) -> None:
-        """Unmap; the page itself stays."""
+        """Unmap; the page itself stays. Counters that were handed out end with it."""
+        for view in self._lent:
+            view.release()
         self._cells.release()
         self._map.close()
 
@@ -209,27 +216,23 @@ class CursorPage:
         """When the node was started, epoch milliseconds."""
         return self._cells[4]
 
-    # --- seqlocks -------------------------------------------------------------------------------
-
     def _publish(self, slot: int, values: tuple[int, ...]) -> None:
         cells = self._cells
-        at = slot * FIELDS
-        # A writer that died inside left an odd number: the next one starts from the next even one.
-        sequence = cells[at] | 1
-        cells[at] = sequence
+        sequence = cells[slot * FIELDS] + 1
+        at = (slot + (sequence & 1) * _SECOND_COPY) * FIELDS
         for offset, value in enumerate(values, 1):
             cells[at + offset] = value
-        cells[at] = sequence + 1
+        cells[slot * FIELDS] = sequence
 
     def _snapshot(self, slot: int, count: int) -> list[int]:
         cells = self._cells
-        at = slot * FIELDS
         for _ in range(_READ_ATTEMPTS):
-            before = cells[at]
+            sequence = cells[slot * FIELDS]
+            at = (slot + (sequence & 1) * _SECOND_COPY) * FIELDS
             values = cells[at + 1 : at + 1 + count].tolist()
-            if not before & 1 and cells[at] == before:
+            if cells[slot * FIELDS] == sequence:
                 return values
-        raise StaleGenerationError("cursor is being written for too long", slot=slot)
+        raise StaleGenerationError("cursor changes faster than it can be read", slot=slot)
 
     def publish_written(self, cursor: LogCursor, count: int) -> None:
         """Entries up to ``cursor`` are in the log's files; ``count`` messages since start."""
@@ -294,8 +297,6 @@ class CursorPage:
         term, granted, role = self._snapshot(_GRANT, 3)
         return Grant(Term(term), bool(granted), RaftRole(role))
 
-    # --- signs of life --------------------------------------------------------------------------
-
     def enter_process(self, role: Role) -> int:
         """Take the slot of ``role`` for this process; the number of times it was taken."""
         at = (_PROCESS + role) * FIELDS
@@ -328,7 +329,9 @@ class CursorPage:
     def counters(self, role: Role) -> memoryview:
         """Sixteen 64-bit counters of ``role``, writable by that process alone."""
         at = (_COUNTERS + 2 * role) * FIELDS
-        return self._cells[at : at + 2 * FIELDS]
+        view = self._cells[at : at + 2 * FIELDS]
+        self._lent.append(view)
+        return view
 
 
 def _cursor(values: list[int]) -> LogCursor:

@@ -1,0 +1,117 @@
+"""Cursors are read whole, whatever happens to their writer; signs of life; counters."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from ledgermq.ipc.cursor_page import (
+    CursorPage,
+    Dispatched,
+    Grant,
+    LogCursor,
+    PutLock,
+    RaftRole,
+    Role,
+)
+from ledgermq.model.errors import StaleGenerationError, StorageError
+from ledgermq.model.ids import Index, Position, Term
+
+
+def cursor(number: int) -> LogCursor:
+    return LogCursor(Position(number * 3), Index(number), Term(number * 7))
+
+
+def test_every_cursor_is_read_as_it_was_published(tmp_path: Path) -> None:
+    page = CursorPage.create(tmp_path / "page")
+    page.publish_written(cursor(1), 5)
+    page.publish_durable(cursor(2), 99)
+    page.publish_committed(cursor(3))
+    page.publish_dispatched(Dispatched(Position(4), 5, 6, 7, 8))
+    page.publish_put_lock(PutLock(1, 2, 3, 4, 5))
+    page.publish_grant(Grant(Term(9), True, RaftRole.LEADER))
+
+    with CursorPage.attach(tmp_path / "page") as other:
+        assert other.read_written() == cursor(1)
+        assert other.read_durable() == (cursor(2), 99)
+        assert other.read_committed() == cursor(3)
+        assert other.read_dispatched() == Dispatched(Position(4), 5, 6, 7, 8)
+        assert other.read_put_lock() == PutLock(1, 2, 3, 4, 5)
+        assert other.read_grant() == Grant(Term(9), True, RaftRole.LEADER)
+
+
+def test_a_page_says_which_cursors_were_published(tmp_path: Path) -> None:
+    page = CursorPage.create(tmp_path / "page")
+    before = (page.has_written(), page.has_committed(), page.has_dispatched())
+    page.publish_committed(cursor(0))
+
+    assert before == (False, False, False)
+    assert (page.has_written(), page.has_committed()) == (False, True)
+
+
+@pytest.mark.slow
+def test_a_reader_never_sees_half_a_cursor_nor_waits_for_a_stopped_writer(tmp_path: Path) -> None:
+    page = CursorPage.create(tmp_path / "page")
+    page.publish_written(cursor(0), 0)
+    child = os.fork()
+    if child == 0:
+        number = 0
+        while True:
+            number += 1
+            page.publish_written(cursor(number), number)
+    try:
+        for turn in range(400):
+            if turn % 4 == 0:
+                os.kill(child, signal.SIGSTOP if turn % 8 else signal.SIGCONT)
+            for _ in range(100):
+                read = page.read_written()
+
+                assert read == cursor(read.index)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_each_start_of_the_node_has_its_generation(tmp_path: Path) -> None:
+    first = CursorPage.create(tmp_path / "page")
+    second = CursorPage.create(tmp_path / "page")
+
+    assert (first.generation, second.generation) == (1, 2)
+    assert second.supervisor_pid == os.getpid()
+
+
+def test_a_process_takes_its_slot_and_beats(tmp_path: Path) -> None:
+    page = CursorPage.create(tmp_path / "page")
+    page.enter_process(Role.BROKER)
+    generation = page.enter_process(Role.BROKER)
+    page.beat(Role.BROKER, 123)
+    page.set_asleep(Role.BROKER, True)
+    slot = page.read_process(Role.BROKER)
+
+    assert generation == 2
+    assert (slot.pid, slot.beat_ns, slot.asleep, slot.generation) == (os.getpid(), 123, True, 2)
+    assert page.read_process(Role.WRITER).pid == 0
+
+
+def test_counters_of_the_processes_do_not_touch(tmp_path: Path) -> None:
+    page = CursorPage.create(tmp_path / "page")
+    for role in Role:
+        page.counters(role)[0] = role + 1
+        page.counters(role)[15] = 100 + role
+
+    assert [page.counters(role)[0] for role in Role] == [1, 2, 3, 4, 5]
+    assert [page.counters(role)[15] for role in Role] == [100, 101, 102, 103, 104]
+
+
+def test_what_is_no_page_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="not opened"):
+        CursorPage.attach(tmp_path / "none")
+    (tmp_path / "short").write_bytes(b"x")
+    with pytest.raises(StaleGenerationError, match="another size"):
+        CursorPage.attach(tmp_path / "short")
+    (tmp_path / "zeros").write_bytes(bytes(4_096))
+    with pytest.raises(StaleGenerationError, match="not a cursor page"):
+        CursorPage.attach(tmp_path / "zeros")
