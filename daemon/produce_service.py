@@ -41,8 +41,8 @@ from ledgermq.model.limits import (
     SYSTEM_TOPIC,
 )
 from ledgermq.model.settings import AckMode
-from ledgermq.store import _stamp
 from ledgermq.store.crc32 import crc32
+from ledgermq.store.kernel import check_run
 from ledgermq.store.log_writer import Run
 from ledgermq.store.queue_offsets import QueueOffsets
 from ledgermq.store.record_fault import RecordFault
@@ -307,7 +307,7 @@ class ProduceService:
         first = 0
         for run in frame.runs:
             self._topics.check(run.topic, run.queue_id)
-            fault, record, at = _stamp.check_run(
+            fault, record, at = check_run(
                 payload,
                 at,
                 frame.sizes,

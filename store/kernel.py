@@ -1,4 +1,4 @@
-"""The kernels of dispatch, compiled where they could be built, else the same files uncompiled.
+"""The kernels, compiled where they could be built, else the same files uncompiled.
 
 ``LEDGERMQ_PURE=1`` in the environment forces the plain ones, to measure and to look for a fault.
 """
@@ -12,7 +12,7 @@ from enum import IntEnum
 from pathlib import Path
 from types import ModuleType
 
-_NAMES = ("ledgermq.store._scan", "ledgermq.store._link")
+_NAMES = ("ledgermq.store._scan", "ledgermq.store._link", "ledgermq.store._stamp")
 
 
 def load_plain(name: str) -> ModuleType:
@@ -30,11 +30,13 @@ if os.environ.get("LEDGERMQ_PURE") == "1":
 
 from ledgermq.store._link import link_keys, set_slots  # noqa: E402
 from ledgermq.store._scan import dispatch_span, java_hash, scan_entries  # noqa: E402
+from ledgermq.store._stamp import check_run, stamp_run, verify_span  # noqa: E402
 
 __all__ = [
     "MALFORMED",
     "NO_UNIT",
     "ScanStatus",
+    "check_run",
     "compiled",
     "dispatch_span",
     "java_hash",
@@ -42,6 +44,8 @@ __all__ = [
     "load_plain",
     "scan_entries",
     "set_slots",
+    "stamp_run",
+    "verify_span",
 ]
 
 compiled: bool = not any(str(sys.modules[name].__file__).endswith(".py") for name in _NAMES)

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import MessageIllegalError, StorageError
 from ledgermq.model.ids import Index, Position, QueueOffset, Term
-from ledgermq.store import _stamp
 from ledgermq.store.append_files import AppendFiles
 from ledgermq.store.crc32 import crc32
+from ledgermq.store.kernel import stamp_run
 
 ENTRY_HEADER_SIZE = 48
 INDEX_ITEM_SIZE = 32
@@ -107,7 +107,7 @@ class LogWriter:
     ) -> list[Span]:
         """Stamp a copy of ``payload`` and stage it; ``publish`` writes what is staged.
 
-        The payload has passed ``_stamp.check_run``. It is cut between records where a file ends.
+        The payload has passed ``kernel.check_run``. It is cut between records where a file ends.
         Only whole frames are staged, so a failure in ``publish`` concerns all of them.
 
         Args:
@@ -225,7 +225,7 @@ class LogWriter:
         items_end = items_at + (count * INDEX_ITEM_SIZE if self.header_size else 0)
         if items_end > len(self._items):
             self._items = _grown(self._items, items_at, items_end)
-        chain = _stamp.stamp_run(
+        chain = stamp_run(
             self._batch,
             at,
             sizes,

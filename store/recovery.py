@@ -17,9 +17,9 @@ from struct import Struct
 
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position, Term
-from ledgermq.store import _stamp
 from ledgermq.store.append_files import AppendFiles, file_name
 from ledgermq.store.crc32 import crc32
+from ledgermq.store.kernel import verify_span
 from ledgermq.store.log_checkpoint import LogCheckpoint
 from ledgermq.store.log_writer import ENTRY_HEADER_SIZE, INDEX_ITEM_SIZE, LogEnd
 from ledgermq.store.record_fault import RecordFault
@@ -249,7 +249,7 @@ def _verify(
 ) -> tuple[LogEnd, int, bytearray, RecordFault]:
     """Verify from ``end`` (at ``at`` in ``view``) on; the new end, records, index items, fault."""
     items = bytearray()
-    reached, count, index, term, chain, fault = _stamp.verify_span(
+    reached, count, index, term, chain, fault = verify_span(
         view,
         at,
         end_at,
