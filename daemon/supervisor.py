@@ -145,7 +145,8 @@ class Supervisor:
         self._page.beat(Role.SUPERVISOR, now_ns)
 
     def _timeout_s(self) -> float:
-        longest = TURN_MAX_NS if self._readiness.is_ready else TURN_MIN_NS
+        is_settled = self._readiness.is_ready and not self.is_stopping
+        longest = TURN_MAX_NS if is_settled else TURN_MIN_NS
         watchdog = self._notifier.watchdog_interval_ns
         if watchdog:
             longest = min(longest, watchdog // 2)
@@ -233,15 +234,17 @@ class Supervisor:
             self._waits_for = child.role.title
             if not child.stop_deadline_ns:
                 child.ask_to_stop(now_ns + timeout_ns)
-            elif now_ns > child.stop_deadline_ns + timeout_ns:
-                # Not even SIGKILL ends it: it hangs in the kernel, and dies with us or later.
-                logger.error("child cannot be killed", extra={"role": child.role.title})
-                self._to_stop.pop(0)
-                continue
             elif now_ns > child.stop_deadline_ns and not child.is_killed:
                 logger.error("child does not stop and is killed", extra={"role": child.role.title})
                 self._fail(EXIT_BUG)
                 child.kill()
+                child.stop_deadline_ns = now_ns + timeout_ns
+            elif now_ns > child.stop_deadline_ns:
+                # Not even SIGKILL ends it: it hangs in the kernel, and dies with us or later.
+                logger.error("child cannot be killed", extra={"role": child.role.title})
+                self._fail(EXIT_BUG)
+                self._to_stop.pop(0)
+                continue
             return
 
     def _fail(self, status: int) -> None:

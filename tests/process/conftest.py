@@ -1,0 +1,224 @@
+"""Nodes of real processes, and a systemd that listens."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from ledgermq.daemon import control
+
+SOURCES = Path(__file__).resolve().parents[2] / "src"
+PATIENCE_S = 20.0
+
+StartNode = Callable[..., "Node"]
+
+
+def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
+    """What ``condition`` returns, once that is true."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"{what} did not happen within {timeout_s} s"
+        time.sleep(0.002)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process can still do something; one that nobody has reaped yet cannot."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+class Node:
+    """A supervisor and its children, and the socket of the systemd that started it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.root = folder / "store"
+        self.runtime = folder / "run"
+        self.orders = folder / "orders"
+        self.orders.mkdir()
+        self.config = folder / "ledgermq.toml"
+        self.log = folder / "log"
+        self.told: list[str] = []
+        self._systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._systemd.bind(str(folder / "notify"))
+        self._systemd.setblocking(False)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def configure(self, **tables: dict[str, Any]) -> None:
+        """Write the settings file; sizes and paths are for tests unless given."""
+        values: dict[str, dict[str, Any]] = {
+            "node": {"self_id": "n7"},
+            "store": {"path_root_dir": str(self.root)},
+            "listen": {"runtime_dir": str(self.runtime)},
+        }
+        for table, keys in tables.items():
+            values.setdefault(table, {}).update(keys)
+        lines = []
+        for table, keys in values.items():
+            lines.append(f"[{table}]")
+            for key, value in keys.items():
+                text = f'"{value}"' if isinstance(value, str) else str(value).lower()
+                lines.append(f"{key} = {text}")
+        self.config.write_text("\n".join(lines) + "\n")
+
+    def launch(
+        self, command: list[str], *, watchdog_us: int = 0, python: tuple[str, ...] = ()
+    ) -> None:
+        """Start the supervisor as systemd does; ``command`` is a script and its words."""
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(SOURCES),
+            "NOTIFY_SOCKET": str(self.folder / "notify"),
+        }
+        if watchdog_us:
+            environment["WATCHDOG_USEC"] = str(watchdog_us)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, *python, *command],
+                env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def order(self, name: str, text: str) -> None:
+        """Tell a small process what to do (``small_node.py``)."""
+        fresh = self.orders / f"{name}.new"
+        fresh.write_text(text)
+        fresh.rename(self.orders / name)
+
+    def listen(self) -> list[str]:
+        """All messages to systemd so far, in order."""
+        while True:
+            try:
+                self.told += self._systemd.recv(4_096).decode().split("\n")
+            except BlockingIOError:
+                return self.told
+
+    def wait_told(self, message: str, count: int = 1) -> None:
+        """Wait until systemd has been told ``message`` so often."""
+        wait_until(lambda: self.listen().count(message) >= count or self._has_ended(), f"{message}")
+        assert self.told.count(message) >= count, (self.told, self.log.read_text())
+
+    def wait_ready(self) -> None:
+        """Wait until the node says that it can serve."""
+        self.wait_told("READY=1")
+
+    def status(self) -> dict[str, Any]:
+        """The answer of the control socket."""
+        return control.ask(self.runtime / "control.sock", "status", timeout_s=PATIENCE_S)
+
+    def child(self, role: str) -> dict[str, Any]:
+        """What ``status`` says of one process."""
+        found: dict[str, Any] = next(
+            process for process in self.status()["processes"] if process["role"] == role
+        )
+        return found
+
+    def pids(self) -> dict[str, int]:
+        """Pids of all processes that are up."""
+        return {p["role"]: p["pid"] for p in self.status()["processes"] if p["pid"]}
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the supervisor."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def wait_end(self) -> int:
+        """Exit status of the supervisor, once it has ended by itself."""
+        assert self.process is not None
+        return self.process.wait(PATIENCE_S)
+
+    def stop(self) -> int:
+        """Stop in order; the exit status."""
+        self.signal(signal.SIGTERM)
+        return self.wait_end()
+
+    def logged(self, text: str) -> bool:
+        """Whether a line with ``text`` was logged."""
+        return text in self.log.read_text()
+
+    def destroy(self) -> None:
+        """Leave nothing running, and nothing lying about."""
+        if self.process is not None:
+            children = []
+            if self.process.poll() is None:
+                children = [child.pid for child in psutil.Process(self.process.pid).children()]
+                self.process.kill()
+            self.process.wait()
+            wait_until(lambda: not any(map(is_alive, children)), "end of the children")
+        self._systemd.close()
+
+    def _has_ended(self) -> bool:
+        return self.process is not None and self.process.poll() is not None
+
+
+@pytest.fixture
+def make_node() -> Iterator[Callable[[], Node]]:
+    """Makes nodes that are not started; all are destroyed at the end."""
+    nodes: list[Node] = []
+    # A path of pytest's is too long for a unix socket.
+    folder = Path(tempfile.mkdtemp(prefix="lmq-", dir="/tmp"))
+
+    def make() -> Node:
+        own = folder / str(len(nodes))
+        own.mkdir()
+        nodes.append(Node(own))
+        return nodes[-1]
+
+    yield make
+    for node in nodes:
+        node.destroy()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def start_small_node(make_node: Callable[[], Node]) -> StartNode:
+    """Starts a node of tiny processes: ``start_small_node(watchdog_us=…, supervision={…})``."""
+
+    def start(
+        *,
+        orders: dict[str, str] | None = None,
+        watchdog_us: int = 0,
+        python: tuple[str, ...] = (),
+        ready: bool = True,
+        **tables: dict[str, Any],
+    ) -> Node:
+        node = make_node()
+        node.configure(**tables)
+        for name, text in (orders or {}).items():
+            node.order(name, text)
+        launch_small(node, watchdog_us=watchdog_us, python=python)
+        if ready:
+            node.wait_ready()
+        return node
+
+    return start
+
+
+def launch_small(node: Node, *, watchdog_us: int = 0, python: tuple[str, ...] = ()) -> None:
+    """Start the node of tiny processes in the node's folder."""
+    script = str(Path(__file__).with_name("small_node.py"))
+    node.launch(
+        [script, str(node.config), str(node.orders)], watchdog_us=watchdog_us, python=python
+    )
+
+
+@pytest.fixture
+def restart_small_node() -> Callable[[Node], None]:
+    """Starts the supervisor again in a node's folder, once the first one has ended."""
+    return launch_small
