@@ -23,7 +23,7 @@ from ledgermq.ipc.cursor_page import Grant, LogCursor, Role
 from ledgermq.ipc.cursor_page import RaftRole as PageRole
 from ledgermq.ipc.orders import Order, OrderKind, parse
 from ledgermq.model.errors import ProtocolError
-from ledgermq.model.ids import NO_INDEX, Index, NodeId, Term
+from ledgermq.model.ids import NO_INDEX, Index, NodeId, Position, Term
 from ledgermq.model.settings import AckMode, LogKind, Settings
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.messages import Effects, EntryId, RaftRole
@@ -35,6 +35,9 @@ REPEAT_NS = 50_000_000
 
 COUNTER_NAMES = ("elections", "grants", "commits", "orders_refused")
 _ELECTIONS, _GRANTS, _COMMITS, _ORDERS_REFUSED = range(4)
+
+_UNSEEN = LogCursor(Position(-1), Index(-2), Term(-1))
+"""No cursor is like that: the next look at the page finds a change."""
 
 _PAGE_ROLES = {
     RaftRole.FOLLOWER: PageRole.FOLLOWER,
@@ -66,7 +69,7 @@ class RaftWorker:
             commit=committed.index if self._page.has_committed() else NO_INDEX,
             entries_have_terms=self._dledger,
         )
-        self._held = LogCursor(committed.position, Index(-2), Term(0))
+        self._held = _UNSEEN
         self._marks: deque[LogCursor] = deque()
         # Whatever an earlier raft process had granted ends here.
         self._awaited: Order | None = Order(OrderKind.REVOKE, term=term_file.state.term)
@@ -129,6 +132,8 @@ class RaftWorker:
                 return
             self._awaited = None
             self._carry_out(self._core.writer_granted(Term(order.term), last))
+            # What the log held already may be committed now.
+            self._held = _UNSEEN
             self._publish_grant()
 
     def _awaits(self, kind: OrderKind) -> bool:

@@ -1,0 +1,107 @@
+"""A client that speaks the produce protocol byte by byte: tests can also speak it wrongly."""
+
+from __future__ import annotations
+
+import itertools
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+
+import zmq
+
+from ledgermq.store.crc32 import crc32
+from ledgermq.store.message import Message, encode_message
+from ledgermq.store.properties import encode_properties
+from ledgermq.wire.header import Kind, decode_header
+from ledgermq.wire.send_frame import SendRun, Sent, decode_sent, encode_send, encode_tables
+from ledgermq.wire.session import Refusal, Welcome, decode_refused, decode_welcome, encode_hello
+
+ANSWER_MS = 10_000
+
+
+class RawProducer:
+    """One connection to a writer; every wait is bounded. No two connections share an id."""
+
+    _ids = itertools.count(1)
+
+    def __init__(self, runtime_dir: Path, *, hello: bool = True) -> None:
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.socket: zmq.Socket[bytes] = self.context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.setsockopt(zmq.RECONNECT_IVL, 10)
+        self.socket.connect(f"ipc://{runtime_dir}/produce")
+        self.welcome: Welcome | None = self.hello() if hello else None
+
+    def hello(self) -> Welcome:
+        self.socket.send_multipart(encode_hello(0, client="test", library="raw"))
+        parts = self.receive()
+        assert decode_header(parts[0]).kind is Kind.WELCOME, parts
+        return decode_welcome(parts[1])
+
+    def receive(self, timeout_ms: int = ANSWER_MS) -> list[bytes]:
+        if not self.socket.poll(timeout_ms):
+            raise TimeoutError("no answer from the writer")
+        return self.socket.recv_multipart()
+
+    def answer(self, timeout_ms: int = ANSWER_MS) -> Sent | Refusal:
+        parts = self.receive(timeout_ms)
+        if decode_header(parts[0]).kind is Kind.SENT:
+            return decode_sent(parts[0])
+        assert decode_header(parts[0]).kind is Kind.REFUSED, parts
+        return decode_refused(parts[1])
+
+    def record(
+        self,
+        body: bytes,
+        *,
+        topic: str = "orders",
+        queue_id: int = 0,
+        unique_id: str = "",
+        **fields: int,
+    ) -> bytes:
+        assert self.welcome is not None
+        properties = {"UNIQ_KEY": unique_id or f"{next(self._ids):032X}", "TAGS": "TagA"}
+        message = Message(
+            topic=topic,
+            queue_id=queue_id,
+            body=body,
+            properties=encode_properties(properties),
+            **fields,
+        )
+        return bytes(self.welcome.entry_header_size) + encode_message(message)
+
+    def frame(
+        self,
+        records: Sequence[bytes],
+        *,
+        topic: str = "orders",
+        queue_id: int = 0,
+        retry: bool = False,
+    ) -> list[bytes]:
+        assert self.welcome is not None
+        payload = b"".join(records)
+        tables = encode_tables(
+            array("I", map(len, records)).tobytes(),
+            [SendRun(len(records), queue_id, topic.encode())],
+        )
+        head = encode_send(
+            next(self._ids),
+            tables=tables,
+            records=len(records),
+            runs=1,
+            topics_size=len(topic.encode()),
+            payload_size=len(payload),
+            checksum=crc32(payload, crc32(tables, 0)),
+            entry_header_size=self.welcome.entry_header_size,
+            store_host_size=self.welcome.store_host_size,
+            is_retry=retry,
+        )
+        return [head, payload]
+
+    def send(self, *bodies: bytes, **where: int) -> Sent | Refusal:
+        records = [self.record(body, **where) for body in bodies]
+        self.socket.send_multipart(self.frame(records, **where))
+        return self.answer()
+
+    def close(self) -> None:
+        self.context.destroy(0)

@@ -1,0 +1,314 @@
+"""The writer with raft and the dispatcher, all real, over real sockets and files."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.process.raw_producer import RawProducer
+from tests.process.running import PartialNode, wait_for
+
+from ledgermq.ipc.cursor_page import Role
+from ledgermq.model.limits import BODY_SIZE_MAX
+from ledgermq.model.settings import AckMode, LimitsSection, LogKind
+from ledgermq.store.dledger_entry import HEADER_SIZE
+from ledgermq.store.message import decode_message
+from ledgermq.store.recovery import recover_log
+from ledgermq.wire.send_frame import Sent
+from ledgermq.wire.session import Refusal
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def node() -> Iterator[PartialNode]:
+    running = PartialNode()
+    running.start()
+    running.wait_ready()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def producer(node: PartialNode) -> Iterator[RawProducer]:
+    client = RawProducer(node.runtime)
+    yield client
+    client.close()
+
+
+def sent(answer: Sent | Refusal) -> Sent:
+    assert isinstance(answer, Sent), answer
+    return answer
+
+
+def refused(answer: Sent | Refusal) -> Refusal:
+    assert isinstance(answer, Refusal), answer
+    return answer
+
+
+def stored_body(node: PartialNode, physical_offset: int) -> tuple[bytes, int]:
+    data = node.root / "dledger-n0" / "data"
+    size = node.settings.store.mapped_file_size_commit_log or 0
+    start = physical_offset - physical_offset % size
+    content = (data / f"{start:020d}").read_bytes()
+    message = decode_message(memoryview(content), physical_offset - start)
+    assert message.physical_offset == physical_offset
+    return bytes(message.body), message.queue_offset
+
+
+@pytest.mark.parametrize("ack", list(AckMode))
+@pytest.mark.parametrize("log", list(LogKind))
+def test_an_answer_names_where_the_messages_are(ack: AckMode, log: LogKind) -> None:
+    node = PartialNode(ack=ack, log=log)
+    try:
+        node.start()
+        node.wait_ready()
+        producer = RawProducer(node.runtime)
+        first = sent(producer.send(b"one", b"two"))
+        second = sent(producer.send(b"three"))
+        wait_for(
+            lambda: node.page.read_dispatched().position == node.page.read_written().position,
+            "dispatch",
+        )
+        producer.close()
+
+        assert [span.queue_offset for span in (*first.spans, *second.spans)] == [0, 2]
+        assert node.stop() == {Role.WRITER: 0, Role.RAFT: 0, Role.DISPATCHER: 0}
+        assert node.page.read_durable()[0] == node.page.read_written()
+        queue = (node.root / "consumequeue" / "orders" / "0" / f"{0:020d}").read_bytes()
+        offsets = [int.from_bytes(queue[at : at + 8], "big") for at in (0, 20, 40, 60)]
+        assert offsets[0] == first.spans[0].physical_offset
+        assert (offsets[2], offsets[3]) == (second.spans[0].physical_offset, 0)
+    finally:
+        node.close()
+
+
+def test_queue_offsets_go_on_after_a_restart(node: PartialNode, producer: RawProducer) -> None:
+    sent(producer.send(b"one", b"two"))
+    node.stop()
+    node.start()
+    node.wait_ready()
+    client = RawProducer(node.runtime)
+    again = sent(client.send(b"three"))
+    client.close()
+
+    assert again.spans[0].queue_offset == 2
+    assert stored_body(node, again.spans[0].physical_offset) == (b"three", 2)
+
+
+def test_every_refusal_has_its_own_reason_and_harms_nobody(
+    node: PartialNode, producer: RawProducer
+) -> None:
+    other = RawProducer(node.runtime)
+    end = node.page.read_written()
+
+    def refusal(records: list[bytes], **where: object) -> Refusal:
+        producer.socket.send_multipart(producer.frame(records, **where))  # type: ignore[arg-type]
+        return refused(producer.answer())
+
+    good = producer.record(b"good")
+    torn = bytearray(good)
+    torn[-1] ^= 1
+    wrong_crc = bytearray(producer.record(b"body" * 10))
+    wrong_crc[HEADER_SIZE + 90] ^= 1
+    system = refusal([producer.record(b"x", topic="LEDGERMQ_SYSTEM")], topic="LEDGERMQ_SYSTEM")
+    unknown = refusal([producer.record(b"x", topic="nobody")], topic="nobody")
+    queue = refusal([producer.record(b"x", queue_id=9)], queue_id=9)
+    elsewhere = refusal([good, producer.record(b"x", queue_id=1)])
+    body = refusal([good, bytes(wrong_crc)])
+    transaction = refusal([producer.record(b"x", sys_flag=0x4)])
+
+    assert (system.status, unknown.status) == ("NO_PERMISSION", "TOPIC_NOT_EXIST")
+    assert "nobody" in unknown.reason
+    assert "queues=4" in queue.reason
+    assert (elsewhere.status, elsewhere.record) == ("MESSAGE_ILLEGAL", 1)
+    assert "queue id" in elsewhere.reason
+    assert (body.record, "body crc" in body.reason) == (1, True)
+    assert "sys flag" in transaction.reason
+    assert {r.stored for r in (system, unknown, queue, elsewhere, body, transaction)} == {"no"}
+    assert node.page.read_written() == end
+    assert sent(other.send(b"fine")).spans[0].queue_offset == 0
+    other.close()
+
+
+def test_a_body_above_the_limit_is_refused_with_the_limit(
+    node: PartialNode, producer: RawProducer
+) -> None:
+    answer = refused(producer.send(bytes(1_100_000)))
+
+    assert answer.status == "MESSAGE_ILLEGAL"
+    assert "limit=1048568" in answer.reason
+    assert BODY_SIZE_MAX == 4_194_304
+
+
+def test_malformed_messages_are_refused_and_the_connection_lives(
+    node: PartialNode, producer: RawProducer
+) -> None:
+    good = producer.frame([producer.record(b"good")])
+    version = bytearray(good[0])
+    version[3] = 9
+    kind = bytearray(good[0])
+    kind[4] = 77
+    checksum = bytearray(good[0])
+    checksum[28] ^= 1
+    bad = [
+        [b""],
+        [b"x"],
+        [b"not a header at all"],
+        [bytes(version), good[1]],
+        [bytes(kind), good[1]],
+        [bytes(checksum), good[1]],
+        [good[0]],
+        [good[0], good[1][:-1]],
+        [good[0][:-1], good[1]],
+        [good[0], good[1], b"more", b"parts", b"than", b"any"],
+    ]
+    reasons = []
+    for parts in bad:
+        producer.socket.send_multipart(parts)
+        answer = refused(producer.answer())
+        reasons.append(answer.reason)
+
+        assert answer.status == "PROTOCOL_ERROR", parts
+    assert "version=9" in reasons[3]
+    assert "checksum" in reasons[5]
+    assert sent(producer.send(b"good")).spans[0].records == 1
+
+
+def test_without_hello_nothing_is_taken(node: PartialNode, producer: RawProducer) -> None:
+    frame = producer.frame([producer.record(b"x")])
+    stranger = RawProducer(node.runtime, hello=False)
+    stranger.socket.send_multipart(frame)
+    answer = refused(stranger.answer())
+    stranger.close()
+
+    assert (answer.status, answer.retriable, answer.stored) == ("SESSION_UNKNOWN", True, "no")
+
+
+def test_a_full_window_is_refused_and_opens_again() -> None:
+    node = PartialNode(limits=LimitsSection(client_window_bytes=3_000))
+    try:
+        node.start()
+        node.wait_ready()
+        producer = RawProducer(node.runtime)
+        big = producer.frame([producer.record(bytes(2_000))])
+        node_raft = node.pids[Role.RAFT]
+        import os
+
+        os.kill(node_raft, signal.SIGSTOP)
+        producer.socket.send_multipart(big)
+        producer.socket.send_multipart(producer.frame([producer.record(bytes(2_000))]))
+        answer = refused(producer.answer())
+        os.kill(node_raft, signal.SIGCONT)
+        first = sent(producer.answer())
+        later = sent(producer.send(bytes(2_000)))
+        producer.close()
+
+        assert (answer.status, answer.retriable, answer.stored) == ("WINDOW_FULL", True, "no")
+        assert "limits.client_window_bytes" in answer.reason
+        assert (first.spans[0].queue_offset, later.spans[0].queue_offset) == (0, 1)
+    finally:
+        node.close()
+
+
+@pytest.mark.parametrize("victim", [Role.WRITER, Role.RAFT, Role.DISPATCHER])
+def test_the_others_go_on_when_a_process_is_killed(node: PartialNode, victim: Role) -> None:
+    before = RawProducer(node.runtime)
+    sent(before.send(b"before"))
+    before.close()
+    term = node.page.read_grant().term
+    node.kill(victim)
+    node.start(victim)
+    after = RawProducer(node.runtime)
+
+    def stored() -> bool:
+        answer = after.send(b"after")
+        return isinstance(answer, Sent) and answer.spans[0].queue_offset >= 1
+
+    wait_for(stored, "the node to store again")
+    wait_for(
+        lambda: node.page.read_dispatched().position == node.page.read_written().position,
+        "dispatch",
+    )
+    after.close()
+
+    assert node.page.read_grant().term == (term + 1 if victim is Role.RAFT else term)
+    assert node.stop() == {Role.WRITER: 0, Role.RAFT: 0, Role.DISPATCHER: 0}
+    log = recover_log(
+        node.root / "dledger-n0" / "data",
+        node.root / "dledger-n0" / "index",
+        file_size=None,
+        checkpoint=None,
+        progress=lambda _done, _total: None,
+    )
+    assert log.end.index_ == node.page.read_written().index
+
+
+def test_a_frame_sent_again_is_stored_once(node: PartialNode, producer: RawProducer) -> None:
+    records = [producer.record(b"a"), producer.record(b"b"), producer.record(b"c")]
+    producer.socket.send_multipart(producer.frame(records[:2]))
+    first = sent(producer.answer())
+    node.kill(Role.WRITER)
+    node.start(Role.WRITER)
+    again = RawProducer(node.runtime)
+    wait_for(lambda: isinstance(again.send(b"probe", queue_id=1), Sent), "the writer")
+    again.socket.send_multipart(again.frame(records, retry=True))
+    answer = sent(again.answer())
+    again.close()
+    physical = [span.physical_offset for span in answer.spans]
+
+    assert [(span.first, span.queue_offset) for span in answer.spans] == [(0, 0), (1, 1), (2, 2)]
+    assert physical[0] == first.spans[0].physical_offset
+    assert [stored_body(node, at) for at in physical] == [(b"a", 0), (b"b", 1), (b"c", 2)]
+
+
+def test_a_client_that_is_gone_does_not_stop_the_writer(
+    node: PartialNode, producer: RawProducer
+) -> None:
+    leaver = RawProducer(node.runtime)
+    leaver.socket.send_multipart(leaver.frame([leaver.record(b"bye")]))
+    leaver.close()
+
+    assert sent(producer.send(b"still here")).spans[0].records == 1
+
+
+def test_the_term_survives_and_grows(node: PartialNode) -> None:
+    terms = [node.page.read_grant().term]
+    for _ in range(2):
+        node.stop()
+        node.start()
+        wait_for(lambda: node.page.read_grant().term > terms[-1], "the next term")
+        node.wait_ready()
+        terms.append(node.page.read_grant().term)
+
+    assert terms == [1, 2, 3]
+    assert b"currTerm=3" in (node.root / "dledger-n0" / "currterm").read_bytes()
+
+
+def test_a_java_directory_is_gone_on_with(golden_copy: object) -> None:
+    root = golden_copy("gd0")  # type: ignore[operator]
+    node = PartialNode(root=Path(root), file_size=1_048_576)
+    node.settings = replace(
+        node.settings, store=replace(node.settings.store, max_hash_slot_num=500, max_index_num=400)
+    )
+    try:
+        node.start()
+        node.wait_ready()
+        producer = RawProducer(node.runtime)
+        answer = sent(_send_to(producer, "plain0", 0))
+        producer.close()
+
+        assert answer.term == 2
+        assert answer.spans[0].queue_offset > 0
+        assert node.stop()[Role.DISPATCHER] == 0
+    finally:
+        node.close()
+
+
+def _send_to(producer: RawProducer, topic: str, queue_id: int) -> Sent | Refusal:
+    record = producer.record(b"new", topic=topic, queue_id=queue_id)
+    producer.socket.send_multipart(producer.frame([record], topic=topic, queue_id=queue_id))
+    return producer.answer()
