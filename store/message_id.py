@@ -122,6 +122,16 @@ class UniqueIds:
 
     def next_many(self, count: int) -> list[str]:
         """``count`` new ids, in ascending order."""
+        prefix, first = self.reserve(count)
+        return [f"{prefix}{number:012X}" for number in range(first, first + count)]
+
+    def reserve(self, count: int) -> tuple[str, int]:
+        """``count`` new ids, to be written out by who needs them.
+
+        Returns:
+            what all of them begin with, and the number that the first one ends with, as 12
+            upper-case hexadecimal digits; the others follow.
+        """
         assert count > 0, count
         with self._lock:
             now_ms = max(self._now_ms(), self._next >> _COUNTER_BITS)
@@ -130,8 +140,7 @@ class UniqueIds:
             first = max(self._next, now_ms << _COUNTER_BITS)
             self._next = first + count
             first -= self._month_begin_ms << _COUNTER_BITS
-            prefix = self._prefix
-        return [f"{prefix}{number:012X}" for number in range(first, first + count)]
+            return self._prefix, first
 
     def _begin_month(self, now_ms: int) -> None:
         month = datetime.fromtimestamp(now_ms / 1_000).replace(

@@ -11,11 +11,17 @@ from ledgermq.wire.header import VERSION, Kind, encode_header
 from ledgermq.wire.statuses import ERRORS_BY_NUMBER, status_of
 
 BODY_SIZE_MAX = 1024 * 1024
+INSTANCE_SIZE_MAX = 64
+_OPTIONAL = frozenset({"produce", "store_host"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Welcome:
-    """What a node tells a client that said HELLO; ``produce`` only from the broker."""
+    """What a node tells a client that said HELLO; ``produce`` only from the broker.
+
+    Fields with a default may be missing. ``store_host`` is ``ip:port`` as in the offset ids of what
+    the node stores; ``[ip]:port`` with IPv6.
+    """
 
     cluster: str
     broker: str
@@ -30,6 +36,7 @@ class Welcome:
     frame_records_max: int
     window_bytes: int
     produce: str = ""
+    store_host: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +61,13 @@ class Refusal:
         return error
 
 
-def encode_hello(request_id: int, *, client: str, library: str) -> list[bytes]:
-    """The parts of a HELLO."""
-    body = {"client": client, "library": library, "version": VERSION}
+def encode_hello(request_id: int, *, client: str, library: str, instance: str = "") -> list[bytes]:
+    """The parts of a HELLO.
+
+    Args:
+        instance: the same text for all connections of one producer or consumer, one after another.
+    """
+    body = {"client": client, "instance": instance, "library": library, "version": VERSION}
     return [encode_header(Kind.HELLO, request_id), encode_body(body)]
 
 
@@ -74,6 +85,20 @@ def decode_hello(body: bytes | memoryview) -> str:
     if not isinstance(name, str) or len(name) > 255:
         raise ProtocolError("client has no name of at most 255 characters", field="client")
     return name
+
+
+def hello_instance(body: bytes | memoryview) -> str:
+    """The instance in a HELLO that ``decode_hello`` has passed; empty when it names none.
+
+    Raises:
+        ProtocolError: it is no text of at most 64 characters.
+    """
+    instance = decode_body(body).get("instance", "")
+    if not isinstance(instance, str) or len(instance) > INSTANCE_SIZE_MAX:
+        raise ProtocolError(
+            "instance is not a short text", field="instance", limit=INSTANCE_SIZE_MAX
+        )
+    return instance
 
 
 def encode_welcome(request_id: int, welcome: Welcome) -> list[bytes]:
@@ -95,7 +120,7 @@ def decode_welcome(body: bytes | memoryview) -> Welcome:
     values: dict[str, int | str] = {}
     for name, field in Welcome.__dataclass_fields__.items():
         expected = int if field.type == "int" else str
-        value = fields.get(name, "" if name == "produce" else None)
+        value = fields.get(name, "" if name in _OPTIONAL else None)
         if not isinstance(value, expected) or isinstance(value, bool):
             raise ProtocolError("field of a WELCOME missing or wrong", field=name, value=value)
         values[name] = value

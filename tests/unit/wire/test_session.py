@@ -34,6 +34,7 @@ from ledgermq.wire.session import (
     encode_refused,
     encode_result,
     encode_welcome,
+    hello_instance,
 )
 from ledgermq.wire.statuses import STATUSES, status_of
 
@@ -194,3 +195,19 @@ def test_wild_bodies_are_read_or_refused(body: bytes) -> None:
 
 def _fields(welcome: Welcome) -> dict[str, object]:
     return {name: getattr(welcome, name) for name in Welcome.__dataclass_fields__}
+
+
+def test_a_hello_may_name_its_instance() -> None:
+    _, body = encode_hello(1, client="orders", library="x", instance="a1")
+    _, plain = encode_hello(1, client="orders", library="x")
+
+    assert (hello_instance(body), hello_instance(plain)) == ("a1", "")
+
+
+def test_a_long_instance_is_refused_with_the_limit() -> None:
+    _, body = encode_hello(1, client="orders", library="x", instance="a" * 65)
+
+    with pytest.raises(ProtocolError) as caught:
+        hello_instance(body)
+
+    assert caught.value.details["limit"] == 64
