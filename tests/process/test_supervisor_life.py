@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
-
 from tests.process.conftest import Node, StartNode, is_alive, wait_until
 
 pytestmark = pytest.mark.slow
@@ -46,8 +46,7 @@ def test_children_share_no_descriptor_that_is_the_supervisors_alone(
 
 
 def links(pid: int) -> list[str]:
-    folder = f"/proc/{pid}/fd"
-    return [os.readlink(f"{folder}/{fd}") for fd in os.listdir(folder)]
+    return [str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()]
 
 
 def test_children_stop_in_order_and_the_node_ends_with_zero(start_small_node: StartNode) -> None:

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.process.conftest import Node, StartNode
 
 from ledgermq.daemon.store_lock import FamilyLock, JavaLock
 from ledgermq.model.errors import StorageError, StoreLockedError
-from tests.process.conftest import Node, StartNode
 
 pytestmark = pytest.mark.slow
 
@@ -116,8 +116,9 @@ def test_a_process_cannot_lose_its_lock_by_taking_it_twice(tmp_path: Path) -> No
     with pytest.raises(StoreLockedError, match="held by this process"):
         JavaLock.take(path)
     asked = subprocess.run(
-        [sys.executable, "-c", JAVA, str(path)], capture_output=True, stdin=subprocess.DEVNULL
-    )
+        [sys.executable, "-c", JAVA, str(path)],
+        check=False, capture_output=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
     lock.release()
 
     assert b"BlockingIOError" in asked.stderr
@@ -168,7 +169,7 @@ def test_children_hold_the_family_locks_of_store_and_runtime_directory(
 ) -> None:
     node = start_small_node()
     folder = Path(f"/proc/{node.pids()['writer']}/fd")
-    held = {os.readlink(fd) for fd in folder.iterdir()}
+    held = {str(fd.readlink()) for fd in folder.iterdir()}
 
     assert str(node.root / "ledgermq" / "lock") in held
     assert str(node.runtime / "supervisor.lock") in held

@@ -6,9 +6,9 @@ import os
 import re
 import signal
 import time
+from pathlib import Path
 
 import pytest
-
 from tests.process.conftest import StartNode, wait_until
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ def test_ready_waits_for_every_process(
     start_small_node: StartNode, role: str, waits_for: str
 ) -> None:
     node = start_small_node(orders={f"{role}.once": "slow 1"}, ready=False)
-    wait_until(lambda: (node.runtime / "control.sock").exists(), "control socket")
+    wait_until((node.runtime / "control.sock").exists, "control socket")
     wait_until(lambda: node.status()["waits_for"] == waits_for, f"waiting for {waits_for}")
     told = list(node.listen())
     node.wait_ready()
@@ -48,7 +48,7 @@ def test_ready_waits_for_every_process(
 
 def test_ready_waits_until_the_backlog_is_dispatched(start_small_node: StartNode) -> None:
     node = start_small_node(orders={"raft.always": "behind"}, ready=False)
-    wait_until(lambda: (node.runtime / "control.sock").exists(), "control socket")
+    wait_until((node.runtime / "control.sock").exists, "control socket")
     waits_for = wait_until(
         lambda: (s := node.status())["waits_for"].endswith("dispatched") and s, "backlog"
     )
@@ -139,10 +139,8 @@ def test_children_do_not_inherit_the_way_to_systemd(start_small_node: StartNode)
 
 
 def sockets_of(pid: int) -> set[str]:
-    folder = f"/proc/{pid}/fd"
-    return {
-        link for fd in os.listdir(folder) if (link := os.readlink(f"{folder}/{fd}"))[:6] == "socket"
-    }
+    links = (str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir())
+    return {link for link in links if link.startswith("socket:")}
 
 
 def test_sighup_is_framed_by_reloading_and_ready(start_small_node: StartNode) -> None:
