@@ -48,7 +48,13 @@ from ledgermq.store.queue_offsets import QueueOffsets
 from ledgermq.store.record_fault import RecordFault
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.send_frame import SendFrame, SentSpan, decode_send, encode_sent
-from ledgermq.wire.session import Welcome, decode_hello, encode_refused, encode_welcome
+from ledgermq.wire.session import (
+    Welcome,
+    decode_hello,
+    encode_refused,
+    encode_welcome,
+    hello_instance,
+)
 
 FRAMES_PER_TURN_MAX = 256
 BYTES_PER_TURN_MAX = 8 * 1024 * 1024
@@ -75,6 +81,7 @@ class Session:
     """One connection that has said HELLO; ``in_flight`` bytes are not answered yet."""
 
     name: str
+    instance: str
     in_flight: int = 0
 
 
@@ -116,6 +123,7 @@ class ProduceService:
         limit = ENTRY_SIZE_MAX if log.writer.header_size else self._body_max + 64 * 1024
         self._record_max = min(log.writer.record_size_max, limit)
         self._sessions: dict[bytes, Session] = {}
+        self._instances: dict[str, bytes] = {}
         self._due: deque[Due] = deque()
         self._in_flight = 0
         end = log.recovered.end.position
@@ -146,6 +154,7 @@ class ProduceService:
             frame_size_max=FRAME_SIZE_MAX,
             frame_records_max=FRAME_RECORDS_MAX,
             window_bytes=settings.limits.client_window_bytes,
+            store_host=_host_text(settings.node.broker_ip, settings.node.listen_port),
         )
 
     def has_due(self, position: Position) -> bool:
@@ -244,7 +253,7 @@ class ProduceService:
             if session is None:
                 raise StaleGenerationError("no session: say HELLO first")
             if header.kind is Kind.GOODBYE:
-                del self._sessions[identity]
+                self._end_session(identity)
                 return None
             if header.kind is not Kind.SEND or len(parts) != 3:
                 raise ProtocolError(
@@ -408,9 +417,17 @@ class ProduceService:
         name = decode_hello(parts[2])
         if len(self._sessions) >= SESSIONS_MAX and identity not in self._sessions:
             raise BusyError("too many connections", connections=SESSIONS_MAX, limit=SESSIONS_MAX)
+        instance = hello_instance(parts[2])
+        if instance:
+            # Frames that an older connection of it left behind must not be stored after their
+            # repetition: they find no session.
+            older = self._instances.pop(instance, identity)
+            if older != identity:
+                self._sessions.pop(older, None)
+            self._instances[instance] = identity
         if identity not in self._sessions:
-            self._sessions[identity] = Session(name)
-            self._counters[_SESSIONS] = len(self._sessions)
+            self._sessions[identity] = Session(name, instance)
+        self._counters[_SESSIONS] = len(self._sessions)
         self._send(identity, encode_welcome(request_id, self._welcome))
 
     def _refuse(self, identity: bytes, request_id: int, error: LedgerError) -> None:
@@ -428,5 +445,14 @@ class ProduceService:
             if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
                 raise
             self._counters[_UNANSWERABLE] += 1
-            self._sessions.pop(identity, None)
-            self._counters[_SESSIONS] = len(self._sessions)
+            self._end_session(identity)
+
+    def _end_session(self, identity: bytes) -> None:
+        session = self._sessions.pop(identity, None)
+        if session is not None and self._instances.get(session.instance) == identity:
+            del self._instances[session.instance]
+        self._counters[_SESSIONS] = len(self._sessions)
+
+
+def _host_text(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

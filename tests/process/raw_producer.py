@@ -24,7 +24,8 @@ class RawProducer:
 
     _ids = itertools.count(1)
 
-    def __init__(self, runtime_dir: Path, *, hello: bool = True) -> None:
+    def __init__(self, runtime_dir: Path, *, hello: bool = True, instance: str = "") -> None:
+        self.instance = instance
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.socket: zmq.Socket[bytes] = self.context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
@@ -33,7 +34,9 @@ class RawProducer:
         self.welcome: Welcome | None = self.hello() if hello else None
 
     def hello(self) -> Welcome:
-        self.socket.send_multipart(encode_hello(0, client="test", library="raw"))
+        self.socket.send_multipart(
+            encode_hello(0, client="test", library="raw", instance=self.instance)
+        )
         parts = self.receive()
         assert decode_header(parts[0]).kind is Kind.WELCOME, parts
         return decode_welcome(parts[1])

@@ -188,6 +188,19 @@ def test_without_hello_nothing_is_taken(node: PartialNode, producer: RawProducer
     assert (answer.status, answer.retriable, answer.stored) == ("SESSION_UNKNOWN", True, "no")
 
 
+def test_hello_ends_the_older_session_of_the_same_instance(node: PartialNode) -> None:
+    """Else a frame left in a broken connection could be stored behind its own repetition."""
+    old = RawProducer(node.runtime, instance="one")
+    new = RawProducer(node.runtime, instance="one")
+    late = refused(old.send(b"late"))
+    first = sent(new.send(b"first"))
+    old.close()
+    new.close()
+
+    assert (late.status, late.stored) == ("SESSION_UNKNOWN", "no")
+    assert first.spans[0].queue_offset == 0
+
+
 def test_a_full_window_is_refused_and_opens_again() -> None:
     node = PartialNode(limits=LimitsSection(client_window_bytes=3_000))
     try:

@@ -1,0 +1,1 @@
+"""Other systems, started and loaded for comparison in the same run."""
