@@ -1,0 +1,80 @@
+"""A node for a benchmark: the installed command, its own directories, stopped at the end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from ledgermq.ipc.cursor_page import CursorPage
+
+
+class BenchNode(NamedTuple):
+    """A running node."""
+
+    directory: Path
+    runtime: Path
+    process: subprocess.Popen[bytes]
+    page: CursorPage
+    ready_after_s: float
+
+    @property
+    def address(self) -> str:
+        """Address for clients."""
+        return f"ipc://{self.runtime}"
+
+    def status(self) -> dict[str, object]:
+        """What ``ledgermq status --json`` says."""
+        done = subprocess.run(
+            [*COMMAND, "status", "--json", "--runtime-dir", str(self.runtime)],
+            capture_output=True,
+            check=True,
+        )
+        status: dict[str, object] = json.loads(done.stdout)
+        return status
+
+
+COMMAND = [sys.executable, "-m", "ledgermq.cli.main"]
+
+
+def configuration(directory: Path, runtime: Path, *, ack: str) -> str:
+    """Settings of a node as an operator would write them."""
+    return (
+        f'[store]\npath_root_dir = "{directory / "store"}"\n'
+        f'[listen]\nruntime_dir = "{runtime}"\n'
+        f'[ack]\nmode = "{ack}"\n'
+        '[log]\nlevel = "WARNING"\n'
+    )
+
+
+@contextmanager
+def bench_node(base: Path, *, ack: str, directory: Path | None = None) -> Iterator[BenchNode]:
+    """A node with its store below ``base``; removed at the end unless ``directory`` was given."""
+    own = directory or Path(tempfile.mkdtemp(prefix="node-", dir=base))
+    runtime = Path(tempfile.mkdtemp(prefix="lmq-", dir="/tmp"))
+    config = own / "ledgermq.toml"
+    config.write_text(configuration(own, runtime, ack=ack))
+    begin = time.monotonic()
+    process = subprocess.Popen([*COMMAND, "serve", "--config", str(config)])
+    try:
+        subprocess.run(
+            [*COMMAND, "status", "--runtime-dir", str(runtime), "--wait-ready", "60"],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        ready = time.monotonic() - begin
+        with CursorPage.attach(runtime / "cursors") as page:
+            yield BenchNode(own, runtime, process, page, ready)
+    finally:
+        process.terminate()
+        process.wait(60)
+        shutil.rmtree(runtime, ignore_errors=True)
+        if directory is None:
+            shutil.rmtree(own, ignore_errors=True)
