@@ -40,7 +40,7 @@ def open_log(settings: Settings) -> OpenLog:
         CorruptLogError, StorageError: see ``recover_log``.
     """
     paths = StorePaths.of(settings)
-    _check_kind(paths, settings)
+    check_kind(paths, settings)
     paths.own.mkdir(parents=True, exist_ok=True)
     recovered = recover_log(
         paths.data,
@@ -98,7 +98,12 @@ def _queue_file_size(directory: Path, settings: Settings) -> int:
     return QUEUE_FILE_SIZE
 
 
-def _check_kind(paths: StorePaths, settings: Settings) -> None:
+def check_kind(paths: StorePaths, settings: Settings) -> None:
+    """Look whether the directory holds the log that the settings name, or none; touch nothing.
+
+    Raises:
+        ConfigError: it holds another kind of log, or another member's.
+    """
     plain = paths.root / "commitlog"
     dledger = sorted(path.name for path in paths.root.glob("dledger-*"))
     if settings.store.log is LogKind.COMMITLOG:

@@ -1,0 +1,177 @@
+"""``ledgermq status``: what the node in a runtime directory is doing.
+
+Exit status: 0 a node answered (and is ready, if that was asked for); 1 the settings or the command
+line; 2 no node is running there, or it is not ready in time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from ledgermq.daemon import control
+from ledgermq.daemon.node import RuntimePaths
+from ledgermq.daemon.settings_loading import load_settings
+from ledgermq.model.errors import StorageError, TimedOutError
+from ledgermq.model.settings import ListenSection
+
+if TYPE_CHECKING:
+    from ledgermq.daemon.status import NodeStatus, ProcessStatus
+
+ANSWER_TIMEOUT_S = 5.0
+ASK_AGAIN_S = 0.05
+READY = "ready"
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``status``."""
+    parser = subparsers.add_parser(
+        "status",
+        help="show what a node on this machine is doing",
+        description="Exit status 2 when no node is running there, or it is not ready in time.",
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--runtime-dir", type=Path, metavar="DIR", help="listen.runtime_dir")
+    where.add_argument("--config", type=Path, metavar="FILE", help="settings that name it")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--wait-ready", type=float, metavar="SECONDS", help="wait until the node can serve"
+    )
+    parser.set_defaults(func=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    path = RuntimePaths(_runtime_dir(arguments)).control
+    wait_s: float | None = arguments.wait_ready
+    status = _ask(path) if wait_s is None else _wait_until_ready(path, wait_s)
+    if arguments.json:
+        print(json.dumps(status, indent=2))
+    else:
+        print("\n".join(describe(status)))
+    return 0
+
+
+def describe(status: NodeStatus) -> Iterator[str]:
+    """The status for people, line by line."""
+    node, raft, cursors, lock = (
+        status["node"],
+        status["raft"],
+        status["cursors"],
+        status["put_lock"],
+    )
+    disk = status["disk"]
+    waits = f", waiting for {status['waits_for']}" if status["waits_for"] else ""
+    yield f"node        {node['self_id']} of {node['broker']} in {node['cluster']}"
+    yield f"state       {status['state']}{waits}, up for {_duration(status['uptime_s'])}"
+    yield f"role        {raft['role']} in term {raft['term']}" + (
+        "" if raft["granted"] else ", the writer may not write"
+    )
+    yield f"ack         {status['ack_mode']}"
+    yield f"store       {disk['path']}: {_size(disk['used_by_store'])} used, " + (
+        f"{_size(disk['free'])} of {_size(disk['total'])} free"
+    )
+    yield ""
+    yield f"{'cursor':<12}{'position':>20}{'index':>16}{'behind':>12}"
+    behind = {
+        "written": 0,
+        "durable": cursors["not_durable_bytes"],
+        "committed": cursors["not_committed_bytes"],
+    }
+    for name, cursor in (
+        ("written", cursors["written"]),
+        ("durable", cursors["durable"]),
+        ("committed", cursors["committed"]),
+    ):
+        lag = _size(behind[name])
+        yield f"{name:<12}{cursor['position']:>20,}{cursor['index']:>16,}{lag:>12}"
+    lag = _size(cursors["not_dispatched_bytes"])
+    yield f"{'dispatched':<12}{cursors['dispatched']:>20,}{'':>16}{lag:>12}"
+    yield ""
+    held = f"held by {lock['holder']} for {lock['held_ms']} ms" if lock["holder"] else "free"
+    yield (
+        f"put lock    {held}; taken {lock['taken']:,}, slow {lock['slow']:,}, "
+        f"recovered {lock['recovered']:,}"
+    )
+    yield ""
+    yield from _process_table(status["processes"])
+    yield ""
+    versions = ", ".join(f"{name} {text}" for name, text in status["versions"].items())
+    yield f"versions    {versions}, {status['kernel']} kernel"
+
+
+def _process_table(processes: list[ProcessStatus]) -> Iterator[str]:
+    yield (
+        f"{'process':<12}{'pid':>8}  {'state':<10}{'pss':>10}{'rss':>10}{'cpu':>8}"
+        f"{'beat':>10}{'restarts':>10}  last exit"
+    )
+    for process in processes:
+        cpu, beat = process["cpu_percent"], process["beat_age_ms"]
+        yield (
+            f"{process['role']:<12}{process['pid'] or '-':>8}  {process['state']:<10}"
+            f"{_size(process['pss']):>10}{_size(process['rss']):>10}"
+            f"{'-' if cpu is None else f'{cpu:.1f} %':>8}"
+            f"{'-' if beat is None else f'{beat} ms':>10}"
+            f"{process['restarts']:>10}  {process['last_exit'] or '-'}"
+        )
+
+
+def _runtime_dir(arguments: argparse.Namespace) -> Path:
+    directory: Path | None = arguments.runtime_dir
+    config: Path | None = arguments.config
+    if directory is not None:
+        return directory
+    return load_settings(config).listen.runtime_dir if config else ListenSection().runtime_dir
+
+
+def _ask(path: Path) -> NodeStatus:
+    return cast("NodeStatus", control.ask(path, "status", timeout_s=ANSWER_TIMEOUT_S))
+
+
+def _wait_until_ready(path: Path, wait_s: float) -> NodeStatus:
+    """The status of a node that is ready.
+
+    Raises:
+        StorageError: it is not, in time.
+    """
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            status = _ask(path)
+            if status["state"] == READY:
+                return status
+            waits = f", waiting for {status['waits_for']}" if status["waits_for"] else ""
+            reason = f"{status['state']}{waits}"
+        except (StorageError, TimedOutError) as error:
+            reason = error.message
+        if time.monotonic() >= deadline:
+            raise StorageError(
+                f"the node is not ready: {reason}", path=str(path), waited_s=wait_s
+            )
+        time.sleep(ASK_AGAIN_S)
+
+
+def _size(size: int | None) -> str:
+    """Bytes for people, with three digits."""
+    if size is None:
+        return "-"
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1_024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1_024
+    return f"{value:,.1f} TiB"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"

@@ -1,0 +1,100 @@
+"""Whether settings fit what is in the store's directory; looks, and touches nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from ledgermq.daemon.control import check_path
+from ledgermq.daemon.log_opening import check_kind
+from ledgermq.daemon.node import RuntimePaths
+from ledgermq.daemon.store_paths import StorePaths
+from ledgermq.model.errors import ConfigError, StorageError
+from ledgermq.model.settings import Settings
+from ledgermq.store.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
+from ledgermq.store.queue_files import found_file_size
+from ledgermq.store.queue_unit import UNIT_SIZE
+from ledgermq.store.recovery import load_files
+
+
+class FoundStore(NamedTuple):
+    """What is in the directory; a size is ``None`` when there is no file to have it."""
+
+    root: Path
+    log: str
+    log_files: int
+    log_file_size: int | None
+    queue_file_size: int | None
+    index_file_size: int | None
+    left_by_crash: bool
+
+    @property
+    def text(self) -> str:
+        """In one sentence."""
+        if not self.log_files:
+            return f"no log yet; a {self.log} log will be made"
+        crash = ", left by a crash" if self.left_by_crash else ""
+        return f"{self.log} log of {self.log_files} files of {self.log_file_size} bytes{crash}"
+
+
+def check_directory(settings: Settings) -> FoundStore:
+    """What the settings' directory holds, when a node can be started there.
+
+    Raises:
+        ConfigError: another kind of log, another member's, or files of other sizes than the
+            settings say; or a runtime directory that cannot hold sockets.
+        CorruptLogError: the files are not those of a log.
+        StorageError: the directory cannot be read.
+    """
+    check_path(RuntimePaths(settings.listen.runtime_dir).control)
+    paths = StorePaths.of(settings)
+    try:
+        return _check(settings, paths)
+    except OSError as error:
+        raise StorageError(
+            f"directory not read: {error.strerror}", errno=error.errno, path=str(paths.root)
+        ) from error
+
+
+def _check(settings: Settings, paths: StorePaths) -> FoundStore:
+    store = settings.store
+    check_kind(paths, settings)
+    log = load_files(paths.data, file_size=None, default_size=0)
+    if log.starts:
+        _compare("mapped_file_size_commit_log", store.mapped_file_size_commit_log, log.file_size)
+    if paths.index is not None:
+        load_files(paths.index, file_size=None, default_size=0)
+    queue_size = found_file_size(paths.consume_queues)
+    if queue_size is not None:
+        wanted = store.mapped_file_size_consume_queue
+        # RocketMQ rounds the setting up to whole units.
+        rounded = None if wanted is None else -(-wanted // UNIT_SIZE) * UNIT_SIZE
+        _compare("mapped_file_size_consume_queue", rounded, queue_size)
+    index_size = None
+    if store.message_index_enable:
+        layout = IndexLayout(
+            slots=store.max_hash_slot_num or SLOTS_DEFAULT,
+            items=store.max_index_num or ITEMS_DEFAULT,
+        )
+        for file in sorted((paths.root / "index").glob("*")):
+            index_size = file.stat().st_size
+            _compare("max_hash_slot_num, store.max_index_num", layout.file_size, index_size)
+    return FoundStore(
+        root=paths.root,
+        log=store.log.value,
+        log_files=len(log.starts),
+        log_file_size=log.file_size if log.starts else None,
+        queue_file_size=queue_size,
+        index_file_size=index_size,
+        left_by_crash=(paths.root / "abort").exists(),
+    )
+
+
+def _compare(setting: str, expected: int | None, found: int) -> None:
+    if expected is not None and expected != found:
+        raise ConfigError(
+            "files of the store have another size than the settings say",
+            setting=f"store.{setting}",
+            expected=expected,
+            found=found,
+        )
