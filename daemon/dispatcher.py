@@ -163,6 +163,7 @@ class DispatchWorker:
             # An entry larger than a turn's share.
             built = builder.build(span.view, span.base, end, header_size=span.header_size)
         assert built.position > before, "committed bytes end within an entry"
+        self._spans.release_before(builder.position)
         counters = self._counters
         counters[Counter.MESSAGES] += built.messages
         counters[Counter.BYTES] += built.position - before

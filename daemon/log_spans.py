@@ -17,6 +17,7 @@ from ledgermq.model.ids import Position
 from ledgermq.model.settings import LogKind, Settings
 
 ENTRY_HEADER_SIZE = 48
+RELEASE_STEP = 16 * 1024 * 1024
 
 
 class LogSpan(NamedTuple):
@@ -36,6 +37,7 @@ class LogSpan(NamedTuple):
 class _Mapped:
     span: LogSpan
     map: mmap.mmap
+    released: int = 0
 
     def close(self) -> None:
         self.span.view.release()
@@ -86,6 +88,20 @@ class LogSpans:
                 return mapped.span
             mapped.close()
         return None
+
+    def release_before(self, position: Position) -> None:
+        """Give back the memory of what was read before ``position``, in large steps.
+
+        What is mapped counts as the process's own until then; it stays in the page cache.
+        """
+        mapped = self._mapped
+        if mapped is None:
+            return
+        read = min(position, mapped.span.end) - mapped.span.base
+        if read - mapped.released >= RELEASE_STEP:
+            end = read - read % mmap.PAGESIZE
+            mapped.map.madvise(mmap.MADV_DONTNEED, mapped.released, end - mapped.released)
+            mapped.released = end
 
     def close(self) -> None:
         """Unmap."""
