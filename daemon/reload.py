@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def published_path(runtime_dir: Path) -> Path:
-    """Where the settings in force are published after a reload."""
+    """Where the settings in force are published, at the start and after a reload."""
     return runtime_dir / "settings.toml"
 
 

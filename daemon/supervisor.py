@@ -100,6 +100,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Start the children, and turn until they are stopped; the exit status."""
+        reload.publish(self._settings)
         for child in self._children.values():
             self._spawn(child)
         while not (self.is_stopping and not self._to_stop):

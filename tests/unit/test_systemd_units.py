@@ -1,0 +1,125 @@
+"""The units: what systemd would make of them, and the traps that were met with them."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from ledgermq.cli import serve_command
+from ledgermq.daemon.children import STOP_ORDER
+from ledgermq.model.settings import SupervisionSection
+
+FOLDER = Path(__file__).resolve().parents[2] / "packaging" / "systemd"
+SERVICES = ["ledgermq.service", "ledgermq@.service"]
+ANALYZE = shutil.which("systemd-analyze")
+
+
+def directives(name: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for line in (FOLDER / name).read_text().splitlines():
+        if "=" in line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            found[key].append(value)
+    return found
+
+
+def seconds(text: str) -> int:
+    return int(text.removesuffix("s"))
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_command_is_one_that_our_command_line_understands(name: str) -> None:
+    unit = directives(name)
+    ours = [line for line in unit["ExecStart"] + unit["ExecReload"] if "ledgermq serve" in line]
+
+    assert len(ours) == 2
+    parser = argparse.ArgumentParser()
+    serve_command.register(parser.add_subparsers())
+    for line in ours:
+        arguments = parser.parse_args(line.split()[1:])
+        assert str(arguments.config).startswith("/etc/ledgermq/")
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_the_supervisor_alone_notifies_and_stops_its_children(name: str) -> None:
+    unit = directives(name)
+
+    assert (unit["Type"], unit["NotifyAccess"]) == (["notify"], ["main"])
+    assert unit["KillMode"] == ["mixed"]
+    assert (unit["Restart"], unit["RestartPreventExitStatus"]) == (["on-failure"], ["1"])
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_systemd_is_more_patient_than_the_supervisor(name: str) -> None:
+    unit = directives(name)
+    supervision = SupervisionSection()
+    longest_stop_s = len(STOP_ORDER) * supervision.stop_timeout_ms / 1_000
+
+    assert seconds(unit["TimeoutStopSec"][0]) > longest_stop_s
+    # A child that hangs is killed and restarted before systemd kills the node for it.
+    assert seconds(unit["WatchdogSec"][0]) * 1_000 >= 2 * supervision.beat_timeout_ms
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_nothing_is_denied_that_libzmq_needs(name: str) -> None:
+    unit = directives(name)
+    denied = " ".join(value for value in unit["SystemCallFilter"] if value.startswith("~"))
+
+    assert "AF_NETLINK" in unit["RestrictAddressFamilies"][0]
+    assert "@resources" not in denied
+    assert "@ipc" not in denied
+    assert unit["ProcSubset"] == []
+
+
+def test_folders_of_instances_do_not_lie_in_those_of_the_single_node() -> None:
+    single, instance = (directives(name) for name in SERVICES)
+
+    assert single["RuntimeDirectory"] == ["ledgermq"]
+    assert instance["RuntimeDirectory"] == instance["StateDirectory"] == ["ledgermq-%i"]
+
+
+def test_service_and_template_are_hardened_alike() -> None:
+    single, instance = (directives(name) for name in SERVICES)
+    named = {"Description", "PartOf", "Before", "WantedBy", "ExecStart", "ExecReload"}
+    different = {
+        key for key in single.keys() | instance.keys() if single[key] != instance[key]
+    } - named
+
+    assert different == {"RuntimeDirectory", "StateDirectory"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")
+@pytest.mark.parametrize("name", SERVICES)
+def test_systemd_finds_nothing_to_complain_about(name: str, tmp_path: Path) -> None:
+    units = tmp_path / "usr" / "lib" / "systemd" / "system"
+    units.mkdir(parents=True)
+    for unit in (*SERVICES, "ledgermq.target"):
+        shutil.copy(FOLDER / unit, units)
+    for other in ("network-online", "time-sync", "multi-user", "sysinit", "basic", "shutdown"):
+        (units / f"{other}.target").write_text("[Unit]\nDescription=of the system\n")
+    for program in ("usr/bin/ledgermq", "bin/kill"):
+        (tmp_path / program).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / program).touch(mode=0o755)
+    assert ANALYZE is not None
+    command = [ANALYZE, "verify", "--man=no", f"--root={tmp_path}", name.replace("@", "@n0")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+
+    # The exit status is 0 for an unknown key: what is printed counts.
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")
+@pytest.mark.parametrize("name", SERVICES)
+def test_the_exposure_stays_low(name: str) -> None:
+    assert ANALYZE is not None
+    command = [ANALYZE, "security", "--offline=true", "--threshold=15", str(FOLDER / name)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stdout
