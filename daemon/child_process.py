@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import logging
 import os
 import signal
@@ -33,7 +32,6 @@ Entry = Callable[[Settings, StopFlag], int]
 """Runs a process until it is told to stop; its exit status."""
 
 _PR_SET_PDEATHSIG = 1
-_DISK_ERRORS = (errno.EIO, errno.EROFS)
 
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
@@ -88,7 +86,8 @@ def exit_status_of(error: BaseException) -> int:
         return EXIT_CONFIG
     if isinstance(error, StorageError | CorruptLogError | StoreLockedError):
         return EXIT_STORAGE
-    if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+    if isinstance(error, OSError) and not isinstance(error, ConnectionError):
+        # Nobody expected it, so nobody knows whether it came from an fsync: never go on.
         return EXIT_STORAGE
     return EXIT_BUG
 
