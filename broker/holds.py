@@ -75,6 +75,10 @@ class Holds(Generic[Client, Request]):
         """The queues that somebody waits for."""
         return list(self._by_queue)
 
+    def peek(self, queue: QueueName) -> list[Hold[Client, Request]]:
+        """The holds of ``queue``, in no order; they stay."""
+        return [self._holds[serial] for serial in self._by_queue.get(queue, ())]
+
     def take(self, queue: QueueName) -> list[Hold[Client, Request]]:
         """Remove and give all holds of ``queue``, oldest first; hold again what finds nothing."""
         return [self._remove(serial) for serial in sorted(self._by_queue.get(queue, ()))]

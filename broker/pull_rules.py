@@ -11,13 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ledgermq.store.message import SIZE_MIN
+from ledgermq.store.queue_end import PREFILL_SIZE
 from ledgermq.wire.pull_frame import PullStatus
-
-FILLER_SIZE = 0x7FFF_FFFF
-"""Size in the units with which RocketMQ fills the first file of a queue that begins behind 0."""
-
-MESSAGE_SIZE_MIN = 91
-"""Fixed fields of a message with the smallest hosts; no message is shorter."""
 
 _HASH_MIN = -(2**31)
 
@@ -63,18 +59,7 @@ def judge_offset(offset: int, bounds: QueueBounds) -> Verdict | None:
 
 def pending_messages_max(dispatched_position: int, written_position: int) -> int:
     """Most messages that the written part of the log behind ``dispatched_position`` can hold."""
-    return max(0, written_position - dispatched_position) // MESSAGE_SIZE_MIN
-
-
-def visible_count(positions: Integers, sizes: Integers, *, dispatched_position: int) -> int:
-    """How many of the units, from the first one on, lead to messages that are dispatched.
-
-    A unit of size 0 was never written, and ends the queue.
-    """
-    ends = positions.astype(np.int64) + sizes
-    hidden = ((ends > dispatched_position) & (sizes != FILLER_SIZE)) | (sizes <= 0)
-    first = int(hidden.argmax()) if hidden.size else 0
-    return first if hidden.size and hidden[first] else int(hidden.size)
+    return max(0, written_position - dispatched_position) // SIZE_MIN
 
 
 class Selection(NamedTuple):
@@ -111,7 +96,7 @@ def select(
     size_max: int,
     first_position: int,
 ) -> Selection:
-    """The units that one answer hands out, of ``visible_count`` ones.
+    """The units that one answer hands out.
 
     Args:
         tag_hashes: what the consumer wants; empty is everything.
@@ -120,7 +105,7 @@ def select(
         first_position: where the log begins now; messages below are removed, and passed over.
     """
     assert count_max >= 1, count_max
-    wanted = (positions >= first_position) & (sizes != FILLER_SIZE)
+    wanted = (positions >= first_position) & (sizes != PREFILL_SIZE)
     if tag_hashes.size:
         wanted &= match_tags(tags, tag_hashes)
     numbers = np.flatnonzero(wanted)

@@ -224,8 +224,13 @@ class TopicTable:
             self._version = self._version.next_version(now_ms)
         return bool(missing)
 
-    def create_on_first_use(self, name: str, rules: TopicsSection, now_ms: int) -> Topic:
+    def create_on_first_use(
+        self, name: str, rules: TopicsSection, now_ms: int, *, queues_found: int = 0
+    ) -> Topic:
         """A topic that a client asked for by name alone; the one that is there, if any.
+
+        Args:
+            queues_found: queues that the store has of it although the table does not know it.
 
         Raises:
             TopicUnknownError: creation on first use is switched off.
@@ -242,7 +247,7 @@ class TopicTable:
                 topic=name,
                 setting="topics.auto_create_topic_enable",
             )
-        return self.create(name, rules.default_topic_queue_nums, now_ms)
+        return self.create(name, max(rules.default_topic_queue_nums, queues_found), now_ms)
 
     def create(self, name: str, queues: int, now_ms: int) -> Topic:
         """A topic of ``queues`` queues, as an operator orders it; an existing one may only grow.

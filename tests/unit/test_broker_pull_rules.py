@@ -8,8 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.broker.pull_rules import (
-    FILLER_SIZE,
-    MESSAGE_SIZE_MIN,
     QueueBounds,
     Selection,
     Verdict,
@@ -17,8 +15,9 @@ from ledgermq.broker.pull_rules import (
     match_tags,
     pending_messages_max,
     select,
-    visible_count,
 )
+from ledgermq.store.message import SIZE_MIN
+from ledgermq.store.queue_end import PREFILL_SIZE
 from ledgermq.wire.pull_frame import PullStatus
 
 NOTHING = np.zeros(0, np.int64)
@@ -55,34 +54,21 @@ def test_an_offset_is_judged_as_rocketmq_judges_it(
 def test_the_part_of_the_log_that_is_not_dispatched_bounds_what_may_come() -> None:
     assert pending_messages_max(1_000, 1_000) == 0
     assert pending_messages_max(1_000, 900) == 0
-    assert pending_messages_max(1_000, 1_000 + 3 * MESSAGE_SIZE_MIN - 1) == 2
+    assert pending_messages_max(1_000, 1_000 + 3 * SIZE_MIN - 1) == 2
 
 
-def test_units_end_where_the_dispatched_log_ends_or_nothing_was_written() -> None:
-    positions = column([0, 100, 200, 300, 0])
-    sizes = column([100, 100, 100, 100, 0], ">i4")
-
-    assert visible_count(positions, sizes, dispatched_position=400) == 4
-    assert visible_count(positions, sizes, dispatched_position=399) == 3
-    assert visible_count(positions, sizes, dispatched_position=0) == 0
-    assert visible_count(NOTHING, NOTHING, dispatched_position=5) == 0
-
-
-def test_fillers_hide_nothing_and_are_not_handed_out() -> None:
-    positions = column([0, 0, 500])
-    sizes = column([FILLER_SIZE, FILLER_SIZE, 100], ">i4")
-
-    assert visible_count(positions, sizes, dispatched_position=600) == 3
-    chosen, scanned = select(
-        positions,
-        sizes,
+def test_prefilled_units_are_not_handed_out() -> None:
+    selection = select(
+        column([0, 0, 500]),
+        column([PREFILL_SIZE, PREFILL_SIZE, 100], ">i4"),
         column([0, 0, 0]),
         tag_hashes=NOTHING,
         count_max=9,
         size_max=999,
         first_position=0,
     )
-    assert (chosen.tolist(), scanned) == ([2], 3)
+
+    assert (selection.chosen.tolist(), selection.scanned) == ([2], 3)
 
 
 def test_tags_are_compared_by_their_low_32_bits_as_java_does() -> None:

@@ -1,0 +1,152 @@
+"""The broker process: gives messages to consumers, and keeps topics, groups and their offsets.
+
+It alone writes ``ROOT/config/topics.json``, ``subscriptionGroup.json`` and ``consumerOffset.json``.
+It reads the cursors ``dispatched`` and ``written``, and shows nothing of the log beyond the former.
+A bell of the dispatcher makes it look at the queues that somebody waits for; the writer's
+TOPICS_LOADED releases the answers about new topics.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from ledgermq.broker.holds import Holds
+from ledgermq.daemon.broker_tables import BrokerTables
+from ledgermq.daemon.call_service import CallService
+from ledgermq.daemon.consume_service import ConsumeService, Counter
+from ledgermq.daemon.loop import SLEEP_MAX_MS, Pollable, StopFlag
+from ledgermq.daemon.loop import run as run_loop
+from ledgermq.daemon.node import Surroundings
+from ledgermq.daemon.pull_service import PullService
+from ledgermq.daemon.readable_store import ReadableStore
+from ledgermq.daemon.store_paths import StorePaths
+from ledgermq.ipc.cursor_page import Role
+from ledgermq.ipc.orders import OrderKind, parse, topics_changed
+from ledgermq.model.errors import ProtocolError
+from ledgermq.model.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+COUNTER_NAMES = tuple(counter.name.lower() for counter in Counter)
+
+ORDER_REPEAT_MS = 100
+"""TOPICS_CHANGED is repeated after this long without an answer."""
+
+IDLE_MS = 1_000
+"""Without a request for this long the pages of the maps are given back."""
+
+
+class BrokerWorker:
+    """What one turn of the broker does."""
+
+    def __init__(self, around: Surroundings, tables: BrokerTables) -> None:
+        settings = around.settings
+        self._around = around
+        self._tables = tables
+        self._writer = around.bell(Role.WRITER)
+        self._store = ReadableStore(around.page, settings)
+        self._calls = CallService(self._store, tables, settings.topics)
+        self._pulls = PullService(
+            self._store, Holds(limit=settings.limits.held_pulls_max), self._calls.check_queue
+        )
+        self._service = ConsumeService(around, self._pulls, self._calls)
+        self._ordered_version = -1
+        self._order_due_ms = 0
+        self._used_ms = 0
+        self._is_tidy = False
+
+    def sources(self) -> list[Pollable]:
+        """The inbox and the consumers' socket."""
+        return [self._around.inbox.socket, self._service.socket]
+
+    def sleep_ms(self, now_ns: int) -> int:
+        """Until the first deadline; 0 while queues with holds wait to be looked at."""
+        if self._pulls.is_behind():
+            return 0
+        now_ms = now_ns // 1_000_000
+        deadlines = [self._pulls.next_deadline_ms(), self._calls.next_deadline_ms()]
+        if not self._calls.is_confirmed:
+            deadlines.append(self._order_due_ms)
+        # One millisecond more: the clock's rest below a millisecond is not to be polled away.
+        waits = [max(0, deadline - now_ms) + 1 for deadline in deadlines if deadline is not None]
+        write_ms = self._tables.sleep_ms(now_ns)
+        return min(*waits, SLEEP_MAX_MS if write_ms is None else write_ms, SLEEP_MAX_MS)
+
+    def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
+        """Orders, requests, growth of queues, deadlines; then what has to be written."""
+        now_ms = now_ns // 1_000_000
+        if self._around.inbox.socket in ready:
+            for message in self._around.inbox.drain():
+                self._take(message)
+        if self._store.look():
+            self._pulls.notice_growth()
+        if self._service.socket in ready:
+            self._service.take_requests(now_ms)
+            self._used_ms = now_ms
+            self._is_tidy = False
+        self._service.send_answers(self._pulls.grown())
+        self._service.send_answers(self._pulls.due(now_ms))
+        for reply in self._calls.late(now_ms):
+            self._service.send_reply(reply)
+        self._order_topics(now_ms)
+        self._tables.tick(now_ns)
+        if not self._is_tidy and now_ms - self._used_ms >= IDLE_MS:
+            self._store.tidy()
+            self._is_tidy = True
+
+    def finish(self) -> None:
+        """Answer everybody who waits, and write what is not written."""
+        self._store.look()
+        self._service.send_answers(self._pulls.end_all())
+        for reply in self._calls.end_all():
+            self._service.send_reply(reply)
+
+    def close(self) -> None:
+        """Close the socket, write the offsets."""
+        self._service.close()
+        self._writer.close()
+        self._tables.close()
+
+    def _take(self, message: bytes) -> None:
+        try:
+            order = parse(message)
+        except ProtocolError as error:
+            logger.warning("order refused: %s", error)
+            return
+        if order.kind is OrderKind.TOPICS_LOADED:
+            for reply in self._calls.confirmed(order.version):
+                self._service.send_reply(reply)
+
+    def _order_topics(self, now_ms: int) -> None:
+        """Have the writer read the topic table, until it says that it has."""
+        version = self._tables.topics.version
+        if self._calls.is_confirmed:
+            return
+        if version == self._ordered_version and now_ms < self._order_due_ms:
+            return
+        self._writer.send(topics_changed(version))
+        self._ordered_version = version
+        self._order_due_ms = now_ms + ORDER_REPEAT_MS
+
+
+def run(settings: Settings, stop: StopFlag) -> int:
+    """Run the broker until it is told to stop; the exit status.
+
+    Raises:
+        ConfigError, CorruptLogError: a table cannot be read.
+        StorageError: the disk refused.
+    """
+    around = Surroundings.enter(Role.BROKER, settings)
+    tables = BrokerTables(StorePaths.of(settings).topics.parent, settings)
+    worker = BrokerWorker(around, tables)
+    logger.info(
+        "broker serves: topics=%d topics_version=%d", len(tables.topics), tables.topics.version
+    )
+    try:
+        run_loop(worker, page=around.page, role=Role.BROKER, stop=stop)
+        worker.finish()
+    finally:
+        worker.close()
+        around.leave()
+    return 0

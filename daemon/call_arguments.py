@@ -1,0 +1,78 @@
+"""Arguments of a call, read with their types and ranges checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ledgermq.model.errors import ProtocolError
+from ledgermq.model.limits import QUEUE_ID_MAX
+
+TEXT_SIZE_MAX = 255
+OFFSET_MAX = 2**63 - 1
+
+Arguments = Mapping[str, object]
+
+
+def text(arguments: Arguments, name: str) -> str:
+    """The text called ``name``.
+
+    Raises:
+        ProtocolError: it is missing, empty, too long, or no text.
+    """
+    value = arguments.get(name)
+    if not isinstance(value, str):
+        raise ProtocolError("argument missing or not a text", argument=name)
+    if not 0 < len(value) <= TEXT_SIZE_MAX:
+        raise ProtocolError(
+            "argument of a wrong length", argument=name, size=len(value), limit=TEXT_SIZE_MAX
+        )
+    return value
+
+
+def integer(arguments: Arguments, name: str, low: int, high: int) -> int:
+    """The integer called ``name``, ``low <= integer <= high``.
+
+    Raises:
+        ProtocolError: it is missing, out of range, or no integer.
+    """
+    return _checked(arguments.get(name), name, low, high)
+
+
+def flag(arguments: Arguments, name: str) -> bool:
+    """The boolean called ``name``, false when it is left out.
+
+    Raises:
+        ProtocolError: it is no boolean.
+    """
+    value = arguments.get(name, False)
+    if not isinstance(value, bool):
+        raise ProtocolError("argument not true or false", argument=name)
+    return value
+
+
+def offsets_by_queue(arguments: Arguments, name: str) -> dict[int, int]:
+    """The object called ``name``: queue offsets by the number of their queue.
+
+    Raises:
+        ProtocolError: it is missing, or has something else.
+    """
+    value = arguments.get(name)
+    if not isinstance(value, dict):
+        raise ProtocolError("argument missing or not an object", argument=name)
+    offsets: dict[int, int] = {}
+    for key, offset in value.items():
+        if not (key.isascii() and key.isdecimal() and len(key) <= 5):
+            raise ProtocolError("not the number of a queue", argument=name, key=key[:64])
+        queue_id = _checked(int(key), name, 0, QUEUE_ID_MAX)
+        offsets[queue_id] = _checked(offset, name, 0, OFFSET_MAX)
+    return offsets
+
+
+def _checked(value: object, name: str, low: int, high: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ProtocolError("argument missing or not an integer", argument=name)
+    if not low <= value <= high:
+        raise ProtocolError(
+            "argument out of range", argument=name, value=value, minimum=low, limit=high
+        )
+    return value

@@ -1,0 +1,88 @@
+"""One of RocketMQ's JSON files under ``config/``, and the copy of its content before the last one.
+
+Java deletes the file and renames the new one to its name; here one rename does both, so that there
+is a whole file at any moment, and all of it is durable when ``save`` returns.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from ledgermq.model.errors import StorageError
+from ledgermq.store.append_files import sync_directory
+from ledgermq.store.config_json import choose_document, encode_document
+
+BACKUP_SUFFIX = ".bak"
+FRESH_SUFFIX = ".tmp"
+
+
+class ConfigFile:
+    """The broker's own; other processes only read it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._backup = path.with_name(path.name + BACKUP_SUFFIX)
+
+    def load(self) -> dict[str, object]:
+        """The document, or that of the backup; empty when there is neither.
+
+        Raises:
+            CorruptLogError: there is something, and nothing that can be read.
+            StorageError: the operating system refused.
+        """
+        document = choose_document(
+            self._content(self.path), self._content(self._backup), file=str(self.path)
+        )
+        return {} if document is None else document
+
+    def save(self, document: Mapping[str, object]) -> None:
+        """Put ``document`` into the file; see ``save_content``."""
+        self.save_content(encode_document(document))
+
+    def save_content(self, content: bytes) -> None:
+        """Put ``content`` into the file; what was there becomes the backup. Any thread may call it.
+
+        Raises:
+            StorageError: the operating system refused; the file is as it was.
+        """
+        fresh = self.path.with_name(self.path.name + FRESH_SUFFIX)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with open(fresh, "wb", opener=_private) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            self._keep_backup()
+            fresh.rename(self.path)
+            sync_directory(self.path.parent)
+        except OSError as error:
+            raise StorageError(
+                f"file not replaced: {error.strerror}", errno=error.errno, file=str(self.path)
+            ) from error
+
+    def _keep_backup(self) -> None:
+        # A second name for the same content, put in place by a rename: no moment without a file.
+        link = self._backup.with_name(self._backup.name + FRESH_SUFFIX)
+        link.unlink(missing_ok=True)
+        try:
+            link.hardlink_to(self.path)
+        except FileNotFoundError:
+            return
+        link.rename(self._backup)
+
+    @staticmethod
+    def _content(path: Path) -> bytes | None:
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(
+                f"file not read: {error.strerror}", errno=error.errno, file=str(path)
+            ) from error
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o640)

@@ -1,0 +1,318 @@
+"""The consumers' side of the broker: sessions, requests in, answers out.
+
+A client that does not read what it asked for is refused more, and then loses its session; it never
+makes anybody else wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import zmq
+
+from ledgermq.daemon.call_service import Caller, CallService, Reply
+from ledgermq.daemon.client_socket import bind_client_socket
+from ledgermq.daemon.node import Surroundings
+from ledgermq.daemon.pull_service import Answer, PullService
+from ledgermq.ipc.cursor_page import Role
+from ledgermq.model.errors import (
+    BusyError,
+    CorruptLogError,
+    LedgerError,
+    ProtocolError,
+    StaleGenerationError,
+    StorageError,
+)
+from ledgermq.model.limits import FRAME_RECORDS_MAX, FRAME_SIZE_MAX
+from ledgermq.model.settings import LogKind
+from ledgermq.store.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
+from ledgermq.store.host_address import encode_host
+from ledgermq.wire.header import Header, Kind, decode_header
+from ledgermq.wire.pull_frame import decode_pull
+from ledgermq.wire.session import (
+    BODY_SIZE_MAX,
+    Welcome,
+    decode_call,
+    decode_hello,
+    encode_refused,
+    encode_result,
+    encode_welcome,
+)
+
+logger = logging.getLogger(__name__)
+
+REQUESTS_PER_TURN_MAX = 256
+BYTES_PER_TURN_MAX = 32 * 1024 * 1024
+"""Answers of one turn, before bells and timers get theirs."""
+
+SESSIONS_MAX = 10_000
+REPORTED_MAX = 1_000
+PARTS_MAX = 3
+CLOSE_LINGER_MS = 200
+
+TRACKED_SIZE_MIN = 16 * 1024
+"""Smaller answers are copied by the socket; larger ones are held by it, and counted."""
+
+_IPC_PEER = re.compile(r"(:\d+:\d+:\d+)?")
+"""ZeroMQ's address of an ipc peer: its user, group and process, or nothing."""
+
+
+class Counter(IntEnum):
+    """What the process counts in its page, since the node was started; ``HELD`` is now."""
+
+    PULLS = 0
+    MESSAGES = 1
+    BYTES = 2
+    HELD = 3
+    REFUSED = 4
+    CALLS = 5
+    SESSIONS = 6
+    UNANSWERABLE = 7
+    WAKES = 8
+
+
+@dataclass(slots=True)
+class Session:
+    """One connection that has said HELLO; ``on_way`` are the large answers not yet sent."""
+
+    name: str
+    on_way: deque[tuple[zmq.MessageTracker, int]] = field(default_factory=deque)
+    on_way_size: int = 0
+
+    def forget_sent(self) -> None:
+        """Drop the answers that the socket is done with."""
+        while self.on_way and self.on_way[0][0].done:
+            self.on_way_size -= self.on_way.popleft()[1]
+
+
+class ConsumeService:
+    """Owned by the broker process.
+
+    Invariant: holds and waiting calls belong to clients that have a session, or had one when their
+    connection ended.
+    """
+
+    def __init__(self, around: Surroundings, pulls: PullService, calls: CallService) -> None:
+        settings = around.settings
+        self._pulls = pulls
+        self._calls = calls
+        self._page = around.page
+        self._settings = settings
+        self._produce_ipc = f"ipc://{around.paths.produce}"
+        self._counters = around.page.counters(Role.BROKER)
+        self._sessions: dict[bytes, Session] = {}
+        self._reported: set[str] = set()
+        self._window = settings.limits.client_window_bytes
+        self.socket = bind_client_socket(
+            around.context,
+            around.paths.consume,
+            settings.listen.consume,
+            mode=settings.listen.socket_mode,
+            message_size_max=BODY_SIZE_MAX,
+        )
+        self.socket.copy_threshold = TRACKED_SIZE_MIN
+
+    def take_requests(self, now_ms: int) -> None:
+        """Answer or hold what clients ask for, a bounded number of requests and bytes."""
+        begin = self._counters[Counter.BYTES]
+        for _ in range(REQUESTS_PER_TURN_MAX):
+            try:
+                parts, head = self._receive()
+            except zmq.Again:
+                break
+            self._take(parts, head, now_ms)
+            if self._counters[Counter.BYTES] - begin >= BYTES_PER_TURN_MAX:
+                break
+
+    def send_answers(self, answers: Iterable[Answer]) -> None:
+        """Answer pulls that were held."""
+        for answer in answers:
+            self._counters[Counter.WAKES] += 1
+            self.send_answer(answer)
+        self._counters[Counter.HELD] = self._pulls.held
+
+    def send_answer(self, answer: Answer) -> None:
+        """Answer a pull."""
+        if answer.error is not None:
+            self._refuse(answer.client, answer.request_id, answer.error)
+            return
+        session = self._sessions.get(answer.client)
+        if session is None:
+            return
+        counters = self._counters
+        size = len(answer.payload)
+        counters[Counter.MESSAGES] += answer.messages
+        counters[Counter.BYTES] += size
+        parts = [answer.client, answer.head, answer.payload]
+        if size < TRACKED_SIZE_MIN:
+            self._send(parts)
+            return
+        try:
+            tracker = self.socket.send_multipart(parts, zmq.NOBLOCK, copy=False, track=True)
+        except zmq.ZMQError as error:
+            self._send_failed(answer.client, error)
+            return
+        assert tracker is not None
+        session.on_way.append((tracker, size))
+        session.on_way_size += size
+
+    def send_reply(self, reply: Reply) -> None:
+        """Answer a call that has waited."""
+        if isinstance(reply.outcome, LedgerError):
+            self._refuse(reply.caller.client, reply.caller.request_id, reply.outcome)
+        else:
+            result = encode_result(reply.caller.request_id, reply.outcome)
+            self._send([reply.caller.client, *result])
+
+    def close(self) -> None:
+        """Unbind; what is on its way gets a moment to leave."""
+        self.socket.close(CLOSE_LINGER_MS)
+        self._counters.release()
+
+    def _receive(self) -> tuple[list[bytes], zmq.Frame | None]:
+        """One message and the frame of its header; only as many parts as any message has.
+
+        Raises:
+            zmq.Again: none waits.
+        """
+        socket = self.socket
+        parts = [socket.recv(zmq.NOBLOCK)]
+        head: zmq.Frame | None = None
+        while socket.getsockopt(zmq.RCVMORE):
+            frame = socket.recv(zmq.NOBLOCK, copy=False)
+            head = head or frame
+            if len(parts) <= PARTS_MAX:
+                parts.append(frame.bytes)
+        return parts, head
+
+    def _take(self, parts: list[bytes], head: zmq.Frame | None, now_ms: int) -> None:
+        client = parts[0]
+        request_id = 0
+        try:
+            if len(parts) < 2:
+                raise ProtocolError("message without a header", parts=len(parts) - 1)
+            header = decode_header(parts[1])
+            request_id = header.request_id
+            self._admit(client, header, parts[1:], head, now_ms)
+        except LedgerError as error:
+            self._refuse(client, request_id, error)
+
+    def _admit(
+        self, client: bytes, header: Header, parts: list[bytes], head: zmq.Frame | None, now_ms: int
+    ) -> None:
+        kind = header.kind
+        if kind is Kind.HELLO:
+            self._greet(client, header.request_id, parts, head)
+            return
+        session = self._sessions.get(client)
+        if session is None:
+            raise StaleGenerationError("no session: say HELLO first")
+        if kind is Kind.PULL and len(parts) == 1:
+            self._pull(client, session, parts[0], now_ms)
+        elif kind is Kind.CALL and len(parts) == 2:
+            self._counters[Counter.CALLS] += 1
+            verb, arguments = decode_call(parts[1])
+            caller = Caller(client, header.request_id)
+            result = self._calls.call(caller, verb, arguments, now_ms)
+            if result is not None:
+                self._send([client, *encode_result(header.request_id, result)])
+        elif kind is Kind.GOODBYE:
+            self._end_session(client)
+        else:
+            raise ProtocolError("message not taken here", kind=kind.name, parts=len(parts))
+
+    def _pull(self, client: bytes, session: Session, part: bytes, now_ms: int) -> None:
+        self._counters[Counter.PULLS] += 1
+        pull = decode_pull(part)
+        session.forget_sent()
+        if session.on_way_size >= self._window:
+            raise BusyError(
+                "client does not read its answers as fast as it asks for them",
+                bytes=session.on_way_size,
+                limit=self._window,
+                setting="limits.client_window_bytes",
+            )
+        answer = self._pulls.pull(client, pull, now_ms)
+        if answer is not None:
+            self.send_answer(answer)
+
+    def _greet(
+        self, client: bytes, request_id: int, parts: list[bytes], head: zmq.Frame | None
+    ) -> None:
+        """Begin a session, or begin it anew."""
+        if len(parts) != 2:
+            raise ProtocolError("HELLO without a body", parts=len(parts))
+        name = decode_hello(parts[1])
+        if client in self._sessions:
+            self._end_session(client)
+        elif len(self._sessions) >= SESSIONS_MAX:
+            # Connections end without a word. One that is in use says HELLO again.
+            self._end_session(next(iter(self._sessions)))
+        self._sessions[client] = Session(name)
+        self._counters[Counter.SESSIONS] = len(self._sessions)
+        produce = self._produce_ipc
+        if head is not None and _IPC_PEER.fullmatch(str(head.get("Peer-Address"))) is None:
+            produce = self._settings.listen.produce or ""
+        self._send([client, *encode_welcome(request_id, self._welcome(produce))])
+
+    def _welcome(self, produce: str) -> Welcome:
+        node = self._settings.node
+        host = f"[{node.broker_ip}]" if ":" in node.broker_ip else node.broker_ip
+        return Welcome(
+            cluster=node.broker_cluster_name,
+            broker=node.broker_name,
+            node=node.self_id,
+            generation=self._page.read_process(Role.BROKER).generation,
+            role=self._page.read_grant().role.name.lower(),
+            ack=self._settings.ack.mode.value,
+            entry_header_size=ENTRY_HEADER_SIZE
+            if self._settings.store.log is LogKind.DLEDGER
+            else 0,
+            store_host_size=len(encode_host((node.broker_ip, node.listen_port))),
+            body_size_max=self._settings.store.max_message_size,
+            frame_size_max=FRAME_SIZE_MAX,
+            frame_records_max=FRAME_RECORDS_MAX,
+            window_bytes=self._window,
+            produce=produce,
+            store_host=f"{host}:{node.listen_port}",
+        )
+
+    def _end_session(self, client: bytes) -> None:
+        del self._sessions[client]
+        self._counters[Counter.SESSIONS] = len(self._sessions)
+        self._pulls.cancel(client)
+
+    def _refuse(self, client: bytes, request_id: int, error: LedgerError) -> None:
+        self._counters[Counter.REFUSED] += 1
+        if isinstance(error, CorruptLogError | StorageError):
+            self._report(error)
+        status = "WINDOW_FULL" if isinstance(error, BusyError) else None
+        self._send([client, *encode_refused(request_id, error, status=status)])
+
+    def _report(self, error: LedgerError) -> None:
+        """Log what is wrong with the store, each place once: consumers ask again and again."""
+        text = str(error)
+        if text not in self._reported and len(self._reported) < REPORTED_MAX:
+            self._reported.add(text)
+            logger.error("request not answered: %s", text)
+
+    def _send(self, parts: list[bytes | memoryview]) -> None:
+        try:
+            self.socket.send_multipart(parts, zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            client = parts[0]
+            assert isinstance(client, bytes)
+            self._send_failed(client, error)
+
+    def _send_failed(self, client: bytes, error: zmq.ZMQError) -> None:
+        """A client that is gone, or does not read, loses its session."""
+        if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
+            raise error
+        self._counters[Counter.UNANSWERABLE] += 1
+        if client in self._sessions:
+            self._end_session(client)

@@ -1,0 +1,145 @@
+"""What the broker may show of the store: queues and records up to the cursor ``dispatched``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ledgermq.broker.holds import QueueName
+from ledgermq.broker.pull_rules import QueueBounds, pending_messages_max
+from ledgermq.daemon.log_view import LogView
+from ledgermq.daemon.record_parts import RecordParts, take_records
+from ledgermq.daemon.store_paths import StorePaths
+from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.model.errors import NotLeaderError, StorageError
+from ledgermq.model.settings import Settings
+from ledgermq.store.queue_end import UNIT_SIZE, Units
+from ledgermq.store.queue_reader import QueueReader
+
+READERS_MAX = 8_192
+"""Queues kept open; each has a map or more, of which the kernel allows a process 65,530."""
+
+PAGES_RELEASED_AFTER = 64 * 1024 * 1024
+"""Pages of the log's maps count as memory of this process until they are given back."""
+
+Integers = npt.NDArray[np.int64]
+
+
+class ReadableStore:
+    """The queues in use and the log, as far as both are dispatched.
+
+    Invariant: nothing is shown at or beyond the dispatched position that ``look`` read last.
+    """
+
+    def __init__(self, page: CursorPage, settings: Settings) -> None:
+        self._page = page
+        self._root = StorePaths.of(settings).consume_queues
+        size = settings.store.mapped_file_size_consume_queue
+        self._file_size = None if size is None else -(-size // UNIT_SIZE) * UNIT_SIZE
+        self._readers: dict[QueueName, QueueReader] = {}
+        self.log = LogView.of(settings)
+        self._is_ready = False
+        self._position = 0
+        self._generation = page.read_dispatched().log_generation
+        self._shown_size = 0
+
+    def look(self) -> bool:
+        """Read the cursor; true when it has moved since the last call."""
+        page = self._page
+        if not self._is_ready:
+            # An empty log has nothing to dispatch, and its dispatcher publishes nothing.
+            is_empty = page.has_written() and page.read_written().position == 0
+            self._is_ready = page.has_dispatched() or is_empty
+        dispatched = page.read_dispatched()
+        if dispatched.log_generation != self._generation:
+            self._generation = dispatched.log_generation
+            self._readers.clear()
+            self.log.drop()
+        elif dispatched.position == self._position:
+            return False
+        self._position = dispatched.position
+        return True
+
+    def has_moved(self) -> bool:
+        """Whether ``look`` would find something new; changes nothing."""
+        dispatched = self._page.read_dispatched()
+        return (dispatched.position, dispatched.log_generation) != (
+            self._position,
+            self._generation,
+        )
+
+    def bounds(self, queue: QueueName) -> QueueBounds:
+        """Which queue offsets can be read; the topic's name must have been checked.
+
+        Raises:
+            NotLeaderError: the dispatcher has not told yet how far it is.
+            CorruptLogError: the queue's files are not what a queue has.
+        """
+        if not self._is_ready:
+            raise NotLeaderError("node is starting: it does not know yet what is dispatched")
+        first, end = self._reader(queue).bounds(self._position, log_first=self.log.first_position)
+        written = self._page.read_written().position
+        return QueueBounds(first, end, pending_messages_max(self._position, written))
+
+    def units(self, queue: QueueName, offset: int, count: int) -> Units:
+        """Units of ``queue`` from ``offset`` on, within what ``bounds`` said."""
+        return self._reader(queue).units(offset, count)
+
+    def records(self, positions: Integers, sizes: Integers) -> RecordParts:
+        """See ``take_records``."""
+        parts = take_records(self.log, positions, sizes)
+        self._shown_size += len(parts.payload)
+        if self._shown_size >= PAGES_RELEASED_AFTER:
+            self._shown_size = 0
+            self.log.release_pages()
+        return parts
+
+    def offset_by_time(self, queue: QueueName, timestamp_ms: int) -> int:
+        """Queue offset that a time leads to, as RocketMQ finds it."""
+        self.bounds(queue)
+        return self._reader(queue).offset_by_time(
+            timestamp_ms, self.log.store_time, self.log.first_position
+        )
+
+    def topics(self) -> list[str]:
+        """The topics that have a folder, whether the topic table knows them or not."""
+        return _folders(self._root)
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """The queues of ``topic`` that have a folder, ascending."""
+        return sorted(int(name) for name in _folders(self._root / topic) if name.isdecimal())
+
+    def message_count(self, topic: str) -> int:
+        """Messages in all queues of ``topic``."""
+        bounds = (self.bounds(QueueName(topic, number)) for number in self.queue_ids(topic))
+        return sum(end - first for first, end, _ in bounds)
+
+    def tidy(self) -> None:
+        """Now and then: notice deleted files of the log, give back what was touched."""
+        self.log.refresh()
+        self.log.release_pages()
+        for reader in self._readers.values():
+            reader.files.release_pages()
+
+    def _reader(self, queue: QueueName) -> QueueReader:
+        reader = self._readers.get(queue)
+        if reader is None:
+            if len(self._readers) >= READERS_MAX:
+                self._readers.pop(next(iter(self._readers)))
+            directory = self._root / queue.topic / str(queue.queue_id)
+            reader = QueueReader(directory, file_size=self._file_size)
+            self._readers[queue] = reader
+        return reader
+
+
+def _folders(parent: Path) -> list[str]:
+    try:
+        with os.scandir(parent) as entries:
+            return [entry.name for entry in entries if entry.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise StorageError("folder not listed", errno=error.errno, folder=str(parent)) from error

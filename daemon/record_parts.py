@@ -1,0 +1,127 @@
+"""The records of one answer: looked up, checked, and made into one part without a loop over them.
+
+Records that lie close to one another in the log are handed out as one view of the map, with what
+lies between them; records that are scattered are gathered into a buffer of their own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ledgermq.daemon.log_view import LogFile, LogView
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.store.message import MAGIC, PHYSICAL_OFFSET_AT
+
+SPAN_OVERHEAD_DIVISOR = 4
+"""A span may be larger than its records by a quarter: less than what a copy of them costs."""
+
+GAP_MAX = 64
+"""Records with no more than this between them are copied together; an entry's header is 48."""
+
+GATHERED_SIZE_MAX = 1024 * 1024
+"""Most bytes of a gathered part: these, unlike a map's, are memory of the process."""
+
+_HEAD = np.dtype([("size", ">i4"), ("magic", ">u4"), ("position", ">i8")])
+_HEAD_BYTES = np.concatenate(
+    (np.arange(8), np.arange(PHYSICAL_OFFSET_AT, PHYSICAL_OFFSET_AT + 8))
+).astype(np.int64)
+
+Integers = npt.NDArray[np.int64]
+
+assert _HEAD.itemsize == len(_HEAD_BYTES)
+
+
+class RecordParts(NamedTuple):
+    """Part 2 of an answer, and where its records lie in it (host order, 32 bits)."""
+
+    payload: memoryview | bytes
+    starts: npt.NDArray[np.uint32]
+    sizes: npt.NDArray[np.uint32]
+
+
+def take_records(log: LogView, positions: Integers, sizes: Integers) -> RecordParts:
+    """As many of the records, from the first one on, as are sound and fit into one part.
+
+    Args:
+        positions: ascending, in host order, and below the dispatched position.
+        sizes: as the queue's units say, in host order.
+
+    Raises:
+        CorruptLogError: the first record is not what its unit says; names file and offset.
+    """
+    assert len(positions) == len(sizes) > 0
+    file = _file_of(log, int(positions[0]))
+    # What lies in a later file is asked for again: at most one short answer a file.
+    fits = positions + sizes <= file.end
+    count = len(positions) if fits.all() else int(fits.argmin())
+    if count == 0:
+        raise _corrupt(file, int(positions[0]), "size")
+    count = _sound_count(file, positions[:count], sizes[:count])
+    return _pack(file, positions[:count] - file.start, sizes[:count])
+
+
+def _file_of(log: LogView, position: int) -> LogFile:
+    file = log.file_of(position)
+    if file is None:
+        raise CorruptLogError("no file of the log has a dispatched message", position=position)
+    return file
+
+
+def _sound_count(file: LogFile, positions: Integers, sizes: Integers) -> int:
+    """Records up to the first one whose size, magic or own position is another than expected."""
+    content = np.frombuffer(file.view, np.uint8)
+    at = positions - file.start
+    heads = content[at[:, None] + _HEAD_BYTES].view(_HEAD)[:, 0]
+    sound = (heads["size"] == sizes) & (heads["magic"] == MAGIC) & (heads["position"] == positions)
+    if sound.all():
+        return len(positions)
+    count = int(sound.argmin())
+    if count == 0:
+        raise _corrupt(file, int(positions[0]), _fault(heads[0], int(sizes[0])))
+    return count
+
+
+def _fault(head: np.void, size: int) -> str:
+    if int(head["size"]) != size:
+        return "total_size"
+    return "magic" if int(head["magic"]) != MAGIC else "physical_offset"
+
+
+def _corrupt(file: LogFile, position: int, field: str) -> CorruptLogError:
+    return CorruptLogError(
+        "message is not what its queue says",
+        file=str(file.path),
+        offset=position - file.start,
+        field=field,
+    )
+
+
+def _pack(file: LogFile, at: Integers, sizes: Integers) -> RecordParts:
+    first = int(at[0])
+    end = int(at[-1] + sizes[-1])
+    wanted = int(sizes.sum())
+    if end - first <= wanted + wanted // SPAN_OVERHEAD_DIVISOR:
+        return RecordParts(
+            file.view[first:end], (at - first).astype(np.uint32), sizes.astype(np.uint32)
+        )
+    fitting = int(np.searchsorted(np.cumsum(sizes), GATHERED_SIZE_MAX, "right"))
+    at, sizes = at[: max(1, fitting)], sizes[: max(1, fitting)]
+    ends = at + sizes
+    # Runs of records that are copied together: they begin where the gap before is large.
+    begins = np.concatenate(([0], np.flatnonzero(at[1:] - ends[:-1] > GAP_MAX) + 1))
+    run_starts = at[begins]
+    run_ends = ends[np.concatenate((begins[1:] - 1, [len(at) - 1]))]
+    lengths = run_ends - run_starts
+    # What a run moves by when those before it stand directly in front of it.
+    shifts = np.cumsum(lengths) - lengths - run_starts
+    runs = np.repeat(shifts, np.diff(np.concatenate((begins, [len(at)]))))
+    payload = b"".join(
+        [
+            file.view[start:stop]
+            for start, stop in zip(run_starts.tolist(), run_ends.tolist(), strict=True)
+        ]
+    )
+    return RecordParts(payload, (at + runs).astype(np.uint32), sizes.astype(np.uint32))
