@@ -1,0 +1,103 @@
+"""Where a node is: endpoints of its two sockets, from one address."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from ledgermq.model.errors import ConfigError
+from ledgermq.store.host_address import Host
+
+DEFAULT_ADDRESS = "ipc:///run/ledgermq"
+SOCKET_PATH_MAX = 107
+"""``sun_path`` holds 108 bytes, the last of them zero."""
+
+_TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:/\[\]]+):(?P<port>[0-9]{1,5})")
+_ANY_HOSTS = frozenset({"*", "0.0.0.0", "[::]"})
+
+
+class Address(NamedTuple):
+    """Endpoints of one node; ``produce`` is empty when only the broker knows it."""
+
+    consume: str
+    produce: str
+
+    def produce_endpoint(self, told: str) -> str:
+        """Endpoint of the writer.
+
+        Args:
+            told: what the broker's WELCOME says.
+
+        Raises:
+            ConfigError: the node has no such endpoint for this kind of connection.
+        """
+        if self.produce:
+            return self.produce
+        match = _TCP.fullmatch(told)
+        if match is None:
+            raise ConfigError(
+                "node takes no messages over tcp: set listen.produce",
+                consume=self.consume,
+                produce=told,
+            )
+        if match["host"] not in _ANY_HOSTS:
+            return told
+        mine = _TCP.fullmatch(self.consume)
+        assert mine is not None, self.consume
+        return f"tcp://{mine['host']}:{match['port']}"
+
+
+def parse_address(text: str) -> Address:
+    """The endpoints of the node at ``text``.
+
+    Args:
+        text: ``ipc://`` and the node's runtime directory, or the ``tcp://HOST:PORT`` of its
+            consume socket.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if text.startswith("ipc://"):
+        return _ipc(text)
+    match = _TCP.fullmatch(text)
+    if match is None or not 0 < int(match["port"]) <= 65_535:
+        raise ConfigError(
+            "address is neither ipc://DIRECTORY nor tcp://HOST:PORT",
+            address=text,
+            example=DEFAULT_ADDRESS,
+        )
+    return Address(text, "")
+
+
+def local_host(address: Address) -> Host:
+    """This machine's own address towards the node; the loopback's for one on this machine."""
+    match = _TCP.fullmatch(address.consume)
+    if match is None:
+        return "127.0.0.1", 0
+    host = match["host"].strip("[]")
+    try:
+        # Connecting a datagram socket sends nothing, and shows the address that would be used.
+        family, kind, protocol, _, target = socket.getaddrinfo(
+            host, int(match["port"]), type=socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(target)
+            name = str(probe.getsockname()[0])
+    except OSError:
+        # Only a note in the messages: whether the node can be reached shows elsewhere.
+        return "127.0.0.1", 0
+    return name.partition("%")[0], 0
+
+
+def _ipc(text: str) -> Address:
+    path = PurePosixPath(text.removeprefix("ipc://"))
+    if not path.is_absolute():
+        raise ConfigError("address names no absolute directory", address=text)
+    size = len(str(path / "consume").encode())
+    if size > SOCKET_PATH_MAX:
+        raise ConfigError(
+            "path too long for a unix socket", address=text, size=size, limit=SOCKET_PATH_MAX
+        )
+    return Address(f"ipc://{path}/consume", f"ipc://{path}/produce")

@@ -1,0 +1,228 @@
+"""One session with one socket of a node: opened, watched, and opened anew when it ends.
+
+A ``Link`` never blocks and has no thread; whoever owns it polls its file descriptors and calls
+``advance`` and ``receive``. It is not safe to share among threads without a lock.
+
+A connection that ended is never used again: its socket is closed with all that is queued in it, and
+the next one has another identity. So nothing of an old session reaches the next writer unasked.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from typing import cast
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+import ledgermq
+from ledgermq.model.errors import LedgerError, NotLeaderError, ProtocolError
+from ledgermq.wire.header import Kind, decode_header, encode_header
+from ledgermq.wire.session import Welcome, decode_refused, decode_welcome, encode_hello
+
+Context = zmq.Context[zmq.Socket[bytes]]
+Part = bytes | memoryview
+
+REOPEN_MS_MIN = 5
+REOPEN_MS_MAX = 500
+HELLO_TIMEOUT_S = 5.0
+GOODBYE_LINGER_MS = 100
+HEARTBEAT_MS = 2_000
+MESSAGES_QUEUED_MAX = 16_384
+MESSAGE_SIZE_MAX = 80 * 1024 * 1024
+"""Largest part that a node may send: a whole PULLED."""
+
+_ENDED = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_ENDED |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_LIBRARY = f"ledgermq-python/{ledgermq.__version__}"
+
+
+class Link:
+    """A session that comes back.
+
+    Invariants: ``welcome`` is set exactly while a session stands; ``generation`` grows whenever a
+    socket is opened or closed, so that pollers know when ``descriptors`` are others.
+
+    Attributes:
+        welcome: what the node told us, ``None`` while there is no session.
+        last_welcome: the latest one, also between sessions.
+        failure: why no session can ever stand, if that is known.
+        lost_count: sessions and attempts that ended.
+    """
+
+    def __init__(self, context: Context, endpoint: str, *, client: str) -> None:
+        self.endpoint = endpoint
+        self.welcome: Welcome | None = None
+        self.last_welcome: Welcome | None = None
+        self.failure: LedgerError | None = None
+        self.generation = 0
+        self.lost_count = 0
+        self._context = context
+        self._client = client
+        self._instance = os.urandom(12).hex()
+        self._ids = itertools.count(1)
+        self._socket: zmq.Socket[bytes] | None = None
+        self._monitor: zmq.Socket[bytes] | None = None
+        self._hello_id = 0
+        self._hello_until = 0.0
+        self._reopen_at = 0.0
+        self._reopen_ms = REOPEN_MS_MIN
+
+    def next_id(self) -> int:
+        """A request id that this link has not used."""
+        return next(self._ids)
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """File descriptors that become readable when ``receive`` or ``advance`` has work.
+
+        Edge-triggered: they say nothing of what was there before the last ``receive`` found none.
+        """
+        if self._socket is None or self._monitor is None:
+            return ()
+        return cast("int", self._socket.getsockopt(zmq.FD)), cast(
+            "int", self._monitor.getsockopt(zmq.FD)
+        )
+
+    @property
+    def deadline(self) -> float:
+        """When ``advance`` has work that no descriptor tells of."""
+        if self._socket is None:
+            return self._reopen_at
+        return self._hello_until if self.welcome is None else float("inf")
+
+    def advance(self, now: float) -> bool:
+        """Open what is due, and look whether the connection ended; true when a session ended.
+
+        Call ``receive`` until it gives nothing first: answers may lie before the end.
+        """
+        if self._socket is None:
+            if now >= self._reopen_at and self.failure is None:
+                self._open(now)
+            return False
+        if self._has_ended() or (self.welcome is None and now >= self._hello_until):
+            return self.lose(now)
+        return False
+
+    def receive(self) -> list[Part] | None:
+        """The parts of the next message that is not about the session itself.
+
+        The first part is of bytes, the others are views of ZeroMQ's own buffers, which live as long
+        as the views do.
+        """
+        socket = self._socket
+        if socket is None:
+            return None
+        while cast("int", socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            parts: list[Part] = [socket.recv(zmq.NOBLOCK)]
+            while socket.getsockopt(zmq.RCVMORE):
+                parts.append(socket.recv(zmq.NOBLOCK, copy=False).buffer)
+            if self.welcome is not None:
+                return parts
+            self._take_greeting(parts)
+        return None
+
+    def send(self, parts: Sequence[bytes]) -> bool:
+        """Hand a message to ZeroMQ; false when it takes none. Only while ``welcome`` is set."""
+        assert self._socket is not None and self.welcome is not None
+        try:
+            self._socket.send_multipart(parts, zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def lose(self, now: float) -> bool:
+        """Give up the connection, and open another one soon; true when a session ended."""
+        stood = self.welcome is not None
+        self._close(0)
+        self.lost_count += 1
+        if stood:
+            self._reopen_ms = REOPEN_MS_MIN
+        self._reopen_at = now + self._reopen_ms / 1_000
+        self._reopen_ms = min(2 * self._reopen_ms, REOPEN_MS_MAX)
+        return stood
+
+    def close(self) -> None:
+        """Say goodbye, and close the socket for good."""
+        if self.welcome is not None:
+            self.send([encode_header(Kind.GOODBYE, self.next_id())])
+            self._close(GOODBYE_LINGER_MS)
+        else:
+            self._close(0)
+        self._reopen_at = float("inf")
+
+    def _open(self, now: float) -> None:
+        socket = self._context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.SNDHWM, MESSAGES_QUEUED_MAX)
+        socket.setsockopt(zmq.RCVHWM, MESSAGES_QUEUED_MAX)
+        socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_SIZE_MAX)
+        socket.setsockopt(zmq.RECONNECT_IVL, 20)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
+        if self.endpoint.startswith("tcp://"):
+            socket.setsockopt(zmq.IPV6, 1)
+            socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+            socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * HEARTBEAT_MS)
+        self._monitor = socket.get_monitor_socket(_ENDED)
+        self._socket = socket
+        try:
+            socket.connect(self.endpoint)
+        except zmq.ZMQError as error:
+            # Only an endpoint that can never be connected is refused here.
+            self._close(0)
+            self.failure = ProtocolError(
+                "endpoint cannot be connected", endpoint=self.endpoint, reason=str(error)
+            )
+            return
+        self.generation += 1
+        self._hello_id = self.next_id()
+        self._hello_until = now + HELLO_TIMEOUT_S
+        socket.send_multipart(
+            encode_hello(
+                self._hello_id, client=self._client, library=_LIBRARY, instance=self._instance
+            ),
+            zmq.NOBLOCK,
+        )
+
+    def _has_ended(self) -> bool:
+        monitor = self._monitor
+        assert monitor is not None
+        ended = False
+        while cast("int", monitor.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            event = parse_monitor_message(monitor.recv_multipart(zmq.NOBLOCK))
+            ended = ended or bool(event["event"] & _ENDED)
+        return ended
+
+    def _take_greeting(self, parts: list[Part]) -> None:
+        header = decode_header(parts[0])
+        if header.request_id != self._hello_id or len(parts) < 2:
+            raise ProtocolError("answer to no question of this session", kind=header.kind.name)
+        if header.kind is Kind.WELCOME:
+            self.welcome = self.last_welcome = decode_welcome(parts[1])
+            self._hello_until = float("inf")
+            return
+        refusal = decode_refused(parts[1])
+        if refusal.retriable:
+            self._hello_until = 0.0
+        else:
+            self.failure = refusal.to_error()
+
+    def _close(self, linger_ms: int) -> None:
+        self.welcome = None
+        if self._socket is not None:
+            self._socket.disable_monitor()
+            self._socket.close(linger_ms)
+            self.generation += 1
+        self._socket = self._monitor = None
+
+
+def unreachable(link: Link) -> LedgerError:
+    """What to tell who waited for a session that never stood; nothing was sent."""
+    if link.failure is not None:
+        return link.failure
+    return NotLeaderError(
+        "no node answers: is it running, and may this user connect? Nothing was stored",
+        endpoint=link.endpoint,
+    )

@@ -1,0 +1,246 @@
+"""``Producer``: sends messages to a node, from any number of threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+import zmq
+
+from ledgermq.client.address import DEFAULT_ADDRESS, local_host, parse_address
+from ledgermq.client.broker import Broker
+from ledgermq.client.frames import BatchCallback, OneCallback
+from ledgermq.client.link import Context, Link, unreachable
+from ledgermq.client.outgoing import Body, OutgoingMessage, topic_bytes
+from ledgermq.client.results import BatchResult, SendResult
+from ledgermq.client.send_driver import SendDriver
+from ledgermq.client.send_future import SendFuture
+from ledgermq.client.send_pipeline import ProducerOptions, SendPipeline
+from ledgermq.client.sender import RECORD_AROUND, Queues, RouteTable, Sender, batch_size
+from ledgermq.model.errors import BusyError, LedgerError, NotLeaderError, TimedOutError
+
+Future = TypeVar("Future")
+
+ROUTE_REFRESH_S_MAX = 1.0
+"""A known topic's queues are asked for again this long, then the old number is good."""
+
+
+class Producer:
+    """Sends messages to one node.
+
+    Messages of one thread to one queue are stored in the order in which they were sent, also when
+    the connection ends and they are sent again; only a refusal for lack of room may put a frame
+    behind those that were under way with it (``max_in_flight=1`` excludes that).
+
+    Safe to share among threads. A process that forks makes a producer of its own in the child.
+    """
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        name: str = "producer",
+        options: ProducerOptions | None = None,
+    ) -> None:
+        """A producer, which connects in the background; over tcp the broker must answer now.
+
+        Args:
+            address: ``ipc://`` and the node's runtime directory, or ``tcp://HOST:PORT`` of its
+                consume socket.
+            name: of this client, as the node's operator sees it.
+
+        Raises:
+            ConfigError: the address cannot be one, or the node takes no messages there.
+            NotLeaderError: no broker answers over tcp.
+        """
+        self.options = options or ProducerOptions()
+        places = parse_address(address)
+        context: Context = zmq.Context.instance()
+        self._broker = Broker(
+            Link(context, places.consume, client=name), timeout_s=self.options.timeout_s
+        )
+        self._broker_lock = threading.Lock()
+        self._routes = RouteTable()
+        endpoint = places.produce
+        if not endpoint:
+            endpoint = places.produce_endpoint(self._broker.welcome().produce)
+        self._pipeline = SendPipeline(Link(context, endpoint, client=name), self.options)
+        self._driver = SendDriver(self._pipeline, name=f"ledgermq-{name}")
+        self._sender = Sender(self._pipeline, self._driver, born_host=local_host(places))
+        self._is_closed = False
+
+    def send(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        queue_key: str | None = None,
+        flag: int = 0,
+        callback: OneCallback | None = None,
+        block: bool = True,
+    ) -> SendFuture[SendResult]:
+        """Send one message; the future of where it is stored.
+
+        Args:
+            tag: what consumers filter by.
+            keys: what the index finds the message by.
+            queue_id: queue to store it in; without one and without ``queue_key`` the queues take
+                turns, a frame each.
+            queue_key: messages of one key go to one queue.
+            flag: the application's, stored with the message.
+            callback: called with the future when it is done, from another thread or from this one.
+            block: wait for room in the window.
+
+        Raises:
+            MessageIllegalError: the message breaks a limit of the format or of the node.
+            TopicUnknownError: the topic does not exist, and none may be created.
+            BusyError: there is no room; nothing was sent.
+            NotLeaderError: no node answers; nothing was sent.
+        """
+        queues = Queues(topic_bytes(topic), self._queues(topic), queue_id, queue_key)
+        message = OutgoingMessage(body, tag, keys, properties, flag)
+        return self._put(
+            len(body) + RECORD_AROUND,
+            lambda now: self._sender.put_one(queues, message, now=now, callback=callback),
+            block=block,
+            is_urgent=callback is not None,
+        )
+
+    def send_batch(
+        self,
+        topic: str,
+        messages: Sequence[Body] | Sequence[OutgoingMessage],
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        queue_key: str | None = None,
+        flag: int = 0,
+        callback: BatchCallback | None = None,
+        block: bool = True,
+    ) -> SendFuture[BatchResult]:
+        """Send messages to one queue, stored together or not at all; the fast path.
+
+        Args:
+            messages: bodies, which share the other arguments, or ``OutgoingMessage``, which have
+                their own.
+
+        Raises:
+            MessageIllegalError: a message breaks a limit (``record`` is its number), or they do not
+                fit into one frame.
+            TopicUnknownError: the topic does not exist, and none may be created.
+            BusyError: there is no room; nothing was sent.
+            NotLeaderError: no node answers; nothing was sent.
+        """
+        queues = Queues(topic_bytes(topic), self._queues(topic), queue_id, queue_key)
+        shared = OutgoingMessage(b"", tag, keys, properties, flag)
+        return self._put(
+            batch_size(messages),
+            lambda now: self._sender.put_batch(
+                queues, messages, shared, now=now, callback=callback
+            ),
+            block=block,
+            is_urgent=callback is not None,
+        )
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Return when every message sent so far has its outcome.
+
+        Args:
+            timeout: seconds; as long as the messages' own time when left out.
+
+        Raises:
+            TimedOutError: some have none; they stay under way.
+        """
+        until = time.monotonic() + timeout if timeout is not None else float("inf")
+        if not self._driver.wait_until_idle(until):
+            raise TimedOutError(
+                "messages without an outcome",
+                bytes=self._pipeline.unanswered_bytes,
+                waited_s=timeout,
+            )
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flush, say goodbye to the node, close; what has no outcome after ``timeout`` fails."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        until = time.monotonic() + timeout if timeout is not None else float("inf")
+        self._driver.wait_until_idle(until)
+        self._driver.close()
+        with self._broker_lock:
+            self._broker.requests.link.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _put(
+        self, size: int, put: Callable[[float], Future], *, block: bool, is_urgent: bool
+    ) -> Future:
+        driver, pipeline = self._driver, self._pipeline
+        until = 0.0
+        while True:
+            with driver.lock:
+                if self._is_closed:
+                    raise LedgerError("producer is closed")
+                if pipeline.link.failure is not None:
+                    raise pipeline.link.failure
+                now = time.monotonic()
+                if self._sender.has_room(size):
+                    future = put(now)
+                    driver.advance(is_urgent=is_urgent)
+                    break
+            until = until or now + self.options.timeout_s
+            if not block or not driver.wait_for_room(size, until):
+                raise self._no_room()
+        driver.deliver()
+        return future
+
+    def _no_room(self) -> LedgerError:
+        if self._pipeline.form is None:
+            return unreachable(self._pipeline.link)
+        return BusyError(
+            "messages without an outcome fill the producer's window",
+            bytes=self._pipeline.unanswered_bytes,
+            limit=self.options.window_bytes,
+            setting="window_bytes",
+        )
+
+    def _queues(self, topic: str) -> int:
+        """How many queues ``topic`` has; asks the broker now and then."""
+        queues = self._routes.fresh(topic, time.monotonic())
+        if queues is not None:
+            return queues
+        with self._broker_lock:
+            now = time.monotonic()
+            queues = self._routes.fresh(topic, now)
+            if queues is not None:
+                return queues
+            stale = self._routes.stale(topic)
+            try:
+                queues = self._broker.write_queues(
+                    topic, timeout_s=ROUTE_REFRESH_S_MAX if stale else None
+                )
+            except (TimedOutError, NotLeaderError):
+                if stale is None:
+                    raise
+                # The broker is away: messages can be stored all the same.
+                queues = stale
+            self._routes.note(topic, queues, now)
+        return queues

@@ -1,0 +1,164 @@
+"""What a producer learns of its messages: where each one is stored, and what that is worth."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import overload
+
+from ledgermq.client.record_encoder import unique_id
+from ledgermq.model.errors import ProtocolError
+from ledgermq.model.settings import AckMode
+from ledgermq.store.host_address import Host
+from ledgermq.store.message_id import OffsetId, encode_offset_id
+from ledgermq.wire.send_frame import SendRun, Sent, SentSpan
+
+_ACKS = (AckMode.LEADER, AckMode.MAJORITY_MEMORY, AckMode.MAJORITY_FSYNC)
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """Where one message is stored.
+
+    Attributes:
+        queue_offset: number of the message in its queue.
+        physical_offset: position of its record in the log.
+        unique_id: drawn by the producer, stored as ``UNIQ_KEY``.
+        offset_message_id: names broker and position; empty when the node does not say its host.
+        store_timestamp: the node's clock, epoch ms.
+        ack: what the acknowledgement means.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    unique_id: str
+    offset_message_id: str
+    store_timestamp: int
+    ack: AckMode
+
+
+class FrameResult:
+    """Where the records of one frame are stored; nothing is computed before it is asked for."""
+
+    __slots__ = ("_ends", "_host", "_runs", "_sent", "_sizes")
+
+    def __init__(
+        self, sent: Sent, sizes: Sequence[int], runs: Sequence[SendRun], store_host: Host | None
+    ) -> None:
+        """The answer to a frame.
+
+        Raises:
+            ProtocolError: the spans do not tell of every record.
+        """
+        first = 0
+        for span in sent.spans:
+            if span.first != first or span.records < 1:
+                break
+            first += span.records
+        if first != len(sizes) or not 0 <= sent.ack < len(_ACKS):
+            raise ProtocolError(
+                "SENT does not tell of every record", records=len(sizes), told=first, ack=sent.ack
+            )
+        self._sent = sent
+        self._sizes = sizes
+        self._runs = runs
+        self._host = store_host
+        self._ends: list[int] | None = None
+
+    @property
+    def store_timestamp(self) -> int:
+        """The node's clock when the frame was stored, epoch ms."""
+        return self._sent.store_timestamp
+
+    @property
+    def ack(self) -> AckMode:
+        """What the acknowledgement means."""
+        return _ACKS[self._sent.ack]
+
+    def one(self, number: int, id_: str) -> SendResult:
+        """Where record ``number`` is; ``id_`` is its unique id."""
+        run = self._run_of(number)
+        span = self._span_of(number)
+        physical_offset = span.physical_offset
+        if number > span.first:
+            physical_offset += self._size_before(number) - self._size_before(span.first)
+        offset_id = ""
+        if self._host is not None:
+            offset_id = encode_offset_id(OffsetId(self._host, physical_offset))
+        return SendResult(
+            run.topic.decode(),
+            run.queue_id,
+            span.queue_offset + number - span.first,
+            physical_offset,
+            id_,
+            offset_id,
+            self._sent.store_timestamp,
+            self.ack,
+        )
+
+    def _run_of(self, number: int) -> SendRun:
+        first = 0
+        for run in self._runs:
+            first += run.records
+            if number < first:
+                return run
+        raise AssertionError(number)
+
+    def _span_of(self, number: int) -> SentSpan:
+        spans = self._sent.spans
+        return spans[bisect_right(spans, number, key=lambda span: span.first) - 1]
+
+    def _size_before(self, number: int) -> int:
+        if self._ends is None:
+            self._ends = [0, *accumulate(self._sizes)]
+        return self._ends[number]
+
+
+class BatchResult(Sequence[SendResult]):
+    """Where the messages of one batch are, in the order in which they were given."""
+
+    __slots__ = ("_first_id", "_frame", "_id_prefix", "_records")
+
+    def __init__(self, frame: FrameResult, records: int, id_prefix: str, first_id: int) -> None:
+        self._frame = frame
+        self._records = records
+        self._id_prefix = id_prefix
+        self._first_id = first_id
+
+    @property
+    def store_timestamp(self) -> int:
+        """The node's clock when the batch was stored, epoch ms."""
+        return self._frame.store_timestamp
+
+    @property
+    def ack(self) -> AckMode:
+        """What the acknowledgement means."""
+        return self._frame.ack
+
+    def __len__(self) -> int:
+        return self._records
+
+    @overload
+    def __getitem__(self, number: int) -> SendResult: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[SendResult]: ...
+
+    def __getitem__(self, number: int | slice) -> SendResult | list[SendResult]:
+        if isinstance(number, slice):
+            return [self[one] for one in range(*number.indices(self._records))]
+        if number < 0:
+            number += self._records
+        if not 0 <= number < self._records:
+            raise IndexError(number)
+        return self._frame.one(number, unique_id(self._id_prefix, self._first_id + number))
+
+    def __iter__(self) -> Iterator[SendResult]:
+        return map(self.__getitem__, range(self._records))
+
+    def __repr__(self) -> str:
+        return f"BatchResult(records={self._records}, ack={self.ack.value!r})"

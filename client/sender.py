@@ -1,0 +1,216 @@
+"""Messages into frames: choice of the queue, encoding, room; shared by both kinds of producer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ledgermq.client.frames import BatchCallback, OneCallback, batch_frame
+from ledgermq.client.outgoing import Body, OutgoingMessage, properties_bytes
+from ledgermq.client.record_encoder import RecordEncoder, Records, Target
+from ledgermq.client.results import BatchResult, SendResult
+from ledgermq.client.send_future import SendFuture, Waiting
+from ledgermq.client.send_pipeline import SendPipeline
+from ledgermq.model.errors import MessageIllegalError, TopicUnknownError
+from ledgermq.store.host_address import Host
+from ledgermq.store.java_hash import java_hash
+from ledgermq.store.message_id import UniqueIds
+from ledgermq.wire.send_frame import SendRun
+
+ROUTE_AGE_S_MAX = 30.0
+"""Queues that are added to a topic are used after so long."""
+
+RECORD_AROUND = 512
+"""Estimate, for the window, of what a record has beside its body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """Where messages of one call may go.
+
+    Attributes:
+        count: queues of the topic.
+        queue_id: the one to take, if the application says.
+        key: messages of one key go to one queue, while the topic has the same number of queues.
+    """
+
+    topic: bytes
+    count: int
+    queue_id: int | None = None
+    key: str | None = None
+
+    def chosen(self) -> int | None:
+        """The queue that the application asks for, ``None`` when any will do.
+
+        Raises:
+            TopicUnknownError: the topic has no such queue.
+        """
+        if self.queue_id is not None:
+            if not 0 <= self.queue_id < self.count:
+                raise TopicUnknownError(
+                    "topic has no such queue",
+                    topic=self.topic.decode(),
+                    queue_id=self.queue_id,
+                    limit=self.count - 1,
+                )
+            return self.queue_id
+        if self.key is not None:
+            # RocketMQ's SelectMessageQueueByHash: Java's remainder has the sign of the hash.
+            return abs(java_hash(self.key)) % self.count
+        return None
+
+
+@dataclass(slots=True)
+class RouteTable:
+    """How many queues topics have, and since when that is known."""
+
+    _known: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def fresh(self, topic: str, now: float) -> int | None:
+        """Number of queues, if it need not be asked for."""
+        known = self._known.get(topic)
+        if known is None or now - known[1] > ROUTE_AGE_S_MAX:
+            return None
+        return known[0]
+
+    def stale(self, topic: str) -> int | None:
+        """Number of queues when it was last told."""
+        known = self._known.get(topic)
+        return known[0] if known is not None else None
+
+    def note(self, topic: str, queues: int, now: float) -> None:
+        """Remember what the broker told, or that the old is good for some more time."""
+        self._known[topic] = (queues, now)
+
+
+class Sender:
+    """Puts messages into a pipeline; one caller at a time."""
+
+    def __init__(self, pipeline: SendPipeline, waiting: Waiting, *, born_host: Host) -> None:
+        self._pipeline = pipeline
+        self._waiting = waiting
+        self._born_host = born_host
+        self._ids = UniqueIds(born_host[0])
+        self._encoder: RecordEncoder | None = None
+        self._turns: dict[bytes, int] = {}
+
+    def has_room(self, size: int) -> bool:
+        """Whether messages of ``size`` bytes can be put now."""
+        return self._pipeline.form is not None and self._pipeline.has_room(size)
+
+    def put_one(
+        self,
+        queues: Queues,
+        message: OutgoingMessage,
+        *,
+        now: float,
+        callback: OneCallback | None,
+    ) -> SendFuture[SendResult]:
+        """Put one message into the open frame.
+
+        Raises:
+            LedgerError: the message cannot be stored; nothing was put.
+        """
+        pipeline = self._pipeline
+        encoder = self._encoder_now()
+        chosen = queues.chosen()
+        properties = properties_bytes(message.tag, message.keys, message.properties)
+        estimate = len(message.body) + RECORD_AROUND + len(properties)
+        frame = pipeline.open_frame(encoder.form, estimate, now)
+        if chosen is None:
+            chosen = frame.queues.get(queues.topic)
+            if chosen is None:
+                chosen = frame.queues[queues.topic] = self._next_queue(queues)
+        target = Target(queues.topic, chosen, message.flag)
+        body = message.body
+        if type(body) is not bytes:
+            # The application may change its buffer before the frame is closed.
+            body = bytes(body)
+        records = encoder.encode_bodies(target, (body,), properties)
+        future = frame.add(queues.topic, chosen, records, self._waiting, callback)
+        pipeline.added(records.size)
+        return future
+
+    def put_batch(
+        self,
+        queues: Queues,
+        messages: Sequence[Body] | Sequence[OutgoingMessage],
+        shared: OutgoingMessage,
+        *,
+        now: float,
+        callback: BatchCallback | None,
+    ) -> SendFuture[BatchResult]:
+        """Put messages of one queue as a frame of their own.
+
+        Args:
+            shared: tag, keys, properties and flag of the messages that are bare bodies.
+
+        Raises:
+            LedgerError: a message cannot be stored, or they do not fit into one frame; nothing was
+                put.
+        """
+        pipeline = self._pipeline
+        welcome = pipeline.link.last_welcome
+        assert welcome is not None
+        if not 0 < len(messages) <= welcome.frame_records_max:
+            raise MessageIllegalError(
+                "batch is empty or has too many messages",
+                messages=len(messages),
+                limit=welcome.frame_records_max,
+            )
+        chosen = queues.chosen()
+        if chosen is None:
+            chosen = self._next_queue(queues)
+        target = Target(queues.topic, chosen, shared.flag)
+        encoder = self._encoder_now()
+        records = _encode(encoder, target, messages, shared)
+        if records.size > welcome.frame_size_max:
+            raise MessageIllegalError(
+                "batch is too large for one frame: send it in parts",
+                size=records.size,
+                limit=welcome.frame_size_max,
+            )
+        run = SendRun(len(messages), chosen, queues.topic)
+        frame, future = batch_frame(encoder.form, run, records, self._waiting, callback)
+        pipeline.put(frame, now)
+        return future
+
+    def _next_queue(self, queues: Queues) -> int:
+        turn = self._turns.get(queues.topic, -1) + 1
+        self._turns[queues.topic] = turn
+        return turn % queues.count
+
+    def _encoder_now(self) -> RecordEncoder:
+        form = self._pipeline.form
+        assert form is not None
+        if self._encoder is None or self._encoder.form != form:
+            self._encoder = RecordEncoder(form, born_host=self._born_host, ids=self._ids)
+        return self._encoder
+
+
+def batch_size(messages: Sequence[Body] | Sequence[OutgoingMessage]) -> int:
+    """Bytes that a batch takes of the window, nearly."""
+    bodies = sum(
+        len(one.body) if isinstance(one, OutgoingMessage) else len(one) for one in messages
+    )
+    return bodies + RECORD_AROUND * len(messages)
+
+
+def _encode(
+    encoder: RecordEncoder,
+    target: Target,
+    messages: Sequence[Body] | Sequence[OutgoingMessage],
+    shared: OutgoingMessage,
+) -> Records:
+    whole = [one for one in messages if isinstance(one, OutgoingMessage)]
+    if not whole:
+        bodies = [one for one in messages if not isinstance(one, OutgoingMessage)]
+        properties = properties_bytes(shared.tag, shared.keys, shared.properties)
+        return encoder.encode_bodies(target, bodies, properties)
+    if len(whole) != len(messages):
+        raise MessageIllegalError(
+            "batch mixes bare bodies and OutgoingMessages",
+            messages=len(messages),
+            outgoing_messages=len(whole),
+        )
+    return encoder.encode_messages(target, whole)
