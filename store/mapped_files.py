@@ -138,19 +138,25 @@ class MappedFiles:
             raise self._error("directory not read", self.directory, error) from error
         # Names first, sizes then: files are deleted from the oldest on, so one whose successor
         # is missing from the list is not there any more when it is asked for its size.
-        starts: list[int] = []
-        for number, name in enumerate(names):
-            path = self.directory / name
+        paths = [self.directory / name for name in names]
+        for path in paths:
+            name = path.name
             if not (len(name) == _NAME_SIZE and name.isascii() and name.isdigit()):
                 raise CorruptLogError("stray file among files of fixed size", file=str(path))
-            size = self._size_of(path)
-            if size is None:
-                continue
-            if size == 0 and number == len(names) - 1:
-                # Its writer is about to extend it.
-                break
-            self._check(path, int(name), size, starts)
-            starts.append(int(name))
+        sizes = [self._size_of(path) for path in paths]
+        found = [(path, size) for path, size in zip(paths, sizes, strict=True) if size is not None]
+        if found and found[-1][1] == 0:
+            # Its writer is about to extend it.
+            found.pop()
+        if found and not self._file_size:
+            # Names tell the size too, and are not what gets truncated.
+            self._file_size = int(found[1][0].name) - int(found[0][0].name) if found[1:] else 0
+            if not self._file_size or all(size != self._file_size for _, size in found):
+                self._file_size = found[0][1]
+        starts: list[int] = []
+        for path, size in found:
+            self._check(path, size, starts)
+            starts.append(int(path.name))
         return starts
 
     def _size_of(self, path: Path) -> int | None:
@@ -161,16 +167,17 @@ class MappedFiles:
         except OSError as error:
             raise self._error("file not looked at", path, error) from error
 
-    def _check(self, path: Path, start: int, size: int, before: list[int]) -> None:
-        if not self._file_size:
-            self._file_size = size
+    def _check(self, path: Path, size: int, before: list[int]) -> None:
         if size != self._file_size or not size:
             raise CorruptLogError(
                 "file of a wrong size", file=str(path), size=size, expected=self._file_size
             )
-        if before and start != before[-1] + size:
+        if before and int(path.name) != before[-1] + size:
             raise CorruptLogError(
-                "gap before a file", file=str(path), offset=start, expected=before[-1] + size
+                "gap before a file",
+                file=str(path),
+                offset=int(path.name),
+                expected=before[-1] + size,
             )
 
     def _map(self, start: int) -> memoryview:

@@ -126,6 +126,16 @@ def test_a_file_of_another_size_is_refused(tmp_path: Path, size: int) -> None:
     assert caught.value.details == {"file": str(wrong), "size": size, "expected": SIZE}
 
 
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_without_a_setting_the_odd_one_out_is_named(tmp_path: Path, number: int) -> None:
+    paths = [put_file(tmp_path, start * SIZE) for start in range(3)]
+    os.truncate(paths[number], 100)
+    with pytest.raises(CorruptLogError) as caught:
+        MappedFiles(tmp_path)
+
+    assert caught.value.details == {"file": str(paths[number]), "size": 100, "expected": SIZE}
+
+
 def test_a_file_that_shrank_before_it_was_mapped_is_refused(tmp_path: Path) -> None:
     path = put_file(tmp_path, 0)
     files = MappedFiles(tmp_path)

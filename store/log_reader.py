@@ -1,0 +1,270 @@
+"""The whole log of a store directory, whatever it consists of, to be read by position.
+
+An upgraded log is read as one: its plain part ends with a blank, and its DLedger part begins where
+the next plain file would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.ids import NO_INDEX, Index, Position
+from ledgermq.store.dledger_entry import HEADER_SIZE, EntryHeader, decode_entry_header
+from ledgermq.store.dledger_index import ITEM_SIZE, decode_index_item
+from ledgermq.store.kernel import ScanStatus, scan_entries
+from ledgermq.store.mapped_files import MappedFiles
+from ledgermq.store.message import SIZE_MIN, Message, decode_message
+from ledgermq.store.properties_file import decode_dledger_checkpoint
+from ledgermq.store.store_directory import StoreDirectory
+
+_ROWS = 4_096
+
+
+class LogSpan(NamedTuple):
+    """Bytes of one log file from ``position`` to its end, and the size of its entries' headers."""
+
+    view: memoryview
+    position: Position
+    header_size: int
+
+
+class LogRecord(NamedTuple):
+    """One record: where it begins, its entry header (none in a plain log), and its message."""
+
+    position: Position
+    header: EntryHeader | None
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """Files of one format: a plain CommitLog, or the data files of a DLedger log."""
+
+    files: MappedFiles
+    header_size: int
+
+
+class LogReader:
+    """The log of ``directory``, read-only.
+
+    Invariants: ``first <= committed_end <= end``, unless an entry behind a crash's cut is said to
+    be committed; then ``committed_end`` is ``end``.
+    """
+
+    def __init__(self, directory: StoreDirectory) -> None:
+        """Open the log and find its end.
+
+        Raises:
+            CorruptLogError: the files are not those of a log.
+            StorageError: they cannot be read.
+        """
+        self.directory = directory
+        parts = []
+        if directory.commit_log is not None:
+            parts.append(LogPart(MappedFiles(directory.commit_log), 0))
+        self.index_files: MappedFiles | None = None
+        if directory.dledger is not None:
+            data = MappedFiles(directory.dledger / "data", file_size=directory.log_file_size)
+            parts.append(LogPart(data, HEADER_SIZE))
+            self.index_files = MappedFiles(directory.dledger / "index")
+        self.parts = tuple(parts)
+        self._end = self._find_end()
+
+    @property
+    def first(self) -> Position:
+        """Position of the first byte that there is."""
+        starts = [part.files.first for part in self.parts if part.files.starts]
+        return Position(min(starts, default=0))
+
+    @property
+    def end(self) -> Position:
+        """Position behind the last whole record, as it was found last."""
+        return self._end
+
+    def committed_end(self) -> Position:
+        """Position behind the last entry that the store says is committed.
+
+        In a DLedger log that is what its ``checkpoint`` tells, which a running broker renews every
+        three seconds; a plain log is committed to its end.
+
+        Raises:
+            CorruptLogError: ``checkpoint`` or the index item cannot be read.
+        """
+        if self.directory.dledger is None or self.index_files is None:
+            return self._end
+        divided = Position(self.parts[-1].files.first)
+        path = self.directory.dledger / "checkpoint"
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return divided
+        except OSError as error:
+            raise StorageError(
+                "checkpoint not read", errno=error.errno, file=str(path), reason=error.strerror
+            ) from error
+        committed = decode_dledger_checkpoint(content, file=str(path)).committed
+        if committed == NO_INDEX:
+            return divided
+        return Position(min(self._end, self._end_of_entry(committed)))
+
+    def refresh(self) -> None:
+        """Look for files and records that came since."""
+        for part in self.parts:
+            part.files.refresh()
+        if self.index_files is not None:
+            self.index_files.refresh()
+        self._end = self._find_end()
+
+    def close(self) -> None:
+        """Let go of the maps; views that are held stay valid."""
+        for part in self.parts:
+            part.files.close()
+        if self.index_files is not None:
+            self.index_files.close()
+
+    def part_of(self, position: int) -> LogPart:
+        """The part that holds ``position``.
+
+        Raises:
+            CorruptLogError: none does.
+        """
+        for part in reversed(self.parts):
+            if part.files.first <= position < part.files.end:
+                return part
+        raise CorruptLogError(
+            "not within the log",
+            file=str(self.parts[-1].files.path(position)),
+            offset=position,
+            field="position",
+            first=self.first,
+            end=self._end,
+        )
+
+    def span(self, position: int) -> LogSpan:
+        """What its file holds from ``position`` on, which is within the log."""
+        part = self.part_of(position)
+        view = part.files.view(position, part.files.room(position))
+        return LogSpan(view, Position(position), part.header_size)
+
+    def message_at(
+        self, physical_offset: int, size: int | None = None, *, check_crc: bool = True
+    ) -> Message:
+        """The message at ``physical_offset``; its body is part of a map, valid as long as held.
+
+        Args:
+            size: bytes of the message, as a queue unit tells; ``None`` takes its own word.
+
+        Raises:
+            CorruptLogError: there is no such message; names file, offset and field.
+        """
+        files = self.part_of(physical_offset).files
+        room = files.room(physical_offset)
+        file = str(files.path(physical_offset))
+        offset = physical_offset - files.start_of(physical_offset)
+        if room < SIZE_MIN or not 0 <= (size or 0) <= room:
+            raise CorruptLogError(
+                "message does not fit into its file",
+                file=file, offset=offset, field="total_size", value=size, room=room,
+            )  # fmt: skip
+        view = files.view(physical_offset - offset, files.file_size)
+        message = decode_message(view, offset, check_crc=check_crc, file=file)
+        if message.physical_offset != physical_offset:
+            raise CorruptLogError(
+                "message of another place",
+                file=file,
+                offset=offset + 28,
+                field="physical_offset",
+                value=message.physical_offset,
+                expected=physical_offset,
+            )
+        if size is not None and message.size != size:
+            raise CorruptLogError(
+                "message of another size than its queue unit says",
+                file=file, offset=offset, field="total_size", value=message.size, expected=size,
+            )  # fmt: skip
+        return message
+
+    def store_time_at(self, physical_offset: int, size: int) -> int:
+        """Store time of a message, epoch ms; -1 if it cannot be read, as in Java."""
+        try:
+            return self.message_at(physical_offset, size, check_crc=False).store_timestamp
+        except CorruptLogError:
+            return -1
+
+    def iterate(self, first: int | None = None, end: int | None = None) -> Iterator[LogRecord]:
+        """The records from ``first`` on, where one begins, to ``end``; all when left out.
+
+        Raises:
+            CorruptLogError: a record before ``end`` is not whole; names file, offset and field.
+        """
+        position = self.first if first is None else first
+        end = self._end if end is None else end
+        starts, sizes = np.empty(_ROWS, np.int64), np.empty(_ROWS, np.int64)
+        while position < end:
+            view, base, header_size = self.span(position)
+            upto = min(len(view), end - position)
+            count, reached, status = scan_entries(
+                view, 0, upto, header_size, base, starts.data, sizes.data
+            )
+            file = str(self.part_of(position).files.path(position))
+            for at in starts[:count].tolist():
+                yield self._record(view, at - header_size, base, header_size, file)
+            if ScanStatus(status).corrupt or (count == 0 and reached == 0):
+                raise CorruptLogError(
+                    "record is not whole",
+                    file=file,
+                    offset=self._offset(base + reached),
+                    field=ScanStatus(status).name.lower().removeprefix("bad_"),
+                )
+            position += reached
+
+    def _record(
+        self, view: memoryview, at: int, base: int, header_size: int, file: str
+    ) -> LogRecord:
+        position = Position(base + at)
+        header = None
+        if header_size:
+            header = decode_entry_header(view, at, position=position, file=file)
+        message = decode_message(view, at + header_size, file=file)
+        return LogRecord(position, header, message)
+
+    def _offset(self, position: int) -> int:
+        return position - self.part_of(position).files.start_of(position)
+
+    def _end_of_entry(self, index: Index) -> int:
+        files = self.index_files
+        assert files is not None
+        position = index * ITEM_SIZE
+        item = decode_index_item(
+            files.view(position, ITEM_SIZE), index=index, file=str(files.path(position))
+        )
+        if item is None:
+            raise CorruptLogError(
+                "no index item of the committed entry",
+                file=str(files.path(position)),
+                offset=position - files.start_of(position),
+                field="index",
+                value=index,
+            )
+        return item.position + item.size
+
+    def _find_end(self) -> Position:
+        """Scan the last file that begins with a record, or with the blank of an old log."""
+        starts, sizes = np.empty(_ROWS, np.int64), np.empty(_ROWS, np.int64)
+        for part in reversed(self.parts):
+            for start in reversed(part.files.starts):
+                view = part.files.view(start, part.files.file_size)
+                at, status = 0, ScanStatus.FULL
+                while status is ScanStatus.FULL:
+                    _, at, number = scan_entries(
+                        view, at, len(view), part.header_size, start, starts.data, sizes.data
+                    )
+                    status = ScanStatus(number)
+                if at:
+                    return Position(start + at)
+        return self.first

@@ -1,0 +1,145 @@
+"""What a store directory holds, found out from the directory alone: no settings are needed.
+
+found                        the store is
+commitlog/                   a plain CommitLog
+dledger-ID/data/             a DLedger log of the node ID
+both                         a plain store that was upgraded: the log goes on where the first
+                             DLedger file begins (``DLedgerCommitLog``, dividedCommitlogOffset)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ledgermq.model.errors import ConfigError, StorageError
+from ledgermq.model.ids import NodeId, Position
+from ledgermq.model.settings import LogKind
+from ledgermq.store.log_checkpoint import decode as decode_log_checkpoint
+from ledgermq.store.mapped_files import MappedFiles
+
+_DLEDGER_PREFIX = "dledger-"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreDirectory:
+    """One store directory; a size is ``None`` where there is no file to tell it.
+
+    Attributes:
+        log: what the log goes on as.
+        commit_log: folder of a plain CommitLog's files, also of one that was upgraded.
+        dledger: folder of the DLedger log.
+        self_id: whose DLedger log it is.
+        divided: first position of the DLedger part of an upgraded log.
+        log_file_size: bytes of a log file.
+        queue_file_size: bytes of a queue file.
+        aborted: the store is open, or was not closed.
+    """
+
+    root: Path
+    log: LogKind
+    commit_log: Path | None
+    dledger: Path | None
+    self_id: NodeId | None
+    divided: Position | None
+    log_file_size: int | None
+    queue_file_size: int | None
+    aborted: bool
+
+    @property
+    def consume_queues(self) -> Path:
+        """The ConsumeQueues, one folder a topic."""
+        return self.root / "consumequeue"
+
+    @property
+    def index(self) -> Path:
+        """The index files of keys."""
+        return self.root / "index"
+
+
+def open_directory(root: Path, *, self_id: str | None = None) -> StoreDirectory:
+    """Find out what ``root`` holds.
+
+    Args:
+        self_id: which DLedger log to take where there are several.
+
+    Raises:
+        ConfigError: no store, or several DLedger logs.
+        CorruptLogError: log files of different sizes, or what is no log file among them.
+        StorageError: the directory cannot be read.
+    """
+    names = _names(root)
+    commit_log = root / "commitlog" if "commitlog" in names else None
+    dledger = _dledger_folder(root, names, self_id)
+    if dledger is None and commit_log is None:
+        raise ConfigError(
+            "neither commitlog/ nor dledger-*/ in it: not a store directory", directory=str(root)
+        )
+    expected = _checkpointed_size(root)
+    old = MappedFiles(commit_log) if commit_log is not None else None
+    new = MappedFiles(dledger / "data", file_size=expected) if dledger is not None else None
+    if old is not None and not old.starts:
+        old = None
+    divided = new.first if old is not None and new is not None and new.starts else None
+    plain = dledger is None
+    sizes = [files.file_size for files in (new, old) if files is not None and files.starts]
+    return StoreDirectory(
+        root=root,
+        log=LogKind.COMMITLOG if plain else LogKind.DLEDGER,
+        commit_log=commit_log if plain or old is not None else None,
+        dledger=dledger,
+        self_id=NodeId(dledger.name.removeprefix(_DLEDGER_PREFIX)) if dledger else None,
+        divided=None if divided is None else Position(divided),
+        log_file_size=expected or (sizes[0] if sizes else None),
+        queue_file_size=_queue_file_size(root / "consumequeue"),
+        aborted="abort" in names,
+    )
+
+
+def _names(root: Path) -> set[str]:
+    try:
+        return {path.name for path in root.iterdir()}
+    except OSError as error:
+        raise StorageError(
+            "store directory not read",
+            errno=error.errno,
+            directory=str(root),
+            reason=error.strerror,
+        ) from error
+
+
+def _dledger_folder(root: Path, names: set[str], self_id: str | None) -> Path | None:
+    if self_id is not None:
+        name = _DLEDGER_PREFIX + self_id
+        if name not in names:
+            raise ConfigError("no DLedger log of that node", directory=str(root / name))
+        return root / name
+    found = sorted(name for name in names if name.startswith(_DLEDGER_PREFIX))
+    if len(found) > 1:
+        raise ConfigError(
+            "DLedger logs of several nodes: say which one", directory=str(root), found=found
+        )
+    return root / found[0] if found else None
+
+
+def _checkpointed_size(root: Path) -> int | None:
+    """What our own checkpoint says of the size of log files; RocketMQ's stores have none."""
+    try:
+        content = (root / "ledgermq" / "log-checkpoint").read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(
+            "checkpoint not read", errno=error.errno, directory=str(root), reason=error.strerror
+        ) from error
+    checkpoint = decode_log_checkpoint(content)
+    return checkpoint.file_size if checkpoint is not None else None
+
+
+def _queue_file_size(consume_queues: Path) -> int | None:
+    """Size of the first queue file there is; every reader of a queue compares its own with it."""
+    for path in consume_queues.glob("*/*/*"):
+        size = path.stat().st_size
+        if size:
+            return size
+    return None
