@@ -8,11 +8,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NoReturn
 
 import setproctitle
 
-from ledgermq.daemon import log_lines
+from ledgermq.daemon import log_lines, reload
 from ledgermq.daemon.loop import StopFlag
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.errors import (
@@ -100,7 +101,7 @@ def _become(
     os.setpgid(0, 0)
     leave()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    stop = StopFlag()
+    stop = StopFlag(on_reload=partial(reload.take_published, settings))
     stop.install()
     setproctitle.setproctitle(process_title(role, settings))
     log_lines.configure(role.title, settings.log.level)

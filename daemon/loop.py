@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Protocol
@@ -43,11 +43,13 @@ class Worker(Protocol):
 class StopFlag:
     """Set by a signal, read by the loop; the handler does nothing else.
 
-    ``reload`` is set by SIGHUP and cleared by who has re-read the settings.
+    ``reload`` is set by SIGHUP and cleared by who has re-read the settings: the loop, by calling
+    ``on_reload``, if there is one.
     """
 
     reason: str = ""
     reload: bool = False
+    on_reload: Callable[[], None] | None = None
     _wakeup: tuple[int, int] = field(default=(-1, -1))
 
     def install(self) -> None:
@@ -94,6 +96,9 @@ def run(worker: Worker, *, page: CursorPage, role: Role, stop: StopFlag) -> None
         page.set_asleep(role, False)
         if stop.fileno() in ready:
             stop.drain()
+        if stop.reload and stop.on_reload is not None:
+            stop.reload = False
+            stop.on_reload()
         now_ns = time.monotonic_ns()
         worker.turn(ready, now_ns)
         page.beat(role, now_ns)

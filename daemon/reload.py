@@ -2,7 +2,8 @@
 
 The supervisor reads the operator's file, keeps what needs a restart as it was, and publishes the
 result as ``RUNTIME/settings.toml``; then it passes SIGHUP on. So a child never sees a file that
-is wrong or half written, and all children take the same.
+is wrong or half written, and all children take the same. A child that is restarted later is forked
+with the new settings.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from ledgermq.model.settings_change import changed_keys, reload_settings
 from ledgermq.model.settings_file import write_settings
 
 logger = logging.getLogger(__name__)
+
+LIVE = ("log.", "supervision.")
+"""Settings that are in force at once; the others, once a process is forked anew, which has them."""
 
 
 def published_path(runtime_dir: Path) -> Path:
@@ -39,6 +43,12 @@ def reread(config_file: Path, running: Settings) -> Settings:
         )
     keys = changed_keys(running, settings)
     logger.info("settings re-read", extra={"changed": ",".join(keys) or "nothing"})
+    later = [key for key in keys if not key.startswith(LIVE)]
+    if later:
+        logger.warning(
+            "settings wait until the processes that use them are restarted",
+            extra={"keys": ",".join(later)},
+        )
     log_lines.set_level(settings.log.level)
     return settings
 
@@ -51,8 +61,7 @@ def publish(settings: Settings) -> None:
     fresh.rename(path)
 
 
-def take_published(running: Settings) -> Settings:
-    """For a child that got SIGHUP: the settings to go on with; the log level is already applied."""
+def take_published(running: Settings) -> None:
+    """In a child that got SIGHUP: apply what can be applied while it runs."""
     settings = load_settings(published_path(running.listen.runtime_dir))
     log_lines.set_level(settings.log.level)
-    return settings

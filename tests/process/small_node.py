@@ -11,6 +11,7 @@ starting), ``behind`` (leaves something that is not dispatched).
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import signal
@@ -23,7 +24,6 @@ from ledgermq.daemon import supervisor
 from ledgermq.daemon.child_process import exit_status_of
 from ledgermq.daemon.loop import StopFlag
 from ledgermq.daemon.process_modules import ProcessTable
-from ledgermq.daemon.reload import take_published
 from ledgermq.daemon.settings_loading import load_settings
 from ledgermq.ipc.cursor_page import CursorPage, Dispatched, Grant, LogCursor, RaftRole, Role
 from ledgermq.model.errors import ConfigError, LedgerError, StorageError
@@ -55,10 +55,11 @@ def process(role: Role, orders: Path) -> Callable[[Settings, StopFlag], int]:
             publish(page, role, order)
             select.select([stop.fileno()], [], [], TURN_S)
             stop.drain()
-            if stop.reload:
+            if stop.reload and stop.on_reload is not None:
                 stop.reload = False
-                settings = take_published(settings)
-                (orders / f"{role.title}.level").write_text(settings.log.level)
+                stop.on_reload()
+                level = logging.getLevelName(logging.getLogger().level)
+                (orders / f"{role.title}.level").write_text(level)
             if order != "silent":
                 page.beat(role, time.monotonic_ns())
         with (orders / "stopped").open("a") as file:

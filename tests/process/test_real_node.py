@@ -122,6 +122,18 @@ def test_a_node_starts_again_where_it_ended(node: Node, number: signal.Signals) 
     assert node.stop() == 0
 
 
+def test_sighup_changes_the_log_level_of_every_process(node: Node) -> None:
+    log = "commitlog" if 'log = "commitlog"' in node.config.read_text() else "dledger"
+    node.configure(store={**SMALL_FILES, "log": log}, log={"level": "ERROR"})
+    node.signal(signal.SIGHUP)
+    node.wait_told("READY=1", count=2)
+    status = node.stop()
+
+    assert status == 0
+    # Said at every stop, at the level INFO.
+    assert not node.logged("dispatcher stopped")
+
+
 def test_a_disk_that_refuses_ends_the_node_with_two(make_node: Callable[[], Node]) -> None:
     node = make_node()
     node.configure(store=SMALL_FILES)
