@@ -58,8 +58,8 @@ CLOSE_LINGER_MS = 200
 TRACKED_SIZE_MIN = 16 * 1024
 """Smaller answers are copied by the socket; larger ones are held by it, and counted."""
 
-_IPC_PEER = re.compile(r"(:\d+:\d+:\d+)?")
-"""ZeroMQ's address of an ipc peer: its user, group and process, or nothing."""
+_IPC_PEER = re.compile(r"(localhost)?(:\d+:\d+:\d+)?")
+"""ZeroMQ's address of an ipc peer: its user, group and process, as far as known."""
 
 
 class Counter(IntEnum):

@@ -1,0 +1,121 @@
+"""A client that speaks the consume protocol byte by byte: tests can also speak it wrongly."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import zmq
+
+from ledgermq.wire.header import Kind, decode_header
+from ledgermq.wire.pull_frame import Pull, Pulled, PullStatus, decode_pulled, encode_pull
+from ledgermq.wire.session import (
+    Refusal,
+    Welcome,
+    decode_refused,
+    decode_welcome,
+    encode_call,
+    encode_hello,
+)
+
+ANSWER_MS = 10_000
+
+
+class PullAnswer(NamedTuple):
+    """A PULLED, and the records that it names."""
+
+    pulled: Pulled
+    records: list[bytes]
+
+    @property
+    def status(self) -> PullStatus:
+        return self.pulled.status
+
+
+class RawConsumer:
+    """One connection to a broker; every wait is bounded."""
+
+    _ids = itertools.count(1)
+
+    def __init__(
+        self, runtime_dir: Path, *, hello: bool = True, endpoint: str = "", queued_max: int = 0
+    ) -> None:
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.socket: zmq.Socket[bytes] = self.context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.setsockopt(zmq.RECONNECT_IVL, 10)
+        if queued_max:
+            self.socket.setsockopt(zmq.RCVHWM, queued_max)
+        self.socket.connect(endpoint or f"ipc://{runtime_dir}/consume")
+        self.welcome: Welcome | None = self.hello() if hello else None
+
+    def hello(self) -> Welcome:
+        self.socket.send_multipart(encode_hello(0, client="test", library="raw"))
+        parts = self.receive()
+        assert decode_header(parts[0]).kind is Kind.WELCOME, parts
+        return decode_welcome(parts[1])
+
+    def receive(self, timeout_ms: int = ANSWER_MS) -> list[bytes]:
+        if not self.socket.poll(timeout_ms):
+            raise TimeoutError("no answer from the broker")
+        return self.socket.recv_multipart()
+
+    def refusal(self, timeout_ms: int = ANSWER_MS) -> Refusal:
+        parts = self.receive(timeout_ms)
+        assert decode_header(parts[0]).kind is Kind.REFUSED, parts
+        return decode_refused(parts[1])
+
+    def send_call(self, verb: str, **arguments: object) -> int:
+        request_id = next(self._ids)
+        self.socket.send_multipart(encode_call(request_id, verb, **arguments))
+        return request_id
+
+    def call(self, verb: str, **arguments: object) -> Any:
+        """The result, or the refusal."""
+        request_id = self.send_call(verb, **arguments)
+        return self.result(request_id)
+
+    def result(self, request_id: int) -> Any:
+        parts = self.receive()
+        header = decode_header(parts[0])
+        assert header.request_id == request_id
+        if header.kind is Kind.REFUSED:
+            return decode_refused(parts[1])
+        assert header.kind is Kind.RESULT, parts
+        return json.loads(parts[1])
+
+    def send_pull(
+        self,
+        topic: str,
+        queue_id: int = 0,
+        offset: int = 0,
+        *,
+        messages: int = 32,
+        size: int = 1 << 20,
+        hold_ms: int = 0,
+        tag_hashes: Sequence[int] = (),
+    ) -> int:
+        request_id = next(self._ids)
+        pull = Pull(request_id, topic, queue_id, offset, messages, size, hold_ms, tuple(tag_hashes))
+        self.socket.send(encode_pull(pull))
+        return request_id
+
+    def pulled(self, timeout_ms: int = ANSWER_MS) -> PullAnswer:
+        parts = self.receive(timeout_ms)
+        assert decode_header(parts[0]).kind is Kind.PULLED, parts
+        pulled = decode_pulled(parts[0], records_size=len(parts[1]))
+        ends = map(sum, zip(pulled.starts, pulled.sizes, strict=True))
+        places = zip(pulled.starts, ends, strict=True)
+        return PullAnswer(pulled, [parts[1][start:end] for start, end in places])
+
+    def pull(self, topic: str, queue_id: int = 0, offset: int = 0, **wishes: Any) -> PullAnswer:
+        request_id = self.send_pull(topic, queue_id, offset, **wishes)
+        answer = self.pulled()
+        assert answer.pulled.request_id == request_id
+        return answer
+
+    def close(self) -> None:
+        self.context.destroy(0)
