@@ -1,0 +1,98 @@
+"""A stored message as RocketMQ's client shows it, ready for JSON.
+
+Bodies come decompressed, hosts in Java's notation, and a message that was read from a queue has
+two properties more, which the client adds: the queue's bounds at that moment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from ipaddress import IPv6Address
+
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.store.host_address import Host, is_v6
+from ledgermq.store.message import COMPRESSED, COMPRESSION_MASK, COMPRESSION_ZLIB, Message
+from ledgermq.store.message_id import OffsetId, encode_offset_id
+from ledgermq.store.store_view import QueuedMessage
+
+MIN_OFFSET = "MIN_OFFSET"
+MAX_OFFSET = "MAX_OFFSET"
+
+Json = dict[str, object]
+
+
+def message_as_json(message: Message) -> Json:
+    """What the client knows of a message, wherever it was found.
+
+    Raises:
+        CorruptLogError: a compressed body that cannot be decompressed.
+    """
+    body = plain_body(message)
+    offset_id = encode_offset_id(OffsetId(message.store_host, message.physical_offset))
+    properties = message.parsed_properties()
+    return {
+        "topic": message.topic,
+        "queue": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "physicalOffset": message.physical_offset,
+        "storeSize": message.size,
+        "sysFlag": message.sys_flag,
+        "flag": message.flag,
+        "bodyCrc": message.body_crc,
+        "bornTimestamp": message.born_timestamp,
+        "storeTimestamp": message.store_timestamp,
+        "bornHost": java_address(message.born_host),
+        "storeHost": _java_host(message.store_host),
+        "reconsumeTimes": message.reconsume_times,
+        "preparedTransactionOffset": message.prepared_transaction_offset,
+        "msgId": message.unique_id or offset_id,
+        "offsetMsgId": offset_id,
+        "bodyLength": len(body),
+        "bodyMd5": hashlib.md5(body, usedforsecurity=False).hexdigest(),
+        "properties": dict(sorted(properties.items())),
+    }
+
+
+def queued_message_as_json(queued: QueuedMessage) -> Json:
+    """What the client knows of a message that it pulled from a queue."""
+    document = message_as_json(queued.message)
+    properties = queued.message.parsed_properties()
+    properties[MIN_OFFSET] = str(queued.queue.first)
+    properties[MAX_OFFSET] = str(queued.queue.end)
+    document["properties"] = dict(sorted(properties.items()))
+    return {"readTopic": queued.queue.topic, "readQueue": queued.queue.queue_id, **document}
+
+
+def plain_body(message: Message) -> bytes | memoryview:
+    """The body as it was sent; one that is compressed in another way than zlib's stays as it is.
+
+    Raises:
+        CorruptLogError: not what zlib wrote.
+    """
+    compression = message.sys_flag & COMPRESSION_MASK
+    if not message.sys_flag & COMPRESSED or compression not in (0, COMPRESSION_ZLIB):
+        return message.body
+    try:
+        return zlib.decompress(message.body)
+    except zlib.error as error:
+        raise CorruptLogError(
+            "body cannot be decompressed",
+            offset=message.physical_offset,
+            field="body",
+            reason=str(error),
+        ) from error
+
+
+def java_address(host: Host) -> str:
+    """The address of ``host`` as ``InetAddress.getHostAddress`` writes it: IPv6 in full."""
+    if not is_v6(host):
+        return host[0]
+    groups = IPv6Address(host[0]).exploded.split(":")
+    return ":".join(f"{int(group, 16):x}" for group in groups)
+
+
+def _java_host(host: Host) -> str:
+    """``host`` as ``InetSocketAddress.toString`` writes it."""
+    address = java_address(host)
+    return f"/[{address}]:{host[1]}" if is_v6(host) else f"/{address}:{host[1]}"
