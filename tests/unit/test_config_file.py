@@ -1,0 +1,134 @@
+"""RocketMQ's JSON files: whole at any moment, with the content before kept beside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ledgermq.daemon.broker_tables import BrokerTables
+from ledgermq.daemon.config_file import ConfigFile
+from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.settings import Settings
+from ledgermq.store.config_json import decode_document
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_is_read_as_it_was_saved_and_keeps_the_one_before(tmp_path: Path) -> None:
+    file = ConfigFile(tmp_path / "config" / "x.json")
+
+    empty = file.load()
+    for number in range(4):
+        file.save({"n": number})
+
+    assert empty == {}
+    assert file.load() == {"n": 3}
+    assert decode_document((tmp_path / "config" / "x.json.bak").read_bytes()) == {"n": 2}
+    assert names(tmp_path / "config") == ["x.json", "x.json.bak"]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{"])
+def test_a_missing_or_damaged_file_is_replaced_by_its_backup(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    file = ConfigFile(tmp_path / "x.json")
+    file.save({"n": 1})
+    file.save({"n": 2})
+    file.path.unlink()
+    if content is not None:
+        file.path.write_bytes(content)
+
+    assert file.load() == {"n": 1}
+
+
+def test_damage_without_a_backup_is_an_error_and_not_an_empty_table(tmp_path: Path) -> None:
+    file = ConfigFile(tmp_path / "x.json")
+    file.path.write_bytes(b"{")
+
+    with pytest.raises(CorruptLogError, match=r"x\.json"):
+        file.load()
+
+
+@pytest.mark.parametrize("leftover", ["x.json.tmp", "x.json.bak.tmp"])
+def test_what_a_crash_left_behind_does_no_harm(tmp_path: Path, leftover: str) -> None:
+    file = ConfigFile(tmp_path / "x.json")
+    file.save({"n": 1})
+    # The state between the renames of backup and file: two names of one content.
+    (tmp_path / "x.json.bak").hardlink_to(file.path)
+    (tmp_path / leftover).write_bytes(b"half")
+    file.save({"n": 2})
+    file.save({"n": 3})
+
+    assert file.load() == {"n": 3}
+    assert decode_document((tmp_path / "x.json.bak").read_bytes()) == {"n": 2}
+    assert names(tmp_path) == ["x.json", "x.json.bak"]
+
+
+def test_a_refused_save_says_so_and_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    file = ConfigFile(tmp_path / "x.json")
+    file.save({"n": 1})
+    (tmp_path / "x.json.tmp").mkdir()
+
+    with pytest.raises(StorageError, match=r"x\.json"):
+        file.save({"n": 2})
+    assert file.load() == {"n": 1}
+
+
+def test_a_fresh_directory_gets_rocketmqs_tables(tmp_path: Path) -> None:
+    tables = BrokerTables(tmp_path / "config", Settings())
+    tables.close()
+    again = BrokerTables(tmp_path / "config", Settings())
+    again.close()
+
+    assert again.topics.get("TBW102") is not None
+    assert again.groups.get("TOOLS_CONSUMER") is not None
+    assert (again.topics.version, again.groups.version) == (1, 1)
+    assert names(tmp_path / "config") == ["subscriptionGroup.json", "topics.json"]
+
+
+def test_offsets_are_written_soon_after_a_commit_and_not_at_once(tmp_path: Path) -> None:
+    tables = BrokerTables(tmp_path, Settings())
+    path = tmp_path / "consumerOffset.json"
+    idle = tables.sleep_ms(0)
+    tables.offsets.commit("g", "t", {0: 1}, ends={0: 9})
+    tables.note_commit(0)
+    tables.offsets.commit("g", "t", {0: 2}, ends={0: 9})
+    tables.note_commit(40_000_000)
+    waits = tables.sleep_ms(0)
+    tables.tick(49_000_000)
+    early = path.exists()
+    tables.tick(50_000_000)
+    tables.offsets.commit("g", "t", {0: 3}, ends={0: 9})
+    tables.note_commit(60_000_000)
+    tables.close()
+
+    assert idle is None
+    assert waits == 50
+    assert not early
+    assert decode_document(path.read_bytes()) == {"offsetTable": {"t@g": {"0": 3}}}
+    backup = (tmp_path / "consumerOffset.json.bak").read_bytes()
+    assert decode_document(backup) == {"offsetTable": {"t@g": {"0": 2}}}
+
+
+def test_a_failed_write_of_offsets_is_tried_again(tmp_path: Path) -> None:
+    tables = BrokerTables(tmp_path, Settings())
+    obstacle = tmp_path / "consumerOffset.json.tmp"
+    obstacle.mkdir()
+    tables.offsets.commit("g", "t", {0: 1}, ends={0: 9})
+    tables.note_commit(0)
+    tables.tick(50_000_000)
+    assert tables._write is not None
+    failed = tables._write.exception()
+    tables.tick(60_000_000)
+    waits = tables.sleep_ms(60_000_000)
+    obstacle.rmdir()
+    tables.tick(1_060_000_000)
+    tables.close()
+
+    assert isinstance(failed, StorageError)
+    assert waits == 1_000
+    content = (tmp_path / "consumerOffset.json").read_bytes()
+    assert decode_document(content) == {"offsetTable": {"t@g": {"0": 1}}}
