@@ -63,13 +63,14 @@ class Broker:
         """
         link = self.requests.link
         until = time.monotonic() + self.timeout_s
-        while link.last_welcome is None:
+        while True:
             now = time.monotonic()
             self.requests.advance(now)
+            if link.last_welcome is not None:
+                return link.last_welcome
             if link.failure is not None or now >= until:
                 raise unreachable(link)
             wait_for_link(link, min(until, self.requests.deadline) - now)
-        return link.last_welcome
 
     def route(self, topic: str, *, create: bool, timeout_s: float | None = None) -> Route:
         """The queues of ``topic``.
