@@ -36,6 +36,16 @@ MESSAGE_SIZE_MAX = 80 * 1024 * 1024
 
 _ENDED = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _ENDED |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+# Plain integers: an enumeration's operators cost more than the question to ZeroMQ.
+_EVENTS, _RCVMORE, _POLLIN, _NOBLOCK = (
+    int(zmq.EVENTS),
+    int(zmq.RCVMORE),
+    int(zmq.POLLIN),
+    int(zmq.NOBLOCK),
+)
+MONITOR_S = 0.001
+"""The monitor is looked at no more often: the descriptors wake a poller, and stay readable."""
+
 _LIBRARY = f"ledgermq-python/{ledgermq.__version__}"
 
 
@@ -68,6 +78,7 @@ class Link:
         self._hello_id = 0
         self._hello_until = 0.0
         self._reopen_at = 0.0
+        self._monitor_at = 0.0
         self._reopen_ms = REOPEN_MS_MIN
 
     def next_id(self) -> int:
@@ -102,6 +113,9 @@ class Link:
             if now >= self._reopen_at and self.failure is None:
                 self._open(now)
             return False
+        if now < self._monitor_at:
+            return False
+        self._monitor_at = now + MONITOR_S
         if self._has_ended() or (self.welcome is None and now >= self._hello_until):
             return self.lose(now)
         return False
@@ -115,10 +129,10 @@ class Link:
         socket = self._socket
         if socket is None:
             return None
-        while cast("int", socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-            parts: list[Part] = [socket.recv(zmq.NOBLOCK)]
-            while socket.getsockopt(zmq.RCVMORE):
-                parts.append(socket.recv(zmq.NOBLOCK, copy=False).buffer)
+        while cast("int", socket.getsockopt(_EVENTS)) & _POLLIN:
+            parts: list[Part] = [socket.recv(_NOBLOCK)]
+            while socket.getsockopt(_RCVMORE):
+                parts.append(socket.recv(_NOBLOCK, copy=False).buffer)
             if self.welcome is not None:
                 return parts
             self._take_greeting(parts)
@@ -128,7 +142,7 @@ class Link:
         """Hand a message to ZeroMQ; false when it takes none. Only while ``welcome`` is set."""
         assert self._socket is not None and self.welcome is not None
         try:
-            self._socket.send_multipart(parts, zmq.NOBLOCK)
+            self._socket.send_multipart(parts, _NOBLOCK)
         except zmq.Again:
             return False
         return True
@@ -190,8 +204,8 @@ class Link:
         monitor = self._monitor
         assert monitor is not None
         ended = False
-        while cast("int", monitor.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-            event = parse_monitor_message(monitor.recv_multipart(zmq.NOBLOCK))
+        while cast("int", monitor.getsockopt(_EVENTS)) & _POLLIN:
+            event = parse_monitor_message(monitor.recv_multipart(_NOBLOCK))
             ended = ended or bool(event["event"] & _ENDED)
         return ended
 

@@ -40,7 +40,8 @@ class ProducerOptions:
     """How a producer sends.
 
     Attributes:
-        linger_ms: how long a message may wait for others to share its frame with.
+        linger_ms: how long a message may wait for others to share its frame with; with 0 it waits
+            only while earlier ones are under way.
         batch_bytes: a frame of gathered messages is closed at this size.
         window_bytes: most bytes of messages without an outcome; ``send`` waits behind it.
         max_in_flight: most unanswered frames; 1 keeps the order even when a frame is refused.
@@ -95,6 +96,7 @@ class SendPipeline:
         self._hold_until = 0.0
         self._backoff_ms = BACKOFF_MS_MIN
         self._next_sequence = 0
+        self._expire_at = NEVER
 
     @property
     def form(self) -> Form | None:
@@ -121,17 +123,13 @@ class SendPipeline:
         when = link.deadline if self.unanswered_bytes or link.welcome is None else NEVER
         if self._open is not None:
             wait_s = self.options.timeout_s
-            if not self._open_is_due:
+            if self.options.linger_ms and not self._open_is_due:
                 wait_s = min(wait_s, self.options.linger_ms / 1_000)
             when = min(when, self._open.opened_at + wait_s)
-        if self._in_flight:
-            when = min(when, next(iter(self._in_flight.values())).deadline)
-        if self._ready:
-            when = min(when, self._ready[0].deadline)
-            if not self._in_flight:
-                when = min(when, self._hold_until or NEVER)
-        for frame in self._refused:
-            when = min(when, frame.deadline)
+        if self._hold_until and self._ready and not self._in_flight:
+            when = min(when, self._hold_until)
+        if self.unanswered_bytes:
+            when = min(when, self._expire_at)
         return when
 
     def has_room(self, size: int) -> bool:
@@ -154,7 +152,8 @@ class SendPipeline:
                 frame = None
         if frame is None:
             frame = self._open = OpenFrame(form, opened_at=now)
-            self._open_is_due = self.options.linger_ms == 0
+            self._open_is_due = False
+            self._expire_at = min(self._expire_at, now + self.options.timeout_s)
         return frame
 
     def added(self, size: int) -> None:
@@ -186,9 +185,9 @@ class SendPipeline:
             self._restart()
         if self.link.failure is not None:
             self._fail_all(self.link.failure)
-        self._expire(now)
-        if self.link.welcome is not None:
-            self._send_waiting(now)
+        if now >= self._expire_at:
+            self._expire(now)
+        if self.link.welcome is not None and self._send_waiting(now):
             # Sending may have swallowed the descriptor's edge.
             taken += self._take_answers(now)
         return taken
@@ -258,36 +257,40 @@ class SendPipeline:
         self._refused.clear()
         self._ready.extendleft(reversed(unanswered))
 
-    def _send_waiting(self, now: float) -> None:
+    def _send_waiting(self, now: float) -> bool:
+        """Send what may go; true when something went."""
         if self._refused:
             if self._in_flight:
-                return
+                return False
             self._refused.sort(key=lambda frame: frame.sequence)
             self._ready.extendleft(reversed(self._refused))
             self._refused.clear()
             self._hold_until = now + self._backoff_ms / 1_000
             self._backoff_ms = min(2 * self._backoff_ms, BACKOFF_MS_MAX)
         if now < self._hold_until:
-            return
+            return False
         self._hold_until = 0.0
+        has_sent = False
         while len(self._in_flight) < self._allowed:
             if not self._ready:
                 if not self._is_open_due(now):
-                    return
+                    break
                 self._close_open()
             frame = self._ready[0]
             if self._in_flight and self._in_flight_bytes + frame.size > self._window():
-                return
+                break
             if not self._is_sendable(frame):
                 continue
             request_id = self.link.next_id()
             if not self.link.send(frame.encode(request_id)):
-                return
+                break
             self._ready.popleft()
             self.resent_count += frame.attempts > 0
             frame.attempts += 1
             self._in_flight[request_id] = frame
             self._in_flight_bytes += frame.size
+            has_sent = True
+        return has_sent
 
     def _is_sendable(self, frame: Frame) -> bool:
         """Whether the first frame in line may go; one that may not is failed here."""
@@ -313,7 +316,13 @@ class SendPipeline:
         frame = self._open
         if frame is None:
             return False
-        return self._open_is_due or now >= frame.opened_at + self.options.linger_ms / 1_000
+        if self._open_is_due:
+            return True
+        linger_ms = self.options.linger_ms
+        if linger_ms == 0:
+            # As Nagle has it: a small frame waits for the answers under way, and grows meanwhile.
+            return not self._in_flight
+        return now >= frame.opened_at + linger_ms / 1_000
 
     def _close_open(self) -> None:
         frame, self._open = self._open, None
@@ -324,6 +333,7 @@ class SendPipeline:
         frame.sequence = self._next_sequence
         self._next_sequence += 1
         frame.deadline = now + self.options.timeout_s
+        self._expire_at = min(self._expire_at, frame.deadline)
         self._ready.append(frame)
 
     def _window(self) -> int:
@@ -348,6 +358,12 @@ class SendPipeline:
         for frame in [frame for frame in self._refused if frame.deadline <= now]:
             self._refused.remove(frame)
             self._fail_unsent(frame)
+
+        deadlines = [frame.deadline for frame in self._in_flight.values()]
+        deadlines += [frame.deadline for frame in (*self._ready, *self._refused)]
+        if self._open is not None:
+            deadlines.append(self._open.opened_at + self.options.timeout_s)
+        self._expire_at = min(deadlines, default=NEVER)
 
     def _fail_unsent(self, frame: Frame) -> None:
         if frame.may_be_stored:

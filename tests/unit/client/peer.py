@@ -1,0 +1,323 @@
+"""A node for tests of the client alone: speaks the protocol over real ZeroMQ, keeps all in memory.
+
+It checks what a node checks of a frame, stores it whole or not at all, looks retries up by their
+unique ids, and answers in order. A test tells it to refuse, to be silent, or to end the connections.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import zmq
+
+from ledgermq.model.errors import LedgerError, ProtocolError, StaleGenerationError
+from ledgermq.model.errors import TopicUnknownError
+from ledgermq.store.java_hash import java_hash
+from ledgermq.store.message import decode_message
+from ledgermq.wire.header import Kind, decode_header
+from ledgermq.wire.pull_frame import Pull, PullStatus, decode_pull, encode_pulled
+from ledgermq.wire.send_frame import SendFrame, SentSpan, decode_send, encode_sent
+from ledgermq.wire.session import (
+    Welcome,
+    decode_call,
+    decode_hello,
+    encode_refused,
+    encode_result,
+    encode_welcome,
+)
+from zlib import crc32
+
+HOLE = 48
+STORE_HOST = "10.1.2.3:10911"
+
+
+class Stored(NamedTuple):
+    """One message in memory; ``record`` is without its entry header."""
+
+    record: bytes
+    physical_offset: int
+    queue_offset: int
+    tag: str
+
+
+class Seen(NamedTuple):
+    """One SEND as it came."""
+
+    is_retry: bool
+    unique_ids: list[str]
+    topic: str
+    queue_id: int
+    connection: bytes
+
+
+class Peer:
+    """Two ROUTER sockets and a thread."""
+
+    def __init__(self, **welcome: int) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="peer-", dir="/tmp"))
+        self.address = f"ipc://{self.directory}"
+        self.queues: dict[tuple[str, int], list[Stored]] = defaultdict(list)
+        self.topics = {"T": 4}
+        self.commits: dict[tuple[str, str], dict[str, int]] = {}
+        self.seen: list[Seen] = []
+        self.refusals: list[LedgerError | None] = []
+        self.silent = False
+        self.generation = 1
+        self._held: list[tuple[bytes, Pull]] = []
+        self._welcome = welcome
+        self._places: dict[str, tuple[str, int, Stored]] = {}
+        self._end = 0
+        self._sessions: set[bytes] = set()
+        self._tasks: list[Callable[[], None]] = []
+        self._context = zmq.Context()
+        self._wake = self._context.socket(zmq.PULL)
+        self._wake.bind("inproc://wake")
+        self._bind()
+        self._is_running = True
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def do(self, task: Callable[[], None]) -> None:
+        """Run ``task`` in the node's thread, and return when it is done."""
+        done = threading.Event()
+
+        def run() -> None:
+            task()
+            done.set()
+
+        self._tasks.append(run)
+        with self._context.socket(zmq.PUSH) as bell:
+            bell.connect("inproc://wake")
+            bell.send(b"")
+            assert done.wait(10)
+
+    def restart(self) -> None:
+        """End all connections, forget all sessions; what is stored stays."""
+        self.do(self._restart)
+
+    def stop_listening(self) -> None:
+        self.do(self._unbind)
+
+    def close(self) -> None:
+        def stop() -> None:
+            self._is_running = False
+
+        self.do(stop)
+        self._thread.join()
+        self._unbind()
+        self._wake.close(0)
+        self._context.term()
+        shutil.rmtree(self.directory)
+
+    def stored(self, topic: str = "T") -> list[bytes]:
+        """Bodies in the order in which they were stored."""
+        rows = [row for (name, _), queue in self.queues.items() for row in queue if name == topic]
+        rows.sort(key=lambda row: row.physical_offset)
+        return [bytes(decode_message(memoryview(row.record)).body) for row in rows]
+
+    def _bind(self) -> None:
+        self._produce = self._context.socket(zmq.ROUTER)
+        self._consume = self._context.socket(zmq.ROUTER)
+        self._produce.bind(f"ipc://{self.directory}/produce")
+        self._consume.bind(f"ipc://{self.directory}/consume")
+
+    def _unbind(self) -> None:
+        self._produce.close(0)
+        self._consume.close(0)
+        self._sessions.clear()
+        self._held.clear()
+
+    def _restart(self) -> None:
+        self._unbind()
+        self.generation += 1
+        self._bind()
+
+    def _run(self) -> None:
+        while self._is_running:
+            sockets = [one for one in (self._wake, self._produce, self._consume) if not one.closed]
+            ready, _, _ = zmq.select(sockets, [], [])
+            for socket in ready:
+                if socket is self._wake:
+                    self._wake.recv()
+                    while self._tasks:
+                        self._tasks.pop(0)()
+                    break
+                self._take(socket, socket.recv_multipart())
+
+    def _take(self, socket: zmq.Socket[bytes], parts: list[bytes]) -> None:
+        identity, head, *rest = parts
+        header = decode_header(head)
+        try:
+            if header.kind is Kind.HELLO:
+                decode_hello(rest[0])
+                self._sessions.add(identity)
+                answer = encode_welcome(header.request_id, self._greeting())
+            elif identity not in self._sessions:
+                raise StaleGenerationError("no session")
+            elif header.kind is Kind.SEND:
+                answer = self._store(identity, decode_send(head), rest[0])
+            elif header.kind is Kind.CALL:
+                answer = encode_result(header.request_id, self._call(*decode_call(rest[0])))
+            elif header.kind is Kind.PULL:
+                answer = self._pull(identity, decode_pull(head))
+            else:
+                assert header.kind is Kind.GOODBYE
+                self._sessions.discard(identity)
+                return
+        except LedgerError as error:
+            answer = encode_refused(header.request_id, error)
+        if answer and not (self.silent and header.kind is Kind.SEND):
+            socket.send_multipart([identity, *answer])
+
+    def _greeting(self) -> Welcome:
+        fields = {
+            "entry_header_size": HOLE,
+            "store_host_size": 8,
+            "body_size_max": 4_194_304,
+            "frame_size_max": 8_388_608,
+            "frame_records_max": 65_536,
+            "window_bytes": 67_108_864,
+        } | self._welcome
+        return Welcome(
+            cluster="c",
+            broker="b",
+            node="n0",
+            generation=self.generation,
+            role="leader",
+            ack="majority-memory",
+            store_host=STORE_HOST,
+            **fields,
+        )
+
+    def _store(self, identity: bytes, frame: SendFrame, payload: bytes) -> list[bytes]:
+        if len(payload) != frame.payload_size or crc32(payload, crc32(frame.tables)) != (
+            frame.checksum
+        ):
+            raise ProtocolError("frame is damaged")
+        rows: list[tuple[str, int, str, str, bytes]] = []
+        at = number = 0
+        for run in frame.runs:
+            for _ in range(run.records):
+                size = frame.sizes[number]
+                message = decode_message(memoryview(payload), at + HOLE, end=at + size)
+                assert message.size == size - HOLE and payload[at : at + HOLE] == bytes(HOLE)
+                assert (message.topic.encode(), message.queue_id) == (run.topic, run.queue_id)
+                record = payload[at + HOLE : at + size]
+                rows.append(
+                    (message.topic, message.queue_id, message.unique_id, message.tags, record)
+                )
+                at += size
+                number += 1
+        ids = [row[2] for row in rows]
+        self.seen.append(Seen(frame.is_retry, ids, rows[0][0], rows[0][1], identity))
+        refusal = self.refusals.pop(0) if self.refusals else None
+        if refusal is not None:
+            raise refusal
+        spans = [self._place(row, is_retry=frame.is_retry) for row in rows]
+        return [
+            encode_sent(
+                frame.request_id,
+                term=self.generation,
+                store_timestamp=1_700_000_000_000,
+                ack=1,
+                spans=[
+                    SentSpan(row, 1, one.physical_offset, one.queue_offset)
+                    for row, one in enumerate(spans)
+                ],
+            )
+        ]
+
+    def _place(self, row: tuple[str, int, str, str, bytes], *, is_retry: bool) -> Stored:
+        topic, queue_id, unique_id, tag, record = row
+        if is_retry and unique_id in self._places:
+            return self._places[unique_id][2]
+        queue = self.queues[topic, queue_id]
+        physical_offset = self._end + HOLE
+        stamped = bytearray(record)
+        stamped[20:28] = len(queue).to_bytes(8, "big")
+        stamped[28:36] = physical_offset.to_bytes(8, "big")
+        stored = Stored(bytes(stamped), physical_offset, len(queue), tag)
+        self._end += HOLE + len(record)
+        queue.append(stored)
+        self._places[unique_id] = (topic, queue_id, stored)
+        for identity, pull in list(self._held):
+            if (pull.topic, pull.queue_id) == (topic, queue_id):
+                self._held.remove((identity, pull))
+                self._consume.send_multipart([identity, *self._pull(identity, pull)])
+        return stored
+
+    def _call(self, verb: str, arguments: dict[str, object]) -> dict[str, object]:
+        topic = str(arguments.get("topic", ""))
+        if verb == "topics":
+            return {"topics": [self._route(name) | {"system": False, "messages": 0}
+                               for name in self.topics]}  # fmt: skip
+        if verb == "topic_create":
+            self.topics[topic] = int(str(arguments["queues"]))
+        elif verb == "route" and arguments.get("create") and topic != "forbidden":
+            self.topics.setdefault(topic, 8)
+        if topic not in self.topics:
+            raise TopicUnknownError("no such topic", topic=topic)
+        if verb in ("route", "topic_create"):
+            return self._route(topic)
+        key = (str(arguments.get("group")), topic)
+        if verb == "group_offset":
+            return {"offsets": self.commits.get(key, {})}
+        if verb == "group_commit":
+            offsets = arguments["offsets"]
+            assert isinstance(offsets, dict)
+            self.commits.setdefault(key, {}).update(offsets)
+            return {}
+        queue = self.queues[topic, int(str(arguments["queue"]))]
+        if verb == "queue":
+            return {"min": 0, "max": len(queue)}
+        assert verb == "offset_by_time"
+        return {"offset": min(1, len(queue))}
+
+    def _route(self, topic: str) -> dict[str, object]:
+        count = self.topics[topic]
+        return {"topic": topic, "read_queues": count, "write_queues": count, "perm": 6}
+
+    def _pull(self, identity: bytes, pull: Pull) -> list[bytes]:
+        queue = self.queues[pull.topic, pull.queue_id]
+        begin, status = pull.queue_offset, PullStatus.FOUND
+        if begin > len(queue):
+            begin, status = len(queue), PullStatus.OFFSET_TOO_LARGE
+        rows = queue[begin : begin + pull.messages_max]
+        found = [
+            row for row in rows if not pull.tag_hashes or java_hash(row.tag) in pull.tag_hashes
+        ]
+        if not rows and status is PullStatus.FOUND:
+            if pull.hold_ms:
+                self._held.append((identity, pull))
+                return []
+            status = PullStatus.NO_NEW_MESSAGE
+        elif not found and status is PullStatus.FOUND:
+            status = PullStatus.NO_MATCHED_MESSAGE
+        starts, sizes, at = array("I"), array("I"), 0
+        for row in found:
+            starts.append(at + HOLE)
+            sizes.append(len(row.record))
+            at += HOLE + len(row.record)
+        tables = encode_pulled(
+            pull.request_id, status, next_offset=begin + len(rows), begin=0, end=len(queue),
+            starts=starts.tobytes(), sizes=sizes.tobytes(),
+        )  # fmt: skip
+        return [tables, b"".join(bytes(HOLE) + row.record for row in found)]
+
+
+@contextmanager
+def running_peer(**welcome: int) -> Iterator[Peer]:
+    """A peer for as long as the block runs."""
+    peer = Peer(**welcome)
+    try:
+        yield peer
+    finally:
+        peer.close()
