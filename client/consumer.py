@@ -1,0 +1,270 @@
+"""``Consumer``: reads the queues of a topic, in the order of each queue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Literal, Self
+
+import zmq
+
+from ledgermq.client.address import DEFAULT_ADDRESS, parse_address
+from ledgermq.client.broker import Broker, wait_for_link
+from ledgermq.client.link import Context, Link
+from ledgermq.client.pull_pipeline import (
+    ALL_TAGS,
+    ConsumerOptions,
+    OffsetReset,
+    PullPipeline,
+    pull_request,
+    pulled_batch,
+    wanted_queues,
+)
+from ledgermq.client.received import MessageBatch, ReceivedMessage, no_messages
+from ledgermq.model.errors import ConfigError
+from ledgermq.wire.pull_frame import Pull
+
+Start = Literal["stored", "first", "last"] | int | Mapping[int, int]
+"""Where to begin: the group's committed offsets (``first`` for a queue without one), the first or
+behind the last message of each queue, a time in epoch ms, or queue offsets by queue id."""
+
+ITERATION_POLL_S = 1.0
+
+
+class Consumer:
+    """Reads one topic; each consumer reads all queues that it is given, whoever else does.
+
+    Messages are given at least once: what was read is noted in the broker by ``commit`` alone. One
+    thread at a time may use a consumer.
+    """
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        topic: str,
+        group: str | None = None,
+        queues: Iterable[int] | None = None,
+        start: Start = "stored",
+        tags: str = ALL_TAGS,
+        name: str = "consumer",
+        options: ConsumerOptions | None = None,
+    ) -> None:
+        """A consumer, which connects when it is first used.
+
+        Args:
+            address: ``ipc://`` and the node's runtime directory, or ``tcp://HOST:PORT``.
+            group: whose offsets ``start="stored"`` reads and ``commit`` writes.
+            queues: which queues to read; all, also later ones, when left out.
+            tags: ``*``, or tags divided by ``||``.
+            name: of this client, as the node's operator sees it.
+
+        Raises:
+            ConfigError: an argument cannot be used.
+        """
+        self.topic = topic
+        self.group = group
+        self.options = options or ConsumerOptions()
+        context: Context = zmq.Context.instance()
+        link = Link(context, parse_address(address).consume, client=name)
+        self._broker = Broker(link, timeout_s=self.options.timeout_s)
+        self._pulls = PullPipeline(self._broker.requests, topic, tags, self.options)
+        self._queues = None if queues is None else list(queues)
+        self._start = check_start(start)
+        self._is_begun = False
+        self._is_closed = False
+
+    @property
+    def resets(self) -> list[OffsetReset]:
+        """Queues that did not hold what came next, the latest ones: messages were skipped."""
+        return list(self._pulls.resets)
+
+    def poll(self, timeout: float | None = 1.0) -> MessageBatch:
+        """The next messages of one queue; an empty batch when there are none within ``timeout``.
+
+        They count as read: ``commit`` afterwards notes them.
+
+        Args:
+            timeout: seconds; without end when ``None``.
+
+        Raises:
+            NotLeaderError: no broker answers.
+            TopicUnknownError: the topic does not exist.
+        """
+        batch = self._next_batch(timeout)
+        if len(batch):
+            self._pulls.set_position(batch.queue_id, batch.next_offset)
+        return batch
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """All messages, also those to come, until the consumer is closed.
+
+        A message counts as read when it is given.
+        """
+        while not self._is_closed:
+            batch = self._next_batch(ITERATION_POLL_S)
+            for message in batch:
+                self._pulls.set_position(batch.queue_id, message.queue_offset + 1)
+                yield message
+            if len(batch):
+                self._pulls.set_position(batch.queue_id, batch.next_offset)
+
+    def pull(
+        self, queue_id: int, offset: int, *, messages_max: int | None = None, hold_ms: int = 0
+    ) -> MessageBatch:
+        """Messages of one queue from ``offset`` on, apart from what ``poll`` gives."""
+        options = self.options
+        pull = Pull(
+            0,
+            self.topic,
+            queue_id,
+            offset,
+            messages_max or options.messages_max,
+            options.bytes_max,
+            hold_ms,
+        )
+        until = time.monotonic() + hold_ms / 1_000 + options.timeout_s
+        request = pull_request(pull, deadline=until)
+        self._broker.wait(request)
+        return pulled_batch(self.topic, queue_id, request)
+
+    def seek(self, queue_id: int, offset: int) -> None:
+        """Let ``poll`` go on at ``offset`` of a queue.
+
+        Raises:
+            TopicUnknownError: the queue is none of this consumer's.
+            ConfigError: the offset is negative.
+        """
+        self._begin()
+        self._pulls.seek(queue_id, offset)
+
+    def offsets(self) -> dict[int, int]:
+        """Queue offset of the next message to be given, by queue id."""
+        self._begin()
+        return self._pulls.positions()
+
+    def committed(self) -> dict[int, int]:
+        """The group's offsets in the broker, by queue id; queues never committed are left out.
+
+        Raises:
+            ConfigError: the consumer has no group.
+        """
+        return self._broker.group_offset(self._group(), self.topic)
+
+    def commit(self, offsets: Mapping[int, int] | None = None) -> None:
+        """Note in the broker what the group has read: ``offsets``, or all that was given so far.
+
+        Raises:
+            ConfigError: the consumer has no group.
+        """
+        self._broker.group_commit(
+            self._group(), self.topic, self.offsets() if offsets is None else offsets
+        )
+
+    def ends(self) -> dict[int, int]:
+        """Queue offset behind the last message of each queue, now."""
+        self._begin()
+        return {
+            queue: self._broker.queue(self.topic, queue).end for queue in self._pulls.positions()
+        }
+
+    def close(self) -> None:
+        """Say goodbye to the node and close; nothing is committed."""
+        self._is_closed = True
+        self._broker.requests.link.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _next_batch(self, timeout: float | None) -> MessageBatch:
+        self._begin()
+        pulls, requests = self._pulls, self._broker.requests
+        until = float("inf") if timeout is None else time.monotonic() + timeout
+        while True:
+            now = time.monotonic()
+            pulls.advance(now)
+            batch = pulls.take()
+            if batch is not None:
+                # The next question leaves before the application works on this answer.
+                pulls.advance(now)
+                return batch
+            if now >= until:
+                return no_messages(self.topic)
+            wait_for_link(requests.link, min(until, requests.deadline) - now)
+
+    def _begin(self) -> None:
+        if self._is_begun:
+            return
+        if self._is_closed:
+            raise ConfigError("consumer is closed", topic=self.topic)
+        route = self._broker.route(self.topic, create=False)
+        queues = wanted_queues(route.read_queues, self._queues, self.topic)
+        self._pulls.begin(
+            self._start_offsets(queues),
+            follows_route=self._queues is None,
+            now=time.monotonic(),
+        )
+        self._is_begun = True
+
+    def _start_offsets(self, queues: list[int]) -> dict[int, int]:
+        broker, start = self._broker, self._start
+        stored: Mapping[int, int] = {}
+        if start == "stored" and self.group is not None:
+            stored = broker.group_offset(self.group, self.topic)
+        elif isinstance(start, Mapping):
+            stored = start
+        offsets: dict[int, int] = {}
+        for queue in queues:
+            if queue in stored:
+                offsets[queue] = stored[queue]
+            elif isinstance(start, int):
+                offsets[queue] = broker.offset_by_time(self.topic, queue, start)
+            else:
+                known = broker.queue(self.topic, queue)
+                offsets[queue] = known.end if start == "last" else known.begin
+        return offsets
+
+    def _group(self) -> str:
+        return checked_group(self.group)
+
+
+def checked_group(group: str | None) -> str:
+    """The group of a consumer.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    if not group:
+        raise ConfigError("consumer has no group: give group=… to keep offsets in the broker")
+    return group
+
+
+def check_start(start: Start) -> Start:
+    """``start``, which was given by the application.
+
+    Raises:
+        ConfigError: it is not one of the values that ``Start`` names.
+    """
+    if isinstance(start, Mapping):
+        for queue, offset in start.items():
+            if queue < 0 or offset < 0:
+                raise ConfigError("negative queue offset", queue_id=queue, offset=offset)
+        return start
+    if start in ("stored", "first", "last") or (
+        isinstance(start, int) and not isinstance(start, bool) and start >= 0
+    ):
+        return start
+    raise ConfigError(
+        "start is not a place to begin",
+        start=start,
+        allowed="stored, first, last, a time in epoch ms, or {queue: offset}",
+    )

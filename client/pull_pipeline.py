@@ -1,0 +1,311 @@
+"""The rules of a consumer: one question a queue under way, answers kept ahead, positions.
+
+Never blocks, has no thread and no clock: ``Consumer`` and ``AsyncConsumer`` drive it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from ledgermq.client.broker import route_of
+from ledgermq.client.received import MessageBatch
+from ledgermq.client.requests import Request, RequestPipeline, call_request, call_result
+from ledgermq.model.errors import ConfigError, LedgerError, TopicUnknownError
+from ledgermq.store.java_hash import java_hash
+from ledgermq.wire.header import Kind
+from ledgermq.wire.pull_frame import (
+    BYTES_MAX,
+    HOLD_MS_MAX,
+    MESSAGES_MAX,
+    TAG_HASHES_MAX,
+    Pull,
+    PullStatus,
+    decode_pulled,
+    encode_pull,
+)
+
+ALL_TAGS = "*"
+RESETS_KEPT = 100
+QUEUES_REFRESH_S = 30.0
+"""Queues that are added to a topic are found after so long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """How a consumer asks.
+
+    Attributes:
+        messages_max: most messages of one batch.
+        bytes_max: most bytes of one batch; a larger message comes alone.
+        hold_ms: how long the broker may wait for messages before it says that there are none.
+        prefetch: batches of one queue that are kept ahead.
+        timeout_s: how long the broker may be away before ``poll`` raises, and time for each call.
+    """
+
+    messages_max: int = 1_024
+    bytes_max: int = 1024 * 1024
+    hold_ms: int = 5_000
+    prefetch: int = 2
+    timeout_s: float = 15.0
+
+    def __post_init__(self) -> None:
+        limits = {
+            "messages_max": (1, MESSAGES_MAX),
+            "bytes_max": (1, BYTES_MAX),
+            "hold_ms": (0, HOLD_MS_MAX),
+            "prefetch": (1, 1_000),
+            "timeout_s": (0.001, 86_400),
+        }
+        for name, (low, high) in limits.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ConfigError(f"{name} out of range", value=value, minimum=low, limit=high)
+
+
+class OffsetReset(NamedTuple):
+    """A queue did not hold the messages that came next; the consumer went on elsewhere.
+
+    Attributes:
+        wanted: queue offset that was asked for.
+        begin: first queue offset that the queue holds.
+        end: queue offset behind its last message.
+        next_offset: where the consumer went on.
+    """
+
+    queue_id: int
+    wanted: int
+    begin: int
+    end: int
+    next_offset: int
+
+
+class _Queue:
+    """One queue: ``position <= ask_offset`` unless the log was cut."""
+
+    __slots__ = ("ask_offset", "batches", "position", "queue_id", "request")
+
+    def __init__(self, queue_id: int, offset: int) -> None:
+        self.queue_id = queue_id
+        self.position = offset
+        self.ask_offset = offset
+        self.request: Request | None = None
+        self.batches: deque[MessageBatch] = deque()
+
+
+class PullPipeline:
+    """Pulls of one topic; see the module.
+
+    Attributes:
+        resets: the latest queues that had to be begun elsewhere.
+    """
+
+    def __init__(
+        self, requests: RequestPipeline, topic: str, tags: str, options: ConsumerOptions
+    ) -> None:
+        self.requests = requests
+        self.topic = topic
+        self.tags = parse_tags(tags)
+        self.options = options
+        self.resets: deque[OffsetReset] = deque(maxlen=RESETS_KEPT)
+        self._hashes = tuple(sorted({java_hash(tag) for tag in self.tags}))
+        self._queues: dict[int, _Queue] = {}
+        self._turn: deque[_Queue] = deque()
+        self._error: LedgerError | None = None
+        self._follows_route = False
+        self._refresh_at = 0.0
+
+    def begin(self, offsets: Mapping[int, int], *, follows_route: bool, now: float) -> None:
+        """Read these queues from these offsets on.
+
+        Args:
+            follows_route: queues that the topic is given later are read, too.
+        """
+        self._follows_route = follows_route
+        self._refresh_at = now + QUEUES_REFRESH_S
+        for queue_id, offset in sorted(offsets.items()):
+            self._add(queue_id, offset)
+
+    def positions(self) -> dict[int, int]:
+        """Queue offset of the next message to be given, by queue id."""
+        return {queue.queue_id: queue.position for queue in self._queues.values()}
+
+    def set_position(self, queue_id: int, offset: int) -> None:
+        """Messages before ``offset`` were given to the application."""
+        self._queues[queue_id].position = offset
+
+    def seek(self, queue_id: int, offset: int) -> None:
+        """Go on at ``offset``; what was kept ahead is forgotten.
+
+        Raises:
+            TopicUnknownError: the queue is none of this consumer's.
+        """
+        queue = self._queues.get(queue_id)
+        if queue is None:
+            raise TopicUnknownError(
+                "queue is not read by this consumer",
+                topic=self.topic,
+                queue_id=queue_id,
+                queues=sorted(self._queues),
+            )
+        if offset < 0:
+            raise ConfigError("queue offset is negative", queue_id=queue_id, offset=offset)
+        if queue.request is not None:
+            self.requests.forget(queue.request)
+            queue.request = None
+        queue.batches.clear()
+        queue.position = queue.ask_offset = offset
+
+    def advance(self, now: float) -> None:
+        """Ask what can be asked, take what was answered."""
+        self._ask_all(now)
+        if self._follows_route and now >= self._refresh_at:
+            self._refresh_at = now + QUEUES_REFRESH_S
+            request = call_request(
+                "route",
+                {"topic": self.topic, "create": False},
+                deadline=now + self.options.timeout_s,
+            )
+            request.callback = self._take_route
+            self.requests.ask(request)
+        self.requests.advance(now)
+        if self._ask_all(now):
+            # An answer made room for the next question of its queue: let it leave at once.
+            self.requests.advance(now)
+
+    def take(self) -> MessageBatch | None:
+        """The next batch with messages, the queues in turn; ``None`` when there is none yet.
+
+        The position of its queue is left to the caller.
+
+        Raises:
+            LedgerError: there is no batch, and a queue could not be read.
+        """
+        for _ in range(len(self._turn)):
+            self._turn.rotate(-1)
+            queue = self._turn[-1]
+            while queue.batches:
+                batch = queue.batches.popleft()
+                if len(batch):
+                    return batch
+                queue.position = batch.next_offset
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        return None
+
+    def _add(self, queue_id: int, offset: int) -> None:
+        queue = self._queues[queue_id] = _Queue(queue_id, offset)
+        self._turn.append(queue)
+
+    def _ask_all(self, now: float) -> bool:
+        idle = [
+            queue
+            for queue in self._queues.values()
+            if queue.request is None and len(queue.batches) < self.options.prefetch
+        ]
+        for queue in idle:
+            self._ask(queue, now)
+        return bool(idle)
+
+    def _ask(self, queue: _Queue, now: float) -> None:
+        options = self.options
+        pull = Pull(
+            0,
+            self.topic,
+            queue.queue_id,
+            queue.ask_offset,
+            options.messages_max,
+            options.bytes_max,
+            options.hold_ms,
+            self._hashes,
+        )
+        request = pull_request(pull, deadline=now + options.hold_ms / 1_000 + options.timeout_s)
+        request.callback = partial(self._take_pulled, queue)
+        queue.request = request
+        self.requests.ask(request)
+
+    def _take_pulled(self, queue: _Queue, request: Request) -> None:
+        queue.request = None
+        try:
+            batch = pulled_batch(self.topic, queue.queue_id, request)
+        except LedgerError as error:
+            # The queue is asked for again with the next ``advance``.
+            self._error = error
+            return
+        wanted, queue.ask_offset = queue.ask_offset, batch.next_offset
+        if batch.status in (PullStatus.OFFSET_TOO_SMALL, PullStatus.OFFSET_TOO_LARGE):
+            if batch.next_offset == wanted:
+                queue.ask_offset = batch.next_offset = max(batch.begin, min(wanted, batch.end))
+            self.resets.append(
+                OffsetReset(queue.queue_id, wanted, batch.begin, batch.end, batch.next_offset)
+            )
+        if self.tags and len(batch):
+            batch.keep_tags(self.tags)
+        # A batch without messages may still say how far the queue was read.
+        if len(batch) or batch.next_offset != wanted:
+            queue.batches.append(batch)
+
+    def _take_route(self, request: Request) -> None:
+        if request.error is not None:
+            # Asked for again later; the queues that are known go on.
+            return
+        route = route_of(call_result(request))
+        for queue_id in range(route.read_queues):
+            if queue_id not in self._queues:
+                self._add(queue_id, 0)
+
+
+def pull_request(pull: Pull, *, deadline: float) -> Request:
+    """The question that asks ``pull``, whatever its request id."""
+
+    def encode(request_id: int) -> list[bytes]:
+        return [encode_pull(pull._replace(request_id=request_id))]
+
+    return Request(encode, Kind.PULLED, deadline=deadline)
+
+
+def pulled_batch(topic: str, queue_id: int, request: Request) -> MessageBatch:
+    """The messages of an answered pull.
+
+    Raises:
+        LedgerError: the broker refused, did not answer, or not with messages.
+    """
+    parts = request.answer()
+    records = memoryview(parts[1]) if len(parts) > 1 else memoryview(b"")
+    pulled = decode_pulled(parts[0], records_size=len(records))
+    return MessageBatch(topic, queue_id, pulled, records)
+
+
+def parse_tags(expression: str) -> frozenset[str]:
+    """Tags of RocketMQ's ``A || B``; none means all messages, as ``*`` does.
+
+    Raises:
+        ConfigError: there are too many.
+    """
+    tags = frozenset(tag.strip() for tag in expression.split("||")) - {""}
+    if ALL_TAGS in tags:
+        return frozenset()
+    if len(tags) > TAG_HASHES_MAX:
+        raise ConfigError("too many tags", tags=len(tags), limit=TAG_HASHES_MAX)
+    return tags
+
+
+def wanted_queues(count: int, queues: Iterable[int] | None, topic: str) -> list[int]:
+    """The queues to read of a topic that has ``count``.
+
+    Raises:
+        TopicUnknownError: it does not have all that are asked for.
+    """
+    if queues is None:
+        return list(range(count))
+    wanted = sorted(set(queues))
+    strange = [queue for queue in wanted if not 0 <= queue < count]
+    if strange:
+        raise TopicUnknownError(
+            "topic has no such queue", topic=topic, queue_id=strange[0], limit=count - 1
+        )
+    return wanted

@@ -1,0 +1,302 @@
+"""Messages that came: a view of one answer, decoded as far as somebody looks.
+
+Records are laid out as in ``store/message.py``. A ``ReceivedMessage`` keeps the whole answer alive;
+``bytes(message.body)`` is what to keep for long.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import overload
+
+from ledgermq.model.errors import CorruptLogError, ProtocolError
+from ledgermq.store.crc32 import crc32
+from ledgermq.store.host_address import Host, decode_host
+from ledgermq.store.message import (
+    BORN_HOST_V6,
+    COMPRESSED,
+    COMPRESSION_MASK,
+    COMPRESSION_ZLIB,
+    MAGIC,
+    SIZE_MIN,
+    STORE_HOST_V6,
+    split_keys,
+)
+from ledgermq.store.message_id import OffsetId, encode_offset_id
+from ledgermq.store.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
+from ledgermq.wire.pull_frame import Pulled, PullStatus
+
+_HEADS = {
+    0: Struct(">iIiiiqqiq8sq8siqi"),
+    BORN_HOST_V6: Struct(">iIiiiqqiq20sq8siqi"),
+    STORE_HOST_V6: Struct(">iIiiiqqiq8sq20siqi"),
+    BORN_HOST_V6 | STORE_HOST_V6: Struct(">iIiiiqqiq20sq20siqi"),
+}
+_V4 = _HEADS[0]
+_V6_MASK = BORN_HOST_V6 | STORE_HOST_V6
+_PROPERTIES_SIZE = Struct(">h")
+_CRC_MASK = 0x7FFF_FFFF
+
+Head = tuple[int, int, int, int, int, int, int, int, int, bytes, int, bytes, int, int, int]
+
+
+class ReceivedMessage:
+    """One message. All times are epoch ms."""
+
+    __slots__ = ("_at", "_body_at", "_head", "_properties", "_records", "topic")
+
+    def __init__(self, topic: str, records: memoryview, at: int, size: int) -> None:
+        """The message whose record lies at ``records[at : at + size]``.
+
+        Raises:
+            CorruptLogError: the record is not one.
+        """
+        head: Head = _V4.unpack_from(records, at) if size >= SIZE_MIN else _NO_HEAD
+        body_at = at + _V4.size
+        sys_flag = head[7]
+        if sys_flag & _V6_MASK:
+            layout = _HEADS[sys_flag & _V6_MASK]
+            body_at = at + layout.size
+            if size > layout.size:
+                head = layout.unpack_from(records, at)
+        if head[0] != size or head[1] != MAGIC or not 0 <= head[14] <= at + size - body_at - 3:
+            raise CorruptLogError("record of an answer is not one", topic=topic, at=at, size=size)
+        self.topic = topic
+        self._records = records
+        self._at = at
+        self._head = head
+        self._body_at = body_at
+        self._properties: dict[str, str] | None = None
+
+    @property
+    def queue_id(self) -> int:
+        """Queue that the message is in."""
+        return self._head[3]
+
+    @property
+    def flag(self) -> int:
+        """The application's number."""
+        return self._head[4]
+
+    @property
+    def queue_offset(self) -> int:
+        """Number of the message in its queue."""
+        return self._head[5]
+
+    @property
+    def physical_offset(self) -> int:
+        """Position of the record in the log."""
+        return self._head[6]
+
+    @property
+    def sys_flag(self) -> int:
+        """RocketMQ's bits."""
+        return self._head[7]
+
+    @property
+    def born_timestamp(self) -> int:
+        """When the producer made it, by its own clock."""
+        return self._head[8]
+
+    @property
+    def born_host(self) -> Host:
+        """Address of the producer."""
+        return decode_host(self._head[9])
+
+    @property
+    def store_timestamp(self) -> int:
+        """When the node stored it."""
+        return self._head[10]
+
+    @property
+    def store_host(self) -> Host:
+        """Address of the node that stored it."""
+        return decode_host(self._head[11])
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it was given back."""
+        return self._head[12]
+
+    @property
+    def record(self) -> memoryview:
+        """The whole record, as in the log."""
+        return self._records[self._at : self._at + self._head[0]]
+
+    @property
+    def stored_body(self) -> memoryview:
+        """The body as stored, perhaps compressed; not compared with its CRC."""
+        return self._records[self._body_at : self._body_at + self._head[14]]
+
+    @property
+    def body(self) -> memoryview:
+        """The application's bytes; of a compressed body a new copy on each call.
+
+        Raises:
+            CorruptLogError: they are not those that the producer sent.
+            ProtocolError: they are compressed in a way that is not known here.
+        """
+        body = self.stored_body
+        if crc32(body, 0) & _CRC_MASK != self._head[2] & _CRC_MASK:
+            raise CorruptLogError(
+                "body is not what was sent",
+                topic=self.topic,
+                queue_id=self.queue_id,
+                queue_offset=self.queue_offset,
+            )
+        return self._uncompressed(body) if self._head[7] & COMPRESSED else body
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Properties by name; parsed once."""
+        if self._properties is None:
+            self._properties = decode_properties(self._raw_properties())
+        return self._properties
+
+    @property
+    def tag(self) -> str:
+        """The tag, empty when there is none."""
+        return self.properties.get(TAGS, "")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that the index has it under."""
+        return split_keys(self.properties.get(KEYS, ""))
+
+    @property
+    def unique_id(self) -> str:
+        """The producer's id of the message, empty when there is none."""
+        return self.properties.get(UNIQ_KEY, "")
+
+    @property
+    def offset_message_id(self) -> str:
+        """Names node and position."""
+        return encode_offset_id(OffsetId(self.store_host, self.physical_offset))
+
+    def __repr__(self) -> str:
+        return (
+            f"ReceivedMessage(topic={self.topic!r}, queue_id={self.queue_id},"
+            f" queue_offset={self.queue_offset}, size={self._head[0]})"
+        )
+
+    def _raw_properties(self) -> memoryview:
+        records, end = self._records, self._at + self._head[0]
+        topic_at = self._body_at + self._head[14] + 1
+        properties_at = topic_at + records[topic_at - 1] + 2
+        if properties_at > end:
+            raise CorruptLogError("topic does not fit its record", queue_offset=self.queue_offset)
+        (size,) = _PROPERTIES_SIZE.unpack_from(records, properties_at - 2)
+        if size != end - properties_at:
+            raise CorruptLogError(
+                "properties do not end their record", queue_offset=self.queue_offset, size=size
+            )
+        return records[properties_at:end]
+
+    def _uncompressed(self, body: memoryview) -> memoryview:
+        if self._head[7] & COMPRESSION_MASK not in (0, COMPRESSION_ZLIB):
+            raise ProtocolError(
+                "body is compressed with what this client does not know: see stored_body",
+                sys_flag=self._head[7],
+                queue_offset=self.queue_offset,
+            )
+        try:
+            return memoryview(zlib.decompress(body))
+        except zlib.error as error:
+            raise CorruptLogError(
+                "body cannot be decompressed", queue_offset=self.queue_offset, reason=str(error)
+            ) from error
+
+
+_NO_HEAD: Head = (0,) * 9 + (b"", 0, b"", 0, 0, 0)
+
+
+class MessageBatch(Sequence[ReceivedMessage]):
+    """Messages of one queue, in ascending order of their queue offsets; may be empty.
+
+    Attributes:
+        status: what the broker said.
+        next_offset: queue offset behind the last one looked at; messages that the tags left out
+            lie before it, too.
+        begin: first queue offset that the queue holds.
+        end: queue offset behind its last message.
+    """
+
+    __slots__ = (
+        "_records",
+        "_sizes",
+        "_starts",
+        "begin",
+        "end",
+        "next_offset",
+        "queue_id",
+        "status",
+        "topic",
+    )
+
+    def __init__(self, topic: str, queue_id: int, pulled: Pulled, records: memoryview) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.status = pulled.status
+        self.next_offset = pulled.next_offset
+        self.begin = pulled.begin
+        self.end = pulled.end
+        self._records = records
+        self._starts: Sequence[int] = pulled.starts
+        self._sizes: Sequence[int] = pulled.sizes
+
+    def keep_tags(self, tags: frozenset[str]) -> None:
+        """Leave out messages whose tags only had the hash of one of ``tags``."""
+        rows = [row for row, message in enumerate(self) if message.tag in tags]
+        if len(rows) != len(self):
+            self._starts = [self._starts[row] for row in rows]
+            self._sizes = [self._sizes[row] for row in rows]
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Size of each record."""
+        return self._sizes
+
+    @property
+    def size(self) -> int:
+        """Bytes of all records."""
+        return sum(self._sizes)
+
+    def raw(self) -> Iterator[memoryview]:
+        """The records as in the log, not decoded."""
+        records = self._records
+        for start, size in zip(self._starts, self._sizes, strict=True):
+            yield records[start : start + size]
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @overload
+    def __getitem__(self, number: int) -> ReceivedMessage: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[ReceivedMessage]: ...
+
+    def __getitem__(self, number: int | slice) -> ReceivedMessage | list[ReceivedMessage]:
+        if isinstance(number, slice):
+            return [self[row] for row in range(*number.indices(len(self)))]
+        return ReceivedMessage(self.topic, self._records, self._starts[number], self._sizes[number])
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        topic, records = self.topic, self._records
+        for start, size in zip(self._starts, self._sizes, strict=True):
+            yield ReceivedMessage(topic, records, start, size)
+
+    def __repr__(self) -> str:
+        return (
+            f"MessageBatch(topic={self.topic!r}, queue_id={self.queue_id}, messages={len(self)},"
+            f" next_offset={self.next_offset})"
+        )
+
+
+def no_messages(topic: str) -> MessageBatch:
+    """The batch that ``poll`` gives when there is nothing."""
+    nothing = memoryview(b"").cast("I")
+    pulled = Pulled(0, PullStatus.NO_NEW_MESSAGE, 0, 0, 0, nothing, nothing)
+    return MessageBatch(topic, -1, pulled, memoryview(b""))
