@@ -71,12 +71,15 @@ class IndexReader:
         paths = _listed(self.directory)
         found = [(path, mapped[path] if path in mapped else _map(path)) for path in paths]
         self._files = [(path, view) for path, view in found if len(view)]
-        sizes = {len(view) for _, view in self._files}
+        if self._given is not None:
+            expected = self._given.file_size
+        else:
+            expected = len(self._files[0][1]) if self._files else 0
         for path, view in self._files:
-            if len(view) != (self._given.file_size if self._given else len(self._files[0][1])):
+            if len(view) != expected:
                 raise CorruptLogError(
                     "index file of another size",
-                    file=str(path), offset=0, field="size", value=len(view), expected=sorted(sizes),
+                    file=str(path), offset=0, field="size", value=len(view), expected=expected,
                 )  # fmt: skip
         self._layout = self._given or self._layout or _layout_of(self._files)
 

@@ -251,6 +251,7 @@ def test_a_new_leader_may_leave_its_entries_unprotected(tmp_path: Path) -> None:
     assert verify(tmp_path).records == len(BODIES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gs1", "gd0", "gu0", "g6"])
 def test_what_the_real_broker_left_is_whole(golden: Any, name: str) -> None:
     reader = LogReader(open_directory(golden(name)))

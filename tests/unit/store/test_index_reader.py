@@ -1,0 +1,151 @@
+"""Key queries over several index files, and files whose geometry nobody told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ledgermq.model.errors import ConfigError, CorruptLogError
+from ledgermq.store.index_file import IndexLayout, fresh_header, get_header, put_header, put_key
+from ledgermq.store.index_reader import IndexReader
+
+LAYOUT = IndexLayout(slots=7, items=12)
+SECOND = 1_000
+
+
+def put_files(directory: Path, layout: IndexLayout, count: int, *, keys: int = 5) -> list[Path]:
+    """Index files with ``count`` messages, message n at n * 100 + 48, stored at second n."""
+    directory.mkdir(exist_ok=True)
+    paths: list[Path] = []
+    page = bytearray()
+    for number in range(count):
+        put = bool(page) and put_key(
+            memoryview(page),
+            layout,
+            f"topic#key{number % keys}",
+            physical_offset=number * 100 + 48,
+            store_timestamp=(number + 1) * SECOND,
+        )
+        if not put:
+            previous = get_header(memoryview(page), layout) if page else None
+            page = bytearray(layout.file_size)
+            put_header(memoryview(page), fresh_header(previous))
+            paths.append(directory / f"{20260101000000000 + len(paths)}")
+            put_key(
+                memoryview(page),
+                layout,
+                f"topic#key{number % keys}",
+                physical_offset=number * 100 + 48,
+                store_timestamp=(number + 1) * SECOND,
+            )
+        paths[-1].write_bytes(page)
+    return paths
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        LAYOUT,
+        IndexLayout(slots=50, items=12),
+        IndexLayout(slots=11, items=3),
+        IndexLayout(slots=1, items=60),
+    ],
+    ids=lambda layout: f"{layout.slots}-{layout.items}",
+)
+def test_the_geometry_is_found_in_the_files(tmp_path: Path, layout: IndexLayout) -> None:
+    put_files(tmp_path / "index", layout, 30)
+
+    assert IndexReader(tmp_path / "index").layout == layout
+
+
+def test_the_default_size_has_the_default_geometry(tmp_path: Path) -> None:
+    (tmp_path / "20260101000000000").touch()
+    with (tmp_path / "20260101000000000").open("r+b") as file:
+        file.truncate(420_000_040)
+
+    assert IndexReader(tmp_path).layout == IndexLayout(slots=5_000_000, items=20_000_000)
+
+
+def test_files_without_a_key_answer_nothing(tmp_path: Path) -> None:
+    (tmp_path / "20260101000000000").write_bytes(bytes(LAYOUT.file_size))
+    index = IndexReader(tmp_path)
+
+    assert index.layout is None
+    assert index.query("topic", "key0") == []
+
+
+def test_files_that_fit_no_geometry_are_refused(tmp_path: Path) -> None:
+    (path,) = put_files(tmp_path / "index", LAYOUT, 8)
+    content = bytearray(path.read_bytes())
+    content[24:32] = b"\x01" * 8
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        IndexReader(tmp_path / "index")
+
+    assert caught.value.details["file"] == str(path)
+    assert caught.value.details["setting"] == "store.max_hash_slot_num"
+
+
+def test_a_key_is_found_in_all_files(tmp_path: Path) -> None:
+    put_files(tmp_path / "index", LAYOUT, 30)
+    index = IndexReader(tmp_path / "index")
+
+    assert index.query("topic", "key2") == [number * 100 + 48 for number in range(2, 30, 5)]
+    assert index.query("topic", "other") == []
+
+
+def test_the_newest_are_found_when_there_are_more_than_wanted(tmp_path: Path) -> None:
+    put_files(tmp_path / "index", LAYOUT, 30)
+    index = IndexReader(tmp_path / "index")
+
+    assert index.query("topic", "key2", count_max=2) == [22 * 100 + 48, 27 * 100 + 48]
+
+
+def test_times_bound_what_is_found(tmp_path: Path) -> None:
+    put_files(tmp_path / "index", LAYOUT, 30)
+    index = IndexReader(tmp_path / "index")
+    found = index.query("topic", "key3", begin_timestamp=14 * SECOND, end_timestamp=24 * SECOND)
+
+    assert found == [number * 100 + 48 for number in (13, 18, 23)]
+
+
+def test_the_first_message_of_a_later_file_counts_as_later_than_it_was(tmp_path: Path) -> None:
+    # Message 22 begins the third file; as in Java, its seconds are counted from the end of the
+    # second one and added to the begin of its own.
+    put_files(tmp_path / "index", LAYOUT, 30)
+    index = IndexReader(tmp_path / "index")
+
+    assert 22 * 100 + 48 not in index.query("topic", "key2", end_timestamp=23 * SECOND)
+    assert 22 * 100 + 48 in index.query("topic", "key2", end_timestamp=24 * SECOND)
+
+
+def test_new_files_are_found_later(tmp_path: Path) -> None:
+    index = IndexReader(tmp_path / "index")
+
+    assert index.query("topic", "key2") == []
+
+    put_files(tmp_path / "index", LAYOUT, 30)
+    index.refresh()
+
+    assert len(index.query("topic", "key2")) == 6
+
+
+def test_a_stray_file_is_refused(tmp_path: Path) -> None:
+    put_files(tmp_path / "index", LAYOUT, 3)
+    (tmp_path / "index" / "20260101000000000.bak").touch()
+    with pytest.raises(CorruptLogError) as caught:
+        IndexReader(tmp_path / "index")
+
+    assert caught.value.details == {"file": str(tmp_path / "index" / "20260101000000000.bak")}
+
+
+def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
+    paths = put_files(tmp_path / "index", LAYOUT, 30)
+    paths[1].write_bytes(paths[1].read_bytes()[:-1])
+    with pytest.raises(CorruptLogError) as caught:
+        IndexReader(tmp_path / "index", layout=LAYOUT)
+
+    assert caught.value.details["file"] == str(paths[1])
+    assert caught.value.details["value"] == LAYOUT.file_size - 1
+    assert caught.value.details["expected"] == LAYOUT.file_size
