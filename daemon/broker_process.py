@@ -58,7 +58,7 @@ class BrokerWorker:
 
     def sources(self) -> list[Pollable]:
         """The inbox and the consumers' socket."""
-        return [self._around.inbox.socket, self._service.socket]
+        return [*self._around.inbox.sources, self._service.socket]
 
     def sleep_ms(self, now_ns: int) -> int:
         """Until the first deadline; 0 while queues with holds wait to be looked at."""
@@ -76,9 +76,8 @@ class BrokerWorker:
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Orders, requests, growth of queues, deadlines; then what has to be written."""
         now_ms = now_ns // 1_000_000
-        if self._around.inbox.socket in ready:
-            for message in self._around.inbox.drain():
-                self._take(message)
+        for message in self._around.inbox.drain(ready):
+            self._take(message)
         if self._store.look():
             self._pulls.notice_growth()
         if self._service.socket in ready:

@@ -66,12 +66,11 @@ class DispatchWorker:
 
     def sources(self) -> list[Pollable]:
         """The inbox."""
-        return [self._around.inbox.socket]
+        return [*self._around.inbox.sources]
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Dispatch one bounded span, flush when it is time."""
-        if ready:
-            self._around.inbox.drain()
+        self._around.inbox.drain(ready)
         committed = self._page.read_committed().position
         if committed == 0:
             # Nothing is known of the log yet, or nothing is in it.

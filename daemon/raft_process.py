@@ -79,7 +79,7 @@ class RaftWorker:
 
     def sources(self) -> list[Pollable]:
         """The inbox."""
-        return [self._around.inbox.socket]
+        return [*self._around.inbox.sources]
 
     def sleep_ms(self, now_ns: int) -> int:
         """Nothing to do while the counted cursor stands still and every order is answered."""
@@ -91,9 +91,8 @@ class RaftWorker:
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Answers first, then the cursors, then the order that still waits."""
-        if self._around.inbox.socket in ready:
-            for message in self._around.inbox.drain():
-                self._take(message)
+        for message in self._around.inbox.drain(ready):
+            self._take(message)
         counted = self._counted()
         if counted != self._held:
             self._held = counted

@@ -1,8 +1,8 @@
 """Finding messages that are in the log already, by the unique id that their client gave them.
 
-A producer that was cut off does not know what became of its unanswered frames, and sends them again.
-Those are looked up among the last messages of the log: as many bytes as clients may have had in
-flight, and then some. The table is built when the first such frame comes, and extended later.
+A producer that was cut off does not know what became of its unanswered frames, and sends them
+again. Those are looked up among the last messages of the log: as many bytes as clients may have had
+in flight. The table is built when the first such frame comes, and extended later.
 """
 
 from __future__ import annotations

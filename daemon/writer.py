@@ -81,7 +81,7 @@ class WriterWorker:
 
     def sources(self) -> list[Pollable]:
         """The inbox and the producers' socket."""
-        return [self._around.inbox.socket, self._service.socket]
+        return [*self._around.inbox.sources, self._service.socket]
 
     def sleep_ms(self, now_ns: int) -> int:
         """Nothing to do while no acknowledgement is due."""
@@ -93,9 +93,8 @@ class WriterWorker:
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Orders, then frames (staged, written and published once), then acknowledgements."""
-        if self._around.inbox.socket in ready:
-            for message in self._around.inbox.drain():
-                self._take(message)
+        for message in self._around.inbox.drain(ready):
+            self._take(message)
         if self._service.socket in ready and self._service.take_frames(self._term):
             self._published()
         self._service.acknowledge(self._page.read_committed().position)

@@ -1,20 +1,28 @@
-"""Doorbells and orders: one inbox a process, a ZeroMQ PULL socket, and PUSH sockets towards it.
+"""Doorbells and orders: the two ways in which a process of a node reaches another one.
 
-An empty message is a bell: look at the cursor page. Any other message is an order or an answer to
-one (``orders``). A bell to a process that is down, or whose inbox is full, is dropped: a process
+A *bell* says: look at the cursor page. It is one byte in a FIFO, ``RUNTIME/<process>.bell``, and is
+rung only when the other side sleeps. An *order* (``orders``) is a message to the process's inbox, a
+ZeroMQ PULL socket. A bell to a process that is down, or whose FIFO is full, is dropped: a process
 looks at the page whenever it starts and at every tick. Orders are repeated by their sender until
 answered, so they may be dropped the same way.
+
+Both sides open a FIFO for reading and writing, so it has no end of file and no order of opening.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Container
+from contextlib import suppress
 from pathlib import Path
 
 import zmq
 
 from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.model.errors import StorageError
 
 INBOX_MESSAGES_MAX = 1_024
+BELLS_READ_MAX = 4_096
 RECONNECT_MS = 5
 
 
@@ -26,31 +34,52 @@ def inbox_endpoint(runtime_dir: Path, role: Role) -> str:
 Context = zmq.Context[zmq.Socket[bytes]]
 
 
+def _open_bell(runtime_dir: Path, role: Role) -> int:
+    """Descriptor of the FIFO of ``role``, made if it is not there."""
+    path = runtime_dir / f"{role.title}.bell"
+    try:
+        with suppress(FileExistsError):
+            os.mkfifo(path, 0o600)
+        return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise StorageError("bell not opened", errno=error.errno, path=str(path)) from error
+
+
 class Inbox:
-    """The inbox of this process; ``socket`` goes into its poll set."""
+    """The inbox and the bell of this process; ``sources`` go into its poll set."""
 
     def __init__(self, context: Context, runtime_dir: Path, role: Role) -> None:
         self.socket: zmq.Socket[bytes] = context.socket(zmq.PULL)
         self.socket.setsockopt(zmq.RCVHWM, INBOX_MESSAGES_MAX)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.bind(inbox_endpoint(runtime_dir, role))
+        self._bell = _open_bell(runtime_dir, role)
 
-    def drain(self) -> list[bytes]:
-        """All orders that wait, oldest first; bells are swallowed. Never blocks."""
+    @property
+    def sources(self) -> list[zmq.Socket[bytes] | int]:
+        """What wakes the process: the orders' socket, the bell's descriptor."""
+        return [self.socket, self._bell]
+
+    def drain(self, ready: Container[zmq.Socket[bytes] | int]) -> list[bytes]:
+        """All orders that wait, oldest first; bells are swallowed. Never blocks.
+
+        Args:
+            ready: the sources that can be read.
+        """
+        if self._bell in ready:
+            with suppress(BlockingIOError):
+                os.read(self._bell, BELLS_READ_MAX)
         orders: list[bytes] = []
-        receive = self.socket.recv
-        try:
-            for _ in range(INBOX_MESSAGES_MAX):
-                message = receive(zmq.NOBLOCK)
-                if message:
-                    orders.append(message)
-        except zmq.Again:
-            pass
+        if self.socket in ready:
+            with suppress(zmq.Again):
+                for _ in range(INBOX_MESSAGES_MAX):
+                    orders.append(self.socket.recv(zmq.NOBLOCK))
         return orders
 
     def close(self) -> None:
         """Unbind."""
         self.socket.close(0)
+        os.close(self._bell)
 
 
 class Bell:
@@ -72,12 +101,15 @@ class Bell:
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         self._socket.connect(inbox_endpoint(runtime_dir, target))
+        self._bell = _open_bell(runtime_dir, target)
 
     def ring(self) -> None:
         """Wake the target if it sleeps; call it after the cursor was published."""
         if self._page.is_asleep(self._target):
             self._page.set_asleep(self._target, False)
-            self.send(b"")
+            # A full FIFO holds bells enough.
+            with suppress(BlockingIOError):
+                os.write(self._bell, b"\0")
 
     def send(self, order: bytes) -> bool:
         """Hand over ``order``; false when the target is down or its inbox is full."""
@@ -90,3 +122,4 @@ class Bell:
     def close(self) -> None:
         """Disconnect."""
         self._socket.close(0)
+        os.close(self._bell)

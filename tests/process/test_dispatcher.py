@@ -63,7 +63,7 @@ class Node:
             self.page.set_asleep(Role.BROKER, True)
             if not condition():
                 self.broker.socket.poll(50)
-            self.broker.drain()
+            self.broker.drain(self.broker.sources)
             assert time.monotonic() < deadline, self.page.read_dispatched()
 
     def checkpoint(self) -> int:

@@ -1,0 +1,97 @@
+"""Bells wake who sleeps and are dropped otherwise; orders arrive whole and in order."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.ipc.doorbell import BELLS_READ_MAX, Bell, Inbox
+from ledgermq.ipc.orders import Order, OrderKind, parse
+from ledgermq.model.errors import ProtocolError
+
+Context = zmq.Context
+
+
+@pytest.fixture
+def runtime() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="lmq-") as directory:
+        CursorPage.create(Path(directory) / "cursors").close()
+        yield Path(directory)
+
+
+@pytest.fixture
+def context() -> Iterator[Context]:
+    made: Context = zmq.Context()
+    yield made
+    made.destroy(0)
+
+
+def ready(inbox: Inbox, timeout_ms: int = 5_000) -> dict[object, int]:
+    poller = zmq.Poller()
+    for source in inbox.sources:
+        poller.register(source, zmq.POLLIN)
+    return dict(poller.poll(timeout_ms))
+
+
+def test_a_bell_wakes_a_sleeper_once(runtime: Path, context: Context) -> None:
+    with CursorPage.attach(runtime / "cursors") as page:
+        inbox = Inbox(context, runtime, Role.RAFT)
+        bell = Bell(context, runtime, page, Role.RAFT)
+        bell.ring()
+        awake = ready(inbox, 0)
+        page.set_asleep(Role.RAFT, True)
+        bell.ring()
+        bell.ring()
+        asleep = ready(inbox)
+
+        assert awake == {}
+        assert list(asleep) == [inbox.sources[1]]
+        assert inbox.drain(asleep) == []
+        assert ready(inbox, 0) == {}
+        bell.close()
+        inbox.close()
+
+
+def test_bells_that_nobody_hears_do_not_block(runtime: Path, context: Context) -> None:
+    with CursorPage.attach(runtime / "cursors") as page:
+        bell = Bell(context, runtime, page, Role.RAFT)
+        for _ in range(20 * BELLS_READ_MAX):
+            page.set_asleep(Role.RAFT, True)
+            bell.ring()
+        inbox = Inbox(context, runtime, Role.RAFT)
+        while waiting := ready(inbox, 0):
+            assert inbox.drain(waiting) == []
+        bell.close()
+        inbox.close()
+
+
+def test_orders_arrive_in_order_and_a_missing_target_is_told(
+    runtime: Path, context: Context
+) -> None:
+    with CursorPage.attach(runtime / "cursors") as page:
+        bell = Bell(context, runtime, page, Role.WRITER)
+        order = Order(OrderKind.GRANT, term=7, number=1, position=2, extra=3)
+
+        assert not bell.send(order.encode())
+        inbox = Inbox(context, runtime, Role.WRITER)
+        while not bell.send(order.encode()):
+            ready(inbox, 5)
+        bell.send(order._replace(term=8).encode())
+        orders: list[Order] = []
+        while len(orders) < 2:
+            orders += map(parse, inbox.drain(ready(inbox)))
+
+        assert orders == [order, order._replace(term=8)]
+        bell.close()
+        inbox.close()
+
+
+def test_what_is_no_order_is_refused() -> None:
+    for message in (b"", b"x", bytes(40), bytes([99]) + bytes(39)):
+        with pytest.raises(ProtocolError):
+            parse(message)
