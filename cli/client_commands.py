@@ -1,4 +1,4 @@
-"""``ledgermq send`` and ``topic``: what a client of a node does, by hand.
+"""``ledgermq send``, ``receive`` and ``topic``: what a client of a node does, by hand.
 
 They need nothing of a node but its address. Exit status: 0 done; 1 the command line, or the node
 refused, did not answer, or is not there.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from ledgermq.cli import send_command
+from ledgermq.cli import receive_command, send_command
 from ledgermq.client.address import DEFAULT_ADDRESS
 from ledgermq.client.broker import Route, TopicRow
 from ledgermq.client.broker_connection import connect_broker
@@ -18,8 +18,9 @@ NAME = "ledgermq-cli"
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``send`` and ``topic``."""
+    """Add ``send``, ``receive`` and ``topic``."""
     _add_common(send_command.add_parser(subparsers))
+    _add_common(receive_command.add_parser(subparsers))
 
     topic = subparsers.add_parser("topic", help="list and create topics")
     verbs = topic.add_subparsers(title="verbs", metavar="VERB", required=True)

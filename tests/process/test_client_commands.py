@@ -1,4 +1,4 @@
-"""``ledgermq send`` and ``topic`` against the real node, as a shell runs them."""
+"""``ledgermq send``, ``receive`` and ``topic`` against the real node, as a shell runs them."""
 
 from __future__ import annotations
 
@@ -89,6 +89,69 @@ def test_many_made_up_messages_are_told_as_a_sum(node: Node) -> None:
     assert [row["topic"] for row in topics] == ["orders"]
 
 
+def test_what_was_sent_is_received_in_the_order_of_each_queue(node: Node) -> None:
+    for queue in ("0", "1"):
+        run(node, "send", "orders", "-", "--queue", queue, "--tag", queue, stdin=b"a\nb\xff\nc")
+    received = rows(run(node, "receive", "orders", "--json"))
+    plain = run(node, "receive", "orders", "--queue", "1")
+    tagged = rows(run(node, "receive", "orders", "--tag", "0||none", "--json"))
+    one = rows(run(node, "receive", "orders", "--count", "1", "--json"))
+    nothing = run(node, "receive", "orders", "--from", "last")
+
+    assert len(received) == 6
+    for queue in (0, 1):
+        own = [row for row in received if row["queue"] == queue]
+        assert [row["queueOffset"] for row in own] == [0, 1, 2]
+        assert [row.get("body") for row in own] == ["a", None, "c"]
+        assert own[1]["bodyBase64"] == "Yv8="
+    assert plain.stdout == b"a\nb\xff\nc\n"
+    assert {row["properties"]["TAGS"] for row in tagged} == {"0"}
+    assert (len(tagged), len(one)) == (3, 1)
+    assert (nothing.returncode, nothing.stdout) == (0, b"")
+
+
+def test_a_group_goes_on_where_it_ended(node: Node) -> None:
+    run(node, "send", "orders", "a", "b", "c", "d", "--queue", "0")
+    first = run(node, "receive", "orders", "--group", "g", "--count", "3")
+    second = run(node, "receive", "orders", "--group", "g")
+    third = run(node, "receive", "orders", "--group", "g")
+    again = run(node, "receive", "orders", "--group", "g", "--from", "first")
+
+    assert (first.stdout, second.stdout, third.stdout) == (b"a\nb\nc\n", b"d\n", b"")
+    assert again.stdout == b"a\nb\nc\nd\n"
+
+
+def test_a_time_is_a_place_to_begin(node: Node) -> None:
+    early = rows(run(node, "send", "orders", "early", "--queue", "0", "--json"))[0]
+    late = rows(run(node, "send", "orders", "late", "--queue", "0", "--json"))[0]
+    received = run(node, "receive", "orders", "--from", str(late["storeTimestamp"]), "--queue", "0")
+
+    assert early["storeTimestamp"] < late["storeTimestamp"]
+    assert received.stdout == b"late\n"
+
+
+def test_following_gives_what_is_stored_later(node: Node) -> None:
+    run(node, "topic", "create", "orders", "--queues", "2")
+    follower = subprocess.Popen(
+        [
+            sys.executable, *COMMAND, "receive", "orders", "--follow", "--count", "2",
+            "--address", f"ipc://{node.runtime}",
+        ],
+        stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(SOURCES)},
+    )  # fmt: skip
+    try:
+        rows(run(node, "send", "orders", "one", "--queue", "0", "--json"))
+        assert follower.stdout is not None
+        first = follower.stdout.readline()
+        rows(run(node, "send", "orders", "two", "--queue", "1", "--json"))
+        rest, _ = follower.communicate(timeout=30)
+    finally:
+        follower.kill()
+        follower.communicate()
+
+    assert (first, rest, follower.returncode) == (b"one\n", b"two\n", 0)
+
+
 def test_a_topic_is_created_with_its_queues_and_listed(node: Node) -> None:
     made = rows(run(node, "topic", "create", "wide", "--queues", "12", "--json"))
     run(node, "send", "wide", "x", "y")
@@ -114,6 +177,10 @@ def test_a_topic_is_created_with_its_queues_and_listed(node: Node) -> None:
         (["send", "orders", "--size", "5000000"], b"store.max_message_size"),
         (["send", "LEDGERMQ_SYSTEM", "x"], b"LEDGERMQ_SYSTEM"),
         (["topic", "create", "a b"], b"a b"),
+        (["receive", "unknown"], b"unknown"),
+        (["receive", "orders", "--from", "stored"], b"--group"),
+        (["receive", "orders", "--from", "yesterday"], b"yesterday"),
+        (["receive", "orders", "--count", "0"], b"--count"),
     ],
 )
 def test_what_cannot_be_done_ends_with_one_and_says_why(
