@@ -487,13 +487,7 @@ def dispatch_span(
         transaction = sys_flag & 12
         if with_keys and transaction != 12:
             added = _put_keys_of(
-                span,
-                fields,
-                (topic_hash * 31 + 35) & _MASK,
-                row,
-                key_hashes,
-                key_rows,
-                keys,
+                span, fields, (topic_hash * 31 + 35) & _MASK, row, key_hashes, key_rows, keys
             )
             if added < 0:
                 break
