@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ledgermq.client.link import Link, unreachable
-from ledgermq.client.requests import Request, RequestPipeline, call_request, call_result
+from ledgermq.client.requests import (
+    Request,
+    RequestPipeline,
+    Result,
+    Steps,
+    call_request,
+    call_result,
+)
 from ledgermq.model.errors import NoPermissionError, ProtocolError
 from ledgermq.wire.session import Welcome
 
@@ -127,6 +134,21 @@ class Broker:
             if request.done():
                 return
             wait_for_link(self.requests.link, self.requests.deadline - now)
+
+    def run(self, steps: Steps[Result]) -> Result:
+        """What ``steps`` come to, asked one after the other.
+
+        Raises:
+            LedgerError: the broker refused one, or did not answer.
+        """
+        while True:
+            try:
+                request = next(steps)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            request.deadline = time.monotonic() + self.timeout_s
+            self.wait(request)
 
     def _call(
         self, verb: str, timeout_s: float | None = None, **arguments: object

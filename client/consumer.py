@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 import zmq
 
@@ -19,15 +19,11 @@ from ledgermq.client.pull_pipeline import (
     PullPipeline,
     pull_request,
     pulled_batch,
-    wanted_queues,
 )
 from ledgermq.client.received import MessageBatch, ReceivedMessage, no_messages
+from ledgermq.client.start_offsets import Start, check_start, checked_group, starting_offsets
 from ledgermq.model.errors import ConfigError
 from ledgermq.wire.pull_frame import Pull
-
-Start = Literal["stored", "first", "last"] | int | Mapping[int, int]
-"""Where to begin: the group's committed offsets (``first`` for a queue without one), the first or
-behind the last message of each queue, a time in epoch ms, or queue offsets by queue id."""
 
 ITERATION_POLL_S = 1.0
 
@@ -206,65 +202,11 @@ class Consumer:
             return
         if self._is_closed:
             raise ConfigError("consumer is closed", topic=self.topic)
-        route = self._broker.route(self.topic, create=False)
-        queues = wanted_queues(route.read_queues, self._queues, self.topic)
-        self._pulls.begin(
-            self._start_offsets(queues),
-            follows_route=self._queues is None,
-            now=time.monotonic(),
+        offsets = self._broker.run(
+            starting_offsets(self.topic, self.group, self._queues, self._start)
         )
+        self._pulls.begin(offsets, follows_route=self._queues is None, now=time.monotonic())
         self._is_begun = True
-
-    def _start_offsets(self, queues: list[int]) -> dict[int, int]:
-        broker, start = self._broker, self._start
-        stored: Mapping[int, int] = {}
-        if start == "stored" and self.group is not None:
-            stored = broker.group_offset(self.group, self.topic)
-        elif isinstance(start, Mapping):
-            stored = start
-        offsets: dict[int, int] = {}
-        for queue in queues:
-            if queue in stored:
-                offsets[queue] = stored[queue]
-            elif isinstance(start, int):
-                offsets[queue] = broker.offset_by_time(self.topic, queue, start)
-            else:
-                known = broker.queue(self.topic, queue)
-                offsets[queue] = known.end if start == "last" else known.begin
-        return offsets
 
     def _group(self) -> str:
         return checked_group(self.group)
-
-
-def checked_group(group: str | None) -> str:
-    """The group of a consumer.
-
-    Raises:
-        ConfigError: it has none.
-    """
-    if not group:
-        raise ConfigError("consumer has no group: give group=… to keep offsets in the broker")
-    return group
-
-
-def check_start(start: Start) -> Start:
-    """``start``, which was given by the application.
-
-    Raises:
-        ConfigError: it is not one of the values that ``Start`` names.
-    """
-    if isinstance(start, Mapping):
-        for queue, offset in start.items():
-            if queue < 0 or offset < 0:
-                raise ConfigError("negative queue offset", queue_id=queue, offset=offset)
-        return start
-    if start in ("stored", "first", "last") or (
-        isinstance(start, int) and not isinstance(start, bool) and start >= 0
-    ):
-        return start
-    raise ConfigError(
-        "start is not a place to begin",
-        start=start,
-        allowed="stored, first, last, a time in epoch ms, or {queue: offset}",
-    )

@@ -225,8 +225,9 @@ class Link:
 
     def _close(self, linger_ms: int) -> None:
         self.welcome = None
-        if self._socket is not None:
+        if self._socket is not None and self._monitor is not None:
             self._socket.disable_monitor()
+            self._monitor.close(0)
             self._socket.close(linger_ms)
             self.generation += 1
         self._socket = self._monitor = None

@@ -6,7 +6,7 @@ Never blocks, has no thread and no clock: ``Consumer`` and ``AsyncConsumer`` dri
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -159,6 +159,11 @@ class PullPipeline:
         queue.batches.clear()
         queue.position = queue.ask_offset = offset
 
+    @property
+    def has_news(self) -> bool:
+        """Whether ``take`` may give a batch, or raise."""
+        return self._error is not None or any(queue.batches for queue in self._queues.values())
+
     def advance(self, now: float) -> None:
         """Ask what can be asked, take what was answered."""
         self._ask_all(now)
@@ -292,20 +297,3 @@ def parse_tags(expression: str) -> frozenset[str]:
     if len(tags) > TAG_HASHES_MAX:
         raise ConfigError("too many tags", tags=len(tags), limit=TAG_HASHES_MAX)
     return tags
-
-
-def wanted_queues(count: int, queues: Iterable[int] | None, topic: str) -> list[int]:
-    """The queues to read of a topic that has ``count``.
-
-    Raises:
-        TopicUnknownError: it does not have all that are asked for.
-    """
-    if queues is None:
-        return list(range(count))
-    wanted = sorted(set(queues))
-    strange = [queue for queue in wanted if not 0 <= queue < count]
-    if strange:
-        raise TopicUnknownError(
-            "topic has no such queue", topic=topic, queue_id=strange[0], limit=count - 1
-        )
-    return wanted

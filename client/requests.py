@@ -5,7 +5,8 @@ Never blocks, has no thread and no clock. Every question may be asked twice with
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import TypeVar
 
 from ledgermq.client.link import Link, Part, unreachable
 from ledgermq.model.errors import (
@@ -19,6 +20,11 @@ from ledgermq.wire.session import decode_body, decode_refused, encode_call
 
 BACKOFF_S = 0.05
 NEVER = float("inf")
+
+Result = TypeVar("Result")
+Steps = Generator["Request", None, Result]
+"""Questions one after the other: each is yielded, and done when the generator goes on. So the same
+steps serve callers that block and callers that await."""
 
 
 class Request:
@@ -60,7 +66,7 @@ class Request:
         return self.parts
 
 
-def call_request(verb: str, arguments: dict[str, object], *, deadline: float) -> Request:
+def call_request(verb: str, arguments: dict[str, object], *, deadline: float = NEVER) -> Request:
     """A CALL."""
 
     def encode(request_id: int) -> list[bytes]:

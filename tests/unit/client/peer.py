@@ -1,7 +1,7 @@
 """A node for tests of the client alone: speaks the protocol over real ZeroMQ, keeps all in memory.
 
 It checks what a node checks of a frame, stores it whole or not at all, looks retries up by their
-unique ids, and answers in order. A test tells it to refuse, to be silent, or to end the connections.
+unique ids, and answers in order. A test tells it to refuse, to be silent, or to end connections.
 """
 
 from __future__ import annotations
@@ -15,11 +15,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 import zmq
 
-from ledgermq.model.errors import LedgerError, ProtocolError, StaleGenerationError
-from ledgermq.model.errors import TopicUnknownError
+from ledgermq.model.errors import (
+    LedgerError,
+    ProtocolError,
+    StaleGenerationError,
+    TopicUnknownError,
+)
 from ledgermq.store.java_hash import java_hash
 from ledgermq.store.message import decode_message
 from ledgermq.wire.header import Kind, decode_header
@@ -33,7 +38,6 @@ from ledgermq.wire.session import (
     encode_result,
     encode_welcome,
 )
-from zlib import crc32
 
 HOLE = 48
 STORE_HOST = "10.1.2.3:10911"
@@ -103,7 +107,12 @@ class Peer:
         """End all connections, forget all sessions; what is stored stays."""
         self.do(self._restart)
 
+    def forget_sessions(self) -> None:
+        """Keep the connections, and know none of them."""
+        self.do(self._sessions.clear)
+
     def stop_listening(self) -> None:
+        """End all connections, and take no new ones until ``restart``."""
         self.do(self._unbind)
 
     def close(self) -> None:

@@ -1,0 +1,12 @@
+"""Producers and consumers for asyncio.
+
+They run in the loop itself: ZeroMQ's descriptors are watched, and its sockets read when there is
+something, without a thread and without a future a message part.
+"""
+
+from __future__ import annotations
+
+from ledgermq.client.aio_consumer import AsyncConsumer
+from ledgermq.client.aio_producer import AsyncProducer
+
+__all__ = ["AsyncConsumer", "AsyncProducer"]

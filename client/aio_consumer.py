@@ -1,0 +1,204 @@
+"""``AsyncConsumer``: what ``Consumer`` is, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+import zmq
+
+from ledgermq.client.address import DEFAULT_ADDRESS, parse_address
+from ledgermq.client.broker import offsets_json, offsets_of
+from ledgermq.client.link import Context, Link
+from ledgermq.client.loop_watch import AsyncRequests
+from ledgermq.client.pull_pipeline import (
+    ALL_TAGS,
+    ConsumerOptions,
+    OffsetReset,
+    PullPipeline,
+    pull_request,
+    pulled_batch,
+)
+from ledgermq.client.received import MessageBatch, ReceivedMessage, no_messages
+from ledgermq.client.requests import Steps, call_request, call_result
+from ledgermq.client.start_offsets import Start, check_start, checked_group, starting_offsets
+from ledgermq.model.errors import ConfigError
+from ledgermq.wire.pull_frame import Pull
+
+
+class AsyncConsumer:
+    """Reads one topic; see ``Consumer``, which has the same arguments and the same methods.
+
+    Used as ``async with AsyncConsumer(…) as consumer:``, by one task at a time.
+    """
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        topic: str,
+        group: str | None = None,
+        queues: Iterable[int] | None = None,
+        start: Start = "stored",
+        tags: str = ALL_TAGS,
+        name: str = "consumer",
+        options: ConsumerOptions | None = None,
+    ) -> None:
+        self.topic = topic
+        self.group = group
+        self.options = options or ConsumerOptions()
+        context: Context = zmq.Context.instance()
+        self._link = Link(context, parse_address(address).consume, client=name)
+        self._tags = tags
+        self._queues = None if queues is None else list(queues)
+        self._start = check_start(start)
+        self._requests: AsyncRequests | None = None
+        self._pulls: PullPipeline | None = None
+        self._arrived = asyncio.Event()
+
+    @property
+    def resets(self) -> list[OffsetReset]:
+        """Queues that did not hold what came next, the latest ones: messages were skipped."""
+        return list(self._begun().resets)
+
+    async def __aenter__(self) -> Self:
+        requests = self._requests = AsyncRequests(self._link, timeout_s=self.options.timeout_s)
+        try:
+            offsets = await requests.run(
+                starting_offsets(self.topic, self.group, self._queues, self._start)
+            )
+        except BaseException:
+            requests.close()
+            raise
+        pulls = PullPipeline(requests.requests, self.topic, self._tags, self.options)
+        pulls.begin(offsets, follows_route=self._queues is None, now=time.monotonic())
+        self._pulls = pulls
+        requests.on_turn = self._turn
+        requests.turn()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def poll(self, timeout: float | None = 1.0) -> MessageBatch:
+        """The next messages of one queue; an empty batch when there are none within ``timeout``.
+
+        Raises:
+            NotLeaderError: no broker answers.
+        """
+        batch = await self._next_batch(timeout)
+        if len(batch):
+            self._begun().set_position(batch.queue_id, batch.next_offset)
+        return batch
+
+    async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """All messages, also those to come; one counts as read when it is given."""
+        pulls = self._begun()
+        while True:
+            batch = await self._next_batch(None)
+            for message in batch:
+                pulls.set_position(batch.queue_id, message.queue_offset + 1)
+                yield message
+            pulls.set_position(batch.queue_id, batch.next_offset)
+
+    async def pull(
+        self, queue_id: int, offset: int, *, messages_max: int | None = None, hold_ms: int = 0
+    ) -> MessageBatch:
+        """Messages of one queue from ``offset`` on, apart from what ``poll`` gives."""
+        pull = Pull(
+            0,
+            self.topic,
+            queue_id,
+            offset,
+            messages_max or self.options.messages_max,
+            self.options.bytes_max,
+            hold_ms,
+        )
+        until = time.monotonic() + hold_ms / 1_000 + self.options.timeout_s
+        request = pull_request(pull, deadline=until)
+        await self._open().ask(request)
+        return pulled_batch(self.topic, queue_id, request)
+
+    def seek(self, queue_id: int, offset: int) -> None:
+        """Let ``poll`` go on at ``offset`` of a queue."""
+        self._begun().seek(queue_id, offset)
+
+    def offsets(self) -> dict[int, int]:
+        """Queue offset of the next message to be given, by queue id."""
+        return self._begun().positions()
+
+    async def committed(self) -> dict[int, int]:
+        """The group's offsets in the broker, by queue id; queues never committed are left out."""
+        return await self._open().run(_committed(checked_group(self.group), self.topic))
+
+    async def commit(self, offsets: Mapping[int, int] | None = None) -> None:
+        """Note in the broker what the group has read: ``offsets``, or all that was given so far."""
+        noted = self.offsets() if offsets is None else offsets
+        await self._open().run(_commit(checked_group(self.group), self.topic, noted))
+
+    def close(self) -> None:
+        """Say goodbye to the node and close; nothing is committed."""
+        if self._requests is not None:
+            self._requests.close()
+        self._requests = None
+        self._arrived.set()
+
+    async def _next_batch(self, timeout: float | None) -> MessageBatch:
+        pulls = self._begun()
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            requests = self._open()
+            batch = pulls.take()
+            if batch is not None:
+                # The next question leaves before the application works on this answer.
+                requests.turn()
+                return batch
+            self._arrived.clear()
+            requests.turn()
+            if self._arrived.is_set():
+                continue
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                return no_messages(self.topic)
+            try:
+                await asyncio.wait_for(self._arrived.wait(), left)
+            except TimeoutError:
+                return no_messages(self.topic)
+
+    def _turn(self) -> None:
+        pulls = self._begun()
+        pulls.advance(time.monotonic())
+        if pulls.has_news:
+            self._arrived.set()
+
+    def _open(self) -> AsyncRequests:
+        if self._requests is None:
+            raise ConfigError("consumer is not open: async with AsyncConsumer(…)")
+        return self._requests
+
+    def _begun(self) -> PullPipeline:
+        if self._pulls is None:
+            raise ConfigError("consumer is not open: async with AsyncConsumer(…)")
+        return self._pulls
+
+
+def _committed(group: str, topic: str) -> Steps[dict[int, int]]:
+    request = call_request("group_offset", {"group": group, "topic": topic})
+    yield request
+    return offsets_of(call_result(request))
+
+
+def _commit(group: str, topic: str, offsets: Mapping[int, int]) -> Steps[None]:
+    request = call_request(
+        "group_commit", {"group": group, "topic": topic, "offsets": offsets_json(offsets)}
+    )
+    yield request
+    call_result(request)

@@ -1,0 +1,329 @@
+"""``AsyncProducer``: what ``Producer`` is, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+import zmq
+
+from ledgermq.client.address import DEFAULT_ADDRESS, local_host, parse_address
+from ledgermq.client.broker import route_of, writable
+from ledgermq.client.link import Context, Link, unreachable
+from ledgermq.client.loop_watch import AsyncRequests, LoopWatch
+from ledgermq.client.outgoing import Body, OutgoingMessage, topic_bytes
+from ledgermq.client.producer import ROUTE_REFRESH_S_MAX
+from ledgermq.client.requests import Steps, call_request, call_result
+from ledgermq.client.results import BatchResult, SendResult
+from ledgermq.client.send_future import SendFuture
+from ledgermq.client.send_pipeline import ProducerOptions, SendPipeline
+from ledgermq.client.sender import RECORD_AROUND, Queues, RouteTable, Sender, batch_size
+from ledgermq.model.errors import (
+    BusyError,
+    ConfigError,
+    LedgerError,
+    NotLeaderError,
+    TimedOutError,
+)
+
+Result = TypeVar("Result")
+Callback = Callable[[SendFuture[Result]], object]
+
+
+class AsyncProducer:
+    """Sends messages to one node; see ``Producer`` for order and outcomes.
+
+    Used as ``async with AsyncProducer(…) as producer:``; its tasks belong to one loop.
+    """
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        name: str = "producer",
+        options: ProducerOptions | None = None,
+    ) -> None:
+        """A producer, with the arguments of ``Producer``."""
+        self.options = options or ProducerOptions()
+        self._address = parse_address(address)
+        self._name = name
+        self._context: Context = zmq.Context.instance()
+        self._routes = RouteTable()
+        self._asking: dict[str, asyncio.Lock] = {}
+        self._room_waiters: list[asyncio.Future[None]] = []
+        self._link: Link | None = None
+
+    async def __aenter__(self) -> Self:
+        link = Link(self._context, self._address.consume, client=self._name)
+        self._requests = AsyncRequests(link, timeout_s=self.options.timeout_s)
+        endpoint = self._address.produce
+        if not endpoint:
+            await self._requests.run(_greeted())
+            assert link.last_welcome is not None
+            endpoint = self._address.produce_endpoint(link.last_welcome.produce)
+        self._link = Link(self._context, endpoint, client=self._name)
+        self._pipeline = SendPipeline(self._link, self.options)
+        self._sender = Sender(self._pipeline, _Awaited(), born_host=local_host(self._address))
+        self._watch = LoopWatch(self._link, lambda: self._pipeline.deadline, self._turn)
+        self._turn()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def send(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        queue_key: str | None = None,
+        flag: int = 0,
+    ) -> SendResult:
+        """Send one message; where it is stored.
+
+        Raises:
+            LedgerError: as from ``Producer.send`` and from its future.
+        """
+        submitted = await self.submit(
+            topic,
+            body,
+            tag=tag,
+            keys=keys,
+            properties=properties,
+            queue_id=queue_id,
+            queue_key=queue_key,
+            flag=flag,
+        )
+        return await submitted
+
+    async def submit(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        queue_key: str | None = None,
+        flag: int = 0,
+    ) -> asyncio.Future[SendResult]:
+        """Send one message once there is room for it; the future of where it is stored."""
+        queues = Queues(topic_bytes(topic), await self._queues(topic), queue_id, queue_key)
+        message = OutgoingMessage(body, tag, keys, properties, flag)
+
+        def put(now: float, callback: Callback[SendResult]) -> object:
+            return self._sender.put_one(queues, message, now=now, callback=callback)
+
+        return await self._put(len(body) + RECORD_AROUND, put)
+
+    async def send_batch(
+        self,
+        topic: str,
+        messages: Sequence[Body] | Sequence[OutgoingMessage],
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        queue_key: str | None = None,
+        flag: int = 0,
+    ) -> BatchResult:
+        """Send messages to one queue, stored together or not at all; where they are stored.
+
+        Raises:
+            LedgerError: as from ``Producer.send_batch`` and from its future.
+        """
+        submitted = await self.submit_batch(
+            topic,
+            messages,
+            tag=tag,
+            keys=keys,
+            properties=properties,
+            queue_id=queue_id,
+            queue_key=queue_key,
+            flag=flag,
+        )
+        return await submitted
+
+    async def submit_batch(
+        self,
+        topic: str,
+        messages: Sequence[Body] | Sequence[OutgoingMessage],
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        queue_key: str | None = None,
+        flag: int = 0,
+    ) -> asyncio.Future[BatchResult]:
+        """Send messages of one queue once there is room; the future of where they are stored."""
+        queues = Queues(topic_bytes(topic), await self._queues(topic), queue_id, queue_key)
+        shared = OutgoingMessage(b"", tag, keys, properties, flag)
+
+        def put(now: float, callback: Callback[BatchResult]) -> object:
+            return self._sender.put_batch(queues, messages, shared, now=now, callback=callback)
+
+        return await self._put(batch_size(messages), put)
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Return when every message has its outcome.
+
+        Raises:
+            TimedOutError: some have none after ``timeout`` seconds; they stay under way.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        self._pipeline.flush()
+        self._turn()
+        while self._pipeline.unanswered_bytes:
+            if not await self._wait_for_news(until):
+                raise TimedOutError(
+                    "messages without an outcome",
+                    bytes=self._pipeline.unanswered_bytes,
+                    waited_s=timeout,
+                )
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Flush, say goodbye to the node, close; what has no outcome after ``timeout`` fails."""
+        link, self._link = self._link, None
+        if link is None:
+            return
+        try:
+            await self.flush(timeout)
+        except TimedOutError:
+            # What is left fails below, each message with its own error.
+            self._pipeline.abandon()
+        finally:
+            self._deliver()
+            self._watch.close()
+            link.close()
+            self._requests.close()
+
+    async def _put(
+        self, size: int, put: Callable[[float, Callback[Result]], object]
+    ) -> asyncio.Future[Result]:
+        outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+        def settle(future: SendFuture[Result]) -> None:
+            if outcome.done():
+                return
+            error = future.exception()
+            if error is not None:
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(future.result())
+
+        until = time.monotonic() + self.options.timeout_s
+        while True:
+            link = self._open_link()
+            if link.failure is not None:
+                raise link.failure
+            if self._sender.has_room(size):
+                put(time.monotonic(), settle)
+                self._turn()
+                return outcome
+            if not await self._wait_for_news(until):
+                raise self._no_room(link)
+
+    def _no_room(self, link: Link) -> LedgerError:
+        if self._pipeline.form is None:
+            return unreachable(link)
+        return BusyError(
+            "messages without an outcome fill the producer's window",
+            bytes=self._pipeline.unanswered_bytes,
+            limit=self.options.window_bytes,
+            setting="window_bytes",
+        )
+
+    async def _wait_for_news(self, until: float | None) -> bool:
+        """Return after the next turn that took an answer; false when there is none by ``until``."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._room_waiters.append(waiter)
+        try:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            await asyncio.wait_for(waiter, left)
+        except TimeoutError:
+            return False
+        finally:
+            if waiter in self._room_waiters:
+                self._room_waiters.remove(waiter)
+        return True
+
+    def _turn(self) -> None:
+        before = self._pipeline.unanswered_bytes, self._pipeline.form
+        self._pipeline.advance(time.monotonic())
+        if (self._pipeline.unanswered_bytes, self._pipeline.form) != before:
+            waiters, self._room_waiters = self._room_waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+        self._deliver()
+        self._watch.update()
+
+    def _deliver(self) -> None:
+        futures, self._pipeline.callbacks = self._pipeline.callbacks, []
+        for future in futures:
+            assert future.callback is not None
+            # Each kind of future has a callback of its own kind.
+            future.callback(future)  # type: ignore[arg-type]
+
+    async def _queues(self, topic: str) -> int:
+        """How many queues ``topic`` has; asks the broker now and then."""
+        queues = self._routes.fresh(topic, time.monotonic())
+        if queues is not None:
+            return queues
+        self._open_link()
+        async with self._asking.setdefault(topic, asyncio.Lock()):
+            queues = self._routes.fresh(topic, time.monotonic())
+            if queues is not None:
+                return queues
+            stale = self._routes.stale(topic)
+            try:
+                queues = await self._requests.run(
+                    _write_queues(topic), timeout_s=ROUTE_REFRESH_S_MAX if stale else None
+                )
+            except (TimedOutError, NotLeaderError):
+                if stale is None:
+                    raise
+                # The broker is away: messages can be stored all the same.
+                queues = stale
+            self._routes.note(topic, queues, time.monotonic())
+        return queues
+
+    def _open_link(self) -> Link:
+        if self._link is None:
+            raise ConfigError("producer is not open: async with AsyncProducer(…)")
+        return self._link
+
+
+class _Awaited:
+    """Futures of the pipeline are only looked at when they are done."""
+
+    def wait_for(self, future: SendFuture[object], timeout: float | None) -> None:
+        raise AssertionError("an asyncio producer never blocks")
+
+
+def _write_queues(topic: str) -> Steps[int]:
+    request = call_request("route", {"topic": topic, "create": True})
+    yield request
+    return writable(route_of(call_result(request)))
+
+
+def _greeted() -> Steps[None]:
+    """Any answer shows that the broker has told what it is."""
+    request = call_request("topics", {})
+    yield request
+    call_result(request)

@@ -1,0 +1,125 @@
+"""Links in an asyncio loop: woken by their descriptors and by their deadlines, without a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+
+from ledgermq.client.link import Link
+from ledgermq.client.requests import Request, RequestPipeline, Result, Steps
+
+SLEEP_S_MAX = 60.0
+
+
+class LoopWatch:
+    """Calls ``turn`` in the loop whenever the link, or the time, has work for it."""
+
+    def __init__(self, link: Link, deadline: Callable[[], float], turn: Callable[[], None]) -> None:
+        """A watch in the running loop; ``update`` starts it.
+
+        Args:
+            deadline: when ``turn`` has work that no descriptor tells of, by ``time.monotonic``.
+            turn: takes all there is, and calls ``update``.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._link = link
+        self._deadline = deadline
+        self._turn = turn
+        self._generation = -1
+        self._descriptors: list[int] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+
+    def update(self) -> None:
+        """Watch what the link has now, until its deadline of now."""
+        if self._generation != self._link.generation:
+            self._generation = self._link.generation
+            self._forget()
+            # Copies: ZeroMQ closes its own when it likes, and their numbers go to others.
+            self._descriptors = [os.dup(one) for one in self._link.descriptors]
+            for descriptor in self._descriptors:
+                self._loop.add_reader(descriptor, self._turn)
+        until = self._deadline()
+        if self._timer is not None:
+            if self._timer_at == until:
+                return
+            self._timer.cancel()
+        self._timer_at = until
+        seconds = min(max(0.0, until - time.monotonic()), SLEEP_S_MAX)
+        self._timer = self._loop.call_later(seconds, self._ring)
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        self._forget()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._turn()
+
+    def _forget(self) -> None:
+        for descriptor in self._descriptors:
+            self._loop.remove_reader(descriptor)
+            os.close(descriptor)
+        self._descriptors = []
+
+
+class AsyncRequests:
+    """Questions to the broker that are awaited."""
+
+    def __init__(self, link: Link, *, timeout_s: float) -> None:
+        """Questions over ``link``; from a coroutine of the loop that is to serve them.
+
+        Args:
+            timeout_s: for each question.
+        """
+        self.requests = RequestPipeline(link)
+        self.timeout_s = timeout_s
+        self.on_turn: Callable[[], None] = lambda: None
+        self._watch = LoopWatch(link, lambda: self.requests.deadline, self.turn)
+
+    def turn(self) -> None:
+        """Take answers, send questions."""
+        self.requests.advance(time.monotonic())
+        self.on_turn()
+        self._watch.update()
+
+    async def ask(self, request: Request) -> None:
+        """Return when ``request`` is done."""
+        done = asyncio.get_running_loop().create_future()
+
+        def note(_: Request) -> None:
+            if not done.done():
+                done.set_result(None)
+
+        request.callback = note
+        self.requests.ask(request)
+        self.turn()
+        try:
+            await done
+        finally:
+            self.requests.forget(request)
+
+    async def run(self, steps: Steps[Result], *, timeout_s: float | None = None) -> Result:
+        """What ``steps`` come to, asked one after the other.
+
+        Raises:
+            LedgerError: the broker refused one, or did not answer.
+        """
+        while True:
+            try:
+                request = next(steps)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            request.deadline = time.monotonic() + (timeout_s or self.timeout_s)
+            await self.ask(request)
+
+    def close(self) -> None:
+        """Say goodbye, and close."""
+        self._watch.close()
+        self.requests.link.close()

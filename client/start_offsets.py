@@ -1,0 +1,103 @@
+"""Where a consumer begins to read each queue of its topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from ledgermq.client.broker import integer, offsets_of, route_of
+from ledgermq.client.requests import Steps, call_request, call_result
+from ledgermq.model.errors import ConfigError, TopicUnknownError
+
+Start = Literal["stored", "first", "last"] | int | Mapping[int, int]
+"""Where to begin: the group's committed offsets (``first`` for a queue without one), the first or
+behind the last message of each queue, a time in epoch ms, or queue offsets by queue id."""
+
+
+def starting_offsets(
+    topic: str, group: str | None, queues: Iterable[int] | None, start: Start
+) -> Steps[dict[int, int]]:
+    """Queue offset to begin at, for each queue to read.
+
+    Args:
+        queues: those to read; all when left out.
+
+    Raises:
+        TopicUnknownError: there is no such topic, or no such queue.
+    """
+    asked = call_request("route", {"topic": topic, "create": False})
+    yield asked
+    wanted = wanted_queues(route_of(call_result(asked)).read_queues, queues, topic)
+    stored: Mapping[int, int] = {}
+    if start == "stored" and group is not None:
+        asked = call_request("group_offset", {"group": group, "topic": topic})
+        yield asked
+        stored = offsets_of(call_result(asked))
+    elif isinstance(start, Mapping):
+        stored = start
+    offsets: dict[int, int] = {}
+    for queue in wanted:
+        where: dict[str, object] = {"topic": topic, "queue": queue}
+        if queue in stored:
+            offsets[queue] = stored[queue]
+            continue
+        is_time = isinstance(start, int)
+        asked = (
+            call_request("offset_by_time", where | {"timestamp": start})
+            if is_time
+            else (call_request("queue", where))
+        )
+        yield asked
+        name = "offset" if is_time else "max" if start == "last" else "min"
+        offsets[queue] = integer(call_result(asked), name)
+    return offsets
+
+
+def wanted_queues(count: int, queues: Iterable[int] | None, topic: str) -> list[int]:
+    """The queues to read of a topic that has ``count``.
+
+    Raises:
+        TopicUnknownError: it does not have all that are asked for.
+    """
+    if queues is None:
+        return list(range(count))
+    wanted = sorted(set(queues))
+    strange = [queue for queue in wanted if not 0 <= queue < count]
+    if strange:
+        raise TopicUnknownError(
+            "topic has no such queue", topic=topic, queue_id=strange[0], limit=count - 1
+        )
+    return wanted
+
+
+def checked_group(group: str | None) -> str:
+    """The group of a consumer.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    if not group:
+        raise ConfigError("consumer has no group: give group=… to keep offsets in the broker")
+    return group
+
+
+def check_start(start: Start) -> Start:
+    """``start``, which was given by the application.
+
+    Raises:
+        ConfigError: it is not one of the values that ``Start`` names.
+    """
+    if isinstance(start, Mapping):
+        for queue, offset in start.items():
+            if queue < 0 or offset < 0:
+                raise ConfigError("negative queue offset", queue_id=queue, offset=offset)
+        return start
+    if start in ("stored", "first", "last") or (
+        isinstance(start, int) and not isinstance(start, bool) and start >= 0
+    ):
+        return start
+    raise ConfigError(
+        "start is not a place to begin",
+        start=start,
+        allowed="stored, first, last, a time in epoch ms, or {queue: offset}",
+    )
