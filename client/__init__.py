@@ -1,1 +1,19 @@
 """Producer and Consumer, synchronous and asyncio; needs only pyzmq."""
+
+from ledgermq.client.consumer import Consumer
+from ledgermq.client.outgoing import OutgoingMessage
+from ledgermq.client.producer import Producer
+from ledgermq.client.received import MessageBatch, ReceivedMessage
+from ledgermq.client.results import BatchResult, SendResult
+from ledgermq.client.send_pipeline import ProducerOptions
+
+__all__ = [
+    "BatchResult",
+    "Consumer",
+    "MessageBatch",
+    "OutgoingMessage",
+    "Producer",
+    "ProducerOptions",
+    "ReceivedMessage",
+    "SendResult",
+]
