@@ -21,6 +21,7 @@ from ledgermq.store.log_writer import LogEnd, LogWriter
 logger = logging.getLogger(__name__)
 
 EXIT_STORAGE = 2
+EXIT_BUG = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,9 @@ class Flusher:
         except StorageError as error:
             logger.critical("log not durable, the process ends: %s", error)
             os._exit(EXIT_STORAGE)
+        except BaseException:  # without this thread nothing would ever be acknowledged again
+            logger.critical("flusher failed, the process ends", exc_info=True)
+            os._exit(EXIT_BUG)
         finally:
             bell.close()
 

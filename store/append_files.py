@@ -65,10 +65,7 @@ class AppendFiles:
         full = position > 0 and position % file_size == 0 and self._exists(position - file_size)
         start = position - file_size if full else position - position % file_size
         self._retired: list[int] = []
-        self._fd = -1
-        self._start = start
-        self._reserved = 0
-        self._open(start)
+        self._adopt(self._opened(start), start)
 
     @property
     def start(self) -> int:
@@ -85,9 +82,11 @@ class AppendFiles:
 
         The file that is left stays open for ``sync``.
         """
-        self._retired.append(self._fd)
-        self._fd = -1
-        self._open(self._start + self.file_size)
+        left = self._fd
+        fd = self._opened(self._start + self.file_size)
+        # In this order, and with ``sync`` looking in the other one, no sync misses the file left.
+        self._retired.append(left)
+        self._adopt(fd, self._start + self.file_size)
         self.position = self._start
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
@@ -115,12 +114,14 @@ class AppendFiles:
         Raises:
             StorageError: after that the page cache cannot be trusted; the process must end.
         """
-        retired = self._retired[:]
         fd = self._fd
+        # A roll after this line is no matter: what it leaves behind is ``fd`` itself.
+        retired = self._retired[:]
         try:
             for old in retired:
                 os.fdatasync(old)
-            os.fdatasync(fd)
+            if fd not in retired:
+                os.fdatasync(fd)
         except OSError as error:
             raise self._error("sync", error) from error
         for old in retired:
@@ -153,7 +154,12 @@ class AppendFiles:
     def _exists(self, start: int) -> bool:
         return (self.directory / file_name(start)).exists()
 
-    def _open(self, start: int) -> None:
+    def _adopt(self, fd: int, start: int) -> None:
+        self._fd = fd
+        self._start = start
+        self._reserved = 0
+
+    def _opened(self, start: int) -> int:
         path = self.directory / file_name(start)
         created = not path.exists()
         try:
@@ -172,9 +178,7 @@ class AppendFiles:
             raise CorruptLogError(
                 "log file of a wrong size", file=str(path), size=size, expected=self.file_size
             )
-        self._fd = fd
-        self._start = start
-        self._reserved = 0
+        return fd
 
     def _reserve(self, end: int) -> None:
         if end <= self._reserved:

@@ -1,0 +1,85 @@
+"""Log files that one thread appends to and another one syncs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.store import append_files
+from ledgermq.store.append_files import AppendFiles
+
+FILE_SIZE = 4_096
+ROLLS = 400
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of the files that were synced so far; each sync is a real one."""
+    names: set[str] = set()
+    fdatasync = os.fdatasync
+
+    def recorded(fd: int) -> None:
+        fdatasync(fd)
+        names.add(Path(f"/proc/self/fd/{fd}").readlink().name)
+
+    monkeypatch.setattr(os, "fdatasync", recorded)
+    return names
+
+
+@pytest.fixture
+def hasty_threads() -> Iterator[None]:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("hasty_threads")
+def test_a_sync_beside_a_roll_leaves_no_file_out(tmp_path: Path, synced: set[str]) -> None:
+    files = AppendFiles(tmp_path, file_size=FILE_SIZE, position=0)
+    missed: list[str] = []
+    failed: list[BaseException] = []
+    is_done = threading.Event()
+
+    def sync() -> None:
+        try:
+            while not is_done.is_set():
+                appended = range(0, files.start, FILE_SIZE)
+                files.sync()
+                missed.extend(
+                    name for at in appended if (name := append_files.file_name(at)) not in synced
+                )
+        except BaseException as error:  # whatever it is, the test has to tell it
+            failed.append(error)
+
+    thread = threading.Thread(target=sync)
+    thread.start()
+    for _ in range(ROLLS):
+        files.append(b"x" * FILE_SIZE)
+        files.roll()
+    is_done.set()
+    thread.join()
+    files.close()
+
+    assert failed == []
+    assert missed == []
+
+
+def test_a_roll_that_fails_changes_nothing(tmp_path: Path) -> None:
+    files = AppendFiles(tmp_path, file_size=FILE_SIZE, position=0)
+    files.append(b"x" * FILE_SIZE)
+    (tmp_path / append_files.file_name(FILE_SIZE)).write_bytes(b"short")
+
+    with pytest.raises(CorruptLogError):
+        files.roll()
+
+    assert (files.start, files.position) == (0, FILE_SIZE)
+    files.sync()
+    files.close()
