@@ -65,7 +65,9 @@ class AppendFiles:
         full = position > 0 and position % file_size == 0 and self._exists(position - file_size)
         start = position - file_size if full else position - position % file_size
         self._retired: list[int] = []
-        self._adopt(self._opened(start), start)
+        self._fd = self._opened(start)
+        self._start = start
+        self._reserved = 0
 
     @property
     def start(self) -> int:
@@ -86,7 +88,9 @@ class AppendFiles:
         fd = self._opened(self._start + self.file_size)
         # In this order, and with ``sync`` looking in the other one, no sync misses the file left.
         self._retired.append(left)
-        self._adopt(fd, self._start + self.file_size)
+        self._fd = fd
+        self._start += self.file_size
+        self._reserved = 0
         self.position = self._start
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
@@ -153,11 +157,6 @@ class AppendFiles:
 
     def _exists(self, start: int) -> bool:
         return (self.directory / file_name(start)).exists()
-
-    def _adopt(self, fd: int, start: int) -> None:
-        self._fd = fd
-        self._start = start
-        self._reserved = 0
 
     def _opened(self, start: int) -> int:
         path = self.directory / file_name(start)
