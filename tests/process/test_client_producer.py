@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, wait_until
-from tests.process.running import topics_document
 
 from ledgermq.client.outgoing import OutgoingMessage
 from ledgermq.client.producer import Producer
@@ -33,27 +33,12 @@ from ledgermq.store.message import MAGIC, Message, decode_message
 pytestmark = pytest.mark.slow
 
 FILE_SIZE = 4_194_304
-COMMAND = ["-m", "ledgermq.cli.main", "serve", "--config"]
 
 
 @pytest.fixture(params=["dledger", "commitlog"])
 def node(make_node: Callable[[], Node], request: pytest.FixtureRequest) -> Node:
     made = make_node()
-    made.configure(
-        store={
-            "mapped_file_size_commit_log": FILE_SIZE,
-            "mapped_file_size_consume_queue": 20_000,
-            "max_hash_slot_num": 500,
-            "max_index_num": 400,
-            "log": request.param,
-        },
-        ack={"mode": "majority-memory"},
-    )
-    config = made.root / "config"
-    config.mkdir(parents=True)
-    (config / "topics.json").write_text(topics_document("orders", "other"))
-    made.launch([*COMMAND, str(made.config)])
-    made.wait_ready()
+    start_client_node(made, log=request.param, file_size=FILE_SIZE)
     return made
 
 
@@ -288,7 +273,7 @@ def test_over_tcp_the_broker_names_the_writer(make_node: Callable[[], Node]) -> 
         },
         ack={"mode": "majority-memory"},
     )
-    node.launch([*COMMAND, str(node.config)])
+    node.launch([*SERVE, str(node.config)])
     node.wait_ready()
     begun = time.monotonic()
     with Producer(f"tcp://127.0.0.1:{ports[1]}") as producer:
