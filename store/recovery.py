@@ -8,14 +8,16 @@ zeroed, so that it can never be taken for records later.
 
 from __future__ import annotations
 
+import errno
 import logging
 import mmap
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 
-from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.append_files import AppendFiles, file_name
 from ledgermq.store.crc32 import crc32
@@ -32,6 +34,7 @@ _ENTRY = Struct(">iIqqqiIII")
 _ITEM = Struct(">4xqIqq")
 _ITEM_FULL = Struct(">iqIqq")
 _BLANK = Struct(">II")
+_ZEROS_STEP = 1 << 20
 FILES_SCANNED = 3
 """As the reference: without a checkpoint the last three files are scanned."""
 
@@ -137,7 +140,6 @@ def recover_log(
             dropped,
             scan.fault.field,
         )
-    if files.starts:
         data.cut()
     index = None
     if index_files is not None:
@@ -323,9 +325,8 @@ def _dropped(files: LogFiles, position: int) -> int:
     for start in files.starts:
         if start + files.file_size <= position:
             continue
-        with _MappedFile(files, start) as view:
-            low = max(0, position - start)
-            used = _used(view, low)
+        low = max(0, position - start)
+        used = _used(files.path(start), low)
         if used > low:
             last = start + used
     dropped = last - position
@@ -340,18 +341,32 @@ def _dropped(files: LogFiles, position: int) -> int:
     return dropped
 
 
-def _used(view: memoryview, low: int) -> int:
-    """Offset behind the last byte at or after ``low`` that is not zero; ``low`` when all are."""
-    step = 1 << 20
-    zeros = bytes(step)
-    high = len(view)
-    while high > low:
-        begin = max(low, high - step)
-        part = view[begin:high]
-        if part != zeros[: high - begin]:
-            return begin + len(bytes(part).rstrip(b"\0"))
-        high = begin
-    return low
+def _used(path: Path, low: int) -> int:
+    """Offset behind the last byte at or after ``low`` that is not zero; ``low`` when all are.
+
+    Holes and blocks that were reserved and never written are not read.
+    """
+    used = low
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        at = low
+        while at < size:
+            try:
+                at = os.lseek(file.fileno(), at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    break
+                raise StorageError(
+                    "log file not read", errno=error.errno, file=str(path), reason=error.strerror
+                ) from error
+            end = os.lseek(file.fileno(), at, os.SEEK_HOLE)
+            while at < end:
+                part = os.pread(file.fileno(), min(_ZEROS_STEP, end - at), at)
+                filled = len(part.rstrip(b"\0"))
+                if filled:
+                    used = at + filled
+                at += len(part)
+    return used
 
 
 def _mended_index(files: LogFiles, scan: _Scan) -> AppendFiles:
