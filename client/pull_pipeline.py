@@ -166,7 +166,8 @@ class PullPipeline:
 
     def advance(self, now: float) -> None:
         """Ask what can be asked, take what was answered."""
-        self._ask_all(now)
+        if self._error is None:
+            self._ask_all(now)
         if self._follows_route and now >= self._refresh_at:
             self._refresh_at = now + QUEUES_REFRESH_S
             request = call_request(
@@ -177,8 +178,8 @@ class PullPipeline:
             request.callback = self._take_route
             self.requests.ask(request)
         self.requests.advance(now)
-        if self._ask_all(now):
-            # An answer made room for the next question of its queue: let it leave at once.
+        while self._error is None and self._ask_all(now):
+            # An answer made room for the next question of its queue: it leaves at once.
             self.requests.advance(now)
 
     def take(self) -> MessageBatch | None:

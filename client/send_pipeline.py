@@ -187,9 +187,12 @@ class SendPipeline:
             self._fail_all(self.link.failure)
         if now >= self._expire_at:
             self._expire(now)
-        if self.link.welcome is not None and self._send_waiting(now):
-            # Sending may have swallowed the descriptor's edge.
-            taken += self._take_answers(now)
+        while self.link.welcome is not None and self._send_waiting(now):
+            # Sending may have swallowed the descriptor's edge; an answer may let more be sent.
+            more = self._take_answers(now)
+            if not more:
+                break
+            taken += more
         return taken
 
     def abandon(self) -> None:

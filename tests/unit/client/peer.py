@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import zmq
@@ -65,7 +65,7 @@ class Seen(NamedTuple):
 class Peer:
     """Two ROUTER sockets and a thread."""
 
-    def __init__(self, **welcome: int) -> None:
+    def __init__(self, **welcome: Any) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="peer-", dir="/tmp"))
         self.address = f"ipc://{self.directory}"
         self.queues: dict[tuple[str, int], list[Stored]] = defaultdict(list)
@@ -187,7 +187,7 @@ class Peer:
             socket.send_multipart([identity, *answer])
 
     def _greeting(self) -> Welcome:
-        fields = {
+        fields: dict[str, Any] = {
             "entry_header_size": HOLE,
             "store_host_size": 8,
             "body_size_max": 4_194_304,
@@ -323,7 +323,7 @@ class Peer:
 
 
 @contextmanager
-def running_peer(**welcome: int) -> Iterator[Peer]:
+def running_peer(**welcome: Any) -> Iterator[Peer]:
     """A peer for as long as the block runs."""
     peer = Peer(**welcome)
     try:
