@@ -1,0 +1,56 @@
+"""Addresses of nodes: two endpoints from one text, and what is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from ledgermq.client.address import local_host, parse_address
+from ledgermq.model.errors import ConfigError
+
+
+def test_a_runtime_directory_has_both_sockets() -> None:
+    address = parse_address("ipc:///run/ledgermq/")
+
+    assert address == ("ipc:///run/ledgermq/consume", "ipc:///run/ledgermq/produce")
+
+
+@pytest.mark.parametrize(
+    ("told", "endpoint"),
+    [
+        ("tcp://10.0.0.9:7001", "tcp://10.0.0.9:7001"),
+        ("tcp://*:7001", "tcp://node.example:7001"),
+        ("tcp://0.0.0.0:7001", "tcp://node.example:7001"),
+    ],
+)
+def test_over_tcp_the_broker_tells_where_the_writer_is(told: str, endpoint: str) -> None:
+    address = parse_address("tcp://node.example:7002")
+
+    assert address.produce_endpoint(told) == endpoint
+
+
+def test_a_node_without_a_tcp_endpoint_for_producers_is_told_with_the_setting() -> None:
+    with pytest.raises(ConfigError, match=r"listen\.produce"):
+        parse_address("tcp://node.example:7002").produce_endpoint("")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "/run/ledgermq", "ipc://run/ledgermq", "ipc://", "tcp://host", "tcp://host:0",
+     "tcp://host:65536", "http://host:80", "ipc:///" + "x" * 100],
+)  # fmt: skip
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("ipc:///run/ledgermq", "127.0.0.1"),
+        ("tcp://127.0.0.1:7002", "127.0.0.1"),
+        ("tcp://[::1]:7002", "::1"),
+        ("tcp://no-such-host.invalid:7002", "127.0.0.1"),
+    ],
+)
+def test_the_own_address_is_the_one_towards_the_node(text: str, host: str) -> None:
+    assert local_host(parse_address(text)) == (host, 0)
