@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from ledgermq.cli.progress_line import ProgressLine
-from ledgermq.client.consumer import Consumer, Start
+from ledgermq.client.consumer import Consumer
 from ledgermq.client.pull_pipeline import ConsumerOptions
 from ledgermq.client.received import ReceivedMessage
+from ledgermq.client.start_offsets import Start
 from ledgermq.model.errors import ConfigError
 
 POLL_S = 1.0
