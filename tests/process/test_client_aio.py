@@ -1,0 +1,202 @@
+"""``AsyncProducer`` and ``AsyncConsumer`` against the real node."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, wait_until
+
+from ledgermq.client.aio import AsyncConsumer, AsyncProducer
+from ledgermq.client.outgoing import OutgoingMessage
+from ledgermq.client.pull_pipeline import ConsumerOptions
+from ledgermq.client.received import ReceivedMessage
+from ledgermq.client.send_pipeline import ProducerOptions
+from ledgermq.model.errors import (
+    BusyError,
+    ConfigError,
+    MessageIllegalError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    TopicUnknownError,
+)
+
+pytestmark = pytest.mark.slow
+
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def node(make_node: Callable[[], Node]) -> Node:
+    made = make_node()
+    start_client_node(made)
+    return made
+
+
+def run(steps: Coroutine[Any, Any, None]) -> None:
+    """Run a test's coroutine, not for ever."""
+    asyncio.run(asyncio.wait_for(steps, 60))
+
+
+def address(node: Node) -> str:
+    return f"ipc://{node.runtime}"
+
+
+async def read(consumer: AsyncConsumer, count: int) -> list[ReceivedMessage]:
+    messages: list[ReceivedMessage] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(messages) < count:
+        assert time.monotonic() < deadline, f"{len(messages)} of {count} messages came"
+        messages += await consumer.poll(1.0)
+    return messages
+
+
+def test_what_many_tasks_send_is_received_once_in_order(node: Node) -> None:
+    async def steps() -> None:
+        async def work(queue: int) -> list[int]:
+            return [
+                (await producer.send("orders", b"%d" % row, queue_id=queue)).queue_offset
+                for row in range(100)
+            ]
+
+        async with (
+            AsyncProducer(address(node)) as producer,
+            AsyncConsumer(address(node), topic="orders", start="first") as consumer,
+        ):
+            reading = asyncio.create_task(read(consumer, 400))
+            offsets = await asyncio.gather(*(work(queue) for queue in range(4)))
+            messages = await reading
+        by_queue: dict[int, list[bytes]] = defaultdict(list)
+        for message in messages:
+            by_queue[message.queue_id].append(bytes(message.body))
+
+        assert offsets == [list(range(100))] * 4
+        assert by_queue == {queue: [b"%d" % row for row in range(100)] for queue in range(4)}
+
+    run(steps())
+
+
+def test_batches_are_told_message_by_message_and_iterated(node: Node) -> None:
+    async def steps() -> None:
+        batch = [OutgoingMessage(b"%d" % row, tag="AB"[row % 2]) for row in range(10)]
+        async with AsyncProducer(address(node)) as producer:
+            futures = [await producer.submit_batch("orders", batch, queue_id=1) for _ in range(20)]
+            await producer.flush(PATIENCE_S)
+            results = [result for future in futures for result in future.result()]
+        given = []
+        async with AsyncConsumer(address(node), topic="orders", group="g", tags="B") as consumer:
+            async for message in consumer:
+                given.append(message)
+                if len(given) == 100:
+                    break
+            await consumer.commit()
+            committed = await consumer.committed()
+
+        assert [result.queue_offset for result in results] == list(range(200))
+        assert [message.unique_id for message in given] == [r.unique_id for r in results[1::2]]
+        assert committed[1] == 200
+
+    run(steps())
+
+
+@pytest.mark.parametrize("victim", ["writer", "raft", "broker"])
+def test_a_death_under_way_loses_and_repeats_nothing(node: Node, victim: str) -> None:
+    async def steps() -> None:
+        options = ConsumerOptions(messages_max=50, hold_ms=500)
+        results = []
+        async with (
+            AsyncProducer(address(node), options=ProducerOptions(timeout_s=30)) as producer,
+            AsyncConsumer(address(node), topic="orders", options=options) as consumer,
+        ):
+            reading = asyncio.create_task(read(consumer, 600))
+            for deaths in range(1, 4):
+                futures = [
+                    await producer.submit_batch("orders", [b"x"] * 5, queue_id=number % 4)
+                    for number in range(40)
+                ]
+                os.kill(node.pids()[victim], signal.SIGKILL)
+                for future in futures:
+                    results += await future
+                await asyncio.to_thread(
+                    wait_until,
+                    lambda count=deaths: node.child(victim)["restarts"] == count,
+                    "restart",
+                )
+            messages = await reading
+            after = await consumer.poll(0.1)
+        places = {(message.queue_id, message.queue_offset) for message in messages}
+
+        assert sorted(places) == [(queue, offset) for queue in range(4) for offset in range(150)]
+        assert {(result.queue_id, result.queue_offset) for result in results} == places
+        assert len(messages) == 600
+        assert len(after) == 0
+
+    run(steps())
+
+
+def test_a_full_window_and_a_stopped_writer_end_in_time(node: Node) -> None:
+    async def steps() -> None:
+        options = ProducerOptions(window_bytes=10_000, timeout_s=0.5)
+        async with AsyncProducer(address(node), options=options) as producer:
+            await producer.send("orders", b"first")
+            os.kill(node.pids()["writer"], signal.SIGSTOP)
+            stuck = await producer.submit("orders", bytes(9_000))
+            second = asyncio.create_task(producer.send("orders", bytes(9_000)))
+            with pytest.raises(OutcomeUnknownError):
+                await stuck
+            with pytest.raises((BusyError, NotLeaderError, OutcomeUnknownError)):
+                await second
+            os.kill(node.pids()["writer"], signal.SIGCONT)
+            after = await producer.send("orders", b"after")
+
+        assert after.topic == "orders"
+
+    run(steps())
+
+
+def test_a_loop_goes_on_while_a_message_and_a_poll_wait(node: Node) -> None:
+    async def steps() -> None:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0.01)
+
+        counting = asyncio.create_task(count())
+        async with AsyncConsumer(address(node), topic="orders") as consumer:
+            batch = await consumer.poll(0.5)
+        counting.cancel()
+
+        assert len(batch) == 0
+        assert turns > 10
+
+    run(steps())
+
+
+def test_what_cannot_be_done_says_why(node: Node) -> None:
+    async def steps() -> None:
+        async with AsyncProducer(address(node)) as producer:
+            with pytest.raises(MessageIllegalError):
+                await producer.send("orders", bytes(4 * 1024 * 1024 + 1))
+            with pytest.raises(TopicUnknownError):
+                await producer.send("orders", b"x", queue_id=4)
+        with pytest.raises(ConfigError):
+            await producer.send("orders", b"x")
+        with pytest.raises(TopicUnknownError):
+            async with AsyncConsumer(address(node), topic="nowhere"):
+                pass
+        nowhere = AsyncProducer("ipc:///tmp/no-such-node", options=ProducerOptions(timeout_s=0.3))
+        async with nowhere as lonely:
+            with pytest.raises(NotLeaderError):
+                await lonely.send("orders", b"x")
+
+    run(steps())
