@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import json
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import NoReturn, Protocol, cast
+from typing import NamedTuple, NoReturn, Protocol, cast
 
 import ledgermq
 from ledgermq.model.errors import (
@@ -38,19 +37,6 @@ EXIT_BUG = 3
 EXIT_INTERRUPTED = 130
 """What shells report of a command that SIGINT ended."""
 
-COMMANDS = {
-    "serve": "serve_command",
-    "status": "status_command",
-    "config": "config_commands",
-    "send": "client_commands",
-    "receive": "client_commands",
-    "topic": "client_commands",
-    "store": "store_commands",
-    "bench": "bench_command",
-    "demo": "demo_command",
-}
-"""The module of each command, in the order in which ``--help`` shows them."""
-
 EXTRA_OF_PACKAGE = {
     "isal": "server",
     "numpy": "server",
@@ -62,7 +48,27 @@ EXTRA_OF_PACKAGE = {
 """Which optional extra of the distribution brings an import name."""
 
 Subparsers = argparse._SubParsersAction  # generic in the stubs only; there is no public name
-Command = Callable[[argparse.Namespace], int]
+Run = Callable[[argparse.Namespace], int]
+
+
+class Command(NamedTuple):
+    """The module that registers a command, and what ``--help`` says of it without importing it."""
+
+    module: str
+    summary: str
+
+
+COMMANDS = {
+    "serve": Command("serve_command", "run a node in the foreground"),
+    "status": Command("status_command", "show what a node on this machine is doing"),
+    "config": Command("config_commands", "check, show and translate settings"),
+    "send": Command("client_commands", "send messages"),
+    "receive": Command("client_commands", "print messages"),
+    "topic": Command("client_commands", "list and create topics"),
+    "store": Command("store_commands", "read a store directory"),
+    "demo": Command("demo_command", "take over a store that RocketMQ wrote, and go on with it"),
+}
+"""All commands, in the order in which ``--help`` shows them."""
 
 
 class UsageError(Exception):
@@ -96,6 +102,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: words behind the program's name; those of the process when ``None``.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["--"]:
+        # What is behind it are no options; the command is looked for in the first place.
+        del words[0]
     try:
         status = _run(words)
         sys.stdout.flush()
@@ -127,12 +136,12 @@ def _run(words: Sequence[str]) -> int:
     except SystemExit as leaving:
         # --help and --version have printed what was asked for.
         return int(leaving.code or EXIT_OK)
-    command: Command = arguments.func
-    return command(arguments)
+    run: Run = arguments.func
+    return run(arguments)
 
 
 def _parser(words: Sequence[str]) -> CommandParser:
-    """A parser for ``words``: of one command when they begin with its name, else of all."""
+    """A parser for the command that ``words`` begin with, else for the mere names of all."""
     parser = CommandParser(
         prog="ledgermq",
         description="A replicated message broker that keeps RocketMQ's store.",
@@ -140,11 +149,13 @@ def _parser(words: Sequence[str]) -> CommandParser:
     )
     parser.add_argument("--version", action="version", version=f"ledgermq {ledgermq.__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    wanted = COMMANDS.get(words[0]) if words else None
-    for name in [wanted] if wanted else dict.fromkeys(COMMANDS.values()):
-        if importlib.util.find_spec(f"ledgermq.cli.{name}") is not None:
-            module = importlib.import_module(f"ledgermq.cli.{name}")
-            cast("_CommandModule", module).register(subparsers)
+    command = COMMANDS.get(words[0]) if words else None
+    if command is None:
+        for name, (_, summary) in COMMANDS.items():
+            subparsers.add_parser(name, help=summary, add_help=False)
+    else:
+        module = importlib.import_module(f"ledgermq.cli.{command.module}")
+        cast("_CommandModule", module).register(subparsers)
     return parser
 
 

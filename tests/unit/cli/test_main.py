@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -145,7 +146,7 @@ def test_a_wrong_command_line_is_a_usage_error(capsys: pytest.CaptureFixture[str
 def test_help_and_version_are_not_errors(capsys: pytest.CaptureFixture[str]) -> None:
     assert door.main(["--help"]) == 0
     assert door.main(["config", "--help"]) == 0
-    assert door.main(["--version"]) == 0
+    assert door.main(["--", "--version"]) == 0
     assert capsys.readouterr().out.endswith("ledgermq 0.1.0\n")
 
 
@@ -168,3 +169,53 @@ def test_every_error_class_has_an_exit_status() -> None:
 
     statuses = {door.exit_status_of(kind.__new__(kind)) for kind in classes(LedgerError)}
     assert statuses == {1, 2}
+
+
+def test_the_table_of_commands_is_what_the_modules_register() -> None:
+    registered = {
+        name: door.Command(module, summary)
+        for module in dict.fromkeys(command.module for command in door.COMMANDS.values())
+        for name, summary in _registered_by(module)
+    }
+
+    assert registered == door.COMMANDS
+
+
+@pytest.mark.parametrize("command", door.COMMANDS)
+def test_every_command_takes_json_wherever_it_does_something(command: str) -> None:
+    leaves = _leaves(door._parser([command]))
+
+    assert [leaf.prog for leaf in leaves if "--json" not in leaf.format_usage()] == []
+
+
+def test_help_needs_no_library() -> None:
+    code = "import sys; from ledgermq.cli.main import main; main(['--help'])"
+    heavy = "print(sorted({'numpy', 'tomli', 'zmq'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; {heavy}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(SOURCE)},
+    )
+
+    assert done.stdout.endswith("[]\n")
+
+
+def _registered_by(module: str) -> list[tuple[str, str]]:
+    subparsers = door.CommandParser().add_subparsers()
+    importlib.import_module(f"ledgermq.cli.{module}").register(subparsers)
+    return [(choice.dest, choice.help or "") for choice in subparsers._choices_actions]
+
+
+def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    below = [
+        child
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+        for child in action.choices.values()
+    ]
+    if not below:
+        yield parser
+    for child in below:
+        yield from _leaves(child)

@@ -1,0 +1,67 @@
+"""``ledgermq demo`` from the store of the real Java broker to a clean stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ledgermq.cli.main import main
+from ledgermq.store.store_view import StoreView
+
+SOURCES = Path(__file__).resolve().parents[2] / "src"
+
+
+def run_demo(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ledgermq.cli.main", "demo", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+    )
+
+
+@pytest.mark.slow
+def test_the_demo_takes_a_store_over_and_adds_to_it_exactly_what_was_acknowledged() -> None:
+    done = run_demo("--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    summary = json.loads(done.stdout)
+    folder = Path(summary["folder"])
+    try:
+        view = StoreView(folder / "store")
+        topics = [queued.queue.topic for queued in view.messages(None, None)]
+        view.close()
+    finally:
+        shutil.rmtree(folder)
+
+    assert summary["found"]["messages"] == 444
+    assert summary["sent"]["messages"] == summary["received"]["messages"] == 20_000
+    assert sum(topic.startswith("demo-") for topic in topics) == 20_000
+
+
+@pytest.mark.slow
+def test_the_demo_shows_its_steps_and_how_to_go_on(golden_copy: object) -> None:
+    store = golden_copy("gs1")  # type: ignore[operator]
+    done = run_demo("--directory", str(store), "--hash-slots", "500", "--index-items", "400")
+    folder = Path(done.stdout.rpartition("rm -r ")[2].strip())
+    try:
+        assert (done.returncode, done.stderr) == (0, "")
+        steps = [line for line in done.stdout.splitlines() if line[:1].isdigit()]
+        assert [step[0] for step in steps] == list("123456")
+        assert f"serve --config {folder}/node.toml" in done.stdout
+        assert not (store / "abort").exists()
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_path_without_a_store_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--directory", str(tmp_path / "none.tar")]) == 1
+    assert "cannot unpack the store" in capsys.readouterr().err
