@@ -5,6 +5,9 @@ PYTEST := $(PYTHON_BIN)/python -m pytest -q -n auto
 # Tests that need Java, Maven and the real RocketMQ are asked for by name.
 WITHOUT_ORACLE := not oracle
 
+# Programs of bench/ say themselves how they are run; the other modules there are their parts.
+BENCHES = $(basename $(notdir $(shell grep -l 'python -m bench\.' bench/*.py)))
+
 .PHONY: help demo test test-quick check check-all bench bootstrap clean distclean
 
 help:
@@ -38,7 +41,7 @@ check-all: check
 	$(PYTEST)
 
 bench: bootstrap
-	$(PYTHON_BIN)/ledgermq bench
+	for name in $(BENCHES); do echo "== $$name"; $(PYTHON_BIN)/python -m bench.$$name || exit 1; done
 
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
