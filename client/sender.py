@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard, cast
 
 from ledgermq.client.frames import BatchCallback, OneCallback, batch_frame
 from ledgermq.client.outgoing import Body, OutgoingMessage, properties_bytes
@@ -189,11 +190,15 @@ class Sender:
 
 
 def batch_size(messages: Sequence[Body] | Sequence[OutgoingMessage]) -> int:
-    """Bytes that a batch takes of the window, nearly."""
-    bodies = sum(
-        len(one.body) if isinstance(one, OutgoingMessage) else len(one) for one in messages
-    )
-    return bodies + RECORD_AROUND * len(messages)
+    """Bytes that a batch takes of the window, nearly.
+
+    Raises:
+        MessageIllegalError: some are bare bodies and others are not.
+    """
+    around = RECORD_AROUND * len(messages)
+    if _are_whole(messages):
+        return sum(len(one.body) for one in messages) + around
+    return sum(map(len, cast("Sequence[Body]", messages))) + around
 
 
 def _encode(
@@ -202,15 +207,21 @@ def _encode(
     messages: Sequence[Body] | Sequence[OutgoingMessage],
     shared: OutgoingMessage,
 ) -> Records:
-    whole = [one for one in messages if isinstance(one, OutgoingMessage)]
-    if not whole:
-        bodies = [one for one in messages if not isinstance(one, OutgoingMessage)]
-        properties = properties_bytes(shared.tag, shared.keys, shared.properties)
-        return encoder.encode_bodies(target, bodies, properties)
-    if len(whole) != len(messages):
+    if _are_whole(messages):
+        return encoder.encode_messages(target, messages)
+    properties = properties_bytes(shared.tag, shared.keys, shared.properties)
+    return encoder.encode_bodies(target, cast("Sequence[Body]", messages), properties)
+
+
+def _are_whole(
+    messages: Sequence[Body] | Sequence[OutgoingMessage],
+) -> TypeGuard[Sequence[OutgoingMessage]]:
+    """Whether they have tags, keys and so on of their own; costs next to nothing a message."""
+    kinds = {issubclass(kind, OutgoingMessage) for kind in set(map(type, messages))}
+    if len(kinds) > 1:
         raise MessageIllegalError(
             "batch mixes bare bodies and OutgoingMessages",
             messages=len(messages),
-            outgoing_messages=len(whole),
+            outgoing_messages=sum(isinstance(one, OutgoingMessage) for one in messages),
         )
-    return encoder.encode_messages(target, whole)
+    return True in kinds

@@ -223,12 +223,15 @@ def test_what_cannot_be_stored_is_refused_and_says_why(producer: Producer) -> No
         producer.send("orders", b"x", queue_id=4)
     with pytest.raises(MessageIllegalError):
         producer.send_batch("orders", [])
+    with pytest.raises(MessageIllegalError) as mixed:
+        producer.send_batch("orders", [OutgoingMessage(b"x"), b"y"])  # type: ignore[list-item]
     with pytest.raises(LedgerError) as system:
         producer.send("LEDGERMQ_SYSTEM", b"x").result(10)
     after = producer.send("orders", b"x").result(10)
 
     assert too_large.value.details["setting"] == "store.max_message_size"
     assert no_queue.value.details["limit"] == 3
+    assert mixed.value.details == {"messages": 2, "outgoing_messages": 1}
     assert not system.value.retriable
     assert after.topic == "orders"
 
