@@ -216,10 +216,10 @@ class SendDriver:
                     return
                 now = time.monotonic()
                 self._background_sleeps = False
-                if self._poller == 0 and self._has_work():
+                if self._poller == 0 and self._has_work() and self._is_left_alone(frames):
                     self._poller = me
                 self.advance()
-                if self._poller == me and not self._has_work():
+                if self._poller == me and not self._is_needed():
                     self._stop_polling(me)
                 is_poller = self._poller == me
                 if is_poller or frames != self.pipeline.frames_made:
@@ -268,6 +268,25 @@ class SendDriver:
 
     def _has_work(self) -> bool:
         return self.pipeline.unanswered_bytes > 0 or self._followers > 0
+
+    def _is_needed(self) -> bool:
+        """Whether the background must go on polling.
+
+        Those whose answer has come are still counted as followers until they run: polling on for
+        them would keep them from polling for their next message themselves.
+        """
+        pipeline = self.pipeline
+        return pipeline.unanswered_bytes > 0 or (self._followers > 0 and pipeline.form is None)
+
+    def _is_left_alone(self, frames: int) -> bool:
+        """Whether nobody polls for what is under way, and nobody is about to.
+
+        Args:
+            frames: how many frames there were at the last tick: the sender of a newer one has had
+                no time to come and wait.
+        """
+        pipeline = self.pipeline
+        return self._followers > 0 or pipeline.in_flight != 1 or pipeline.frames_made == frames
 
     def _should_wake_background(self) -> bool:
         # A lone frame waits for its sender, or for the background's next tick.

@@ -20,6 +20,9 @@ logger = logging.getLogger(__name__)
 SLEEP_MAX_MS = 200
 """Longest sleep of an idle process: the bound on a lost bell, and the period of the ticks."""
 
+NAP_MS = 1
+"""A worker that rests for no longer is not to be woken by bells: it looks again by itself."""
+
 Pollable = zmq.Socket[bytes] | int
 
 
@@ -92,6 +95,8 @@ def run(worker: Worker, *, page: CursorPage, role: Role, stop: StopFlag) -> None
     while not stop.reason:
         page.set_asleep(role, True)
         wait_ms = min(worker.sleep_ms(time.monotonic_ns()), SLEEP_MAX_MS)
+        if wait_ms <= NAP_MS:
+            page.set_asleep(role, False)
         ready = dict(poller.poll(wait_ms))
         page.set_asleep(role, False)
         if stop.fileno() in ready:
