@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-import zlib
 from pathlib import Path
 
 from bench.idle import fill
@@ -21,20 +20,20 @@ from ledgermq.client import Consumer
 
 
 def consume(address: str, messages: int, *, one_by_one: bool) -> tuple[float, int]:
-    """Messages a second, and a digest of what was received: queue offsets or body sizes."""
+    """Messages a second, and a digest of what was received: bytes, or bodies and queue offsets."""
     digest = 0
     received = 0
-    with Consumer(address, "bench", start="first") as consumer:
+    with Consumer(address, topic="bench", start="first") as consumer:
         begin = time.perf_counter()
         while received < messages:
             batch = consumer.poll(5.0)
-            assert batch is not None, (received, messages)
+            assert len(batch), (received, messages)
             received += len(batch)
             if one_by_one:
                 for message in batch:
                     digest += len(message.body) + message.queue_offset
             else:
-                digest ^= zlib.crc32(batch.payload[:64])
+                digest += batch.size
         return received / (time.perf_counter() - begin), digest
 
 

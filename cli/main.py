@@ -66,6 +66,7 @@ COMMANDS = {
     "receive": Command("client_commands", "print messages"),
     "topic": Command("client_commands", "list and create topics"),
     "store": Command("store_commands", "read a store directory"),
+    "bench": Command("bench_command", "put load on a running node and measure it"),
     "demo": Command("demo_command", "take over a store that RocketMQ wrote, and go on with it"),
 }
 """All commands, in the order in which ``--help`` shows them."""
