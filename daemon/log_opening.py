@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import mmap
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,8 +33,11 @@ class OpenLog:
     store_host: bytes
 
 
-def open_log(settings: Settings) -> OpenLog:
+def open_log(settings: Settings, *, sign_of_life: Callable[[], None]) -> OpenLog:
     """Recover the log that the settings name, and open it for appending.
+
+    Args:
+        sign_of_life: called again and again while a long scan runs.
 
     Raises:
         ConfigError: the directory holds another kind of log than the settings say.
@@ -42,12 +46,17 @@ def open_log(settings: Settings) -> OpenLog:
     paths = StorePaths.of(settings)
     check_kind(paths, settings)
     paths.own.mkdir(parents=True, exist_ok=True)
+
+    def report(done: int, total: int) -> None:
+        logger.info("recovering the log: bytes=%d of=%d", done, total)
+        sign_of_life()
+
     recovered = recover_log(
         paths.data,
         paths.index,
         file_size=settings.store.mapped_file_size_commit_log,
         checkpoint=_read_checkpoint(paths.log_checkpoint),
-        progress=_report,
+        progress=report,
     )
     store_host = encode_host((settings.node.broker_ip, settings.node.listen_port))
     writer = LogWriter(recovered.data, recovered.index, end=recovered.end, store_host=store_host)
@@ -145,7 +154,3 @@ def _read_checkpoint(path: Path) -> LogCheckpoint | None:
     if checkpoint is None:
         logger.warning("checkpoint not whole, more of the log is scanned: file=%s", path)
     return checkpoint
-
-
-def _report(done: int, total: int) -> None:
-    logger.info("recovering the log: bytes=%d of=%d", done, total)

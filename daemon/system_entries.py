@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 from ledgermq.model.ids import NodeId, Term
 from ledgermq.model.limits import SYSTEM_TOPIC
@@ -27,6 +28,7 @@ def no_op_record(term: Term, node: NodeId, settings: Settings) -> bytes:
         queue_id=SYSTEM_QUEUE_ID,
         body=json.dumps({"term": term, "leader": node}).encode(),
         properties=encode_properties({"TAGS": TERM_BEGIN_TAG}),
+        born_timestamp=time.time_ns() // 1_000_000,
         born_host=address,
         store_host=address,
     )

@@ -175,7 +175,9 @@ def run(settings: Settings, stop: StopFlag) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     started = time.monotonic()
     around = Surroundings.enter(Role.WRITER, settings)
-    log = open_log(settings)
+    log = open_log(
+        settings, sign_of_life=lambda: around.page.beat(Role.WRITER, time.monotonic_ns())
+    )
     worker = WriterWorker(around, log)
     logger.info("writer serves: after_ms=%d", (time.monotonic() - started) * 1000)
     try:
