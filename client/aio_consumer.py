@@ -24,7 +24,13 @@ from ledgermq.client.pull_pipeline import (
 )
 from ledgermq.client.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.requests import Steps, call_request, call_result
-from ledgermq.client.start_offsets import Start, check_start, checked_group, starting_offsets
+from ledgermq.client.start_offsets import (
+    Start,
+    check_start,
+    checked_group,
+    ending_offsets,
+    starting_offsets,
+)
 from ledgermq.model.errors import ConfigError
 from ledgermq.wire.pull_frame import Pull
 
@@ -100,14 +106,14 @@ class AsyncConsumer:
         return batch
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        """All messages, also those to come; one counts as read when it is given."""
+        """All messages, also those to come, until the consumer is closed.
+
+        A message counts as read when it is given. After ``seek`` it goes on there.
+        """
         pulls = self._begun()
-        while True:
-            batch = await self._next_batch(None)
-            for message in batch:
-                pulls.set_position(batch.queue_id, message.queue_offset + 1)
+        while self._requests is not None:
+            for message in pulls.messages_of(await self._next_batch(None)):
                 yield message
-            pulls.set_position(batch.queue_id, batch.next_offset)
 
     async def pull(
         self, queue_id: int, offset: int, *, messages_max: int | None = None, hold_ms: int = 0
@@ -144,8 +150,12 @@ class AsyncConsumer:
         noted = self.offsets() if offsets is None else offsets
         await self._open().run(_commit(checked_group(self.group), self.topic, noted))
 
+    async def ends(self) -> dict[int, int]:
+        """Queue offset behind the last message of each queue, now."""
+        return await self._open().run(ending_offsets(self.topic, list(self.offsets())))
+
     def close(self) -> None:
-        """Say goodbye to the node and close; nothing is committed."""
+        """Say goodbye to the node and close; nothing is committed. Who polls gets no messages."""
         if self._requests is not None:
             self._requests.close()
         self._requests = None
@@ -154,8 +164,7 @@ class AsyncConsumer:
     async def _next_batch(self, timeout: float | None) -> MessageBatch:
         pulls = self._begun()
         until = None if timeout is None else time.monotonic() + timeout
-        while True:
-            requests = self._open()
+        while (requests := self._requests) is not None:
             batch = pulls.take()
             if batch is not None:
                 # The next question leaves before the application works on this answer.
@@ -167,11 +176,12 @@ class AsyncConsumer:
                 continue
             left = None if until is None else until - time.monotonic()
             if left is not None and left <= 0:
-                return no_messages(self.topic)
+                break
             try:
                 await asyncio.wait_for(self._arrived.wait(), left)
             except TimeoutError:
-                return no_messages(self.topic)
+                break
+        return no_messages(self.topic)
 
     def _turn(self) -> None:
         pulls = self._begun()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -59,11 +60,11 @@ class AsyncProducer:
     async def __aenter__(self) -> Self:
         link = Link(self._context, self._address.consume, client=self._name)
         self._requests = AsyncRequests(link, timeout_s=self.options.timeout_s)
-        endpoint = self._address.produce
-        if not endpoint:
-            await self._requests.run(_greeted())
-            assert link.last_welcome is not None
-            endpoint = self._address.produce_endpoint(link.last_welcome.produce)
+        try:
+            endpoint = await self._produce_endpoint(link)
+        except BaseException:
+            self._requests.close()
+            raise
         self._link = Link(self._context, endpoint, client=self._name)
         self._pipeline = SendPipeline(self._link, self.options)
         self._sender = Sender(self._pipeline, _Awaited(), born_host=local_host(self._address))
@@ -201,16 +202,23 @@ class AsyncProducer:
         link, self._link = self._link, None
         if link is None:
             return
+        # What is left fails, each message with its own error; also when this task is cancelled.
         try:
-            await self.flush(timeout)
-        except TimedOutError:
-            # What is left fails below, each message with its own error.
-            self._pipeline.abandon()
+            with suppress(TimedOutError):
+                await self.flush(timeout)
         finally:
+            self._pipeline.abandon()
             self._deliver()
             self._watch.close()
             link.close()
             self._requests.close()
+
+    async def _produce_endpoint(self, broker: Link) -> str:
+        if self._address.produce:
+            return self._address.produce
+        await self._requests.run(_greeted())
+        assert broker.last_welcome is not None
+        return self._address.produce_endpoint(broker.last_welcome.produce)
 
     async def _put(
         self, size: int, put: Callable[[float, Callback[Result]], object]

@@ -96,15 +96,10 @@ class Consumer:
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """All messages, also those to come, until the consumer is closed.
 
-        A message counts as read when it is given.
+        A message counts as read when it is given. After ``seek`` it goes on there.
         """
         while not self._is_closed:
-            batch = self._next_batch(ITERATION_POLL_S)
-            for message in batch:
-                self._pulls.set_position(batch.queue_id, message.queue_offset + 1)
-                yield message
-            if len(batch):
-                self._pulls.set_position(batch.queue_id, batch.next_offset)
+            yield from self._pulls.messages_of(self._next_batch(ITERATION_POLL_S))
 
     def pull(
         self, queue_id: int, offset: int, *, messages_max: int | None = None, hold_ms: int = 0

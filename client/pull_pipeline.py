@@ -6,13 +6,13 @@ Never blocks, has no thread and no clock: ``Consumer`` and ``AsyncConsumer`` dri
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 from ledgermq.client.broker import route_of
-from ledgermq.client.received import MessageBatch
+from ledgermq.client.received import MessageBatch, ReceivedMessage
 from ledgermq.client.requests import Request, RequestPipeline, call_request, call_result
 from ledgermq.model.errors import ConfigError, LedgerError, TopicUnknownError
 from ledgermq.store.java_hash import java_hash
@@ -101,6 +101,7 @@ class PullPipeline:
 
     Attributes:
         resets: the latest queues that had to be begun elsewhere.
+        seeks: how often ``seek`` was called; what was taken before is not to be gone on with.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class PullPipeline:
         self.tags = parse_tags(tags)
         self.options = options
         self.resets: deque[OffsetReset] = deque(maxlen=RESETS_KEPT)
+        self.seeks = 0
         self._hashes = tuple(sorted({java_hash(tag) for tag in self.tags}))
         self._queues: dict[int, _Queue] = {}
         self._turn: deque[_Queue] = deque()
@@ -133,6 +135,17 @@ class PullPipeline:
         """Queue offset of the next message to be given, by queue id."""
         return {queue.queue_id: queue.position for queue in self._queues.values()}
 
+    def messages_of(self, batch: MessageBatch) -> Iterator[ReceivedMessage]:
+        """The messages of ``batch``, each counted as given when it is; ends at a ``seek``."""
+        seeks = self.seeks
+        for message in batch:
+            self.set_position(batch.queue_id, message.queue_offset + 1)
+            yield message
+            if self.seeks != seeks:
+                return
+        if len(batch):
+            self.set_position(batch.queue_id, batch.next_offset)
+
     def set_position(self, queue_id: int, offset: int) -> None:
         """Messages before ``offset`` were given to the application."""
         self._queues[queue_id].position = offset
@@ -153,6 +166,7 @@ class PullPipeline:
             )
         if offset < 0:
             raise ConfigError("queue offset is negative", queue_id=queue_id, offset=offset)
+        self.seeks += 1
         if queue.request is not None:
             self.requests.forget(queue.request)
             queue.request = None

@@ -17,6 +17,7 @@ from ledgermq.client.link import Link, Part, unreachable
 from ledgermq.client.record_encoder import Form
 from ledgermq.client.results import FrameResult
 from ledgermq.model.errors import (
+    BusyError,
     ConfigError,
     LedgerError,
     MessageIllegalError,
@@ -371,8 +372,18 @@ class SendPipeline:
     def _fail_unsent(self, frame: Frame) -> None:
         if frame.may_be_stored:
             self._fail(frame, self._timed_out())
+        elif frame.refusal is not None:
+            self._fail(frame, frame.refusal)
+        elif self.link.welcome is None:
+            self._fail(frame, unreachable(self.link))
         else:
-            self._fail(frame, frame.refusal or unreachable(self.link))
+            self._fail(
+                frame,
+                BusyError(
+                    "not sent in time, behind messages that are not answered; it is not stored",
+                    timeout_s=self.options.timeout_s,
+                ),
+            )
 
     def _timed_out(self) -> TimedOutError:
         return TimedOutError("no answer in time", timeout_s=self.options.timeout_s)

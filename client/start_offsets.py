@@ -53,6 +53,16 @@ def starting_offsets(
     return offsets
 
 
+def ending_offsets(topic: str, queues: Iterable[int]) -> Steps[dict[int, int]]:
+    """Queue offset behind the last message of each queue."""
+    offsets: dict[int, int] = {}
+    for queue in queues:
+        asked = call_request("queue", {"topic": topic, "queue": queue})
+        yield asked
+        offsets[queue] = integer(call_result(asked), "max")
+    return offsets
+
+
 def wanted_queues(count: int, queues: Iterable[int] | None, topic: str) -> list[int]:
     """The queues to read of a topic that has ``count``.
 

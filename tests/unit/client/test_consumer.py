@@ -140,6 +140,20 @@ def test_seek_goes_back_and_forth(peer: Peer) -> None:
             consumer.seek(1, 0)
 
 
+def test_seek_within_an_iteration_goes_on_there(peer: Peer) -> None:
+    fill(peer, 6, queues=1)
+    found: list[int] = []
+    with Consumer(peer.address, topic="T", queues=[0]) as consumer:
+        for message in consumer:
+            found.append(message.queue_offset)
+            if len(found) == 2:
+                consumer.seek(0, 4)
+            if message.queue_offset == 5:
+                break
+
+    assert found == [0, 1, 4, 5]
+
+
 def test_an_offset_behind_the_queue_goes_on_at_its_end_and_is_told(peer: Peer) -> None:
     fill(peer, 3, queues=1)
     with Consumer(peer.address, topic="T", queues=[0], start={0: 50}) as consumer:
