@@ -44,23 +44,30 @@ class BenchNode(NamedTuple):
 COMMAND = [sys.executable, "-m", "ledgermq.cli.main"]
 
 
-def configuration(directory: Path, runtime: Path, *, ack: str) -> str:
+def configuration(directory: Path, runtime: Path, *, ack: str, more: str = "") -> str:
     """Settings of a node as an operator would write them."""
     return (
         f'[store]\npath_root_dir = "{directory / "store"}"\n'
         f'[listen]\nruntime_dir = "{runtime}"\n'
         f'[ack]\nmode = "{ack}"\n'
         '[log]\nlevel = "WARNING"\n'
+        f"{more}"
     )
 
 
 @contextmanager
-def bench_node(base: Path, *, ack: str, directory: Path | None = None) -> Iterator[BenchNode]:
-    """A node with its store below ``base``; removed at the end unless ``directory`` was given."""
+def bench_node(
+    base: Path, *, ack: str, directory: Path | None = None, more: str = ""
+) -> Iterator[BenchNode]:
+    """A node with its store below ``base``; removed at the end unless ``directory`` was given.
+
+    Args:
+        more: tables of settings beside those that every benchmark has.
+    """
     own = directory or Path(tempfile.mkdtemp(prefix="node-", dir=base))
     runtime = Path(tempfile.mkdtemp(prefix="lmq-", dir="/tmp"))
     config = own / "ledgermq.toml"
-    config.write_text(configuration(own, runtime, ack=ack))
+    config.write_text(configuration(own, runtime, ack=ack, more=more))
     begin = time.monotonic()
     process = subprocess.Popen([*COMMAND, "serve", "--config", str(config)])
     try:

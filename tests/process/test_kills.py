@@ -85,8 +85,8 @@ class Run:
             journal.refresh()
         return ended
 
-    def wait_for_answers(self, since_ns: int) -> float:
-        """Seconds until the first acknowledgement; returns when every producer has one."""
+    def wait_for_answers(self, since_ns: int) -> int:
+        """When a frame that was sent later was acknowledged first; waits for every producer."""
         answers: list[int] = []
         for number, journal in enumerate(self.journals):
             answers.append(
@@ -96,7 +96,7 @@ class Run:
                     AGAIN_S_MAX,
                 )
             )
-        return (min(answers) - since_ns) / 1e9
+        return min(answers)
 
     def kill(self, victim: str) -> None:
         """Kill, start again what nobody else starts, and wait until all producers go on."""
@@ -114,7 +114,9 @@ class Run:
             node.wait_end()
             node.launch([*SERVE, str(node.config)])
         wait_until(lambda: not any(map(is_alive, pids)), f"death of {victim}")
-        self.again_s.setdefault(victim, []).append(self.wait_for_answers(killed_ns))
+        # What is sent from here on, no process that was killed can answer.
+        answered_ns = self.wait_for_answers(time.monotonic_ns())
+        self.again_s.setdefault(victim, []).append((answered_ns - killed_ns) / 1e9)
 
     def _next_answer(self, journal: JournalReader, since_ns: int) -> int | None:
         self.node.listen()
