@@ -50,9 +50,9 @@ def main() -> None:
             fill(node.address, size)
             rows: dict[str, list[float]] = {"as batches": [], "one by one": []}
             for _ in range(runs):
-                for name in rows:
+                for name, rates in rows.items():
                     rate, _ = consume(node.address, messages, one_by_one=name == "one by one")
-                    rows[name].append(rate)
+                    rates.append(rate)
     figures: dict[str, object] = {
         "body_bytes": 1024,
         "messages": messages,

@@ -148,9 +148,7 @@ def _wait_until_ready(path: Path, wait_s: float) -> NodeStatus:
         except (StorageError, TimedOutError) as error:
             reason = error.message
         if time.monotonic() >= deadline:
-            raise StorageError(
-                f"the node is not ready: {reason}", path=str(path), waited_s=wait_s
-            )
+            raise StorageError(f"the node is not ready: {reason}", path=str(path), waited_s=wait_s)
         time.sleep(ASK_AGAIN_S)
 
 

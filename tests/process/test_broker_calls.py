@@ -180,7 +180,7 @@ def next_order(writer: Inbox) -> Any:
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         if writer.socket.poll(100):
-            for message in writer.drain():
+            for message in writer.drain([writer.socket]):
                 return parse(message)
     raise TimeoutError("no order came")
 
@@ -192,7 +192,7 @@ def answer_orders(node: BrokerNode, writer: Inbox) -> None:
     assert node.bell is not None
     node.wait(lambda: node.bell is not None and node.bell.send(topics_loaded(order.version)))
     # Repeated until answered: silence for three times as long as that says it was.
-    node.wait(lambda: not writer.socket.poll(300) or not writer.drain())
+    node.wait(lambda: not writer.socket.poll(300) or not writer.drain([writer.socket]))
 
 
 @pytest.mark.slow
