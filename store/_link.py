@@ -1,6 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True, annotation_typing=False
-# ruff: noqa: PLR0917 - columns are arguments of their own
 """Kernel of the index: links many keys into the slot chains of one Index file.
 
 Plain Python with its C types in ``_link.pxd``, as ``_scan`` is. The rules are those of

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True, annotation_typing=False
-# ruff: noqa: PLR0911, PLR0917, PLR1714 - leaves of a kernel: flat, many columns, C comparisons
+# ruff: noqa: PLR1714 - leaves of a kernel: flat, many columns, C comparisons
 """Kernel of dispatch: walks a span of the log, and hashes its tags and keys as Java does.
 
 This file is plain Python; ``_scan.pxd`` beside it gives the C types when Cython compiles it. So

@@ -194,7 +194,7 @@ def crc_of(data: memoryview, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -
 
 
 @cython.cfunc
-def _message_fault(  # noqa: PLR0911
+def _message_fault(
     data: cython.p_uchar,
     view: object,
     at: cython.Py_ssize_t,
@@ -227,9 +227,7 @@ def _message_fault(  # noqa: PLR0911
     if properties > 32767 or base + 7 + body + topic + properties != size:
         return _PROPERTIES
     base += 4
-    if (_sum(data, view, at + base, at + base + body, 0, crc32) & _CRC_MASK) != _be32(
-        data, at + 8
-    ):
+    if (_sum(data, view, at + base, at + base + body, 0, crc32) & _CRC_MASK) != _be32(data, at + 8):
         return _BODY_CRC
     return _OK
 
@@ -388,7 +386,7 @@ def stamp_run(
 
 
 @cython.cfunc
-def _entry_fault(  # noqa: PLR0911
+def _entry_fault(
     data: cython.p_uchar,
     view: object,
     at: cython.Py_ssize_t,
