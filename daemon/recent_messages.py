@@ -8,21 +8,30 @@ in flight. The table is built when the first such frame comes, and extended late
 from __future__ import annotations
 
 import mmap
-import re
-from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Position
 from ledgermq.store.append_files import file_name
-from ledgermq.store.kernel import scan_entries
+from ledgermq.store.dispatch_tables import DispatchTables
+from ledgermq.store.java_hash import index_key_hash
 from ledgermq.store.message import decode_message
 
-_UNIQUE_KEY = re.compile(rb"UNIQ_KEY\x01([0-9A-Za-z]{8,64})")
-_ROWS = 65_536
+PARTS_MAX = 8
+"""So many sorted parts are searched one after the other before they become one."""
+
+
+class MessageKey(NamedTuple):
+    """What a message is known by: its topic and its unique id."""
+
+    topic: str
+    unique_id: str
 
 
 class StoredMessage(NamedTuple):
@@ -34,8 +43,19 @@ class StoredMessage(NamedTuple):
     physical_offset: int
 
 
+class _Part(NamedTuple):
+    """Hashes of the keys of messages, ascending, and the position of the record of each."""
+
+    hashes: npt.NDArray[np.int32]
+    positions: npt.NDArray[np.int64]
+
+
 class RecentMessages:
-    """Table of the messages between two positions of the log; owned by the writer."""
+    """Table of the messages between two positions of the log; owned by the writer.
+
+    It holds 12 bytes a key: the hash that the index has, too, and where the record begins. What is
+    found by it is read from the log and compared.
+    """
 
     def __init__(
         self, directory: Path, *, file_size: int, header_size: int, first: Position, begin: int
@@ -52,7 +72,7 @@ class RecentMessages:
         self._header_size = header_size
         self._end = max(int(first), begin - begin % file_size)
         self._begin = begin
-        self._messages: dict[bytes, StoredMessage] = {}
+        self._parts: list[_Part] = []
 
     def extend(self, end: Position) -> None:
         """Take the messages up to ``end``, the log's end.
@@ -60,44 +80,85 @@ class RecentMessages:
         Raises:
             CorruptLogError: the log cannot be read there.
         """
+        if self._end >= end:
+            return
+        tables = DispatchTables((0,), with_keys=True)
         while self._end < end:
             start = self._end - self._end % self._file_size
-            with (self._directory / file_name(start)).open("rb") as file:
-                map_ = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             high = min(end - start, self._file_size)
-            with memoryview(map_) as view, view[:high] as span:
-                self._take(span, start, self._end - start)
-            map_.close()
+            with self._mapped(start) as view, view[:high] as span:
+                self._take(tables, span, start)
             self._end = start + high
+        if len(self._parts) > PARTS_MAX:
+            self._parts = [_sorted(self._parts)]
 
-    def find(self, unique_id: bytes) -> StoredMessage | None:
-        """The message with that id, if it is among those taken."""
-        return self._messages.get(unique_id)
+    def find(self, keys: Sequence[MessageKey]) -> list[StoredMessage | None]:
+        """For each key the message that has it, if it is among those taken."""
+        found: list[StoredMessage | None] = [None] * len(keys)
+        candidates = sorted(
+            (position, number)
+            for number, key in enumerate(keys)
+            if key.unique_id
+            for position in self._candidates(key)
+        )
+        at = 0
+        while at < len(candidates):
+            start = candidates[at][0] - candidates[at][0] % self._file_size
+            with self._mapped(start) as view:
+                while at < len(candidates) and candidates[at][0] < start + self._file_size:
+                    position, number = candidates[at]
+                    found[number] = _read(view, position - start, keys[number]) or found[number]
+                    at += 1
+        return found
 
-    def _take(self, span: memoryview, base: int, at: int) -> None:
-        starts = np.empty(_ROWS, np.int64)
-        sizes = np.empty(_ROWS, np.int64)
+    def _candidates(self, key: MessageKey) -> Iterator[int]:
+        wanted = index_key_hash(f"{key.topic}#{key.unique_id}")
+        for part in self._parts:
+            first, last = (np.searchsorted(part.hashes, wanted, side) for side in _SIDES)
+            yield from part.positions[first:last].tolist()
+
+    def _take(self, tables: DispatchTables, span: memoryview, base: int) -> None:
+        at = self._end - base
+        parts: list[_Part] = []
         while at < len(span):
-            count, reached, _ = scan_entries(
-                span, at, len(span), self._header_size, base, starts.data, sizes.data
+            count, reached, _ = tables.scan(
+                span, at, len(span), header_size=self._header_size, base=base
             )
-            if count == 0:
-                if reached == at:
-                    raise CorruptLogError("record not whole", position=base + at)
-                at = reached
-                continue
-            if base + reached > self._begin:
-                offsets = starts[:count].tolist()
-                for match in _UNIQUE_KEY.finditer(span, max(at, self._begin - base), reached):
-                    row = bisect_right(offsets, match.start()) - 1
-                    if row >= 0:
-                        self._note(span, offsets[row], match[1])
+            if reached == at:
+                raise CorruptLogError("record not whole", position=base + at)
             at = reached
+            if base + reached <= self._begin:
+                continue
+            for portion in tables.portions(span, base, count):
+                positions = tables.positions[portion.keys.rows]
+                parts.append(_Part(portion.keys.hashes.copy(), positions))
+        if parts:
+            self._parts.append(_sorted(parts))
 
-    def _note(self, span: memoryview, at: int, unique_id: bytes) -> None:
-        message = decode_message(span, at, check_crc=False)
-        # The pattern may as well stand in a body: what counts is the message's own property.
-        if message.unique_id.encode() == unique_id:
-            self._messages[unique_id] = StoredMessage(
-                message.topic, message.queue_id, message.queue_offset, message.physical_offset
-            )
+    @contextmanager
+    def _mapped(self, start: int) -> Iterator[memoryview]:
+        """The file that begins at ``start``, not longer than needed: it may be deleted one day."""
+        with (self._directory / file_name(start)).open("rb") as file:
+            map_ = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        with map_, memoryview(map_) as view:
+            yield view
+
+
+def _read(view: memoryview, at: int, key: MessageKey) -> StoredMessage | None:
+    """Where the message at ``at`` stands if it has this key; nothing of ``view`` is kept."""
+    message = decode_message(view, at, check_crc=False)
+    if (message.topic, message.unique_id) != key:
+        return None
+    return StoredMessage(
+        message.topic, message.queue_id, message.queue_offset, message.physical_offset
+    )
+
+
+_SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
+
+
+def _sorted(parts: Sequence[_Part]) -> _Part:
+    hashes = np.concatenate([part.hashes for part in parts])
+    positions = np.concatenate([part.positions for part in parts])
+    order = np.argsort(hashes, kind="stable")
+    return _Part(hashes[order], positions[order])

@@ -7,9 +7,9 @@ from array import array
 from dataclasses import dataclass
 from typing import Self
 
-from ledgermq.daemon.recent_messages import RecentMessages
+from ledgermq.daemon.recent_messages import MessageKey, RecentMessages
 from ledgermq.store.log_writer import Span
-from ledgermq.store.message import decode_message
+from ledgermq.store.message import Message, decode_message
 from ledgermq.wire.send_frame import SendFrame, SendRun
 
 
@@ -34,6 +34,12 @@ class Resend:
     def of(cls, frame: SendFrame, payload: bytes, header_size: int, recent: RecentMessages) -> Self:
         """Look up the records of ``frame``, which was checked."""
         view = memoryview(payload)
+        messages: list[Message] = []
+        at = 0
+        for size in frame.sizes:
+            messages.append(decode_message(view, at + header_size, check_crc=False))
+            at += size
+        held = recent.find([MessageKey(one.topic, one.unique_id) for one in messages])
         sizes = array("I")
         parts: list[memoryview] = []
         runs: list[SendRun] = []
@@ -45,12 +51,8 @@ class Resend:
             missing = 0
             for _ in range(run.records):
                 size = frame.sizes[number]
-                message = decode_message(view, at + header_size, check_crc=False)
-                stored = recent.find(message.unique_id.encode())
-                is_same = stored is not None and (
-                    (stored.topic, stored.queue_id) == (message.topic, message.queue_id)
-                )
-                if stored is not None and is_same:
+                stored = held[number]
+                if stored is not None and stored.queue_id == messages[number].queue_id:
                     found.append(Span(number, 1, stored.physical_offset, stored.queue_offset))
                 else:
                     parts.append(view[at : at + size])
