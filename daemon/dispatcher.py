@@ -94,9 +94,11 @@ class DispatchWorker:
         if self._builder is None:
             return 0 if committed > 0 else SLEEP_MAX_MS
         pending = committed - self._published.position
-        if pending <= 0:
-            return SLEEP_MAX_MS
-        return NAP_MS if pending < SMALL_SPAN and now_ns < self._rested_ns else 0
+        if pending >= SMALL_SPAN:
+            return 0
+        if now_ns < self._rested_ns:
+            return NAP_MS
+        return SLEEP_MAX_MS if pending <= 0 else 0
 
     def finish(self) -> None:
         """Dispatch what is committed, and make it durable."""
