@@ -61,12 +61,9 @@ class AppendFiles:
         self.file_size = file_size
         self.position = position
         directory.mkdir(parents=True, exist_ok=True)
-        # At the very end of a full file the next one is opened by the first append.
-        full = position > 0 and position % file_size == 0 and self._exists(position - file_size)
-        start = position - file_size if full else position - position % file_size
         self._retired: list[int] = []
-        self._fd = self._opened(start)
-        self._start = start
+        self._start = self._start_for(position)
+        self._fd = self._opened(self._start)
         self._reserved = 0
 
     @property
@@ -148,6 +145,24 @@ class AppendFiles:
             raise self._error("cut", error) from error
         self._reserved = 0
 
+    def rewind(self, position: int) -> None:
+        """Go on at ``position``, which is not behind the present one; what stands there is cut.
+
+        No ``sync`` may run meanwhile: files are closed and deleted.
+
+        Raises:
+            StorageError: the operating system refused; the process must end.
+        """
+        assert position <= self.position, (position, self.position)
+        start = self._start_for(position)
+        if start != self._start:
+            fd = self._opened(start)
+            os.close(self._fd)
+            self._fd = fd
+            self._start = start
+        self.position = position
+        self.cut()
+
     def close(self) -> None:
         """Close all descriptors; nothing is synced."""
         for fd in (*self._retired, self._fd):
@@ -155,8 +170,14 @@ class AppendFiles:
         self._retired.clear()
         self._fd = -1
 
-    def _exists(self, start: int) -> bool:
-        return (self.directory / file_name(start)).exists()
+    def _start_for(self, position: int) -> int:
+        """Start of the file to open for appending at ``position``."""
+        at = position % self.file_size
+        before = position - self.file_size
+        # At the very end of a full file the next one is opened by the first append.
+        if position > 0 and at == 0 and (self.directory / file_name(before)).exists():
+            return before
+        return position - at
 
     def _opened(self, start: int) -> int:
         path = self.directory / file_name(start)

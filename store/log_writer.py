@@ -160,7 +160,7 @@ class LogWriter:
         try:
             self._data.append(memoryview(self._batch)[: self._staged])
             if self._index is not None:
-                self._append_items(self._index)
+                self._append_items(memoryview(self._items)[: self._staged_items])
         except BaseException:
             self._data.position = self._published.position
             self.end = self._published
@@ -169,6 +169,52 @@ class LogWriter:
             self._staged = 0
             self._staged_items = 0
         self._published = self.end
+
+    def append_entries(self, data: memoryview, items: memoryview, *, end: LogEnd) -> None:
+        """Append entries that another node's leader has stamped, exactly as they are.
+
+        Args:
+            data: whole entries, verified (``kernel.verify_span``), all of one file of the log. They
+                begin at this log's end, or at the next file: then the rest of this one is blank
+                there as it will be here.
+            items: their index items.
+            end: the log's end behind them.
+
+        Raises:
+            StorageError: nothing counts as appended.
+        """
+        assert self.header_size and not self._staged
+        begin = end.position - len(data)
+        if begin != self.end.position:
+            assert begin == self._data.start + self._data.file_size, (begin, self.end)
+            self._roll()
+        if self._data.room == 0:
+            self._data.roll()
+        before = self.end
+        try:
+            self._data.append(data)
+            self._append_items(items)
+        except BaseException:
+            self._data.position = before.position
+            raise
+        self.end = self._published = end
+
+    def truncate(self, end: LogEnd) -> None:
+        """Take back every entry behind ``end``; they were never committed.
+
+        No ``sync`` may run meanwhile.
+
+        Raises:
+            StorageError: the operating system refused; the process must end, and recover.
+        """
+        assert self.header_size and not self._staged
+        assert end.index_ <= self.end.index_, (end, self.end)
+        assert self._index is not None
+        # The items first: a crash between leaves entries without an item, which recovery gives
+        # them, and never an item without its entry.
+        self._index.rewind((end.index_ + 1) * INDEX_ITEM_SIZE)
+        self._data.rewind(end.position)
+        self.end = self._published = end
 
     def sync(self) -> None:
         """Return when all that was published is on the disk; any thread may call it."""
@@ -250,8 +296,9 @@ class LogWriter:
         self.end = LogEnd(Position(end), Index(index), term if self.header_size else Term(0), chain)
         return Span(first, count, position + self.header_size, queue_offset)
 
-    def _append_items(self, index: AppendFiles) -> None:
-        items = memoryview(self._items)[: self._staged_items]
+    def _append_items(self, items: memoryview) -> None:
+        index = self._index
+        assert index is not None
         before = index.position
         try:
             while items.nbytes:

@@ -1,0 +1,192 @@
+"""The reading end of a DLedger log for replication: index items, and the bytes of whole entries.
+
+Everything is read with ``pread`` from the page cache: the files may be cut by the writer at any
+time, and a process that only passes entries on should not count gigabytes of maps as its own.
+(Java: ``DLedgerMmapFileStore.get``, ``getListFromSelectMappedBuffer``.)
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.ids import NO_INDEX, Index, Position, Term
+from ledgermq.store.append_files import file_name
+from ledgermq.store.dledger_entry import HEADER_SIZE
+from ledgermq.store.dledger_index import FILE_SIZE, ITEM_SIZE
+from ledgermq.store.log_writer import LogEnd
+
+ITEM = np.dtype(
+    [("magic", ">i4"), ("position", ">i8"), ("size", ">i4"), ("index", ">i8"), ("term", ">i8")]
+)
+"""An index item, as ``store/dledger_index.py`` describes it."""
+
+FILES_OPEN_MAX = 16
+_CHAIN_OFFSET = 36
+_TERMS_STEP = 65_536
+
+assert ITEM.itemsize == ITEM_SIZE
+
+Items = npt.NDArray[np.void]
+
+
+class EntrySpan(NamedTuple):
+    """Whole entries, one behind the other in one file; ``data`` belongs to the caller."""
+
+    first: Index
+    last: Index
+    position: Position
+    data: bytes
+    items: Items
+
+
+class TermRun(NamedTuple):
+    """Consecutive entries of one term: the index of the first, and the term."""
+
+    first: Index
+    term: Term
+
+
+class EntryFiles:
+    """The log's data and index files, opened when they are read; at most a few stay open."""
+
+    def __init__(
+        self, data: Path, index: Path, *, file_size: int, index_file_size: int = FILE_SIZE
+    ) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            file_size: bytes of a data file.
+            index_file_size: bytes of an index file.
+        """
+        self.file_size = file_size
+        self._data = data
+        self._index = index
+        self._index_file_size = index_file_size
+        self._open: dict[Path, int] = {}
+
+    def first_index(self) -> Index:
+        """Index of the oldest entry that is there; -1 in an empty log.
+
+        Raises:
+            StorageError: the files cannot be read.
+        """
+        starts = sorted(int(path.name) for path in self._data.iterdir() if path.name.isdigit())
+        if not starts:
+            return NO_INDEX
+        header = self._read(self._data, starts[0], HEADER_SIZE, self.file_size)
+        if int.from_bytes(header[:4], "big") != 1:
+            return NO_INDEX
+        return Index(int.from_bytes(header[8:16], "big"))
+
+    def items(self, first: Index, last: Index) -> Items:
+        """The items of the entries from ``first`` to ``last``, both included.
+
+        Raises:
+            CorruptLogError: there is no item of that index.
+            StorageError: the files cannot be read.
+        """
+        assert 0 <= first <= last, (first, last)
+        parts: list[bytes] = []
+        at, end = first * ITEM_SIZE, (last + 1) * ITEM_SIZE
+        while at < end:
+            room = self._index_file_size - at % self._index_file_size
+            parts.append(self._read(self._index, at, min(room, end - at), self._index_file_size))
+            at += len(parts[-1])
+        items = np.frombuffer(b"".join(parts), ITEM)
+        if items["index"][0] != first or items["index"][-1] != last:
+            raise CorruptLogError(
+                "index item of another entry", index=first, found=int(items["index"][0])
+            )
+        return items
+
+    def end_of(self, index: Index) -> LogEnd:
+        """The log's end if ``index`` were its last entry.
+
+        Raises:
+            CorruptLogError: there is no such entry.
+            StorageError: the files cannot be read.
+        """
+        if index < 0:
+            return LogEnd(Position(0), NO_INDEX, Term(0), 0)
+        item = self.items(index, index)[0]
+        position = int(item["position"])
+        header = self._read(self._data, position, HEADER_SIZE, self.file_size)
+        if int.from_bytes(header[8:16], "big") != index:
+            raise CorruptLogError("entry of another index", index=index, position=position)
+        chain = int.from_bytes(header[_CHAIN_OFFSET : _CHAIN_OFFSET + 4], "big")
+        return LogEnd(Position(position + int(item["size"])), index, Term(int(item["term"])), chain)
+
+    def span(self, first: Index, last: Index, *, size_max: int) -> EntrySpan:
+        """As many entries from ``first`` to ``last`` as one file and ``size_max`` bytes hold.
+
+        The first entry is given whatever its size.
+
+        Raises:
+            CorruptLogError: the files hold something else.
+            StorageError: the files cannot be read.
+        """
+        items = self.items(first, last)
+        positions = items["position"].astype(np.int64)
+        ends = positions + items["size"]
+        begin = int(positions[0])
+        limit = min(begin + size_max, begin - begin % self.file_size + self.file_size)
+        count = max(1, int(np.searchsorted(ends, limit, "right")))
+        size = int(ends[count - 1]) - begin
+        data = self._read(self._data, begin, size, self.file_size)
+        return EntrySpan(first, Index(first + count - 1), Position(begin), data, items[:count])
+
+    def term_runs(self, first: Index, last: Index) -> list[TermRun]:
+        """The terms of the entries from ``first`` to ``last``: where each begins.
+
+        Raises:
+            CorruptLogError: an item is not there.
+            StorageError: the files cannot be read.
+        """
+        runs: list[TermRun] = []
+        at = int(first)
+        while at <= last:
+            items = self.items(Index(at), Index(min(at + _TERMS_STEP - 1, last)))
+            terms = items["term"].astype(np.int64)
+            begins = np.flatnonzero(np.diff(terms, prepend=terms[0] - 1))
+            for begin in begins.tolist():
+                term = Term(int(terms[begin]))
+                if not runs or runs[-1].term != term:
+                    runs.append(TermRun(Index(at + begin), term))
+            at += len(items)
+        return runs
+
+    def forget(self) -> None:
+        """Close what is open: after a cut, a file of the same name is another file."""
+        for fd in self._open.values():
+            os.close(fd)
+        self._open.clear()
+
+    def _read(self, folder: Path, at: int, size: int, file_size: int) -> bytes:
+        """``size`` bytes of the family in ``folder``; they do not cross a file's end."""
+        start = at - at % file_size
+        path = folder / file_name(start)
+        try:
+            data = os.pread(self._descriptor(path), size, at - start)
+        except OSError as error:
+            raise StorageError(
+                "log not read", errno=error.errno, file=str(path), reason=error.strerror
+            ) from error
+        if len(data) != size:
+            raise CorruptLogError(
+                "log ends too early", file=str(path), offset=at - start, size=size
+            )
+        return data
+
+    def _descriptor(self, path: Path) -> int:
+        fd = self._open.get(path)
+        if fd is None:
+            if len(self._open) >= FILES_OPEN_MAX:
+                os.close(self._open.pop(next(iter(self._open))))
+            fd = self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return fd
