@@ -26,7 +26,10 @@ from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import NO_INDEX, Index, NodeId, Position, Term
 from ledgermq.model.settings import AckMode, LogKind, Settings
 from ledgermq.raft.core import RaftCore
-from ledgermq.raft.messages import Effects, EntryId, RaftRole
+from ledgermq.raft.effects import Effects
+from ledgermq.raft.membership import Membership
+from ledgermq.raft.messages import EntryId, RaftRole
+from ledgermq.raft.timing import FlowLimits, Timing
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +44,7 @@ _UNSEEN = LogCursor(Position(-1), Index(-2), Term(-1))
 
 _PAGE_ROLES = {
     RaftRole.FOLLOWER: PageRole.FOLLOWER,
+    RaftRole.PRE_CANDIDATE: PageRole.FOLLOWER,
     RaftRole.CANDIDATE: PageRole.CANDIDATE,
     RaftRole.LEADER: PageRole.LEADER,
 }
@@ -64,10 +68,14 @@ class RaftWorker:
         committed = self._page.read_committed()
         self._core = RaftCore(
             node,
-            {node},
+            Membership(frozenset({node})),
             term_file.state,
             commit=committed.index if self._page.has_committed() else NO_INDEX,
             entries_have_terms=self._dledger,
+            timing=Timing(),
+            flow=FlowLimits(),
+            seed=0,
+            now=0,
         )
         self._held = _UNSEEN
         self._marks: deque[LogCursor] = deque()

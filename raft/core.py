@@ -1,21 +1,48 @@
 """The consensus core of one node: events in, effects out. No clock, no socket, no file.
 
-The process around it (``daemon.raft_process``) reports what the writer has done and carries out the
-effects. Invariants:
+The process around it (``daemon.raft_process``) reports what the writer has done, what peers have
+sent and what time it is, and carries out the effects of each event in their order before the next
+event. Invariants:
 
-* ``commit`` never goes back, and never passes the entries that a majority has;
+* ``commit`` never goes back, and passes neither what a majority holds nor what this node holds;
 * only entries of the current term are committed by counting (Raft paper, section 5.4.2): the first
   one is the empty entry that every leader proposes at once;
 * a term is granted to the writer only after term and vote are durable, and to one leader alone.
+
+Messages may be lost, repeated and reordered. The bytes of the entries travel beside an ``Append``.
+A node takes requests from members that it does not know of: it may lack the entries that made them
+members. Strangers are kept off by the transport, which knows the cluster; replies of unknown
+members count for nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
-
-from ledgermq.model.ids import NO_INDEX, Index, NodeId, Term
-from ledgermq.raft.messages import Effects, EntryId, HardState, RaftRole
-from ledgermq.raft.quorum import committed_index, has_majority
+from ledgermq.model.errors import BusyError, ConfigError, NotLeaderError
+from ledgermq.model.ids import Index, NodeId, Term
+from ledgermq.raft import candidate, follower, leader, transfer
+from ledgermq.raft.effects import Effects, LeaderChange, Outbox, ReadAnswer, ReplicateTo
+from ledgermq.raft.entry_terms import EntryTerms
+from ledgermq.raft.leadership import Leadership
+from ledgermq.raft.membership import Membership, change_problem
+from ledgermq.raft.messages import (
+    Append,
+    AppendReply,
+    EntryId,
+    HardState,
+    Message,
+    PreVote,
+    PreVoteReply,
+    RaftRole,
+    ReadReply,
+    ReadRequest,
+    TimeoutNow,
+    Vote,
+    VoteReply,
+)
+from ledgermq.raft.node_state import NodeState, Policy, WriterState
+from ledgermq.raft.quorum import has_majority
+from ledgermq.raft.status import CoreStatus, status, why_no_leader
+from ledgermq.raft.timing import FlowLimits, Timing
 
 
 class RaftCore:
@@ -24,89 +51,364 @@ class RaftCore:
     def __init__(
         self,
         node: NodeId,
-        voters: Set[NodeId],
+        membership: Membership,
         hard_state: HardState,
         *,
         commit: Index,
         entries_have_terms: bool,
+        timing: Timing,
+        flow: FlowLimits,
+        preferred: tuple[NodeId, ...] = (),
+        seed: int,
+        now: int,
     ) -> None:
-        """A follower that knows no leader.
+        """A follower that knows no leader and does nothing before ``log_ready``.
 
         Args:
-            voters: all voting members, this one included.
+            membership: the one that the group began with, or the last one known to be committed.
             hard_state: what was persisted last.
             commit: an index known to be committed, -1 when none is.
             entries_have_terms: false with a plain CommitLog, which is never replicated: there is no
                 empty entry then, and what the only member has is committed.
+            preferred: who should lead, the best first.
+            seed: of the randomised timeouts; another one on each node.
         """
-        assert node in voters
-        assert entries_have_terms or len(voters) == 1
-        self.node = node
-        self.voters = frozenset(voters)
-        self.hard_state = hard_state
-        self.role = RaftRole.FOLLOWER
-        self.commit = commit
-        self.granted = False
-        self._entries_have_terms = entries_have_terms
-        self._votes: set[NodeId] = set()
-        self._match: dict[NodeId, Index] = {}
-        self._term_begin: Index | None = None
+        assert entries_have_terms or membership.members == {node}
+        policy = Policy(timing, flow, preferred, entries_have_terms)
+        self._state = NodeState(
+            node, membership, hard_state, commit=commit, policy=policy, seed=seed, now=now
+        )
+
+    @property
+    def node(self) -> NodeId:
+        """This node."""
+        return self._state.node
 
     @property
     def term(self) -> Term:
         """Current term."""
-        return self.hard_state.term
+        return self._state.term
 
-    def log_ready(self, last: EntryId) -> Effects:
-        """The writer has recovered the log and holds no grant; ``last`` is its last entry.
+    @property
+    def role(self) -> RaftRole:
+        """Role in the current term."""
+        return self._state.role
 
-        A leader whose writer was replaced grants its own term again: the term is still its own, and
-        whatever the old writer had stamped is in the log or was never seen by anyone.
+    @property
+    def leader(self) -> NodeId | None:
+        """Leader of the current term, as far as it is known."""
+        return self._state.leader
+
+    @property
+    def commit(self) -> Index:
+        """Commit index."""
+        return self._state.commit
+
+    @property
+    def last(self) -> EntryId:
+        """Last entry of the log, the ones included that the writer was just handed."""
+        return self._state.log.last
+
+    @property
+    def granted(self) -> bool:
+        """Whether the writer stamps in the current term."""
+        return self._state.writer is WriterState.GRANTED
+
+    @property
+    def membership(self) -> Membership:
+        """The one in force."""
+        return self._state.membership
+
+    @property
+    def deadline(self) -> int:
+        """Tick at which ``tick`` has work next."""
+        lead = self._state.leadership
+        return self._state.election_deadline if lead is None else leader.deadline(self._state, lead)
+
+    def tick(self, now: int) -> Effects:
+        """Time has come to ``now``."""
+        state = self._turn(now)
+        if state.leadership is not None:
+            leader.tick(state, state.leadership)
+        elif now >= state.election_deadline:
+            candidate.election_due(state)
+        overdue = [read for read, until in state.forwarded_reads.items() if now >= until]
+        for read in overdue:
+            del state.forwarded_reads[read]
+            state.out.reads.append(ReadAnswer(read, None))
+        return self._effects()
+
+    def receive(self, now: int, source: NodeId, message: Message) -> Effects:
+        """A message of ``source`` has come at ``now``.
+
+        Raises:
+            CorruptLogError: the logs of the group contradict what was committed here.
         """
-        if self.role is RaftRole.LEADER:
-            self.granted = False
-            return Effects(grant=self.term)
-        return self.campaign(last)
+        state = self._turn(now)
+        match message:
+            case Append():
+                if state.writer is not WriterState.UNREAD:
+                    follower.on_append(state, source, message)
+            case AppendReply():
+                leader.on_append_reply(state, source, message)
+            case PreVote() | Vote():
+                candidate.on_vote_request(state, source, message)
+            case PreVoteReply() | VoteReply():
+                candidate.on_vote_reply(state, source, message)
+            case TimeoutNow():
+                candidate.on_timeout_now(state, source, message)
+            case ReadRequest():
+                self._read_for(source, message.read)
+            case ReadReply():
+                if state.forwarded_reads.pop(message.read, None) is not None:
+                    state.out.reads.append(ReadAnswer(message.read, message.index))
+        return self._effects()
 
-    def campaign(self, last: EntryId) -> Effects:
-        """Stand for election in the next term (Raft paper, section 5.2)."""
-        assert self.role is not RaftRole.LEADER
-        # A term that is in the log has been some leader's: the next one must be above it.
-        term = Term(max(self.term, last.term) + 1)
-        self.role = RaftRole.CANDIDATE
-        self.hard_state = HardState(term, self.node)
-        self._votes = {self.node}
-        if not has_majority(self.voters, self._votes):
-            return Effects(persist=self.hard_state, revoke=True)
-        return self._lead(persist=self.hard_state)
+    def log_ready(self, last: EntryId, log: EntryTerms | None = None) -> Effects:
+        """A writer has recovered the log and holds no grant; ``last`` is its last entry.
+
+        Once for each writer, and before anything that it has written is reported. A leader whose
+        writer was replaced grants its own term again: whatever the old writer had stamped is in the
+        log or was never seen by anyone. If entries are missing that were seen, it steps down, for
+        it would give their names to others.
+
+        Args:
+            log: the terms of the log, needed the first time unless the group has one member.
+
+        Raises:
+            CorruptLogError: the log ends below the commit index.
+        """
+        state = self._state
+        first = state.writer is WriterState.UNREAD
+        lost = state.log_recovered(last, log)
+        lead = state.leadership
+        if lead is not None:
+            lead.change_proposed = False
+            if lost:
+                state.note(f"steps down: its log lost entries behind {last}")
+                state.follow(state.term, None)
+            else:
+                leader.log_settled(state, lead)
+        elif state.role is not RaftRole.FOLLOWER:
+            # Votes were asked for a log that may have been longer.
+            state.follow(state.term, None)
+        elif not first:
+            follower.invite_leader(state)
+        if state.leadership is None and state.membership.voters == {state.node}:
+            candidate.pre_campaign(state)
+        return self._effects()
+
+    def writer_revoked(self, last: EntryId) -> Effects:
+        """The writer has given its term back; ``last`` is the last entry that it stamped."""
+        if self._state.writer is not WriterState.REVOKING:
+            return self._effects()
+        return self.log_ready(last)
 
     def writer_granted(self, term: Term, last: EntryId) -> Effects:
         """The writer stamps in ``term`` from now on; ``last`` is the entry before its first."""
-        if self.role is not RaftRole.LEADER or term != self.term or self.granted:
-            return Effects()
-        self.granted = True
-        if self._term_begin is None:
-            self._term_begin = Index(last.index + 1)
-        if self._entries_have_terms and last.term < term:
-            return Effects(propose=term)
-        return Effects()
+        state = self._state
+        lead = state.leadership
+        if lead is None or term != state.term or state.writer is not WriterState.GRANTING:
+            return self._effects()
+        lost = state.log_recovered(last, None)
+        state.writer = WriterState.GRANTED
+        if lost:
+            state.follow(state.term, None)
+            return self._effects()
+        if lead.term_begin is None:
+            lead.term_begin = Index(last.index + 1)
+        if state.policy.entries_have_terms and last.term < term:
+            state.out.propose = term
+        return self._effects()
+
+    def entries_written(self, last: EntryId) -> Effects:
+        """The leader's own writer has stamped entries up to ``last``.
+
+        A membership among them is told before (``membership_appended``).
+        """
+        leader.entries_written(self._state, last)
+        return self._effects()
 
     def entries_held(self, member: NodeId, last: Index) -> Effects:
-        """``member`` has all entries up to ``last``, in the sense of the acknowledgement mode."""
-        self._match[member] = max(last, self._match.get(member, NO_INDEX))
-        if self.role is not RaftRole.LEADER or self._term_begin is None:
-            return Effects()
-        index = committed_index(self.voters, self._match)
-        if self._entries_have_terms and index < self._term_begin:
-            return Effects()
-        if index <= self.commit:
-            return Effects()
-        self.commit = index
-        return Effects(commit=index)
+        """This node holds all entries up to ``last``, in the sense of the acknowledgement mode.
 
-    def _lead(self, *, persist: HardState) -> Effects:
-        self.role = RaftRole.LEADER
-        self.granted = False
-        self._match = {}
-        self._term_begin = None
-        return Effects(persist=persist, grant=self.term)
+        The cursor was read after the last cut of the log was confirmed. At a leader this says also
+        that they were written.
+        """
+        state = self._state
+        assert member == state.node, member
+        if state.writer in (WriterState.UNREAD, WriterState.TRUNCATING):
+            return self._effects()
+        leader.entries_written(state, EntryId(state.term, last))
+        state.held = max(state.held, min(last, state.log.last.index))
+        if state.leadership is not None:
+            leader.advance_commit(state)
+        else:
+            follower.entries_held(state)
+        return self._effects()
+
+    def log_truncated(self, last: EntryId) -> Effects:
+        """The writer has cut the log as it was told, durably; ``last`` is its last entry now."""
+        if self._state.writer is WriterState.TRUNCATING:
+            follower.log_truncated(self._state, last)
+        return self._effects()
+
+    def entries_dropped(self, last: EntryId) -> Effects:
+        """Entries behind ``last`` that were accepted could not be handed to the writer."""
+        state = self._state
+        if state.leadership is None and state.writer is WriterState.IDLE:
+            state.log_recovered(last, None)
+        return self._effects()
+
+    def log_compacted(self, first: Index) -> Effects:
+        """The files before entry ``first`` were deleted."""
+        assert first <= self._state.commit + 1, (first, self._state.commit)
+        self._state.log.compact(first)
+        return self._effects()
+
+    def log_replaced(self, log: EntryTerms, commit: Index) -> Effects:
+        """The log was replaced by files that the leader has shipped, committed to ``commit``."""
+        state = self._state
+        assert state.leadership is None and commit <= log.last.index, (commit, log.last)
+        state.log = log
+        state.held = log.last.index
+        if commit > state.commit:
+            state.set_commit(commit)
+        follower.invite_leader(state)
+        return self._effects()
+
+    def replicated(self, request: ReplicateTo, last: Index, size_bytes: int) -> Effects:
+        """Entries from ``request.next`` to ``last`` were read; at most one ``Append`` to send.
+
+        The bytes go beside it. Nothing is to be sent when ``request`` is out of date. The process
+        takes the whole request and not the peer alone, so that a late call cannot name entries that
+        it has not read.
+        """
+        leader.replicated(self._state, request, last, size_bytes)
+        return self._effects()
+
+    def read_index(self, read: int) -> Effects:
+        """Which index must reader ``read`` have seen? The answer comes as ``reads``, in any event.
+
+        ``read`` is chosen by the process, a new one for each question.
+        """
+        state = self._state
+        if state.leadership is not None:
+            self._read_for(state.node, read)
+        elif state.leader is not None:
+            state.forwarded_reads[read] = state.now + state.policy.timing.election_max
+            state.send(state.leader, ReadRequest(state.term, read))
+        else:
+            state.out.reads.append(ReadAnswer(read, None))
+        return self._effects()
+
+    def transfer_leadership(self, target: NodeId) -> Effects:
+        """Hand over to ``target``, and lead on if that takes too long.
+
+        Raises:
+            NotLeaderError: this node does not lead.
+            BusyError: a hand-over is under way, or the target does not answer or could not lead.
+            ConfigError: ``target`` may never lead.
+        """
+        state, lead = self._leading()
+        if target == state.node:
+            return self._effects()
+        if target not in state.membership.electable:
+            raise ConfigError("target is no voter that can lead", target=target)
+        if lead.transfer is not None:
+            raise BusyError("a hand-over is under way", target=lead.transfer.target)
+        if not transfer.is_able(state, lead.progress[target]):
+            raise BusyError("target does not answer or cannot lead now", target=target)
+        transfer.start(state, lead, target, hurried=False)
+        return self._effects()
+
+    def propose_membership(self, membership: Membership) -> Effects:
+        """Have an entry with ``membership`` written.
+
+        Raises:
+            NotLeaderError: this node does not lead.
+            BusyError: another change is under way, nothing of this term is committed yet, or the
+                new voter has not caught up.
+            ConfigError: the change is none that is allowed.
+        """
+        state, lead = self._leading()
+        problem = change_problem(state.membership, membership)
+        if problem is not None:
+            raise ConfigError(problem)
+        if not leader.has_committed(state, lead) or lead.transfer is not None:
+            # Two leaders that each begin a change without this could both reach a majority.
+            raise BusyError("nothing of this term is committed yet, or a hand-over is under way")
+        if lead.change_proposed or state.history.index > state.commit:
+            raise BusyError("a change of the membership is under way")
+        for voter in membership.voters - state.membership.voters:
+            if not transfer.is_near(state, lead.progress[voter]):
+                raise BusyError("learner has not caught up", learner=voter)
+        heard = leader.heard_since(state, lead, state.now - state.policy.timing.election_max)
+        if not has_majority(membership.voters, heard):
+            raise BusyError("a majority of the new voters does not answer")
+        lead.change_proposed = True
+        state.out.propose_membership = membership
+        return self._effects()
+
+    def membership_appended(self, index: Index, membership: Membership) -> Effects:
+        """The entry at ``index`` says ``membership``: it is in force now, committed or not.
+
+        Told after an append was accepted, or before the leader's own entry is reported as written;
+        after a start for every such entry of the log, after ``log_ready``.
+        """
+        state = self._state
+        state.history.put(index, membership, commit=state.commit)
+        if state.leadership is not None:
+            state.leadership.change_proposed = False
+            leader.membership_changed(state, state.leadership)
+        return self._effects()
+
+    def disk_is_sick(self, sick: bool) -> Effects:
+        """Whether this node's disk answers late or with errors: then it does not lead."""
+        state = self._state
+        changed = sick != state.sick
+        state.sick = sick
+        lead = state.leadership
+        if changed and sick and lead is not None:
+            if lead.transfer is not None:
+                lead.transfer.hurried = True
+                transfer.step(state, lead)
+            else:
+                transfer.disk_sick(state, lead)
+        return self._effects()
+
+    def status(self) -> CoreStatus:
+        """Where this node is."""
+        return status(self._state)
+
+    def why_no_leader(self) -> list[str]:
+        """Why nobody leads, in words; empty when somebody does."""
+        return why_no_leader(self._state)
+
+    def _turn(self, now: int) -> NodeState:
+        self._state.now = max(self._state.now, now)
+        return self._state
+
+    def _leading(self) -> tuple[NodeState, Leadership]:
+        state = self._state
+        if state.leadership is None:
+            raise NotLeaderError("this node does not lead", leader=state.leader, term=state.term)
+        return state, state.leadership
+
+    def _read_for(self, reader: NodeId, read: int) -> None:
+        state = self._state
+        lead = state.leadership
+        if lead is not None and leader.has_committed(state, lead):
+            leader.read_for(state, lead, reader, read)
+        else:
+            state.answer_read(reader, read, None)
+
+    def _effects(self) -> Effects:
+        state = self._state
+        known = LeaderChange(state.leader, state.term)
+        if known != state.published:
+            state.published = known
+            state.out.leader = known
+        effects = state.out.close()
+        state.out = Outbox()
+        return effects
