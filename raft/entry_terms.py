@@ -1,0 +1,154 @@
+"""The terms of the entries of a log, as runs: all that consensus needs to know of it.
+
+Invariants: ``before.index < first``; runs follow one another with no gap; terms of runs increase.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from ledgermq.model.ids import Index, Term
+from ledgermq.raft.messages import NO_ENTRY, EntryId, LogTail, TermRun
+
+UNKNOWN_TERM = Term(-1)
+"""Term of the entry before a log whose head was deleted by somebody who left no word of it."""
+
+TAIL_RUNS_MAX = 64
+"""Runs in a refusal: more differ only after as many elections without a commit between them."""
+
+
+class EntryTerms:
+    """Run-length table of the terms of a log."""
+
+    def __init__(self, before: EntryId = NO_ENTRY, runs: Iterable[TermRun] = ()) -> None:
+        """``runs`` follow ``before``, whose term may be ``UNKNOWN_TERM``."""
+        self._before = before
+        self._firsts: list[int] = []
+        self._terms: list[Term] = []
+        self._last = int(before.index)
+        self.append(runs)
+
+    @property
+    def before(self) -> EntryId:
+        """The entry before the first one."""
+        return self._before
+
+    @property
+    def first(self) -> Index:
+        """Index of the first entry, or of the one that will be it."""
+        return Index(self._before.index + 1)
+
+    @property
+    def last(self) -> EntryId:
+        """The last entry; ``before`` when there is none."""
+        return EntryId(self._terms[-1], Index(self._last)) if self._terms else self._before
+
+    def term_of(self, index: Index) -> Term | None:
+        """Term of entry ``index``; None when it is not known, at either end."""
+        if index == self._before.index and self._before.term != UNKNOWN_TERM:
+            return self._before.term
+        if not self._before.index < index <= self._last:
+            return None
+        return self._terms[bisect_right(self._firsts, index) - 1]
+
+    def entry(self, index: Index) -> EntryId:
+        """The entry at ``index``, with ``UNKNOWN_TERM`` when its term is not known."""
+        term = self.term_of(index)
+        return EntryId(UNKNOWN_TERM if term is None else term, index)
+
+    def last_index_of(self, term: Term) -> Index | None:
+        """Last index of ``term``; None when no entry is of it."""
+        run = bisect_right(self._terms, term) - 1
+        if run < 0 or self._terms[run] != term:
+            return None
+        return self._run_end(run)
+
+    def append(self, runs: Iterable[TermRun]) -> None:
+        """Add ``runs`` at the end."""
+        for run in runs:
+            assert run.count > 0, run
+            assert run.term >= self.last.term, (run, self.last)
+            if not self._terms or self._terms[-1] != run.term:
+                self._firsts.append(self._last + 1)
+                self._terms.append(run.term)
+            self._last += run.count
+
+    def truncate(self, after: Index) -> None:
+        """Forget the entries behind ``after``."""
+        assert self._before.index <= after <= self._last, (after, self._before, self._last)
+        while self._firsts and self._firsts[-1] > after:
+            self._firsts.pop()
+            self._terms.pop()
+        self._last = int(after)
+
+    def compact(self, first: Index) -> None:
+        """Forget the entries before ``first``: their file is gone."""
+        if first <= self.first:
+            return
+        assert first <= self._last + 1, (first, self._last)
+        before = self.entry(Index(first - 1))
+        keep = bisect_right(self._firsts, first) - 1
+        if first > self._last:
+            keep = len(self._firsts)
+        self._firsts = self._firsts[keep:]
+        self._terms = self._terms[keep:]
+        if self._firsts:
+            self._firsts[0] = int(first)
+        self._before = before
+
+    def runs(self, first: Index, last: Index) -> tuple[TermRun, ...]:
+        """Runs of the entries from ``first`` to ``last``, both included."""
+        if first > last:
+            return ()
+        assert self.first <= first and last <= self._last, (first, last, self._last)
+        found: list[TermRun] = []
+        at = int(first)
+        run = bisect_right(self._firsts, at) - 1
+        while at <= last:
+            end = min(self._run_end(run), int(last))
+            found.append(TermRun(self._terms[run], end - at + 1))
+            at = end + 1
+            run += 1
+        return tuple(found)
+
+    def tail(self, above: Index) -> LogTail:
+        """The entries behind ``above``, at most the last ``TAIL_RUNS_MAX`` runs of them."""
+        above = Index(max(above, self._before.index))
+        runs = self.runs(Index(above + 1), Index(self._last))[-TAIL_RUNS_MAX:]
+        count = sum(run.count for run in runs)
+        return LogTail(self.entry(Index(self._last - count)), runs)
+
+    def agreement(self, tail: LogTail) -> Index | None:
+        """Last index at which this log and ``tail`` have the same entry.
+
+        All entries before it are the same then (Raft paper, section 5.3, log matching).
+        """
+        end = tail.before.index + sum(run.count for run in tail.runs)
+        for run in reversed(tail.runs):
+            ours = self.last_index_of(run.term)
+            if ours is not None:
+                common = Index(min(ours, end))
+                if common > end - run.count and self.term_of(common) == run.term:
+                    return common
+            end -= run.count
+        same = self.term_of(tail.before.index) == tail.before.term
+        return tail.before.index if same else None
+
+    def first_difference(self, previous: Index, runs: Iterable[TermRun]) -> Index | None:
+        """First index of ``runs``, which follow ``previous``, that this log has not so.
+
+        Entries before the first one of the log are taken for equal: they were committed.
+        """
+        at = int(previous) + 1
+        for run in runs:
+            end = at + run.count - 1
+            at = max(at, min(int(self.first), end + 1))
+            while at <= end:
+                if self.term_of(Index(at)) != run.term:
+                    return Index(at)
+                at = min(end, self._run_end(bisect_right(self._firsts, at) - 1)) + 1
+        return None
+
+    def _run_end(self, run: int) -> Index:
+        return Index(self._firsts[run + 1] - 1 if run + 1 < len(self._firsts) else self._last)

@@ -1,0 +1,89 @@
+"""Who belongs to the group, and how that may change: one server at a time (thesis, section 4.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ledgermq.model.ids import NO_INDEX, Index, NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Members of a group.
+
+    Attributes:
+        voters: their votes and their copies count.
+        learners: are sent everything and count for nothing.
+        witnesses: voters that keep terms and indexes alone, and so cannot lead.
+    """
+
+    voters: frozenset[NodeId]
+    learners: frozenset[NodeId] = field(default=frozenset())
+    witnesses: frozenset[NodeId] = field(default=frozenset())
+
+    def __post_init__(self) -> None:
+        assert self.witnesses <= self.voters, self
+        assert not self.voters & self.learners, self
+
+    @property
+    def members(self) -> frozenset[NodeId]:
+        """Voters and learners."""
+        return self.voters | self.learners
+
+    @property
+    def electable(self) -> frozenset[NodeId]:
+        """Those who may lead."""
+        return self.voters - self.witnesses
+
+
+def change_problem(old: Membership, new: Membership) -> str | None:
+    """Why ``new`` must not follow ``old``; None when it may.
+
+    With one voter more or less, each majority of the one has a member in common with each of the
+    other. A voter begins as a learner, or it would count before it has anything.
+    """
+    if not new.electable:
+        return "no voter would be left that can lead"
+    changed = (old.voters ^ new.voters) | (old.learners ^ new.learners)
+    changed |= old.witnesses ^ new.witnesses
+    if len(changed) != 1:
+        return f"one member changes at a time, not {len(changed)}"
+    (member,) = changed
+    if member in new.voters - old.voters and member not in old.learners:
+        return f"{member} must be a learner first"
+    if member in old.voters & new.voters:
+        return f"{member} must leave before it becomes another kind of voter"
+    return None
+
+
+class MembershipHistory:
+    """The memberships whose entries may still be truncated, and the one before them."""
+
+    def __init__(self, first: Membership) -> None:
+        self._known: list[tuple[Index, Membership]] = [(NO_INDEX, first)]
+
+    @property
+    def current(self) -> Membership:
+        """The one in force: the last one in the log, committed or not."""
+        return self._known[-1][1]
+
+    @property
+    def index(self) -> Index:
+        """Index of its entry; -1 for the one that the group began with."""
+        return self._known[-1][0]
+
+    def put(self, index: Index, membership: Membership, *, commit: Index) -> None:
+        """``membership`` is in force from its entry ``index`` on."""
+        if index == self.index and membership == self.current:
+            return
+        assert index > self.index, (index, self.index)
+        self._known.append((index, membership))
+        while len(self._known) > 1 and self._known[1][0] <= commit:
+            del self._known[0]
+
+    def roll_back(self, after: Index) -> bool:
+        """The log was truncated after ``after``; whether another membership is in force now."""
+        count = len(self._known)
+        while len(self._known) > 1 and self._known[-1][0] > after:
+            self._known.pop()
+        return len(self._known) < count

@@ -1,0 +1,227 @@
+"""What every role of the core shares, and the one way back to being a follower.
+
+Invariants:
+
+* ``commit`` never goes back; ``commit ≤ held ≤ log.last.index`` but for entries that this node has
+  not reported after a start;
+* the writer has a grant of no term but the one that this node leads in, and entries of another
+  leader are taken only while it has none and no cut is under way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.ids import NO_INDEX, Index, NodeId, Term
+from ledgermq.raft.chance import Chance
+from ledgermq.raft.effects import LeaderChange, Outbox, ReadAnswer
+from ledgermq.raft.entry_terms import EntryTerms
+from ledgermq.raft.leadership import Leadership
+from ledgermq.raft.membership import Membership, MembershipHistory
+from ledgermq.raft.messages import (
+    EntryId,
+    HardState,
+    Message,
+    RaftRole,
+    ReadReply,
+    Refusal,
+    TermRun,
+)
+from ledgermq.raft.timing import FlowLimits, Timing
+
+
+class WriterState(StrEnum):
+    """What the writer may do with the log, as far as its answers tell."""
+
+    UNREAD = "has not read the log yet"
+    IDLE = "takes entries of a leader"
+    GRANTING = "is being given the term"
+    GRANTED = "stamps entries"
+    REVOKING = "is giving the term back"
+    TRUNCATING = "is cutting the log"
+
+
+@dataclass(slots=True)
+class Poll:
+    """An election: who was asked for which term, and what they said."""
+
+    asked: Term
+    pre: bool
+    agreed: set[NodeId]
+    refused: dict[NodeId, Refusal] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Following:
+    """What a follower knows of the log of the leader of this term."""
+
+    verified: Index = NO_INDEX
+    leader_commit: Index = NO_INDEX
+    round: int = 0
+    acknowledged: Index = NO_INDEX
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Settings of the core."""
+
+    timing: Timing
+    flow: FlowLimits
+    preferred: tuple[NodeId, ...]
+    entries_have_terms: bool
+
+
+class NodeState:
+    """Term, vote, role, log terms and commit index of one node."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        membership: Membership,
+        hard_state: HardState,
+        *,
+        commit: Index,
+        policy: Policy,
+        seed: int,
+        now: int,
+    ) -> None:
+        self.node = node
+        self.history = MembershipHistory(membership)
+        self.hard_state = hard_state
+        self.commit = commit
+        self.policy = policy
+        self.chance = Chance(seed)
+        self.now = now
+        self.log = EntryTerms()
+        self.held = NO_INDEX
+        self.role = RaftRole.FOLLOWER
+        self.leader: NodeId | None = None
+        self.heard = now - policy.timing.election_max
+        self.following = Following()
+        self.poll: Poll | None = None
+        self.last_poll: Poll | None = None
+        self.leadership: Leadership | None = None
+        self.writer = WriterState.UNREAD
+        self.sick = False
+        self.forwarded_reads: dict[int, int] = {}
+        self.out = Outbox()
+        self.published = LeaderChange(None, Term(-1))
+        self.election_deadline = now
+        self.arm_election()
+
+    @property
+    def term(self) -> Term:
+        """Current term."""
+        return self.hard_state.term
+
+    @property
+    def membership(self) -> Membership:
+        """The one in force."""
+        return self.history.current
+
+    def send(self, target: NodeId, message: Message) -> None:
+        """Send it with the effects of this event."""
+        assert target != self.node, message
+        self.out.send.append((target, message))
+
+    def note(self, text: str) -> None:
+        """Tell the operator of a decision."""
+        self.out.notes.append(text)
+
+    def arm_election(self) -> None:
+        """Wait anew before campaigning (Raft paper, section 5.2: randomised timeouts)."""
+        timing = self.policy.timing
+        wait = self.chance.between(timing.election_min, timing.election_max)
+        self.election_deadline = self.now + wait
+
+    def persist(self, hard_state: HardState) -> None:
+        """Change term and vote; durable before anything else of this event leaves."""
+        assert hard_state.term >= self.term, (hard_state, self.hard_state)
+        self.hard_state = hard_state
+        self.out.persist = hard_state
+
+    def follow(self, term: Term, leader: NodeId | None) -> None:
+        """Become a follower in ``term``, of ``leader`` when it is known."""
+        if term > self.term:
+            self.persist(HardState(term, None))
+        self._stop_leading()
+        self._fail_forwarded_reads()
+        self.role = RaftRole.FOLLOWER
+        self.leader = leader
+        self.poll = None
+        self.following = Following()
+        self.arm_election()
+
+    def barriers(self) -> list[str]:
+        """Why this node may not campaign; empty when it may."""
+        found = []
+        if self.node not in self.membership.voters:
+            found.append("this node is no voter")
+        if self.node in self.membership.witnesses:
+            found.append("this node is a witness: it has no messages")
+        if self.sick and len(self.membership.electable) > 1:
+            found.append("its disk is sick")
+        if self.writer is not WriterState.IDLE:
+            found.append(f"its writer {self.writer.value}")
+        return found
+
+    def log_recovered(self, last: EntryId, log: EntryTerms | None) -> bool:
+        """The writer holds no grant and says where the log ends; whether entries were lost.
+
+        Entries behind what was known are of the term that the writer had been granted.
+
+        Raises:
+            CorruptLogError: the log ends below what was committed.
+        """
+        unread = self.writer is WriterState.UNREAD
+        known = self.log.last
+        lost = not unread and last.index < known.index
+        if log is not None:
+            assert log.last == last, (log.last, last)
+            self.log = log
+        elif unread or not self.policy.entries_have_terms:
+            self.log = EntryTerms(last)
+        elif lost:
+            self.log.truncate(last.index)
+        elif last.index > known.index:
+            self.log.append([TermRun(last.term, last.index - known.index)])
+        self.history.roll_back(last.index)
+        if self.policy.entries_have_terms and last.index < self.commit:
+            raise CorruptLogError("log ends below the commit index", last=last, commit=self.commit)
+        self.held = min(self.held, last.index)
+        following = self.following
+        following.verified = min(following.verified, last.index)
+        following.acknowledged = min(following.acknowledged, last.index)
+        self.writer = WriterState.IDLE
+        return lost
+
+    def set_commit(self, index: Index) -> None:
+        """Everything up to ``index`` is committed."""
+        assert self.commit < index <= self.log.last.index, (self.commit, index, self.log.last)
+        self.commit = index
+        self.out.commit = index
+
+    def answer_read(self, reader: NodeId, read: int, index: Index | None) -> None:
+        """Tell ``reader``, which may be this node."""
+        if reader == self.node:
+            self.out.reads.append(ReadAnswer(read, index))
+        else:
+            self.send(reader, ReadReply(self.term, read, index))
+
+    def _stop_leading(self) -> None:
+        if self.leadership is None:
+            return
+        for read in self.leadership.reads.take_all():
+            self.answer_read(read.reader, read.read, None)
+        self.leadership = None
+        if self.writer in (WriterState.GRANTING, WriterState.GRANTED):
+            self.writer = WriterState.REVOKING
+            self.out.revoke = True
+            self.out.grant = None
+            self.out.propose = None
+
+    def _fail_forwarded_reads(self) -> None:
+        self.out.reads.extend(ReadAnswer(read, None) for read in self.forwarded_reads)
+        self.forwarded_reads.clear()

@@ -1,0 +1,104 @@
+"""What an operator may ask the core: where it is, and why nobody leads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ledgermq.model.ids import Index, NodeId, Term
+from ledgermq.raft.membership import Membership
+from ledgermq.raft.messages import EntryId, RaftRole
+from ledgermq.raft.node_state import NodeState
+from ledgermq.raft.progress import ProgressMode
+from ledgermq.raft.quorum import majority
+
+
+@dataclass(frozen=True, slots=True)
+class PeerStatus:
+    """Where a leader believes a peer to be; ``silent_for`` in ticks."""
+
+    peer: NodeId
+    mode: ProgressMode
+    match: Index
+    next: Index
+    inflight_count: int
+    inflight_bytes: int
+    silent_for: int
+    fit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CoreStatus:
+    """One node's view; ``peers`` only at the leader."""
+
+    node: NodeId
+    role: RaftRole
+    term: Term
+    vote: NodeId | None
+    leader: NodeId | None
+    last: EntryId
+    held: Index
+    commit: Index
+    writer: str
+    sick: bool
+    membership: Membership
+    membership_index: Index
+    transfer: str | None
+    peers: tuple[PeerStatus, ...]
+
+
+def status(state: NodeState) -> CoreStatus:
+    """A copy that does not change any more."""
+    lead = state.leadership
+    transfer = lead.transfer if lead is not None else None
+    peers = sorted(lead.progress.items()) if lead is not None else []
+    return CoreStatus(
+        node=state.node,
+        role=state.role,
+        term=state.term,
+        vote=state.hard_state.vote,
+        leader=state.leader,
+        last=state.log.last,
+        held=state.held,
+        commit=state.commit,
+        writer=state.writer.value,
+        sick=state.sick,
+        membership=state.membership,
+        membership_index=state.history.index,
+        transfer=f"{transfer.target}: {transfer.stage.value}" if transfer else None,
+        peers=tuple(
+            PeerStatus(
+                peer,
+                progress.mode,
+                progress.match,
+                progress.next,
+                len(progress.inflight),
+                progress.inflight_bytes,
+                state.now - progress.heard,
+                progress.fit,
+            )
+            for peer, progress in peers
+        ),
+    )
+
+
+def why_no_leader(state: NodeState) -> list[str]:
+    """Reasons in words, as far as this node knows; empty when it knows a leader."""
+    if state.leader is not None:
+        return []
+    reasons = [f"not a candidate: {barrier}" for barrier in state.barriers()]
+    poll = state.last_poll
+    if poll is None:
+        if not reasons:
+            wait = state.election_deadline - state.now
+            reasons.append(f"no election yet: campaigns in {wait} ticks if no leader is heard of")
+        return reasons
+    voters = state.membership.voters
+    kind = "pre-vote" if poll.pre else "vote"
+    count, needed = len(poll.agreed & voters), majority(len(voters))
+    reasons.append(
+        f"{kind} for term {poll.asked}: {count} of {len(voters)} agreed, {needed} needed"
+    )
+    for voter in sorted(voters - poll.agreed):
+        refusal = poll.refused.get(voter)
+        reasons.append(f"{voter} did not answer" if refusal is None else f"{voter} {refusal.value}")
+    return reasons

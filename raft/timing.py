@@ -1,0 +1,49 @@
+"""What the operator may tune of the core: times in ticks, and bounds of what is under way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NEVER = 1 << 62
+"""A tick that does not come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Times in ticks; with the process around the core a tick is a millisecond.
+
+    Attributes:
+        heartbeat: a leader is heard of at least this often.
+        election_min: without a word from the leader nobody campaigns sooner; also as long as a
+            follower refuses votes after it has heard of a leader.
+        election_max: nobody waits longer; also as long as a leader leads without a majority.
+        transfer_max: a hand-over that is not done by then is abandoned.
+        preferred_wait: so long must one lead before it hands over to a more preferred one.
+    """
+
+    heartbeat: int = 50
+    election_min: int = 300
+    election_max: int = 600
+    transfer_max: int = 1_000
+    preferred_wait: int = 5_000
+
+    def __post_init__(self) -> None:
+        # Two heartbeats may be lost before anybody campaigns.
+        assert 0 < 3 * self.heartbeat <= self.election_min < self.election_max, self
+        assert self.transfer_max > 0 and self.preferred_wait > 0, self
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLimits:
+    """Bounds of what is under way to one peer.
+
+    Attributes:
+        inflight_count_max: appends without a reply.
+        inflight_bytes_max: their bytes: bandwidth times round trip, and several times that. The
+            last append may pass it.
+        lag_max: entries that a member may lack to count as caught up.
+    """
+
+    inflight_count_max: int = 64
+    inflight_bytes_max: int = 32 << 20
+    lag_max: int = 10_000
