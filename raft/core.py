@@ -23,7 +23,7 @@ from ledgermq.raft import candidate, follower, leader, transfer
 from ledgermq.raft.effects import Effects, LeaderChange, Outbox, ReadAnswer, ReplicateTo
 from ledgermq.raft.entry_terms import EntryTerms
 from ledgermq.raft.leadership import Leadership
-from ledgermq.raft.membership import Membership, change_problem
+from ledgermq.raft.membership import Membership, MembershipHistory, change_problem
 from ledgermq.raft.messages import (
     Append,
     AppendReply,
@@ -242,7 +242,7 @@ class RaftCore:
         leader.entries_written(state, EntryId(state.term, last))
         state.held = max(state.held, min(last, state.log.last.index))
         if state.leadership is not None:
-            leader.advance_commit(state)
+            leader.entries_held(state, state.leadership)
         else:
             follower.entries_held(state)
         return self._effects()
@@ -266,11 +266,19 @@ class RaftCore:
         self._state.log.compact(first)
         return self._effects()
 
-    def log_replaced(self, log: EntryTerms, commit: Index) -> Effects:
-        """The log was replaced by files that the leader has shipped, committed to ``commit``."""
+    def log_replaced(self, log: EntryTerms, commit: Index, membership: Membership) -> Effects:
+        """The log was replaced, durably, by files that the leader has shipped.
+
+        Args:
+            commit: what is committed of it, by what the leader said.
+            membership: the one in force before its first entry; later ones are told by
+                ``membership_appended``.
+        """
         state = self._state
+        assert state.writer is WriterState.IDLE, state.writer
         assert state.leadership is None and commit <= log.last.index, (commit, log.last)
         state.log = log
+        state.history = MembershipHistory(membership)
         state.held = log.last.index
         if commit > state.commit:
             state.set_commit(commit)

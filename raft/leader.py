@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ledgermq.model.ids import Index, NodeId, Term
+from ledgermq.model.ids import Index, NodeId
 from ledgermq.raft import transfer
 from ledgermq.raft.effects import ReplicateTo, ShipFiles
 from ledgermq.raft.leadership import Leadership
@@ -25,7 +25,7 @@ def begin(state: NodeState) -> None:
     state.poll = None
     state.leadership = Leadership(
         began=state.now,
-        progress={peer: Progress(following, state.now) for peer in _peers(state)},
+        progress={peer: Progress(following, state.now) for peer in sorted(_peers(state))},
         next_preferred=state.now + timing.preferred_wait,
         preferred_wait=timing.preferred_wait,
     )
@@ -112,13 +112,19 @@ def log_settled(state: NodeState, lead: Leadership) -> None:
 def pump(state: NodeState, lead: Leadership, peer: NodeId) -> None:
     """Ask the process for entries to send, when there are any and there is room."""
     progress = lead.progress[peer]
+    bodies = peer not in state.membership.witnesses
     last = state.log.last.index
+    if not bodies:
+        # If a witness alone were left with an entry, nobody with messages could be elected.
+        last = min(last, state.held)
     if progress.next > last or not progress.has_room(state.policy.flow):
+        return
+    if progress.next < state.log.first:
+        _ship_files(state, peer, progress)
         return
     if any(request.peer == peer for request in state.out.replicate):
         return
-    previous = EntryId(term_before(state, progress), Index(progress.next - 1))
-    bodies = peer not in state.membership.witnesses
+    previous = state.log.entry(Index(progress.next - 1))
     state.out.replicate.append(ReplicateTo(peer, state.term, previous, progress.next, last, bodies))
 
 
@@ -128,11 +134,9 @@ def replicated(state: NodeState, request: ReplicateTo, last: Index, size: int) -
     if lead is None or request.term != state.term:
         return
     progress = lead.progress.get(request.peer)
-    if (
-        progress is None
-        or progress.next != request.next
-        or not progress.has_room(state.policy.flow)
-    ):
+    if progress is None or progress.next != request.next or request.next < state.log.first:
+        return
+    if not progress.has_room(state.policy.flow):
         return
     assert request.next <= last <= request.until, (request, last)
     runs = state.log.runs(request.next, last)
@@ -140,6 +144,13 @@ def replicated(state: NodeState, request: ReplicateTo, last: Index, size: int) -
     state.send(request.peer, append)
     progress.sent(last, size)
     pump(state, lead, request.peer)
+
+
+def entries_held(state: NodeState, lead: Leadership) -> None:
+    """More of our log counts for an acknowledgement now."""
+    for witness in sorted(state.membership.witnesses & lead.progress.keys()):
+        pump(state, lead, witness)
+    advance_commit(state)
 
 
 def advance_commit(state: NodeState) -> None:
@@ -211,11 +222,6 @@ def membership_changed(state: NodeState, lead: Leadership) -> None:
     advance_commit(state)
 
 
-def term_before(state: NodeState, progress: Progress) -> Term:
-    """Term of the entry before the next one."""
-    return state.log.entry(Index(progress.next - 1)).term
-
-
 def _is_own_term(state: NodeState, lead: Leadership, index: Index) -> bool:
     assert lead.term_begin is not None
     return index >= lead.term_begin or not state.policy.entries_have_terms
@@ -240,11 +246,15 @@ def _rewind(state: NodeState, lead: Leadership, peer: NodeId, reply: AppendReply
         return
     following = max(min(progress.next - 1, tail.before.index), progress.match + 1)
     if following < state.log.first:
-        progress.turn(ProgressMode.FILES, max(state.log.first, Index(progress.match + 1)))
-        state.out.ship_files.append(ShipFiles(peer, state.log.last))
+        _ship_files(state, peer, progress)
         return
     progress.turn(ProgressMode.PROBE, Index(following))
     _probe(state, lead, peer, progress)
+
+
+def _ship_files(state: NodeState, peer: NodeId, progress: Progress) -> None:
+    progress.turn(ProgressMode.FILES, max(state.log.first, Index(progress.match + 1)))
+    state.out.ship_files.append(ShipFiles(peer, state.log.last))
 
 
 def _probe(state: NodeState, lead: Leadership, peer: NodeId, progress: Progress) -> None:

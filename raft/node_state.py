@@ -104,6 +104,7 @@ class NodeState:
         self.last_poll: Poll | None = None
         self.leadership: Leadership | None = None
         self.writer = WriterState.UNREAD
+        self.granted_term: Term | None = None
         self.sick = False
         self.forwarded_reads: dict[int, int] = {}
         self.out = Outbox()
@@ -178,14 +179,18 @@ class NodeState:
         unread = self.writer is WriterState.UNREAD
         known = self.log.last
         lost = not unread and last.index < known.index
+        uncut = self.writer is WriterState.TRUNCATING and last.index > known.index
         if log is not None:
             assert log.last == last, (log.last, last)
             self.log = log
         elif unread or not self.policy.entries_have_terms:
             self.log = EntryTerms(last)
         elif lost:
+            if self.log.term_of(last.index) != last.term:
+                raise CorruptLogError("log ends with another entry", last=last, known=known)
             self.log.truncate(last.index)
-        elif last.index > known.index:
+        elif last.index > known.index and not uncut:
+            assert last.term == self.granted_term, (last, self.granted_term)
             self.log.append([TermRun(last.term, last.index - known.index)])
         self.history.roll_back(last.index)
         if self.policy.entries_have_terms and last.index < self.commit:
@@ -195,6 +200,10 @@ class NodeState:
         following.verified = min(following.verified, last.index)
         following.acknowledged = min(following.acknowledged, last.index)
         self.writer = WriterState.IDLE
+        if uncut and log is None:
+            # The writer died before it had cut the log.
+            self.writer = WriterState.TRUNCATING
+            self.out.truncate = known
         return lost
 
     def set_commit(self, index: Index) -> None:

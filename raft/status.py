@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.messages import EntryId, RaftRole
-from ledgermq.raft.node_state import NodeState
+from ledgermq.raft.node_state import NodeState, WriterState
 from ledgermq.raft.progress import ProgressMode
 from ledgermq.raft.quorum import majority
 
@@ -38,7 +38,7 @@ class CoreStatus:
     last: EntryId
     held: Index
     commit: Index
-    writer: str
+    writer: WriterState
     sick: bool
     membership: Membership
     membership_index: Index
@@ -60,7 +60,7 @@ def status(state: NodeState) -> CoreStatus:
         last=state.log.last,
         held=state.held,
         commit=state.commit,
-        writer=state.writer.value,
+        writer=state.writer,
         sick=state.sick,
         membership=state.membership,
         membership_index=state.history.index,

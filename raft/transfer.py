@@ -95,6 +95,7 @@ def is_near(state: NodeState, progress: Progress) -> bool:
 def grant(state: NodeState) -> None:
     """Have the writer stamp in our term."""
     state.writer = WriterState.GRANTING
+    state.granted_term = state.term
     state.out.grant = state.term
 
 

@@ -1,0 +1,235 @@
+"""A group of nodes, a network that does what networks do, and one seed for all of it.
+
+Global time is an integer; each node has its own clock, which drifts. Events that are due at the
+same time happen in the order in which they were scheduled, so one seed is one run.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from ledgermq.model.errors import LedgerError
+from ledgermq.model.ids import NodeId
+from ledgermq.raft.membership import Membership
+from ledgermq.raft.messages import Message, RaftRole
+from ledgermq.raft.node_state import WriterState
+from ledgermq.raft.timing import FlowLimits, Timing
+from tests.simulation.checker import Checker, require
+from tests.simulation.disk import Entry, SimDisk
+from tests.simulation.node import SimNode
+
+TIMING = Timing(
+    heartbeat=30, election_min=100, election_max=200, transfer_max=300, preferred_wait=600
+)
+FLOW = FlowLimits(inflight_count_max=4, inflight_bytes_max=1_500, lag_max=20)
+
+
+@dataclass
+class Weather:
+    """How bad things are: probabilities, and delays in ticks."""
+
+    loss: float = 0.0
+    duplication: float = 0.0
+    delay_max: int = 0
+    step_max: int = 0
+
+
+class World:
+    """All that a run consists of; ``history`` keeps the last lines for a failure."""
+
+    def __init__(self, seed: int, membership: Membership, *, fsync: bool = True) -> None:
+        self.random = Random(seed)
+        self.now = 0
+        self.fsync = fsync
+        self.checker = Checker()
+        self.weather = Weather()
+        self.nodes: dict[str, SimNode] = {}
+        self.blocked: set[tuple[str, str]] = set()
+        self.clocks: dict[str, tuple[int, int]] = {}
+        self.paused: dict[str, int] = {}
+        self.history: deque[str] = deque(maxlen=400)
+        self.sent: list[tuple[str, str, Message]] | None = None
+        self.preferred: tuple[NodeId, ...] = ()
+        self.first = membership
+        self._read_floors: dict[tuple[str, int], int] = {}
+        self._reads = 0
+        self._queue: list[tuple[int, int, str, str, Any]] = []
+        self._sequence = 0
+        self._wakes: dict[str, int] = {}
+
+    def add(self, name: str) -> SimNode:
+        node = SimNode(name, SimDisk(self.first), self.checker, fsync=self.fsync)
+        node.timing, node.flow, node.preferred = TIMING, FLOW, self.preferred
+        node.carry = self._carry
+        node.trace = self.trace
+        self.nodes[name] = node
+        self.clocks[name] = (1_000, 0)
+        self.start(name)
+        return node
+
+    def start(self, name: str) -> None:
+        self.trace(f"{name} starts")
+        self.nodes[name].start(self._clock(name), self.random.getrandbits(64))
+        self._after(name)
+
+    def crash(self, name: str) -> None:
+        node = self.nodes[name]
+        if node.core is None:
+            return
+        # A later start knows an older commit index, or none.
+        node.disk.commit = self.random.randint(node.disk.commit, node.core.commit)
+        lost = self.random.randint(node.disk.durable, max(node.disk.durable, node.disk.last.index))
+        node.crash(lost)
+        self.trace(f"{name} crashes, log ends with {node.disk.last}")
+
+    def run(self, ticks: int) -> None:
+        end = self.now + ticks
+        while self._queue and self._queue[0][0] <= end:
+            self.now, _, kind, name, data = heapq.heappop(self._queue)
+            self._happen(kind, name, data)
+        self.now = end
+
+    def schedule(self, wait: int, kind: str, name: str, data: Any = None) -> None:
+        self._sequence += 1
+        heapq.heappush(self._queue, (self.now + wait, self._sequence, kind, name, data))
+
+    def trace(self, text: str) -> None:
+        self.history.append(f"{self.now:6} {text}")
+
+    def propose(self, name: str, payload: str) -> bool:
+        node = self.nodes[name]
+        if node.core is None or not node.stamp(payload):
+            return False
+        node.look()
+        self._after(name)
+        return True
+
+    def ask(self, name: str, verb: str, *arguments: Any) -> str:
+        """Call a method of the core; the text of its refusal, or nothing."""
+        node = self.nodes[name]
+        if node.core is None:
+            return "down"
+        try:
+            effects = getattr(node.core, verb)(*arguments)
+        except LedgerError as error:
+            return str(error)
+        node.carry_out(effects)
+        self._after(name)
+        return ""
+
+    def read(self, name: str) -> int:
+        """Ask for a read index; the checker knows what it must at least be."""
+        self._reads += 1
+        self._read_floors[(name, self._reads)] = max(self.checker.acknowledged, default=-1)
+        self.ask(name, "read_index", self._reads)
+        return self._reads
+
+    def leaders(self) -> list[SimNode]:
+        return [
+            node
+            for node in self.nodes.values()
+            if node.core is not None and node.core.role is RaftRole.LEADER
+        ]
+
+    def leader(self) -> SimNode | None:
+        """The one with the highest term."""
+        return max(self.leaders(), key=lambda node: node.core.term if node.core else -1, default=None)
+
+    def isolate(self, name: str) -> None:
+        for other in self.nodes:
+            self.blocked |= {(name, other), (other, name)}
+
+    def heal(self) -> None:
+        self.blocked.clear()
+
+    def _carry(
+        self, source: NodeId, target: NodeId, message: Message, entries: list[Entry]
+    ) -> None:
+        weather = self.weather
+        if self.sent is not None:
+            self.sent.append((source, target, message))
+        for _ in range(2 if self._chance(weather.duplication) else 1):
+            if self._chance(weather.loss):
+                continue
+            wait = 1 + (self.random.randint(0, weather.delay_max) if weather.delay_max else 0)
+            self.schedule(wait, "message", target, (source, message, entries))
+
+    def _chance(self, probability: float) -> bool:
+        return probability > 0 and self.random.random() < probability
+
+    def _happen(self, kind: str, name: str, data: Any) -> None:
+        node = self.nodes.get(name)
+        if node is None or node.core is None:
+            return
+        if self.paused.get(name, 0) > self.now:
+            self.schedule(self.paused[name] - self.now, kind, name, data)
+            return
+        if kind == "message":
+            source, message, entries = data
+            if (source, name) not in self.blocked:
+                node.receive(self._clock(name), source, message, entries)
+        elif kind == "wake":
+            if self._wakes.get(name) == self.now:
+                del self._wakes[name]
+            if self._clock(name) >= node.core.deadline:
+                node.tick(self._clock(name))
+        elif kind == "write" and node.orders:
+            node.write()
+            node.look()
+        elif kind == "answer" and node.answers:
+            node.take_answer()
+        elif kind == "sync":
+            node.sync()
+            node.look()
+        elif kind == "writer" and not node.writer_alive:
+            node.start_writer()
+        elif kind == "ship":
+            self._ship(node, data)
+        self._after(name)
+
+    def _after(self, name: str) -> None:
+        """Schedule what the node is to do next."""
+        node = self.nodes[name]
+        if node.core is None:
+            return
+        step = self.weather.step_max
+        wait = self.random.randint(0, step) if step else 0
+        if node.orders:
+            self.schedule(wait, "write", name)
+        if node.answers:
+            self.schedule(wait, "answer", name)
+        if node.disk.durable < node.disk.last.index and not node.sick:
+            self.schedule(1 + 2 * wait, "sync", name)
+        for peer, _ in node.ships:
+            self.schedule(20, "ship", peer, name)
+        node.ships.clear()
+        for read, index in node.reads.items():
+            floor = self._read_floors.pop((name, read), -1)
+            require(index is None or index >= floor, "reads see what was acknowledged", name, index)
+        rate, offset = self.clocks[name]
+        due = max(self.now + 1, -((offset - node.core.deadline) * 1_000 // rate))
+        known = self._wakes.get(name)
+        if known is None or due < known or known < self.now:
+            self._wakes[name] = due
+            self.schedule(due - self.now, "wake", name)
+
+    def _ship(self, node: SimNode, source: str) -> None:
+        leader = self.nodes[source]
+        if leader.core is None or leader.core.role is not RaftRole.LEADER or node.core is None:
+            return
+        if (source, node.name) in self.blocked or node.orders or not node.connected:
+            return
+        status = node.core.status()
+        if status.leader != source or status.writer is not WriterState.IDLE:
+            return
+        if node.core.commit < leader.disk.first - 1:
+            self.trace(f"{node.name} gets the files of {source}")
+            node.replace_log(leader)
+
+    def _clock(self, name: str) -> int:
+        rate, offset = self.clocks[name]
+        return self.now * rate // 1_000 + offset
