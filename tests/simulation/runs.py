@@ -1,0 +1,219 @@
+"""One run of the simulator: a seed decides on the group, the faults and their times."""
+
+from __future__ import annotations
+
+from random import Random
+
+from ledgermq.model.ids import Index, NodeId
+from ledgermq.raft.membership import Membership
+from ledgermq.raft.node_state import WriterState
+from tests.simulation.checker import require
+from tests.simulation.node import SimNode
+from tests.simulation.world import Weather, World
+
+FAULT_EVERY = 60
+QUIET_TICKS = 3_000
+
+
+class Run:
+    """Faults for ``ticks``, then a quiet phase in which the group must heal."""
+
+    def __init__(self, seed: int, ticks: int = 2_500) -> None:
+        self.seed = seed
+        self.ticks = ticks
+        self.random = Random(seed)
+        count = self.random.choice((3, 3, 3, 4, 5))
+        names = [NodeId(f"n{number}") for number in range(count)]
+        witness = frozenset(names[-1:]) if self.random.random() < 0.15 else frozenset()
+        membership = Membership(frozenset(names), witnesses=witness)
+        fsync = self.random.random() < 0.7
+        self.world = World(self.random.getrandbits(64), membership, fsync=fsync)
+        if self.random.random() < 0.4:
+            self.world.preferred = tuple(self.random.sample(names, 2))
+        for name in names:
+            self.world.add(name)
+            drift = self.random.randint(900, 1_100)
+            self.world.clocks[name] = (drift, self.random.randint(0, 1_000))
+        self.sent = 0
+        self.worst = Weather(
+            loss=self.random.choice((0.0, 0.02, 0.2)),
+            duplication=self.random.choice((0.0, 0.1)),
+            delay_max=self.random.choice((0, 5, 40)),
+            step_max=self.random.choice((0, 3, 15)),
+        )
+
+    def go(self) -> None:
+        """The whole run.
+
+        Raises:
+            Violation: a promise was broken.
+        """
+        world = self.world
+        world.weather = self.worst
+        while world.now < self.ticks:
+            for _ in range(self.random.randint(1, 4)):
+                self.client()
+                world.run(self.random.randint(1, FAULT_EVERY // 2))
+            self.fault()
+        self.heal()
+
+    def client(self) -> None:
+        world = self.world
+        leaders = world.leaders()
+        if leaders:
+            node = self.random.choice(leaders)
+            for _ in range(self.random.choice((1, 1, 3, 12))):
+                self.sent += 1
+                world.propose(node.name, f"m{self.sent}")
+        if self.random.random() < 0.2:
+            world.read(self.random.choice(list(world.nodes)))
+
+    def fault(self) -> None:
+        verbs = (
+            (self.crash_or_start, 4),
+            (self.kill_writer, 2),
+            (self.partition, 4),
+            (self.world.heal, 3),
+            (self.pause, 2),
+            (self.sicken, 1),
+            (self.jump, 1),
+            (self.transfer, 2),
+            (self.change_members, 2),
+            (self.compact, 1),
+        )
+        verb = self.random.choices([verb for verb, _ in verbs], [weight for _, weight in verbs])[0]
+        verb()
+
+    def some(self) -> SimNode:
+        """Leaders are hit more often: most trouble begins with them."""
+        leaders = self.world.leaders()
+        if leaders and self.random.random() < 0.5:
+            return self.random.choice(leaders)
+        return self.random.choice(list(self.world.nodes.values()))
+
+    def crash_or_start(self) -> None:
+        world = self.world
+        down = [name for name, node in world.nodes.items() if node.core is None]
+        if down and self.random.random() < 0.6:
+            world.start(self.random.choice(down))
+        elif self.random.random() < 0.1:
+            for name in world.nodes:
+                world.crash(name)
+        else:
+            world.crash(self.some().name)
+
+    def kill_writer(self) -> None:
+        node = self.some()
+        if node.core is not None and node.writer_alive:
+            self.world.trace(f"{node.name} loses its writer")
+            node.stop_writer()
+            self.world.schedule(self.random.randint(1, 100), "writer", node.name)
+
+    def partition(self) -> None:
+        world = self.world
+        world.heal()
+        if self.random.random() < 0.4:
+            world.isolate(self.some().name)
+            return
+        for source in world.nodes:
+            for target in world.nodes:
+                if self.random.random() < 0.35:
+                    world.blocked.add((source, target))
+                    if self.random.random() < 0.5:
+                        world.blocked.add((target, source))
+
+    def pause(self) -> None:
+        name = self.some().name
+        self.world.paused[name] = self.world.now + self.random.choice((20, 150, 500))
+
+    def sicken(self) -> None:
+        node = self.some()
+        node.sick = not node.sick
+        self.world.trace(f"{node.name} sick: {node.sick}")
+        self.world.ask(node.name, "disk_is_sick", node.sick)
+
+    def jump(self) -> None:
+        name = self.some().name
+        rate, offset = self.world.clocks[name]
+        self.world.clocks[name] = (rate, offset + self.random.choice((-300, 300, 5_000)))
+
+    def transfer(self) -> None:
+        leaders = self.world.leaders()
+        if leaders:
+            target = NodeId(self.random.choice(list(self.world.nodes)))
+            self.world.ask(self.random.choice(leaders).name, "transfer_leadership", target)
+
+    def change_members(self) -> None:
+        leader = self.world.leader()
+        if leader is None or leader.core is None:
+            return
+        old = leader.core.membership
+        if old.learners:
+            new = Membership(old.voters | old.learners, frozenset(), old.witnesses)
+        elif len(old.voters) < 5 and self.random.random() < 0.5:
+            gone = [known for known in self.world.nodes if known not in old.members]
+            name = NodeId(gone[0] if gone else f"n{len(self.world.nodes)}")
+            new = Membership(old.voters, frozenset({name}), old.witnesses)
+        elif len(old.voters) > 2:
+            leaving = frozenset({self.random.choice(sorted(old.voters))})
+            new = Membership(old.voters - leaving, old.learners, old.witnesses - leaving)
+        else:
+            return
+        refusal = self.world.ask(leader.name, "propose_membership", new)
+        self.world.trace(f"{leader.name} {sorted(new.voters)} {sorted(new.learners)} {refusal}")
+        if not refusal:
+            for name in sorted(new.members - self.world.nodes.keys()):
+                self.world.add(name)
+
+    def compact(self) -> None:
+        node = self.some()
+        if node.core is None or node.orders or not node.connected:
+            return
+        if node.core.status().writer in (WriterState.IDLE, WriterState.GRANTED):
+            limit = min(node.core.commit, node.disk.durable)
+            first = self.random.randint(node.disk.first, max(node.disk.first, limit))
+            node.disk.commit = max(node.disk.commit, first - 1)
+            node.disk.compact(first)
+            self.world.ask(node.name, "log_compacted", Index(first))
+
+    def heal(self) -> None:
+        """Faults end: a leader emerges, everything is committed, all logs are the same."""
+        world = self.world
+        world.heal()
+        world.weather = Weather()
+        world.paused.clear()
+        world.trace("quiet")
+        for name, node in world.nodes.items():
+            node.sick = False
+            if node.core is None:
+                world.start(name)
+            elif not node.writer_alive:
+                node.start_writer()
+            world.ask(name, "disk_is_sick", False)
+        world.run(QUIET_TICKS)
+        leader = world.leader()
+        assert leader is not None and leader.core is not None, "a quiet group has no leader"
+        require(world.propose(leader.name, "last"), "a quiet leader takes messages", leader.name)
+        world.run(500)
+        last = leader.disk.last
+        for name in sorted(leader.core.membership.members):
+            node = world.nodes[name]
+            assert node.core is not None
+            require(node.disk.last == last, "a quiet member has all", name, node.disk.last, last)
+            require(node.core.commit == last.index, "a quiet member commits all", name)
+            require(node.core.last == last, "the core knows the log", name, node.core.last, last)
+        for index, entry in world.checker.acknowledged.items():
+            if index >= leader.disk.first:
+                held = leader.disk.entry(index)
+                require(held == entry, "acknowledged entries survive", index, held, entry)
+
+
+def failure(seed: int) -> str | None:
+    """What went wrong with ``seed``, with the trace; None when nothing did."""
+    run = Run(seed)
+    try:
+        run.go()
+    except Exception as error:  # whatever it is, the seed belongs to it
+        trace = "\n".join([*run.world.history][-120:])
+        return f"seed {seed}: {type(error).__name__}: {error}\n{trace}"
+    return None
