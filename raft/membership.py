@@ -72,6 +72,15 @@ class MembershipHistory:
         """Index of its entry; -1 for the one that the group began with."""
         return self._known[-1][0]
 
+    def is_needed(self, node: NodeId, commit: Index) -> bool:
+        """Whether ``node`` votes, or did so until a change that is not committed yet.
+
+        It may be the only one that has what the change stands behind (thesis, section 4.2.2).
+        """
+        if node in self.current.voters:
+            return True
+        return self.index > commit and len(self._known) > 1 and node in self._known[-2][1].voters
+
     def put(self, index: Index, membership: Membership, *, commit: Index) -> None:
         """``membership`` is in force from its entry ``index`` on."""
         if index == self.index and membership == self.current:

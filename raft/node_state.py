@@ -158,7 +158,7 @@ class NodeState:
     def barriers(self) -> list[str]:
         """Why this node may not campaign; empty when it may."""
         found = []
-        if self.node not in self.membership.voters:
+        if not self.history.is_needed(self.node, self.commit):
             found.append("this node is no voter")
         if self.node in self.membership.witnesses:
             found.append("this node is a witness: it has no messages")
