@@ -61,6 +61,7 @@ class Flusher:
         self._checkpoint_due = 0.0
         self._condition = threading.Condition()
         self._stopping = False
+        self._syncing = False
         self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
         self._publish(log.end)
         self._thread.start()
@@ -72,6 +73,20 @@ class Flusher:
             self._wanted = end
             if self._plan.at_once or idle:
                 self._condition.notify()
+
+    def truncate(self, cut: Callable[[], LogEnd]) -> None:
+        """Cut the log with ``cut``, which returns its new end, while no sync runs.
+
+        What is durable of the log goes back with it.
+        """
+        with self._condition:
+            self._condition.wait_for(lambda: not self._syncing)
+            end = cut()
+            self._wanted = end
+            if self._done.position > end.position or self._done.index_ > end.index_:
+                self._done = end
+                self._publish(end)
+            self._checkpointed = None
 
     def stop(self) -> None:
         """Sync what is left, write the checkpoints, end the thread."""
@@ -113,15 +128,21 @@ class Flusher:
     def _flush(self, bell: Bell) -> None:
         with self._condition:
             wanted = self._wanted
-        if wanted != self._done:
+            self._syncing = wanted != self._done
+        if self._syncing:
             self._log.sync()
-            self._publish(wanted)
-            self._done = wanted
+            with self._condition:
+                self._syncing = False
+                self._publish(wanted)
+                self._done = wanted
+                self._condition.notify_all()
             bell.ring()
         now = time.monotonic()
-        if self._done != self._checkpointed and now >= self._checkpoint_due:
-            self._write_checkpoint(self._done)
-            self._checkpointed = self._done
+        # A cut may come meanwhile: a checkpoint that does not fit the log any more is not believed.
+        done = self._done
+        if done != self._checkpointed and now >= self._checkpoint_due:
+            self._write_checkpoint(done)
+            self._checkpointed = done
             self._checkpoint_due = now + self._plan.checkpoint_interval_s
 
     def _publish(self, end: LogEnd) -> None:

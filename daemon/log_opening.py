@@ -70,13 +70,15 @@ def open_log(settings: Settings, *, sign_of_life: Callable[[], None]) -> OpenLog
     return OpenLog(writer, recovered, paths, store_host)
 
 
-def open_queue_offsets(log: OpenLog, settings: Settings, *, begin: Position) -> QueueOffsets:
+def open_queue_offsets(
+    log: OpenLog, settings: Settings, *, begin: Position, end: Position
+) -> QueueOffsets:
     """The table of next queue offsets.
 
     Args:
         begin: everything in the log before it is in the ConsumeQueues.
+        end: the log's end.
     """
-    end = log.recovered.end.position
     offsets = QueueOffsets(
         log.paths.consume_queues,
         file_size=_queue_file_size(log.paths.consume_queues, settings),

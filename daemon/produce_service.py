@@ -69,11 +69,13 @@ COUNTER_NAMES = (
     "sessions",
     "resent_found",
     "turns",
+    "entries",
 )
 CLOSE_LINGER_MS = 200
 PARTS_MAX = 4
 _ACKS = {AckMode.LEADER: 0, AckMode.MAJORITY_MEMORY: 1, AckMode.MAJORITY_FSYNC: 2}
-_MESSAGES, _BYTES, _FRAMES, _REFUSED, _UNANSWERABLE, _SESSIONS, _RESENT_FOUND, _TURNS = range(8)
+_MESSAGES, _BYTES, _FRAMES, _REFUSED, _UNANSWERABLE, _SESSIONS = range(6)
+_RESENT_FOUND, _TURNS, _ENTRIES = range(6, 9)
 
 
 @dataclass(slots=True)
@@ -106,7 +108,6 @@ class ProduceService:
         log: OpenLog,
         *,
         topics: WritableTopics,
-        offsets: QueueOffsets,
         put_lock: PutLockHolder,
     ) -> None:
         settings = around.settings
@@ -116,7 +117,7 @@ class ProduceService:
         self._store_host_size = len(log.store_host)
         self._ack = _ACKS[settings.ack.mode]
         self._topics = topics
-        self._offsets = offsets
+        self._offsets: QueueOffsets | None = None
         self._put_lock = put_lock
         self._answers_at_once = settings.ack.mode is AckMode.LEADER
         self._body_max = settings.store.max_message_size
@@ -126,14 +127,8 @@ class ProduceService:
         self._instances: dict[str, bytes] = {}
         self._due: deque[Due] = deque()
         self._in_flight = 0
-        end = log.recovered.end.position
-        self._recent = RecentMessages(
-            log.paths.data,
-            file_size=log.recovered.data.file_size,
-            header_size=log.writer.header_size,
-            first=log.recovered.first,
-            begin=max(0, end - settings.limits.total_window_bytes),
-        )
+        self._open_log = log
+        self._recent = self._recent_messages()
         self.socket = bind_client_socket(
             around.context,
             around.paths.produce,
@@ -161,6 +156,24 @@ class ProduceService:
         """Whether a frame that is stored before ``position`` has no answer yet."""
         return bool(self._due) and self._due[0].position <= position
 
+    def begin_term(self, offsets: QueueOffsets) -> None:
+        """This node leads: number messages from ``offsets`` on, and look for resent ones anew."""
+        self._offsets = offsets
+        self._recent = self._recent_messages()
+
+    def end_term(self) -> None:
+        """Another node leads: what is not answered yet may be in the log one day, or never."""
+        self._offsets = None
+        error = OutcomeUnknownError("node leads no more; send again with the same ids")
+        for answer in self._due:
+            self._refuse(answer.identity, decode_header(answer.answer).request_id, error)
+            self._release(answer)
+        self._due.clear()
+
+    def note_entries(self, count: int) -> None:
+        """So many entries of another leader were appended."""
+        self._counters[_ENTRIES] += count
+
     def take_frames(self, term: Term | None) -> bool:
         """Take what producers have sent, a bounded number; true when the log has grown.
 
@@ -168,12 +181,12 @@ class ProduceService:
             term: the granted term; without one every frame is refused.
         """
         self._counters[_TURNS] += 1
+        if term is None or self._offsets is None:
+            self._refuse_waiting()
+            return False
         begin = self._log.end
         batch = PutBatch(
-            self._log,
-            self._offsets,
-            term=term or Term(0),
-            store_timestamp=time.time_ns() // 1_000_000,
+            self._log, self._offsets, term=term, store_timestamp=time.time_ns() // 1_000_000
         )
         with self._put_lock:
             try:
@@ -188,6 +201,7 @@ class ProduceService:
 
     def append_own(self, record: bytes, term: Term) -> None:
         """Append an entry that the node writes for itself, on the system topic, and publish it."""
+        assert self._offsets is not None, "an entry of a node that does not lead"
         topic = SYSTEM_TOPIC.encode()
         queue_id = QueueId(0)
         offset = self._offsets.next_offset(topic, queue_id)
@@ -208,10 +222,7 @@ class ProduceService:
         due = self._due
         while due and due[0].position <= position:
             answer = due.popleft()
-            self._in_flight -= answer.size
-            session = self._sessions.get(answer.identity)
-            if session is not None:
-                session.in_flight -= answer.size
+            self._release(answer)
             self._send(answer.identity, [answer.answer])
 
     def close(self) -> None:
@@ -348,7 +359,7 @@ class ProduceService:
             error.details["setting"] = "store.max_message_size"
         return error
 
-    def _stage_waiting(self, batch: PutBatch, term: Term | None) -> None:
+    def _stage_waiting(self, batch: PutBatch, term: Term) -> None:
         """Stage the frames that wait, a bounded number."""
         size = 0
         for _ in range(FRAMES_PER_TURN_MAX):
@@ -393,6 +404,32 @@ class ProduceService:
             identity, frame.request_id, frame.payload_size, spans, int(self._log.end.position)
         )
         self._note_puts(batch, [put])
+
+    def _refuse_waiting(self) -> None:
+        """Answer what waits while nothing can be stored, a bounded number."""
+        for _ in range(FRAMES_PER_TURN_MAX):
+            try:
+                parts = self._receive()
+            except zmq.Again:
+                return
+            self._admit(parts, None)
+
+    def _recent_messages(self) -> RecentMessages:
+        log = self._open_log
+        return RecentMessages(
+            log.paths.data,
+            file_size=log.recovered.data.file_size,
+            header_size=self._log.header_size,
+            first=log.recovered.first,
+            begin=max(0, self._log.end.position - self._settings.limits.total_window_bytes),
+        )
+
+    def _release(self, answer: Due) -> None:
+        """The bytes of a frame that has an answer are no more in flight."""
+        self._in_flight -= answer.size
+        session = self._sessions.get(answer.identity)
+        if session is not None:
+            session.in_flight -= answer.size
 
     def _note_puts(self, batch: PutBatch, puts: list[Put]) -> None:
         """Frames are in the log: their answers wait for the commit cursor."""

@@ -1,24 +1,27 @@
-"""The raft process: term, vote and commit cursor of this node.
+"""The raft process: term, vote and commit cursor of this node, and its word with the other nodes.
 
 It alone writes ``ROOT/ledgermq/term``, DLedger's ``currterm``, the cursors ``committed`` and
-``grant``, and the append ring. It reads the cursors ``written`` and ``durable``. It never writes
-the log: what it wants in it goes through the append ring to the writer.
+``grant``, and the append ring. It reads the cursors ``written`` and ``durable``, and the log. It
+never writes the log: what it wants in it goes through the append ring to the writer.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import Mapping
 
+from ledgermq.daemon.entry_exchange import EntryExchange
 from ledgermq.daemon.loop import Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
 from ledgermq.daemon.node import Surroundings
+from ledgermq.daemon.peer_group import PeerGroup
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.daemon.system_entries import no_op_record
 from ledgermq.daemon.term_file import TermFile
-from ledgermq.ipc.append_ring import AppendRing, RingEntry
+from ledgermq.daemon.writer_link import KEEP_ALL, WriterLink
 from ledgermq.ipc.cursor_page import Grant, LogCursor, Role
 from ledgermq.ipc.cursor_page import RaftRole as PageRole
 from ledgermq.ipc.orders import Order, OrderKind, parse
@@ -26,94 +29,130 @@ from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import NO_INDEX, Index, NodeId, Position, Term
 from ledgermq.model.settings import AckMode, LogKind, Settings
 from ledgermq.raft.core import RaftCore
-from ledgermq.raft.effects import Effects
+from ledgermq.raft.effects import AppendEntries, Effects, LeaderChange, ReplicateTo
 from ledgermq.raft.membership import Membership
-from ledgermq.raft.messages import EntryId, RaftRole
+from ledgermq.raft.message_codec import decode_message, encode_message
+from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
 from ledgermq.raft.timing import FlowLimits, Timing
 
 logger = logging.getLogger(__name__)
 
-REPEAT_NS = 50_000_000
-"""An order without an answer is repeated after this long."""
+COUNTER_NAMES = (
+    "elections",
+    "grants",
+    "commits",
+    "orders_refused",
+    "messages_sent",
+    "messages_received",
+    "messages_unsent",
+    "messages_refused",
+    "entries_sent",
+    "entries_received",
+)
+_ELECTIONS, _GRANTS, _COMMITS, _ORDERS_REFUSED, _SENT, _RECEIVED, _UNSENT, _REFUSED = range(8)
+_ENTRIES_SENT, _ENTRIES_RECEIVED = range(8, 10)
 
-COUNTER_NAMES = ("elections", "grants", "commits", "orders_refused")
-_ELECTIONS, _GRANTS, _COMMITS, _ORDERS_REFUSED = range(4)
+MESSAGES_PER_TURN_MAX = 64
 
 _UNSEEN = LogCursor(Position(-1), Index(-2), Term(-1))
 """No cursor is like that: the next look at the page finds a change."""
 
 _PAGE_ROLES = {
     RaftRole.FOLLOWER: PageRole.FOLLOWER,
-    RaftRole.PRE_CANDIDATE: PageRole.FOLLOWER,
+    RaftRole.PRE_CANDIDATE: PageRole.CANDIDATE,
     RaftRole.CANDIDATE: PageRole.CANDIDATE,
     RaftRole.LEADER: PageRole.LEADER,
 }
 
 
 class RaftWorker:
-    """Carries events from the page and the inbox into the core, and its effects out."""
+    """Carries events from the page, the writer and the peers into the core, and its effects out."""
 
-    def __init__(self, around: Surroundings, term_file: TermFile) -> None:
+    def __init__(self, around: Surroundings, term_file: TermFile, peers: PeerGroup) -> None:
         settings = around.settings
         self._around = around
         self._page = around.page
         self._term_file = term_file
-        self._writer = around.bell(Role.WRITER)
+        self._peers = peers
+        self._writer = WriterLink(around.bell(Role.WRITER), around.paths.append_ring)
         self._dispatcher = around.bell(Role.DISPATCHER)
-        self._ring = AppendRing.create(around.paths.append_ring)
         self._counters = around.page.counters(Role.RAFT)
-        self._dledger = settings.store.log is LogKind.DLEDGER
         self._waits_for_sync = settings.ack.mode is AckMode.MAJORITY_FSYNC
-        node = NodeId(settings.node.self_id)
+        self._frame_bytes = settings.raft.frame_bytes
+        self._exchange = (
+            EntryExchange(StorePaths.of(settings), settings.store.mapped_file_size_commit_log)
+            if settings.store.log is LogKind.DLEDGER
+            else None
+        )
         committed = self._page.read_committed()
         self._core = RaftCore(
-            node,
-            Membership(frozenset({node})),
+            NodeId(settings.node.self_id),
+            Membership(frozenset(peers.voters)),
             term_file.state,
             commit=committed.index if self._page.has_committed() else NO_INDEX,
-            entries_have_terms=self._dledger,
-            timing=Timing(),
-            flow=FlowLimits(),
-            seed=0,
-            now=0,
+            entries_have_terms=self._exchange is not None,
+            timing=Timing(
+                heartbeat=settings.raft.heartbeat_ms,
+                election_min=settings.raft.election_timeout_min_ms,
+                election_max=settings.raft.election_timeout_max_ms,
+                transfer_max=settings.raft.transfer_timeout_ms,
+            ),
+            flow=FlowLimits(
+                inflight_count_max=settings.raft.in_flight_frames,
+                inflight_bytes_max=settings.raft.in_flight_bytes,
+            ),
+            preferred=tuple(NodeId(name) for name in settings.raft.preferred_leaders),
+            seed=int.from_bytes(os.urandom(8), "little"),
+            now=_ticks(time.monotonic_ns()),
         )
-        self._held = _UNSEEN
+        self._held = self._written = _UNSEEN
         self._marks: deque[LogCursor] = deque()
+        self._is_read = self._is_cutting = False
+        self._entries: memoryview | None = None
         # Whatever an earlier raft process had granted ends here.
-        self._awaited: Order | None = Order(OrderKind.REVOKE, term=term_file.state.term)
-        self._sent_ns = 0
-        self._proposed: RingEntry | None = None
+        self._writer.follow(term_file.state.term, KEEP_ALL)
         self._publish_grant()
 
     def sources(self) -> list[Pollable]:
-        """The inbox."""
-        return [*self._around.inbox.sources]
+        """The inbox and the peers."""
+        return [*self._around.inbox.sources, *self._peers.sources]
 
     def sleep_ms(self, now_ns: int) -> int:
-        """Nothing to do while the counted cursor stands still and every order is answered."""
-        if self._counted() != self._held:
+        """Nothing to do while the cursors stand still, every order is answered and none is due."""
+        if self._looks_at_cursors() and (
+            self._counted() != self._held or self._page.read_written() != self._written
+        ):
             return 0
-        if self._awaited is not None:
-            return max(0, (self._sent_ns + REPEAT_NS - now_ns) // 1_000_000)
-        return 1_000
+        waits = [1_000, self._core.deadline - _ticks(now_ns)]
+        repeat = self._writer.repeat_ms(now_ns)
+        if repeat is not None:
+            waits.append(repeat)
+        return max(0, min(waits))
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
-        """Answers first, then the cursors, then the order that still waits."""
+        """Answers first, then the peers, then the cursors, then what time brings."""
         for message in self._around.inbox.drain(ready):
-            self._take(message)
-        counted = self._counted()
-        if counted != self._held:
-            self._held = counted
-            self._marks.append(counted)
-            self._carry_out(self._core.entries_held(self._core.node, counted.index))
-        if self._awaited is not None and now_ns - self._sent_ns >= REPEAT_NS:
-            self._writer.send(self._awaited.encode())
-            self._sent_ns = now_ns
+            self._take_order(message)
+        now = _ticks(now_ns)
+        for _ in range(MESSAGES_PER_TURN_MAX):
+            received = self._peers.receive()
+            if received is None:
+                break
+            self._take_message(now, received.node, received.parts)
+        if self._looks_at_cursors():
+            self._look_at_cursors()
+        if now >= self._core.deadline:
+            self._carry_out(self._core.tick(now))
+        self._writer.repeat_when_due(now_ns)
 
     def close(self) -> None:
-        """Close files and the ring."""
-        self._ring.close()
+        """Close files, sockets and the ring; whoever looks at the page sees that nobody leads."""
+        self._page.publish_grant(Grant(self._core.term, False, PageRole.FOLLOWER))
+        self._writer.close()
+        self._peers.close()
         self._term_file.close()
+        if self._exchange is not None:
+            self._exchange.close()
 
     def _counted(self) -> LogCursor:
         """The cursor that an acknowledgement needs (``ack.mode``)."""
@@ -121,76 +160,168 @@ class RaftWorker:
             return self._page.read_durable()[0]
         return self._page.read_written()
 
-    def _take(self, message: bytes) -> None:
+    def _looks_at_cursors(self) -> bool:
+        """The page may still show a log that is being recovered or cut."""
+        return self._is_read and not self._writer.awaits_answer
+
+    def _look_at_cursors(self) -> None:
+        written = self._page.read_written()
+        if written != self._written:
+            self._written = written
+            if self._core.granted:
+                self._carry_out(self._core.entries_written(EntryId(written.term, written.index)))
+        counted = self._counted()
+        if counted != self._held:
+            self._held = counted
+            self._marks.append(counted)
+            self._carry_out(self._core.entries_held(self._core.node, counted.index))
+
+    def _take_order(self, message: bytes) -> None:
         try:
             order = parse(message)
         except ProtocolError as error:
             self._counters[_ORDERS_REFUSED] += 1
             logger.warning("order refused: %s", error)
             return
-        last = EntryId(Term(order.extra), Index(order.number))
-        if order.kind is OrderKind.READY or (
-            order.kind is OrderKind.REVOKED and self._awaits(OrderKind.REVOKE)
-        ):
-            self._awaited = None
-            self._carry_out(self._core.log_ready(last))
-        elif order.kind is OrderKind.GRANTED and order.term == self._core.term:
-            if not self._awaits(OrderKind.GRANT):
-                return
-            self._awaited = None
-            self._carry_out(self._core.writer_granted(Term(order.term), last))
-            # What the log held already may be committed now.
-            self._held = _UNSEEN
-            self._publish_grant()
+        if order.kind is OrderKind.READY:
+            # A writer that has just recovered the log: nobody has told it what to do.
+            self._is_read = self._is_cutting = False
+            self._writer.follow(self._core.term, KEEP_ALL)
+        elif self._writer.take_answer(order):
+            self._take_answer(order, EntryId(Term(order.extra), Index(order.number)))
 
-    def _awaits(self, kind: OrderKind) -> bool:
-        return self._awaited is not None and self._awaited.kind is kind
+    def _take_answer(self, answer: Order, last: EntryId) -> None:
+        """The writer has done what a handshake asked; ``last`` is the log's last entry."""
+        if self._exchange is not None:
+            self._exchange.open_at(last.index, Position(answer.position))
+        # What the log holds already may be committed now.
+        self._held = self._written = _UNSEEN
+        self._marks.clear()
+        if answer.kind is OrderKind.GRANTED:
+            effects = self._core.writer_granted(Term(answer.term), last)
+        elif not self._is_read:
+            self._is_read = True
+            terms = self._exchange.terms(last) if self._exchange is not None else None
+            effects = self._core.log_ready(last, terms)
+        elif self._is_cutting:
+            self._is_cutting = False
+            effects = self._core.log_truncated(last)
+        else:
+            effects = self._core.writer_revoked(last)
+        self._carry_out(effects)
+        self._publish_grant()
+
+    def _take_message(self, now: int, source: NodeId, parts: list[memoryview]) -> None:
+        self._counters[_RECEIVED] += 1
+        try:
+            message = decode_message(parts[0])
+            has_entries = isinstance(message, Append) and bool(message.runs)
+            if has_entries != (len(parts) == 2):
+                raise ProtocolError("append without its entries, or entries without one")
+        except ProtocolError as error:
+            self._counters[_REFUSED] += 1
+            logger.warning("message of a peer refused: peer=%s error=%s", source, error)
+            return
+        self._entries = parts[1] if has_entries else None
+        self._carry_out(self._core.receive(now, source, message))
+        self._entries = None
 
     def _carry_out(self, effects: Effects) -> None:
         """In the order that ``Effects`` demands."""
         if effects.persist is not None:
             self._term_file.persist(effects.persist)
             self._counters[_ELECTIONS] += 1
-            logger.info("term begins: term=%d role=%s", effects.persist.term, self._core.role.value)
-        if effects.grant is not None:
-            self._counters[_GRANTS] += 1
-            self._order(Order(OrderKind.GRANT, term=effects.grant))
-            self._publish_grant()
-        if effects.propose is not None:
-            self._propose(effects.propose)
+        self._direct_writer(effects)
+        for peer, message in effects.send:
+            self._send(peer, message)
+        for request in effects.replicate:
+            self._replicate(request)
+        for shipment in effects.ship_files:
+            logger.warning("peer needs entries that are gone here: peer=%s", shipment.peer)
         if effects.commit is not None:
             self._commit(effects.commit)
+        if effects.leader is not None:
+            self._tell_leader(effects.leader)
+        for note in effects.notes:
+            logger.info("%s", note)
 
-    def _order(self, order: Order) -> None:
-        """Send now, and again until the answer is there."""
-        self._awaited = order
-        self._sent_ns = time.monotonic_ns()
-        self._writer.send(order.encode())
+    def _direct_writer(self, effects: Effects) -> None:
+        """What the writer has to do, in the order that ``Effects`` demands."""
+        if effects.revoke:
+            self._writer.follow(self._core.term, KEEP_ALL)
+        if effects.truncate is not None:
+            self._is_cutting = True
+            self._writer.follow(self._core.term, effects.truncate.index)
+        if effects.grant is not None:
+            self._counters[_GRANTS] += 1
+            self._writer.grant(effects.grant)
+        if effects.propose is not None:
+            record = no_op_record(effects.propose, self._core.node, self._around.settings)
+            self._writer.propose(effects.propose, record)
+        if effects.append is not None:
+            self._append(effects.append)
 
-    def _propose(self, term: Term) -> None:
-        """Hand the empty entry of ``term`` to the writer."""
-        entry = self._ring.put(no_op_record(term, self._core.node, self._around.settings))
-        assert entry is not None, "the ring is empty at the beginning of a term"
-        order = Order(
-            OrderKind.PROPOSE, term=term, number=entry.head, position=entry.offset, extra=entry.size
-        )
-        # The order is repeated until an entry of this term is held, not until an answer comes.
-        self._proposed = entry
-        self._order(order)
+    def _append(self, accepted: AppendEntries) -> None:
+        """Verify the entries beside the message, and hand them to the writer."""
+        exchange = self._exchange
+        assert exchange is not None and self._entries is not None
+        end = exchange.end
+        try:
+            verified = exchange.verify(self._entries, accepted.first, accepted.last)
+        except ProtocolError as error:
+            self._counters[_REFUSED] += 1
+            logger.error("entries of a peer refused: error=%s", error)
+            self._carry_out(self._core.entries_dropped(EntryId(end.term, end.index_)))
+            return
+        if not self._writer.append(verified.entries, verified.items, verified.end):
+            self._carry_out(self._core.entries_dropped(EntryId(end.term, end.index_)))
+            return
+        exchange.end = verified.end
+        self._counters[_ENTRIES_RECEIVED] += accepted.last - accepted.first + 1
+        self._writer.ring()
+
+    def _replicate(self, request: ReplicateTo) -> None:
+        """Read what a peer lacks, and send as much as one frame holds."""
+        assert self._exchange is not None
+        span = self._exchange.read(request.next, request.until, size_max=self._frame_bytes)
+        effects = self._core.replicated(request, span.last, len(span.data))
+        for peer, message in effects.send:
+            self._send(peer, message, span.data)
+            self._counters[_ENTRIES_SENT] += len(span.items)
+        for following in effects.replicate:
+            self._replicate(following)
+
+    def _send(self, peer: NodeId, message: Message, entries: bytes | None = None) -> None:
+        head = encode_message(message)
+        sent = self._peers.send(peer, [head] if entries is None else [head, entries])
+        self._counters[_SENT if sent else _UNSENT] += 1
 
     def _commit(self, index: Index) -> None:
-        cursor: LogCursor | None = None
-        while self._marks and self._marks[0].index <= index:
-            cursor = self._marks.popleft()
-        if cursor is None:
-            return
-        if self._proposed is not None and self._awaits(OrderKind.PROPOSE):
-            self._awaited = None
-            self._proposed = None
-        self._page.publish_committed(cursor)
+        self._page.publish_committed(self._cursor_of(index))
         self._counters[_COMMITS] += 1
         self._writer.ring()
         self._dispatcher.ring()
+
+    def _cursor_of(self, index: Index) -> LogCursor:
+        """Where entry ``index`` ends; mostly one of the cursors that were counted."""
+        cursor: LogCursor | None = None
+        while self._marks and self._marks[0].index <= index:
+            cursor = self._marks.popleft()
+        if cursor is not None and cursor.index == index:
+            return cursor
+        if self._exchange is None:
+            return LogCursor(Position(index), index, Term(0))
+        position, term = self._exchange.position_behind(index)
+        return LogCursor(position, index, term)
+
+    def _tell_leader(self, change: LeaderChange) -> None:
+        logger.info(
+            "term=%d role=%s leader=%s",
+            change.term,
+            self._core.role.value,
+            change.leader or "none",
+        )
+        self._publish_grant()
 
     def _publish_grant(self) -> None:
         self._page.publish_grant(
@@ -198,11 +329,20 @@ class RaftWorker:
         )
 
 
+def _ticks(now_ns: int) -> int:
+    """The core's time: milliseconds."""
+    return now_ns // 1_000_000
+
+
 def run(settings: Settings, stop: StopFlag) -> int:
     """Run the raft process until it is told to stop; the exit status."""
     around = Surroundings.enter(Role.RAFT, settings)
     paths = StorePaths.of(settings)
-    worker = RaftWorker(around, TermFile(paths.term, paths.current_term))
+    worker = RaftWorker(
+        around,
+        TermFile(paths.term, paths.current_term),
+        PeerGroup.of(settings, around.context),
+    )
     try:
         run_loop(worker, page=around.page, role=Role.RAFT, stop=stop)
     finally:

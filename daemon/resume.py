@@ -8,13 +8,15 @@ from ledgermq.model.ids import Position
 from ledgermq.store.dispatch_checkpoint import decode
 
 
-def dispatched_position(page: CursorPage, log: OpenLog) -> Position:
+def dispatched_position(page: CursorPage, log: OpenLog, *, end: Position) -> Position:
     """Everything before it is in the ConsumeQueues.
 
     The cursor page knows, if the dispatcher has run since the node was started; else the
     dispatcher's checkpoint; else, in a directory that another broker wrote, the log's beginning.
+
+    Args:
+        end: the log's end now.
     """
-    end = log.recovered.end.position
     if page.has_dispatched():
         return Position(min(page.read_dispatched().position, end))
     path = log.paths.own / "dispatch-checkpoint"

@@ -22,19 +22,24 @@ from ledgermq.daemon.produce_service import ProduceService
 from ledgermq.daemon.put_lock import PutLockHolder
 from ledgermq.daemon.resume import dispatched_position
 from ledgermq.daemon.writable_topics import WritableTopics
-from ledgermq.ipc.append_ring import AppendRing, RingEntry
+from ledgermq.ipc.append_ring import AppendRing, RingKind, RingRecord
 from ledgermq.ipc.cursor_page import LogCursor, Role
 from ledgermq.ipc.orders import Order, OrderKind, parse, topics_loaded
 from ledgermq.model.errors import ProtocolError
-from ledgermq.model.ids import Term
+from ledgermq.model.ids import Index, Position, Term
 from ledgermq.model.settings import AckMode, Settings
+from ledgermq.store.entry_files import EntryFiles
 from ledgermq.store.log_checkpoint import LogCheckpoint, encode, replace_file
-from ledgermq.store.log_writer import LogEnd
+from ledgermq.store.log_writer import INDEX_ITEM_SIZE, LogEnd
 from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 
 logger = logging.getLogger(__name__)
 
 READY_REPEAT_NS = 200_000_000
+_ANSWERS = {
+    OrderKind.GRANT: OrderKind.GRANTED,
+    OrderKind.FOLLOW: OrderKind.FOLLOWED,
+}
 SWITCH_INTERVAL_S = 0.000_2
 """The flusher's thread gets the interpreter this soon when it comes back from a sync."""
 
@@ -54,8 +59,9 @@ class WriterWorker:
         self._term: Term | None = None
         self._known_by_raft = False
         self._ready_sent_ns = 0
+        self._follows = False
+        self._sequence = 0
         self._ring: AppendRing | None = None
-        self._proposed: set[int] = set()
         self._put_lock = PutLockHolder(around.page, settings.limits.put_lock_warn_ms)
         self._topics = WritableTopics(log.paths.topics)
         self._publish_written()
@@ -70,14 +76,8 @@ class WriterWorker:
             ),
             self._write_checkpoint,
         )
-        begin = dispatched_position(around.page, log)
-        self._service = ProduceService(
-            around,
-            log,
-            topics=self._topics,
-            offsets=open_queue_offsets(log, settings, begin=begin),
-            put_lock=self._put_lock,
-        )
+        self._open_log = log
+        self._service = ProduceService(around, log, topics=self._topics, put_lock=self._put_lock)
 
     def sources(self) -> list[Pollable]:
         """The inbox and the producers' socket."""
@@ -92,21 +92,24 @@ class WriterWorker:
         return 1_000
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
-        """Orders, then frames (staged, written and published once), then acknowledgements."""
+        """Orders, raft's entries, frames (staged, written and published once), then answers."""
         for message in self._around.inbox.drain(ready):
             self._take(message)
+        if self._ring is not None and not self._ring.is_empty:
+            self._take_entries(self._ring)
         if self._service.socket in ready and self._service.take_frames(self._term):
             self._published()
         self._service.acknowledge(self._page.read_committed().position)
         if not self._known_by_raft and now_ns - self._ready_sent_ns >= READY_REPEAT_NS:
             self._ready_sent_ns = now_ns
-            self._raft.send(self._report(OrderKind.READY).encode())
+            self._raft.send(self._report(Order(OrderKind.READY)).encode())
 
     def close(self) -> None:
         """Refuse what cannot be answered any more, make the log durable, close."""
         self._service.close()
         self._flusher.stop()
         self._log.close()
+        self._change_ring(attach=False)
 
     def _published(self) -> None:
         """After the log has grown: cursor first, then the bells."""
@@ -125,40 +128,98 @@ class WriterWorker:
         except ProtocolError as error:
             logger.warning("order refused: %s", error)
             return
-        if order.kind is OrderKind.GRANT:
-            self._known_by_raft = True
-            self._term = Term(order.term)
-            self._raft.send(self._report(OrderKind.GRANTED).encode())
-        elif order.kind is OrderKind.REVOKE:
-            self._known_by_raft = True
-            self._term = None
-            self._ring = None
-            self._proposed.clear()
-            self._raft.send(self._report(OrderKind.REVOKED).encode())
-        elif order.kind is OrderKind.PROPOSE:
-            self._propose(order)
-        elif order.kind is OrderKind.TOPICS_CHANGED:
+        if order.kind is OrderKind.TOPICS_CHANGED:
             self._topics.reload()
             self._broker.send(topics_loaded(order.version))
+        elif order.kind in _ANSWERS:
+            # An order that came before is answered again, and not carried out again.
+            if order.sequence > self._sequence:
+                self._sequence = order.sequence
+                self._known_by_raft = True
+                self._obey(order)
+            self._raft.send(self._report(order).encode())
+        else:
+            logger.warning("order refused: not one for a writer: kind=%s", order.kind.name)
 
-    def _report(self, kind: OrderKind) -> Order:
+    def _obey(self, order: Order) -> None:
+        """Raft decides who stamps: this writer in its term, or the leader whose entries come."""
+        self._term = None
+        self._follows = False
+        self._change_ring(attach=True)
+        if order.kind is OrderKind.GRANT:
+            begin = dispatched_position(self._page, self._open_log, end=self._log.end.position)
+            offsets = open_queue_offsets(
+                self._open_log, self._around.settings, begin=begin, end=self._log.end.position
+            )
+            self._service.begin_term(offsets)
+            self._term = Term(order.term)
+        else:
+            self._service.end_term()
+            if order.number < self._log.end.index_:
+                self._truncate(Index(order.number))
+            self._follows = True
+
+    def _change_ring(self, *, attach: bool) -> None:
+        if self._ring is not None:
+            self._ring.close()
+        self._ring = AppendRing.attach(self._around.paths.append_ring) if attach else None
+
+    def _report(self, order: Order) -> Order:
+        """The answer to ``order``, or READY without one: where the log ends."""
         end = self._log.end
+        kind = _ANSWERS.get(order.kind, order.kind)
         return Order(
-            kind, term=self._term or 0, number=end.index_, position=end.position, extra=end.term
+            kind,
+            term=order.term,
+            number=end.index_,
+            position=end.position,
+            extra=end.term,
+            sequence=order.sequence,
         )
 
-    def _propose(self, order: Order) -> None:
-        """Append an entry of raft's; an order that was seen already is not carried out again."""
-        if order.term != self._term or order.number in self._proposed:
-            return
-        if self._ring is None:
-            self._ring = AppendRing.attach(self._around.paths.append_ring)
-        entry = RingEntry(order.position, order.extra, order.number)
-        record = bytes(self._ring.take(entry))
-        self._ring.release(entry)
-        self._proposed.add(order.number)
-        self._service.append_own(record, self._term)
-        self._published()
+    def _truncate(self, last: Index) -> None:
+        """Cut entries that no majority has; their senders were told that nothing is certain."""
+        assert self._paths.index is not None
+        before = self._log.end
+        files = EntryFiles(self._paths.data, self._paths.index, file_size=self._data_file_size)
+        end = files.end_of(last)
+        files.forget()
+
+        def cut() -> LogEnd:
+            self._log.truncate(end)
+            return end
+
+        self._flusher.truncate(cut)
+        self._publish_written()
+        logger.info(
+            "log cut: index=%d term=%d instead of index=%d term=%d",
+            end.index_,
+            end.term,
+            before.index_,
+            before.term,
+        )
+
+    def _take_entries(self, ring: AppendRing) -> None:
+        """What raft has put into the ring."""
+        has_grown = False
+        while (record := ring.take()) is not None:
+            if record.kind == RingKind.PROPOSE and record.numbers[0] == self._term:
+                self._service.append_own(bytes(record.data), self._term)
+                has_grown = True
+            elif record.kind == RingKind.APPEND and self._follows:
+                self._append(record)
+                has_grown = True
+            ring.release(record)
+        if has_grown:
+            self._published()
+
+    def _append(self, record: RingRecord) -> None:
+        """Entries of the leader that this node follows; raft has verified them."""
+        position, index, term, chain, items_size, _ = record.numbers
+        end = LogEnd(Position(position), Index(index), Term(term), chain)
+        with record.data[:items_size] as items, record.data[items_size:] as entries:
+            self._log.append_entries(entries, items, end=end)
+        self._service.note_entries(items_size // INDEX_ITEM_SIZE)
 
     def _write_checkpoint(self, end: LogEnd) -> None:
         """Our checkpoint, and DLedger's with the last index known to be committed."""

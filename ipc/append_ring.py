@@ -1,4 +1,4 @@
-"""The append ring: entries on their way from raft to the writer, without a copy through a socket.
+"""The append ring: what raft hands to the writer for the log, without a copy through a socket.
 
 A mapped file in the runtime directory, one producer (raft), one consumer (writer), little-endian:
 
@@ -9,30 +9,54 @@ A mapped file in the runtime directory, one producer (raft), one consumer (write
     24      8     tail: bytes released since creation                  writer
     64      …     data area
 
-An entry lies in one piece: where it would cross the end of the area, the rest is skipped. The order
-that announces it (``orders.PROPOSE``) carries its offset, its size and the head behind it; the
-writer releases up to that head. Invariant: ``tail <= head <= tail + size``.
+Records begin at multiples of 64 in the data area and lie in one piece; where one would cross the
+end of the area, a padding goes before it:
+
+    0       4     kind: 0 padding, else ``RingKind``
+    4       4     size of the content
+    8       48    six numbers, signed; their meaning by kind
+    64      …     content
+
+    kind     numbers                                                      content
+    PROPOSE  term                                                         a record to be stamped
+    APPEND   end position, last index, last term, chain, items size       index items, then entries
+
+Each handshake of raft with the writer (GRANT, FOLLOW) begins with a fresh ring: what an older one
+held is of no more use. Invariant: ``tail <= head <= tail + size``.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+from enum import IntEnum
 from pathlib import Path
+from struct import Struct
 from typing import NamedTuple, Self
 
 from ledgermq.model.errors import ProtocolError, StaleGenerationError, StorageError
 
-_MAGIC = 0x474E49525F514D4C
+_MAGIC = 0x324E49525F514D4C
 _DATA = 64
-RING_SIZE = 8 * 1024 * 1024
+_ALIGN = 64
+_HEADER = Struct("<IIqqqqqq")
+_NUMBERS = 6
+RING_SIZE = 24 * 1024 * 1024
 
 
-class RingEntry(NamedTuple):
-    """Where an entry lies in the ring, and the head behind it."""
+class RingKind(IntEnum):
+    """What a record is; numbers are never reused."""
 
-    offset: int
-    size: int
+    PROPOSE = 1
+    APPEND = 2
+
+
+class RingRecord(NamedTuple):
+    """One record; ``data`` is valid until it is released."""
+
+    kind: int
+    numbers: tuple[int, ...]
+    data: memoryview
     head: int
 
 
@@ -43,11 +67,13 @@ class AppendRing:
         self._map = map_
         self._cells = memoryview(map_)[:_DATA].cast("q")
         self._data = memoryview(map_)[_DATA:]
+        self._next = self._cells[3]
         self.size = len(self._data)
 
     @classmethod
     def create(cls, path: Path, size: int = RING_SIZE) -> Self:
         """An empty ring at ``path``; one that was there before is replaced, not changed."""
+        assert size % _ALIGN == 0, size
         fresh = path.with_name(path.name + ".new")
         try:
             fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -65,7 +91,7 @@ class AppendRing:
 
     @classmethod
     def attach(cls, path: Path) -> Self:
-        """The ring that raft made.
+        """The ring that raft made; the next record is the first that was not released.
 
         Raises:
             StaleGenerationError: there is none.
@@ -82,37 +108,66 @@ class AppendRing:
             raise StaleGenerationError("not an append ring of this version", path=str(path))
         return ring
 
-    def put(self, entry: bytes | memoryview) -> RingEntry | None:
-        """Copy ``entry`` in; None when there is no room until the writer has released some."""
-        size = len(entry)
-        assert 0 < size <= self.size, size
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything that was put has been taken."""
+        return self._cells[2] == self._next
+
+    def put(
+        self, kind: RingKind, numbers: tuple[int, ...], *parts: bytes | bytearray | memoryview
+    ) -> bool:
+        """Copy a record in; false when there is no room until the writer has released some."""
+        size = sum(map(len, parts))
+        whole = _whole(size)
+        assert whole <= self.size, size
         head, tail = self._cells[2], self._cells[3]
         offset = head % self.size
-        skipped = self.size - offset if offset + size > self.size else 0
-        if head + skipped + size > tail + self.size:
-            return None
+        skipped = self.size - offset if offset + whole > self.size else 0
+        if head + skipped + whole > tail + self.size:
+            return False
         if skipped:
+            _HEADER.pack_into(self._data, offset, 0, 0, 0, 0, 0, 0, 0, 0)
             offset = 0
-        self._data[offset : offset + size] = entry
-        self._cells[2] = head + skipped + size
-        return RingEntry(offset, size, head + skipped + size)
+        padded = numbers + (0,) * (_NUMBERS - len(numbers))
+        _HEADER.pack_into(self._data, offset, kind, size, *padded)
+        at = offset + _ALIGN
+        for part in parts:
+            self._data[at : at + len(part)] = part
+            at += len(part)
+        self._cells[2] = head + skipped + whole
+        return True
 
-    def take(self, entry: RingEntry) -> memoryview:
-        """The bytes of ``entry``, valid until it is released.
+    def take(self) -> RingRecord | None:
+        """The next record, None when all were taken.
 
         Raises:
-            ProtocolError: it lies outside the ring.
+            ProtocolError: what stands in the ring is no record.
         """
-        if not (entry.offset >= 0 and 0 < entry.size <= self.size - entry.offset):
-            raise ProtocolError("entry outside the append ring", entry=entry, size=self.size)
-        return self._data[entry.offset : entry.offset + entry.size]
+        while self._next != self._cells[2]:
+            offset = self._next % self.size
+            kind, size, *numbers = _HEADER.unpack_from(self._data, offset)
+            if kind == 0:
+                self._next += self.size - offset
+                continue
+            if offset + _whole(size) > self.size:
+                raise ProtocolError("record outside the append ring", offset=offset, size=size)
+            self._next += _whole(size)
+            at = offset + _ALIGN
+            return RingRecord(kind, tuple(numbers), self._data[at : at + size], self._next)
+        return None
 
-    def release(self, entry: RingEntry) -> None:
-        """Give the room of ``entry``, and of all before it, back to raft."""
-        self._cells[3] = max(self._cells[3], entry.head)
+    def release(self, record: RingRecord) -> None:
+        """Give the room of ``record``, and of all before it, back to raft."""
+        record.data.release()
+        self._cells[3] = record.head
 
     def close(self) -> None:
-        """Unmap; views that were taken must be gone."""
+        """Unmap; records that were taken must have been released."""
         self._cells.release()
         self._data.release()
         self._map.close()
+
+
+def _whole(size: int) -> int:
+    """Bytes of a record with ``size`` bytes of content."""
+    return _ALIGN + -(-size // _ALIGN) * _ALIGN

@@ -1,16 +1,18 @@
 """Orders between the processes of a node, and the answers to them: small fixed frames.
 
-Layout, little-endian: kind u8, 7 bytes reserved, then four signed 64-bit numbers.
+Layout, little-endian: kind u8, 7 bytes reserved, then five signed 64-bit numbers.
 
     kind             from → to          term    number            position        extra
     READY            writer → raft      –       last index        end of the log  last term
     GRANT            raft → writer      term    –                 –               –
     GRANTED          writer → raft      term    last index        end of the log  last term
-    REVOKE           raft → writer      term    –                 –               –
-    REVOKED          writer → raft      term    last index        end of the log  last term
-    PROPOSE          raft → writer      term    ring sequence     ring offset     size
+    FOLLOW           raft → writer      term    last to keep      –               –
+    FOLLOWED         writer → raft      term    last index        end of the log  last term
     TOPICS_CHANGED   broker → writer    –       version           –               –
     TOPICS_LOADED    writer → broker    –       version           –               –
+
+The fifth number is raft's *sequence*: an answer carries that of its order, and the writer carries
+out only an order with a higher one than any before. GRANT and FOLLOW begin a fresh append ring.
 
 An order is repeated by its sender until it is answered; a receiver that sees it twice answers
 twice.
@@ -24,7 +26,7 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import ProtocolError
 
-_FRAME = Struct("<B7xqqqq")
+_FRAME = Struct("<B7xqqqqq")
 
 
 class OrderKind(IntEnum):
@@ -33,9 +35,8 @@ class OrderKind(IntEnum):
     READY = 1
     GRANT = 2
     GRANTED = 3
-    REVOKE = 4
-    REVOKED = 5
-    PROPOSE = 6
+    FOLLOW = 7
+    FOLLOWED = 8
     TOPICS_CHANGED = 10
     TOPICS_LOADED = 11
 
@@ -48,6 +49,7 @@ class Order(NamedTuple):
     number: int = 0
     position: int = 0
     extra: int = 0
+    sequence: int = 0
 
     @property
     def version(self) -> int:
@@ -56,7 +58,7 @@ class Order(NamedTuple):
 
     def encode(self) -> bytes:
         """The frame to send."""
-        return _FRAME.pack(self.kind, self.term, self.number, self.position, self.extra)
+        return _FRAME.pack(*self)
 
 
 def parse(message: bytes) -> Order:
@@ -67,10 +69,10 @@ def parse(message: bytes) -> Order:
     """
     if len(message) != _FRAME.size:
         raise ProtocolError("order of a wrong size", size=len(message), expected=_FRAME.size)
-    kind, term, number, position, extra = _FRAME.unpack(message)
+    kind, *numbers = _FRAME.unpack(message)
     if kind not in OrderKind.__members__.values():
         raise ProtocolError("unknown order", kind=kind)
-    return Order(OrderKind(kind), term, number, position, extra)
+    return Order(OrderKind(kind), *numbers)
 
 
 def topics_changed(version: int) -> bytes:

@@ -56,6 +56,22 @@ class StoreSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RaftSection:
+    """How the nodes of a group agree; a ``keys_dir`` of ``None`` is ``ROOT/ledgermq/keys``."""
+
+    heartbeat_ms: int = 100
+    election_timeout_min_ms: int = 400
+    election_timeout_max_ms: int = 800
+    in_flight_bytes: int = 8 * 1024 * 1024
+    in_flight_frames: int = 32
+    frame_bytes: int = 1024 * 1024
+    transfer_timeout_ms: int = 2_000
+    preferred_leaders: tuple[str, ...] = ()
+    curve: bool = True
+    keys_dir: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AckSection:
     """When a send is acknowledged."""
 
@@ -116,6 +132,7 @@ class Settings:
 
     node: NodeSection = field(default_factory=NodeSection)
     store: StoreSection = field(default_factory=StoreSection)
+    raft: RaftSection = field(default_factory=RaftSection)
     ack: AckSection = field(default_factory=AckSection)
     listen: ListenSection = field(default_factory=ListenSection)
     topics: TopicsSection = field(default_factory=TopicsSection)

@@ -28,7 +28,6 @@ ITEM = np.dtype(
 
 FILES_OPEN_MAX = 16
 _CHAIN_OFFSET = 36
-_TERMS_STEP = 65_536
 
 assert ITEM.itemsize == ITEM_SIZE
 
@@ -151,14 +150,17 @@ class EntryFiles:
         runs: list[TermRun] = []
         at = int(first)
         while at <= last:
-            items = self.items(Index(at), Index(min(at + _TERMS_STEP - 1, last)))
-            terms = items["term"].astype(np.int64)
-            begins = np.flatnonzero(np.diff(terms, prepend=terms[0] - 1))
-            for begin in begins.tolist():
-                term = Term(int(terms[begin]))
-                if not runs or runs[-1].term != term:
-                    runs.append(TermRun(Index(at + begin), term))
-            at += len(items)
+            term = self._term(at)
+            runs.append(TermRun(Index(at), term))
+            # Terms never decrease: what is of this one ends where a bisection says.
+            low, high = at, int(last)
+            while low < high:
+                middle = (low + high + 1) // 2
+                if self._term(middle) == term:
+                    low = middle
+                else:
+                    high = middle - 1
+            at = low + 1
         return runs
 
     def forget(self) -> None:
@@ -166,6 +168,9 @@ class EntryFiles:
         for fd in self._open.values():
             os.close(fd)
         self._open.clear()
+
+    def _term(self, index: int) -> Term:
+        return Term(int(self.items(Index(index), Index(index))["term"][0]))
 
     def _read(self, folder: Path, at: int, size: int, file_size: int) -> bytes:
         """``size`` bytes of the family in ``folder``; they do not cross a file's end."""

@@ -1,0 +1,203 @@
+"""Messages between members as bytes: one part a message; an append's entries are the next part.
+
+Layout, little-endian: kind u8, version u8, 6 bytes reserved, term i64, then by kind:
+
+    PRE_VOTE        last term i64, last index i64
+    VOTE            last term i64, last index i64, transfer u8
+    PRE_VOTE_REPLY  asked i64, reason u8 (0: granted)
+    VOTE_REPLY      asked i64, reason u8
+    APPEND          previous term i64, previous index i64, commit i64, round i64, runs
+    APPEND_REPLY    round i64, verified i64, held i64, flags u8 (1 accepted, 2 fit, 4 with a tail),
+                    7 bytes reserved; with a tail: term i64, index i64, runs
+    TIMEOUT_NOW     –
+    READ_REQUEST    read i64
+    READ_REPLY      read i64, index i64 (-2: nobody knows)
+
+    runs            count u32, 4 bytes reserved, then term i64 and entries i64 each
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct, error
+
+from ledgermq.model.errors import ProtocolError
+from ledgermq.model.ids import Index, Term
+from ledgermq.raft.messages import (
+    Append,
+    AppendReply,
+    EntryId,
+    LogTail,
+    Message,
+    PreVote,
+    PreVoteReply,
+    ReadReply,
+    ReadRequest,
+    Refusal,
+    TermRun,
+    TimeoutNow,
+    Vote,
+    VoteReply,
+)
+
+VERSION = 1
+RUNS_MAX = 4_096
+"""Runs of one message: a frame of entries has as many only if each is of another term."""
+
+
+class _Kind(IntEnum):
+    PRE_VOTE = 1
+    VOTE = 2
+    PRE_VOTE_REPLY = 3
+    VOTE_REPLY = 4
+    APPEND = 5
+    APPEND_REPLY = 6
+    TIMEOUT_NOW = 7
+    READ_REQUEST = 8
+    READ_REPLY = 9
+
+
+_HEAD = Struct("<BB6xq")
+_PRE_VOTE = Struct("<qq")
+_VOTE = Struct("<qqB")
+_VOTE_REPLY = Struct("<qB")
+_APPEND = Struct("<qqqq")
+_APPEND_REPLY = Struct("<qqqB7x")
+_ENTRY = Struct("<qq")
+_COUNT = Struct("<I4x")
+_READ_REQUEST = Struct("<q")
+_READ_REPLY = Struct("<qq")
+_ACCEPTED, _FIT, _TAIL = 1, 2, 4
+_NOBODY_KNOWS = -2
+_REASONS: tuple[Refusal | None, ...] = (None, *Refusal)
+
+
+def encode_message(message: Message) -> bytes:  # noqa: PLR0911 - one for each kind
+    """The bytes of ``message``."""
+    match message:
+        case Append():
+            previous = message.previous
+            body = _APPEND.pack(previous.term, previous.index, message.commit, message.round)
+            return _head(_Kind.APPEND, message) + body + _runs(message.runs)
+        case AppendReply():
+            return _append_reply(message)
+        case PreVote():
+            last = message.last
+            return _head(_Kind.PRE_VOTE, message) + _PRE_VOTE.pack(last.term, last.index)
+        case Vote():
+            last = message.last
+            body = _VOTE.pack(last.term, last.index, message.transfer)
+            return _head(_Kind.VOTE, message) + body
+        case PreVoteReply() | VoteReply():
+            pre = isinstance(message, PreVoteReply)
+            body = _VOTE_REPLY.pack(message.asked, _REASONS.index(message.reason))
+            return _head(_Kind.PRE_VOTE_REPLY if pre else _Kind.VOTE_REPLY, message) + body
+        case TimeoutNow():
+            return _head(_Kind.TIMEOUT_NOW, message)
+        case ReadRequest():
+            return _head(_Kind.READ_REQUEST, message) + _READ_REQUEST.pack(message.read)
+        case ReadReply():
+            index = _NOBODY_KNOWS if message.index is None else message.index
+            return _head(_Kind.READ_REPLY, message) + _READ_REPLY.pack(message.read, index)
+
+
+def decode_message(data: bytes | memoryview) -> Message:
+    """The message in ``data``.
+
+    Raises:
+        ProtocolError: it is none of this version.
+    """
+    try:
+        kind, version, term = _HEAD.unpack_from(data)
+        if version != VERSION:
+            raise ProtocolError("peer message of another version", version=version, ours=VERSION)
+        return _decode(kind, Term(term), data)
+    except (error, IndexError) as problem:
+        raise ProtocolError("peer message cut short", size=len(data)) from problem
+
+
+def _decode(  # noqa: PLR0911 - one for each kind
+    kind: int, term: Term, data: bytes | memoryview
+) -> Message:
+    at = _HEAD.size
+    match kind:
+        case _Kind.APPEND:
+            previous_term, previous, commit, round_ = _APPEND.unpack_from(data, at)
+            runs = _decode_runs(data, at + _APPEND.size)
+            return Append(
+                term, EntryId(Term(previous_term), Index(previous)), runs, Index(commit), round_
+            )
+        case _Kind.APPEND_REPLY:
+            return _decode_append_reply(term, data)
+        case _Kind.PRE_VOTE:
+            last_term, last = _PRE_VOTE.unpack_from(data, at)
+            return PreVote(term, EntryId(Term(last_term), Index(last)))
+        case _Kind.VOTE:
+            last_term, last, transfer = _VOTE.unpack_from(data, at)
+            return Vote(term, EntryId(Term(last_term), Index(last)), bool(transfer))
+        case _Kind.PRE_VOTE_REPLY | _Kind.VOTE_REPLY:
+            asked, reason = _VOTE_REPLY.unpack_from(data, at)
+            make = PreVoteReply if kind == _Kind.PRE_VOTE_REPLY else VoteReply
+            return make(term, Term(asked), _REASONS[reason])
+        case _Kind.TIMEOUT_NOW:
+            return TimeoutNow(term)
+        case _Kind.READ_REQUEST:
+            return ReadRequest(term, _READ_REQUEST.unpack_from(data, at)[0])
+        case _Kind.READ_REPLY:
+            read, index = _READ_REPLY.unpack_from(data, at)
+            return ReadReply(term, read, None if index == _NOBODY_KNOWS else Index(index))
+    raise ProtocolError("unknown peer message", kind=kind)
+
+
+def _head(kind: _Kind, message: Message) -> bytes:
+    return _HEAD.pack(kind, VERSION, message.term)
+
+
+def _append_reply(message: AppendReply) -> bytes:
+    tail = message.tail
+    flags = _ACCEPTED * message.accepted | _FIT * message.fit | _TAIL * (tail is not None)
+    body = _APPEND_REPLY.pack(message.round, message.verified, message.held, flags)
+    data = _head(_Kind.APPEND_REPLY, message) + body
+    if tail is not None:
+        data += _ENTRY.pack(tail.before.term, tail.before.index) + _runs(tail.runs)
+    return data
+
+
+def _decode_append_reply(term: Term, data: bytes | memoryview) -> AppendReply:
+    at = _HEAD.size
+    round_, verified, held, flags = _APPEND_REPLY.unpack_from(data, at)
+    at += _APPEND_REPLY.size
+    tail = None
+    if flags & _TAIL:
+        before_term, before = _ENTRY.unpack_from(data, at)
+        runs = _decode_runs(data, at + _ENTRY.size)
+        tail = LogTail(EntryId(Term(before_term), Index(before)), runs)
+    return AppendReply(
+        term,
+        round_,
+        bool(flags & _ACCEPTED),
+        Index(verified),
+        Index(held),
+        tail,
+        bool(flags & _FIT),
+    )
+
+
+def _runs(runs: tuple[TermRun, ...]) -> bytes:
+    assert len(runs) <= RUNS_MAX, len(runs)
+    return _COUNT.pack(len(runs)) + b"".join(_ENTRY.pack(run.term, run.count) for run in runs)
+
+
+def _decode_runs(data: bytes | memoryview, at: int) -> tuple[TermRun, ...]:
+    (count,) = _COUNT.unpack_from(data, at)
+    if count > RUNS_MAX:
+        raise ProtocolError("too many runs in a peer message", runs=count, limit=RUNS_MAX)
+    at += _COUNT.size
+    runs = []
+    for _ in range(count):
+        term, entries = _ENTRY.unpack_from(data, at)
+        if entries <= 0:
+            raise ProtocolError("empty run in a peer message", entries=entries)
+        runs.append(TermRun(Term(term), entries))
+        at += _ENTRY.size
+    return tuple(runs)
