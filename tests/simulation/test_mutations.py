@@ -1,0 +1,137 @@
+"""The simulator finds what would break the group: each deliberate bug within some hundred seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ledgermq.model.ids import Index, NodeId
+from ledgermq.raft import candidate, follower, leader
+from ledgermq.raft.entry_terms import EntryTerms
+from ledgermq.raft.leadership import Leadership
+from ledgermq.raft.messages import EntryId, HardState
+from ledgermq.raft.node_state import NodeState
+from tests.simulation.node import SimNode
+from tests.simulation.runs import failure
+
+SEEDS = 500
+
+Patch = pytest.MonkeyPatch
+
+
+def vote_is_not_persisted(patch: Patch) -> None:
+    """Figure 2, persistent state: a node that forgets its vote votes twice in a term."""
+    start = SimNode.start
+
+    def forget(node: SimNode, now: int, seed: int) -> None:
+        node.disk.hard_state = HardState(node.disk.hard_state.term, None)
+        start(node, now, seed)
+
+    patch.setattr(SimNode, "start", forget)
+
+
+def old_terms_are_committed_by_counting(patch: Patch) -> None:
+    """Figure 8."""
+
+    def always(state: NodeState, lead: Leadership, index: Index) -> bool:
+        return True
+
+    patch.setattr(leader, "_is_own_term", always)
+
+
+def previous_term_is_not_checked(patch: Patch) -> None:
+    """Section 5.3, consistency check: the index alone says nothing."""
+
+    def any_term(state: NodeState, previous: EntryId) -> bool:
+        return previous.index <= state.log.last.index
+
+    patch.setattr(follower, "_has_previous", any_term)
+
+
+def commit_follows_the_end_of_the_log(patch: Patch) -> None:
+    """dl316 and DLedger's clipping: entries that no leader has verified are taken for committed."""
+
+    def clip(state: NodeState) -> None:
+        index = min(state.following.leader_commit, state.held)
+        if index > state.commit:
+            state.set_commit(index)
+
+    patch.setattr(follower, "learn_commit", clip)
+
+
+def shorter_logs_get_votes(patch: Patch) -> None:
+    """Section 5.4.1, election restriction."""
+    refusal = candidate._refusal
+
+    def lenient(state: NodeState, source: NodeId, request: candidate.VoteRequest) -> object:
+        reason = refusal(state, source, request)
+        return None if reason is candidate.Refusal.LOG_BEHIND else reason
+
+    patch.setattr(candidate, "_refusal", lenient)
+
+
+def written_counts_as_durable(patch: Patch) -> None:
+    """Acknowledged before it is synced: a crash takes it away."""
+
+    def look(node: SimNode) -> None:
+        core = node.core
+        if core is None or not node.connected:
+            return
+        if core.granted:
+            node.tell_memberships(leading=True)
+            node.carry_out(core.entries_written(node.disk.last))
+        node.fsync = False
+        node.carry_out(core.entries_held(node.name, node.disk.last.index))
+
+    def crash(node: SimNode, lost: int) -> None:
+        node.core = None
+        node.stop_writer()
+        node.disk.truncate(node.disk.durable)
+
+    patch.setattr(SimNode, "look", look)
+    patch.setattr(SimNode, "crash", crash)
+
+
+def terms_are_believed_of_a_longer_log(patch: Patch) -> None:
+    """A refusal is answered with the end of the follower's log, whatever its terms are."""
+
+    def end(log: EntryTerms, tail: object) -> Index:
+        return Index(min(log.last.index, log.last.index))
+
+    def has(state: NodeState, previous: EntryId) -> bool:
+        return True
+
+    patch.setattr(EntryTerms, "agreement", end)
+    patch.setattr(follower, "_has_previous", has)
+
+
+def reads_are_not_confirmed(patch: Patch) -> None:
+    """A leader that was replaced answers reads from what it knew (thesis, section 6.4)."""
+
+    def at_once(state: NodeState, lead: Leadership, reader: NodeId, read: int) -> None:
+        state.answer_read(reader, read, state.commit)
+
+    patch.setattr(leader, "read_for", at_once)
+
+
+MUTATIONS: tuple[Callable[[Patch], None], ...] = (
+    vote_is_not_persisted,
+    old_terms_are_committed_by_counting,
+    previous_term_is_not_checked,
+    commit_follows_the_end_of_the_log,
+    shorter_logs_get_votes,
+    written_counts_as_durable,
+    terms_are_believed_of_a_longer_log,
+    reads_are_not_confirmed,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+def test_the_simulator_finds(mutation: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    mutation(monkeypatch)
+
+    found = next((seed for seed in range(SEEDS) if failure(seed) is not None), None)
+
+    assert found is not None, f"{mutation.__name__} was not found in {SEEDS} seeds"

@@ -1,0 +1,51 @@
+"""Groups under random faults: seeds are runs, and a failing one is repeated by its number.
+
+``LEDGERMQ_SEEDS=2000 python -m pytest tests/simulation`` looks at more of them, and
+``LEDGERMQ_FIRST_SEED=547`` begins there.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.simulation.runs import Run, failure
+
+FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
+COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "200"))
+SHARES = 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", range(SHARES))
+def test_a_group_keeps_its_promises_and_heals(share: int) -> None:
+    seeds = range(FIRST + share, FIRST + COUNT, SHARES)
+
+    failures = [found for seed in seeds if (found := failure(seed)) is not None]
+
+    assert not failures, "\n\n".join(failures[:3])
+
+
+def test_a_seed_is_one_run() -> None:
+    histories = []
+    for _ in range(2):
+        run = Run(7)
+        run.go()
+        histories.append([*run.world.history])
+
+    assert histories[0] == histories[1]
+
+
+def test_runs_do_something() -> None:
+    """The faults must not keep the group from work, or nothing would be checked."""
+    acknowledged = 0
+    leaders = 0
+    for seed in range(10):
+        run = Run(seed)
+        run.go()
+        acknowledged += len(run.world.checker.acknowledged)
+        leaders += len(run.world.checker.leaders)
+
+    assert acknowledged > 200
+    assert leaders > 20
