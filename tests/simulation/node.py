@@ -18,8 +18,6 @@ from tests.simulation.disk import Entry, SimDisk
 
 Order = tuple[str, Any]
 
-ENTRIES_PER_APPEND = 5
-
 
 class SimNode:
     """``carry`` takes (source, target, message, entries) to the network."""
@@ -45,6 +43,8 @@ class SimNode:
         self.reads: dict[int, int | None] = {}
         self.ships: list[tuple[NodeId, EntryId]] = []
         self.sick = False
+        self.batch = 5
+        self.at_crash_point = False
         self.completeness_checked = -1
 
     def start(self, now: int, seed: int) -> None:
@@ -222,6 +222,8 @@ class SimNode:
         if effects.leader is not None and core.role is RaftRole.LEADER:
             self.trace(f"{self.name} leads in term {effects.leader.term}")
         self.checker.looked(self)
+        if effects.persist or effects.commit is not None or effects.leader is not None:
+            self.at_crash_point = True
         if effects.commit is not None:
             self.trace(f"{self.name} commits {effects.commit}")
             self.answer_clients()
@@ -244,7 +246,7 @@ class SimNode:
         core, disk = self.core, self.disk
         assert core is not None
         for request in effects.replicate:
-            last = min(request.until, disk.last.index, request.next + ENTRIES_PER_APPEND - 1)
+            last = min(request.until, disk.last.index, request.next + self.batch - 1)
             if last < request.next:
                 continue
             entries = disk.entries[request.next - disk.first : last - disk.first + 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from ledgermq.model.ids import Index, NodeId
@@ -9,9 +10,10 @@ from ledgermq.raft.membership import Membership
 from ledgermq.raft.node_state import WriterState
 from tests.simulation.checker import require
 from tests.simulation.node import SimNode
-from tests.simulation.world import Weather, World
+from tests.simulation.world import TIMING, Weather, World
 
 FAULT_EVERY = 60
+STORM_FAULT_EVERY = 16
 QUIET_TICKS = 3_000
 
 
@@ -30,16 +32,23 @@ class Run:
         self.world = World(self.random.getrandbits(64), membership, fsync=fsync)
         if self.random.random() < 0.4:
             self.world.preferred = tuple(self.random.sample(names, 2))
+        self.world.batch = self.random.choice((1, 2, 5))
+        self.storm = self.random.random() < 0.3
+        if self.storm:
+            # Candidates that wake up at the same time.
+            self.world.timing = replace(TIMING, election_max=TIMING.election_min + 15)
         for name in names:
             self.world.add(name)
             drift = self.random.randint(900, 1_100)
             self.world.clocks[name] = (drift, self.random.randint(0, 1_000))
         self.sent = 0
+        self.fault_every = STORM_FAULT_EVERY if self.storm else FAULT_EVERY
         self.worst = Weather(
             loss=self.random.choice((0.0, 0.02, 0.2)),
             duplication=self.random.choice((0.0, 0.1)),
             delay_max=self.random.choice((0, 5, 40)),
             step_max=self.random.choice((0, 3, 15)),
+            crash_points=0.3 if self.storm else self.random.choice((0.0, 0.05)),
         )
 
     def go(self) -> None:
@@ -53,8 +62,11 @@ class Run:
         while world.now < self.ticks:
             for _ in range(self.random.randint(1, 4)):
                 self.client()
-                world.run(self.random.randint(1, FAULT_EVERY // 2))
-            self.fault()
+                world.run(self.random.randint(1, self.fault_every // 2))
+            if self.storm:
+                self.storm_fault()
+            else:
+                self.fault()
         self.heal()
 
     def client(self) -> None:
@@ -83,6 +95,20 @@ class Run:
         )
         verb = self.random.choices([verb for verb, _ in verbs], [weight for _, weight in verbs])[0]
         verb()
+
+    def storm_fault(self) -> None:
+        """Elections and nothing else: leaders are cut off or die, and are back soon."""
+        world = self.world
+        verb = self.random.choice((self.crash_or_start, self.partition, world.heal, self.wake_all))
+        verb()
+        for node in world.leaders():
+            if self.random.random() < 0.2:
+                world.isolate(node.name)
+
+    def wake_all(self) -> None:
+        for name, node in self.world.nodes.items():
+            if node.core is None:
+                self.world.start(name)
 
     def some(self) -> SimNode:
         """Leaders are hit more often: most trouble begins with them."""

@@ -36,6 +36,7 @@ class Weather:
     duplication: float = 0.0
     delay_max: int = 0
     step_max: int = 0
+    crash_points: float = 0.0
 
 
 class World:
@@ -54,6 +55,8 @@ class World:
         self.history: deque[str] = deque(maxlen=400)
         self.sent: list[tuple[str, str, Message]] | None = None
         self.preferred: tuple[NodeId, ...] = ()
+        self.batch = 5
+        self.timing = TIMING
         self.first = membership
         self._read_floors: dict[tuple[str, int], int] = {}
         self._reads = 0
@@ -63,7 +66,8 @@ class World:
 
     def add(self, name: str) -> SimNode:
         node = SimNode(name, SimDisk(self.first), self.checker, fsync=self.fsync)
-        node.timing, node.flow, node.preferred = TIMING, FLOW, self.preferred
+        node.timing, node.flow, node.preferred = self.timing, FLOW, self.preferred
+        node.batch = self.batch
         node.carry = self._carry
         node.trace = self.trace
         self.nodes[name] = node
@@ -163,7 +167,11 @@ class World:
 
     def _happen(self, kind: str, name: str, data: Any) -> None:
         node = self.nodes.get(name)
-        if node is None or node.core is None:
+        if node is None:
+            return
+        if node.core is None:
+            if kind == "start":
+                self.start(name)
             return
         if self.paused.get(name, 0) > self.now:
             self.schedule(self.paused[name] - self.now, kind, name, data)
@@ -189,6 +197,12 @@ class World:
             node.start_writer()
         elif kind == "ship":
             self._ship(node, data)
+        if node.at_crash_point:
+            # Between what a node has promised and what follows from it lies most trouble.
+            node.at_crash_point = False
+            if self._chance(self.weather.crash_points):
+                self.crash(name)
+                self.schedule(self.random.choice((1, 5, 50, 300)), "start", name)
         self._after(name)
 
     def _after(self, name: str) -> None:
