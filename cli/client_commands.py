@@ -40,8 +40,8 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         "--address",
         default=DEFAULT_ADDRESS,
         metavar="ADDRESS",
-        help="ipc:// and the node's runtime directory, or tcp://HOST:PORT of its consume socket "
-        f"(default: {DEFAULT_ADDRESS})",
+        help="ipc:// and the node's runtime directory, or tcp://HOST:PORT of its consume socket; "
+        f"of several nodes of a group, divided by commas (default: {DEFAULT_ADDRESS})",
     )
     parser.add_argument(
         "--timeout",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -71,9 +72,28 @@ def parse_address(text: str) -> Address:
     return Address(text, "")
 
 
-def local_host(address: Address) -> Host:
-    """This machine's own address towards the node; the loopback's for one on this machine."""
-    match = _TCP.fullmatch(address.consume)
+def parse_addresses(addresses: str | Sequence[str]) -> list[Address]:
+    """The endpoints of one node, or of several nodes of one group.
+
+    Args:
+        addresses: one for each node, as ``parse_address`` takes them; in a text divided by commas.
+
+    Raises:
+        ConfigError: one of them is no address, or there is none, or one stands twice.
+    """
+    texts = addresses.split(",") if isinstance(addresses, str) else list(addresses)
+    places = [parse_address(text.strip()) for text in texts]
+    if not places:
+        raise ConfigError("no address of a node", example=DEFAULT_ADDRESS)
+    if len(set(places)) < len(places):
+        raise ConfigError("the same node stands twice", addresses=texts)
+    return places
+
+
+def local_host(places: Sequence[Address]) -> Host:
+    """This machine's own address towards the nodes; the loopback's when all are on this machine."""
+    matches = [_TCP.fullmatch(place.consume) for place in places]
+    match = next(filter(None, matches), None)
     if match is None:
         return "127.0.0.1", 0
     host = match["host"].strip("[]")

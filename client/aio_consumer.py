@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 import zmq
 
-from ledgermq.client.address import DEFAULT_ADDRESS, parse_address
+from ledgermq.client.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.broker import offsets_json, offsets_of
-from ledgermq.client.link import Context, Link
+from ledgermq.client.group import broker_link
+from ledgermq.client.link import Context
 from ledgermq.client.loop_watch import AsyncRequests
 from ledgermq.client.pull_pipeline import (
     ALL_TAGS,
@@ -43,7 +44,7 @@ class AsyncConsumer:
 
     def __init__(
         self,
-        address: str = DEFAULT_ADDRESS,
+        address: str | Sequence[str] = DEFAULT_ADDRESS,
         *,
         topic: str,
         group: str | None = None,
@@ -57,7 +58,7 @@ class AsyncConsumer:
         self.group = group
         self.options = options or ConsumerOptions()
         context: Context = zmq.Context.instance()
-        self._link = Link(context, parse_address(address).consume, client=name)
+        self._link = broker_link(context, parse_addresses(address), client=name)
         self._tags = tags
         self._queues = None if queues is None else list(queues)
         self._start = check_start(start)

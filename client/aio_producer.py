@@ -11,9 +11,10 @@ from typing import Self, TypeVar
 
 import zmq
 
-from ledgermq.client.address import DEFAULT_ADDRESS, local_host, parse_address
+from ledgermq.client.address import DEFAULT_ADDRESS, local_host, parse_addresses
 from ledgermq.client.broker import route_of, writable
-from ledgermq.client.link import Context, Link, unreachable
+from ledgermq.client.group import AnyLink, broker_link, writer_group
+from ledgermq.client.link import Context, Link
 from ledgermq.client.loop_watch import AsyncRequests, LoopWatch
 from ledgermq.client.outgoing import Body, OutgoingMessage, topic_bytes
 from ledgermq.client.producer import ROUTE_REFRESH_S_MAX
@@ -35,39 +36,38 @@ Callback = Callable[[SendFuture[Result]], object]
 
 
 class AsyncProducer:
-    """Sends messages to one node; see ``Producer`` for order and outcomes.
+    """Sends messages to a node or to the leader of a group; see ``Producer`` for what it promises.
 
     Used as ``async with AsyncProducer(…) as producer:``; its tasks belong to one loop.
     """
 
     def __init__(
         self,
-        address: str = DEFAULT_ADDRESS,
+        address: str | Sequence[str] = DEFAULT_ADDRESS,
         *,
         name: str = "producer",
         options: ProducerOptions | None = None,
     ) -> None:
         """A producer, with the arguments of ``Producer``."""
         self.options = options or ProducerOptions()
-        self._address = parse_address(address)
+        self._places = parse_addresses(address)
         self._name = name
         self._context: Context = zmq.Context.instance()
         self._routes = RouteTable()
         self._asking: dict[str, asyncio.Lock] = {}
         self._room_waiters: list[asyncio.Future[None]] = []
-        self._link: Link | None = None
+        self._link: AnyLink | None = None
 
     async def __aenter__(self) -> Self:
-        link = Link(self._context, self._address.consume, client=self._name)
-        self._requests = AsyncRequests(link, timeout_s=self.options.timeout_s)
+        broker = broker_link(self._context, self._places, client=self._name)
+        self._requests = AsyncRequests(broker, timeout_s=self.options.timeout_s)
         try:
-            endpoint = await self._produce_endpoint(link)
+            self._link = await self._writer_link(broker)
         except BaseException:
             self._requests.close()
             raise
-        self._link = Link(self._context, endpoint, client=self._name)
         self._pipeline = SendPipeline(self._link, self.options)
-        self._sender = Sender(self._pipeline, _Awaited(), born_host=local_host(self._address))
+        self._sender = Sender(self._pipeline, _Awaited(), born_host=local_host(self._places))
         self._watch = LoopWatch(self._link, lambda: self._pipeline.deadline, self._turn)
         self._turn()
         return self
@@ -213,12 +213,16 @@ class AsyncProducer:
             link.close()
             self._requests.close()
 
-    async def _produce_endpoint(self, broker: Link) -> str:
-        if self._address.produce:
-            return self._address.produce
-        await self._requests.run(_greeted())
-        assert broker.last_welcome is not None
-        return self._address.produce_endpoint(broker.last_welcome.produce)
+    async def _writer_link(self, broker: AnyLink) -> AnyLink:
+        if len(self._places) > 1:
+            return writer_group(self._context, self._places, client=self._name)
+        place = self._places[0]
+        endpoint = place.produce
+        if not endpoint:
+            await self._requests.run(_greeted())
+            assert broker.last_welcome is not None
+            endpoint = place.produce_endpoint(broker.last_welcome.produce)
+        return Link(self._context, endpoint, client=self._name)
 
     async def _put(
         self, size: int, put: Callable[[float, Callback[Result]], object]
@@ -246,9 +250,9 @@ class AsyncProducer:
             if not await self._wait_for_news(until):
                 raise self._no_room(link)
 
-    def _no_room(self, link: Link) -> LedgerError:
+    def _no_room(self, link: AnyLink) -> LedgerError:
         if self._pipeline.form is None:
-            return unreachable(link)
+            return link.unreachable()
         return BusyError(
             "messages without an outcome fill the producer's window",
             bytes=self._pipeline.unanswered_bytes,
@@ -311,7 +315,7 @@ class AsyncProducer:
             self._routes.note(topic, queues, time.monotonic())
         return queues
 
-    def _open_link(self) -> Link:
+    def _open_link(self) -> AnyLink:
         if self._link is None:
             raise ConfigError("producer is not open: async with AsyncProducer(…)")
         return self._link

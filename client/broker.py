@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ledgermq.client.link import Link, unreachable
+from ledgermq.client.group import AnyLink
 from ledgermq.client.requests import (
     Request,
     RequestPipeline,
@@ -53,7 +53,7 @@ class QueueRange(NamedTuple):
 class Broker:
     """Calls that wait for their answer."""
 
-    def __init__(self, link: Link, *, timeout_s: float) -> None:
+    def __init__(self, link: AnyLink, *, timeout_s: float) -> None:
         """Calls over ``link``, which nobody else may use meanwhile.
 
         Args:
@@ -76,7 +76,7 @@ class Broker:
             if link.last_welcome is not None:
                 return link.last_welcome
             if link.failure is not None or now >= until:
-                raise unreachable(link)
+                raise link.unreachable()
             wait_for_link(link, min(until, self.requests.deadline) - now)
 
     def route(self, topic: str, *, create: bool, timeout_s: float | None = None) -> Route:
@@ -159,7 +159,7 @@ class Broker:
         return call_result(request)
 
 
-def wait_for_link(link: Link, seconds: float) -> None:
+def wait_for_link(link: AnyLink, seconds: float) -> None:
     """Sleep until ``link`` may have work, at most so long."""
     poll = select.poll()
     for descriptor in link.descriptors:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import zmq
 
-from ledgermq.client.address import parse_address
+from ledgermq.client.address import parse_addresses
 from ledgermq.client.broker import Broker
-from ledgermq.client.link import Context, Link
+from ledgermq.client.group import broker_link
+from ledgermq.client.link import Context
 
 
 @contextmanager
-def connect_broker(address: str, *, name: str, timeout_s: float) -> Iterator[Broker]:
+def connect_broker(
+    address: str | Sequence[str], *, name: str, timeout_s: float
+) -> Iterator[Broker]:
     """The broker at ``address``; the connection ends with the block.
 
     Args:
@@ -25,7 +28,7 @@ def connect_broker(address: str, *, name: str, timeout_s: float) -> Iterator[Bro
         ConfigError: the address cannot be one.
     """
     context: Context = zmq.Context.instance()
-    link = Link(context, parse_address(address).consume, client=name)
+    link = broker_link(context, parse_addresses(address), client=name)
     try:
         yield Broker(link, timeout_s=timeout_s)
     finally:

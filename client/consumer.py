@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 import zmq
 
-from ledgermq.client.address import DEFAULT_ADDRESS, parse_address
+from ledgermq.client.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.broker import Broker, wait_for_link
-from ledgermq.client.link import Context, Link
+from ledgermq.client.group import broker_link
+from ledgermq.client.link import Context
 from ledgermq.client.pull_pipeline import (
     ALL_TAGS,
     ConsumerOptions,
@@ -37,7 +38,7 @@ class Consumer:
 
     def __init__(
         self,
-        address: str = DEFAULT_ADDRESS,
+        address: str | Sequence[str] = DEFAULT_ADDRESS,
         *,
         topic: str,
         group: str | None = None,
@@ -50,7 +51,8 @@ class Consumer:
         """A consumer, which connects when it is first used.
 
         Args:
-            address: ``ipc://`` and the node's runtime directory, or ``tcp://HOST:PORT``.
+            address: ``ipc://`` and the node's runtime directory, or ``tcp://HOST:PORT``; of several
+                nodes of a group, in a list or divided by commas, the leader is read.
             group: whose offsets ``start="stored"`` reads and ``commit`` writes.
             queues: which queues to read; all, also later ones, when left out.
             tags: ``*``, or tags divided by ``||``.
@@ -63,7 +65,7 @@ class Consumer:
         self.group = group
         self.options = options or ConsumerOptions()
         context: Context = zmq.Context.instance()
-        link = Link(context, parse_address(address).consume, client=name)
+        link = broker_link(context, parse_addresses(address), client=name)
         self._broker = Broker(link, timeout_s=self.options.timeout_s)
         self._pulls = PullPipeline(self._broker.requests, topic, tags, self.options)
         self._queues = None if queues is None else list(queues)

@@ -18,7 +18,8 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 import ledgermq
-from ledgermq.model.errors import LedgerError, NotLeaderError, ProtocolError
+from ledgermq.client.address import Address
+from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, ProtocolError
 from ledgermq.wire.header import Kind, decode_header, encode_header
 from ledgermq.wire.session import Welcome, decode_refused, decode_welcome, encode_hello
 
@@ -136,6 +137,8 @@ class Link:
             if self.welcome is not None:
                 return parts
             self._take_greeting(parts)
+            if self._socket is not socket:
+                break
         return None
 
     def send(self, parts: Sequence[bytes]) -> bool:
@@ -157,6 +160,13 @@ class Link:
         self._reopen_at = now + self._reopen_ms / 1_000
         self._reopen_ms = min(2 * self._reopen_ms, REOPEN_MS_MAX)
         return stood
+
+    def unreachable(self) -> LedgerError:
+        """What to tell who waited for a session that never stood; nothing was sent."""
+        return self.failure or NotLeaderError(
+            "no node answers: is it running, and may this user connect? Nothing was stored",
+            endpoint=self.endpoint,
+        )
 
     def close(self) -> None:
         """Say goodbye, and close the socket for good."""
@@ -233,11 +243,35 @@ class Link:
         self._socket = self._monitor = None
 
 
-def unreachable(link: Link) -> LedgerError:
-    """What to tell who waited for a session that never stood; nothing was sent."""
-    if link.failure is not None:
-        return link.failure
-    return NotLeaderError(
-        "no node answers: is it running, and may this user connect? Nothing was stored",
-        endpoint=link.endpoint,
-    )
+class FoundLink(Link):
+    """A session with the writer of a node of which only the broker's address is known.
+
+    The broker is asked first, and again whenever no writer answers where it said.
+    """
+
+    def __init__(self, context: Context, address: Address, *, client: str) -> None:
+        super().__init__(context, address.consume, client=client)
+        self._address = address
+        self._is_found = False
+
+    def lose(self, now: float) -> bool:
+        """Give up the connection, and open another one soon; true when a session ended."""
+        stood = super().lose(now)
+        if not stood:
+            self._is_found = False
+            self.endpoint = self._address.consume
+        return stood
+
+    def _take_greeting(self, parts: list[Part]) -> None:
+        super()._take_greeting(parts)
+        if self.welcome is None or self._is_found:
+            return
+        told = self.welcome.produce
+        self._close(0)
+        try:
+            self.endpoint = self._address.produce_endpoint(told)
+        except ConfigError as error:
+            self.failure = error
+            return
+        self._is_found = True
+        self._reopen_at = 0.0

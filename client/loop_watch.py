@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 
-from ledgermq.client.link import Link
+from ledgermq.client.group import AnyLink
 from ledgermq.client.requests import Request, RequestPipeline, Result, Steps
 
 SLEEP_S_MAX = 60.0
@@ -16,7 +16,9 @@ SLEEP_S_MAX = 60.0
 class LoopWatch:
     """Calls ``turn`` in the loop whenever the link, or the time, has work for it."""
 
-    def __init__(self, link: Link, deadline: Callable[[], float], turn: Callable[[], None]) -> None:
+    def __init__(
+        self, link: AnyLink, deadline: Callable[[], float], turn: Callable[[], None]
+    ) -> None:
         """A watch in the running loop; ``update`` starts it.
 
         Args:
@@ -71,7 +73,7 @@ class LoopWatch:
 class AsyncRequests:
     """Questions to the broker that are awaited."""
 
-    def __init__(self, link: Link, *, timeout_s: float) -> None:
+    def __init__(self, link: AnyLink, *, timeout_s: float) -> None:
         """Questions over ``link``; from a coroutine of the loop that is to serve them.
 
         Args:

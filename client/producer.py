@@ -10,10 +10,11 @@ from typing import Self, TypeVar
 
 import zmq
 
-from ledgermq.client.address import DEFAULT_ADDRESS, local_host, parse_address
+from ledgermq.client.address import DEFAULT_ADDRESS, local_host, parse_addresses
 from ledgermq.client.broker import Broker
 from ledgermq.client.frames import BatchCallback, OneCallback
-from ledgermq.client.link import Context, Link, unreachable
+from ledgermq.client.group import AnyLink, broker_link, writer_group
+from ledgermq.client.link import Context, Link
 from ledgermq.client.outgoing import Body, OutgoingMessage, topic_bytes
 from ledgermq.client.results import BatchResult, SendResult
 from ledgermq.client.send_driver import SendDriver
@@ -29,45 +30,52 @@ ROUTE_REFRESH_S_MAX = 1.0
 
 
 class Producer:
-    """Sends messages to one node.
+    """Sends messages to a node, or to the leader of a group.
 
     Messages of one thread to one queue are stored in the order in which they were sent, also when
-    the connection ends and they are sent again; only a refusal for lack of room may put a frame
-    behind those that were under way with it (``max_in_flight=1`` excludes that).
+    the connection ends, or another node leads, and they are sent again; only a refusal for lack of
+    room may put a frame behind those that were under way with it (``max_in_flight=1`` excludes
+    that).
 
     Safe to share among threads. A process that forks makes a producer of its own in the child.
     """
 
     def __init__(
         self,
-        address: str = DEFAULT_ADDRESS,
+        address: str | Sequence[str] = DEFAULT_ADDRESS,
         *,
         name: str = "producer",
         options: ProducerOptions | None = None,
     ) -> None:
-        """A producer, which connects in the background; over tcp the broker must answer now.
+        """A producer, which connects in the background; one tcp node's broker must answer now.
 
         Args:
             address: ``ipc://`` and the node's runtime directory, or ``tcp://HOST:PORT`` of its
-                consume socket.
+                consume socket; of several nodes of a group, in a list or divided by commas, the
+                leader gets the messages, and its successor what the leader did not answer.
             name: of this client, as the node's operator sees it.
 
         Raises:
             ConfigError: the address cannot be one, or the node takes no messages there.
-            NotLeaderError: no broker answers over tcp.
+            NotLeaderError: the broker of the only node does not answer over tcp.
         """
         self.options = options or ProducerOptions()
-        places = parse_address(address)
+        places = parse_addresses(address)
         context: Context = zmq.Context.instance()
         self._broker = Broker(
-            Link(context, places.consume, client=name), timeout_s=self.options.timeout_s
+            broker_link(context, places, client=name), timeout_s=self.options.timeout_s
         )
         self._broker_lock = threading.Lock()
         self._routes = RouteTable()
-        endpoint = places.produce
-        if not endpoint:
-            endpoint = places.produce_endpoint(self._broker.welcome().produce)
-        self._pipeline = SendPipeline(Link(context, endpoint, client=name), self.options)
+        link: AnyLink
+        if len(places) > 1:
+            link = writer_group(context, places, client=name)
+        else:
+            endpoint = places[0].produce
+            if not endpoint:
+                endpoint = places[0].produce_endpoint(self._broker.welcome().produce)
+            link = Link(context, endpoint, client=name)
+        self._pipeline = SendPipeline(link, self.options)
         self._driver = SendDriver(self._pipeline, name=f"ledgermq-{name}")
         self._sender = Sender(self._pipeline, self._driver, born_host=local_host(places))
         self._is_closed = False
@@ -214,7 +222,7 @@ class Producer:
 
     def _no_room(self) -> LedgerError:
         if self._pipeline.form is None:
-            return unreachable(self._pipeline.link)
+            return self._pipeline.link.unreachable()
         return BusyError(
             "messages without an outcome fill the producer's window",
             bytes=self._pipeline.unanswered_bytes,

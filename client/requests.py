@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
-from ledgermq.client.link import Link, Part, unreachable
+from ledgermq.client.group import AnyLink
+from ledgermq.client.link import Part
 from ledgermq.model.errors import (
     LedgerError,
     ProtocolError,
@@ -93,7 +94,7 @@ class RequestPipeline:
     Invariant: a question that is not done is in exactly one of ``_waiting`` and ``_asked``.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: AnyLink) -> None:
         self.link = link
         self._waiting: list[Request] = []
         self._asked: dict[int, Request] = {}
@@ -192,7 +193,7 @@ class RequestPipeline:
         for request in late:
             self.forget(request)
             if self.link.welcome is None:
-                self._finish(request, error=unreachable(self.link))
+                self._finish(request, error=self.link.unreachable())
             else:
                 self._finish(request, error=TimedOutError("no answer in time"))
 

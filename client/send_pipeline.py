@@ -3,7 +3,8 @@
 Never blocks, has no thread and no clock: ``Producer`` and ``AsyncProducer`` drive it, one caller at
 a time. Frames leave in the order in which they were made. After a refusal nothing is sent until
 everything under way is answered; then the refused frames go first, in their order. After a lost
-connection all unanswered frames go again in their order, marked as retries, with the same bytes.
+connection, or when another node leads, all unanswered frames go again in their order, marked as
+retries, with the same bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ledgermq.client.frames import AnyFuture, Frame, OpenFrame
-from ledgermq.client.link import Link, Part, unreachable
+from ledgermq.client.group import AnyLink
+from ledgermq.client.link import Part
 from ledgermq.client.record_encoder import Form
 from ledgermq.client.results import FrameResult
 from ledgermq.model.errors import (
@@ -80,7 +82,7 @@ class SendPipeline:
     frame; ``len(_in_flight) <= _allowed`` when a frame is sent.
     """
 
-    def __init__(self, link: Link, options: ProducerOptions) -> None:
+    def __init__(self, link: AnyLink, options: ProducerOptions) -> None:
         self.link = link
         self.options = options
         self.unanswered_bytes = 0
@@ -260,6 +262,9 @@ class SendPipeline:
         self._in_flight_bytes = 0
         self._refused.clear()
         self._ready.extendleft(reversed(unanswered))
+        # What made the node refuse is over with its session.
+        self._hold_until = 0.0
+        self._backoff_ms = BACKOFF_MS_MIN
 
     def _send_waiting(self, now: float) -> bool:
         """Send what may go; true when something went."""
@@ -375,7 +380,7 @@ class SendPipeline:
         elif frame.refusal is not None:
             self._fail(frame, frame.refusal)
         elif self.link.welcome is None:
-            self._fail(frame, unreachable(self.link))
+            self._fail(frame, self.link.unreachable())
         else:
             self._fail(
                 frame,
@@ -386,7 +391,10 @@ class SendPipeline:
             )
 
     def _timed_out(self) -> TimedOutError:
-        return TimedOutError("no answer in time", timeout_s=self.options.timeout_s)
+        error = TimedOutError("no answer in time", timeout_s=self.options.timeout_s)
+        if self.link.welcome is None:
+            error.details["then"] = str(self.link.unreachable())
+        return error
 
     def _fail_all(self, error: LedgerError) -> None:
         self._restart()

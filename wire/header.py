@@ -39,6 +39,7 @@ class Kind(IntEnum):
     WELCOME = 2
     REFUSED = 3
     GOODBYE = 4
+    ROLE = 5
     SEND = 10
     SENT = 11
     CALL = 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ledgermq.model.errors import LedgerError, OutcomeUnknownError, ProtocolError
 from ledgermq.wire.header import VERSION, Kind, encode_header
@@ -12,7 +13,29 @@ from ledgermq.wire.statuses import ERRORS_BY_NUMBER, status_of
 
 BODY_SIZE_MAX = 1024 * 1024
 INSTANCE_SIZE_MAX = 64
-_OPTIONAL = frozenset({"produce", "store_host"})
+_OPTIONAL: dict[str, int | str] = {"produce": "", "store_host": "", "term": 0, "leader": ""}
+
+LEADER = "leader"
+FOLLOWER = "follower"
+CANDIDATE = "candidate"
+
+
+class Standing(NamedTuple):
+    """What a node is in its group, as it knows it now.
+
+    Attributes:
+        role: ``leader``, ``follower`` or ``candidate``.
+        leader: id of the node that leads in ``term``; empty when none is known.
+    """
+
+    role: str
+    term: int
+    leader: str
+
+    @property
+    def leads(self) -> bool:
+        """Whether the node itself takes messages, or gives them."""
+        return self.role == LEADER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +60,13 @@ class Welcome:
     window_bytes: int
     produce: str = ""
     store_host: str = ""
+    term: int = 0
+    leader: str = ""
+
+    @property
+    def standing(self) -> Standing:
+        """What the node was in its group when the session began."""
+        return Standing(self.role, self.term, self.leader)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,11 +150,26 @@ def decode_welcome(body: bytes | memoryview) -> Welcome:
     values: dict[str, int | str] = {}
     for name, field in Welcome.__dataclass_fields__.items():
         expected = int if field.type == "int" else str
-        value = fields.get(name, "" if name in _OPTIONAL else None)
+        value = fields.get(name, _OPTIONAL.get(name))
         if not isinstance(value, expected) or isinstance(value, bool):
             raise ProtocolError("field of a WELCOME missing or wrong", field=name, value=value)
         values[name] = value
     return Welcome(**values)  # type: ignore[arg-type]
+
+
+def encode_role(standing: Standing) -> list[bytes]:
+    """The parts of a ROLE, which answers no question."""
+    return [encode_header(Kind.ROLE, 0), encode_body(standing._asdict())]
+
+
+def decode_role(body: bytes | memoryview) -> Standing:
+    """What a ROLE says.
+
+    Raises:
+        ProtocolError: a field is missing or of another type.
+    """
+    fields = decode_body(body)
+    return Standing(_text(fields, "role"), _integer(fields, "term"), _text(fields, "leader"))
 
 
 def encode_refused(

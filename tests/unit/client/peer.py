@@ -21,6 +21,7 @@ import zmq
 
 from ledgermq.model.errors import (
     LedgerError,
+    NotLeaderError,
     ProtocolError,
     StaleGenerationError,
     TopicUnknownError,
@@ -31,11 +32,14 @@ from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.pull_frame import Pull, PullStatus, decode_pull, encode_pulled
 from ledgermq.wire.send_frame import SendFrame, SentSpan, decode_send, encode_sent
 from ledgermq.wire.session import (
+    LEADER,
+    Standing,
     Welcome,
     decode_call,
     decode_hello,
     encode_refused,
     encode_result,
+    encode_role,
     encode_welcome,
 )
 
@@ -62,13 +66,43 @@ class Seen(NamedTuple):
     connection: bytes
 
 
+ALONE = Standing(LEADER, 1, "n0")
+
+
+class Log:
+    """What peers of one group have stored: replication without delay."""
+
+    def __init__(self) -> None:
+        self.queues: dict[tuple[str, int], list[Stored]] = defaultdict(list)
+        self.places: dict[str, Stored] = {}
+        self.end = 0
+
+    def bodies(self, topic: str = "T") -> list[bytes]:
+        """Bodies in the order in which they were stored."""
+        rows = [row for (name, _), queue in self.queues.items() for row in queue if name == topic]
+        rows.sort(key=lambda row: row.physical_offset)
+        return [bytes(decode_message(memoryview(row.record)).body) for row in rows]
+
+
 class Peer:
     """Two ROUTER sockets and a thread."""
 
-    def __init__(self, **welcome: Any) -> None:
+    def __init__(
+        self,
+        *,
+        node: str = "n0",
+        log: Log | None = None,
+        standing: Standing = ALONE,
+        over_tcp: bool = False,
+        **welcome: Any,
+    ) -> None:
+        self.node = node
+        self.standing = standing
+        self.log = log or Log()
+        self._tcp = {"produce": "tcp://127.0.0.1:*", "consume": "tcp://127.0.0.1:*"}
+        self._over_tcp = over_tcp
         self.directory = Path(tempfile.mkdtemp(prefix="peer-", dir="/tmp"))
         self.address = f"ipc://{self.directory}"
-        self.queues: dict[tuple[str, int], list[Stored]] = defaultdict(list)
         self.topics = {"T": 4}
         self.commits: dict[tuple[str, str], dict[str, int]] = {}
         self.seen: list[Seen] = []
@@ -77,9 +111,7 @@ class Peer:
         self.generation = 1
         self._held: list[tuple[bytes, Pull]] = []
         self._welcome = welcome
-        self._places: dict[str, tuple[str, int, Stored]] = {}
-        self._end = 0
-        self._sessions: set[bytes] = set()
+        self._sessions: dict[bytes, zmq.Socket[bytes]] = {}
         self._tasks: list[Callable[[], None]] = []
         self._context = zmq.Context()
         self._wake = self._context.socket(zmq.PULL)
@@ -88,6 +120,11 @@ class Peer:
         self._is_running = True
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
+
+    @property
+    def queues(self) -> dict[tuple[str, int], list[Stored]]:
+        """The queues of all topics, by topic and queue id."""
+        return self.log.queues
 
     def do(self, task: Callable[[], None]) -> None:
         """Run ``task`` in the node's thread, and return when it is done."""
@@ -111,6 +148,17 @@ class Peer:
         """Keep the connections, and know none of them."""
         self.do(self._sessions.clear)
 
+    def tell(self, role: str, term: int, leader: str) -> None:
+        """Be something else in the group, and tell those who have a session."""
+        standing = Standing(role, term, leader)
+
+        def tell() -> None:
+            self.standing = standing
+            for identity, socket in self._sessions.items():
+                socket.send_multipart([identity, *encode_role(standing)])
+
+        self.do(tell)
+
     def stop_listening(self) -> None:
         """End all connections, and take no new ones until ``restart``."""
         self.do(self._unbind)
@@ -128,15 +176,20 @@ class Peer:
 
     def stored(self, topic: str = "T") -> list[bytes]:
         """Bodies in the order in which they were stored."""
-        rows = [row for (name, _), queue in self.queues.items() for row in queue if name == topic]
-        rows.sort(key=lambda row: row.physical_offset)
-        return [bytes(decode_message(memoryview(row.record)).body) for row in rows]
+        return self.log.bodies(topic)
 
     def _bind(self) -> None:
         self._produce = self._context.socket(zmq.ROUTER)
         self._consume = self._context.socket(zmq.ROUTER)
-        self._produce.bind(f"ipc://{self.directory}/produce")
-        self._consume.bind(f"ipc://{self.directory}/consume")
+        for name, socket in (("produce", self._produce), ("consume", self._consume)):
+            socket.bind(f"ipc://{self.directory}/{name}")
+            if self._over_tcp:
+                socket.bind(self._tcp[name])
+                # The same port after a restart.
+                self._tcp[name] = socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        if self._over_tcp:
+            self.address = self._tcp["consume"]
+            self._welcome["produce"] = self._tcp["produce"]
 
     def _unbind(self) -> None:
         self._produce.close(0)
@@ -167,7 +220,7 @@ class Peer:
         try:
             if header.kind is Kind.HELLO:
                 decode_hello(rest[0])
-                self._sessions.add(identity)
+                self._sessions[identity] = socket
                 answer = encode_welcome(header.request_id, self._greeting())
             elif identity not in self._sessions:
                 raise StaleGenerationError("no session")
@@ -179,7 +232,7 @@ class Peer:
                 answer = self._pull(identity, decode_pull(head))
             else:
                 assert header.kind is Kind.GOODBYE
-                self._sessions.discard(identity)
+                self._sessions.pop(identity, None)
                 return
         except LedgerError as error:
             answer = encode_refused(header.request_id, error)
@@ -198,9 +251,11 @@ class Peer:
         return Welcome(
             cluster="c",
             broker="b",
-            node="n0",
+            node=self.node,
             generation=self.generation,
-            role="leader",
+            role=self.standing.role,
+            term=self.standing.term,
+            leader=self.standing.leader,
             ack="majority-memory",
             store_host=STORE_HOST,
             **fields,
@@ -230,6 +285,8 @@ class Peer:
         refusal = self.refusals.pop(0) if self.refusals else None
         if refusal is not None:
             raise refusal
+        if not self.standing.leads:
+            raise NotLeaderError("another node leads", leader=self.standing.leader)
         spans = [self._place(row, is_retry=frame.is_retry) for row in rows]
         return [
             encode_sent(
@@ -246,17 +303,18 @@ class Peer:
 
     def _place(self, row: tuple[str, int, str, str, bytes], *, is_retry: bool) -> Stored:
         topic, queue_id, unique_id, tag, record = row
-        if is_retry and unique_id in self._places:
-            return self._places[unique_id][2]
+        log = self.log
+        if is_retry and unique_id in log.places:
+            return log.places[unique_id]
         queue = self.queues[topic, queue_id]
-        physical_offset = self._end + HOLE
+        physical_offset = log.end + HOLE
         stamped = bytearray(record)
         stamped[20:28] = len(queue).to_bytes(8, "big")
         stamped[28:36] = physical_offset.to_bytes(8, "big")
         stored = Stored(bytes(stamped), physical_offset, len(queue), tag)
-        self._end += HOLE + len(record)
+        log.end += HOLE + len(record)
         queue.append(stored)
-        self._places[unique_id] = (topic, queue_id, stored)
+        log.places[unique_id] = stored
         for identity, pull in list(self._held):
             if (pull.topic, pull.queue_id) == (topic, queue_id):
                 self._held.remove((identity, pull))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledgermq.client.address import local_host, parse_address
+from ledgermq.client.address import local_host, parse_address, parse_addresses
 from ledgermq.model.errors import ConfigError
 
 
@@ -53,4 +53,24 @@ def test_what_is_no_address_is_refused(text: str) -> None:
     ],
 )
 def test_the_own_address_is_the_one_towards_the_node(text: str, host: str) -> None:
-    assert local_host(parse_address(text)) == (host, 0)
+    assert local_host(parse_addresses(text)) == (host, 0)
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["tcp://a:1, ipc:///run/b", ["tcp://a:1", "ipc:///run/b"], ("tcp://a:1", "ipc:///run/b")],
+)
+def test_nodes_stand_in_a_list_or_are_divided_by_commas(given: str | list[str]) -> None:
+    places = parse_addresses(given)
+
+    assert places == [parse_address("tcp://a:1"), parse_address("ipc:///run/b")]
+
+
+@pytest.mark.parametrize("given", ["", [], "tcp://a:1,", "tcp://a:1,tcp://a:1", ["ipc://a"]])
+def test_a_list_without_nodes_or_with_one_twice_is_refused(given: str | list[str]) -> None:
+    with pytest.raises(ConfigError):
+        parse_addresses(given)
+
+
+def test_the_own_address_is_the_one_towards_a_node_elsewhere() -> None:
+    assert local_host(parse_addresses("ipc:///run/b,tcp://[::1]:7002")) == ("::1", 0)

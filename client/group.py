@@ -1,0 +1,242 @@
+"""The nodes of a group as one link: that to the leader, whoever leads.
+
+A ``Group`` has what a ``Link`` has, so that pipelines need not know how many nodes there are. It
+keeps a session with every node. A node says in its WELCOME what it is, and in a ROLE whenever that
+changes. The leader is who claims to be in the highest term of which any node knows a leader: the
+claim of an older term is that of a node which was cut off from the others.
+
+When the leader changes, the connection to the old one is closed with all that is queued in it, and
+``advance`` tells that a session ended: what is not answered is to be sent again, to the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledgermq.client.address import Address
+from ledgermq.client.link import Context, FoundLink, Link, Part
+from ledgermq.model.errors import LedgerError, NotLeaderError, ProtocolError
+from ledgermq.wire.header import Kind
+from ledgermq.wire.session import Standing, Welcome, decode_role
+
+LOOK_S = 0.001
+"""The links to the others are looked at no more often: their descriptors stay readable."""
+
+_KIND = slice(4, 5)
+_ROLE = bytes([Kind.ROLE])
+
+
+class _Member:
+    """One node; ``standing`` is set exactly while its session stands."""
+
+    __slots__ = ("_greeting", "link", "standing")
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.standing: Standing | None = None
+        self._greeting: Welcome | None = None
+
+    def look(self, now: float) -> None:
+        """Take what the node tells, and look after its connection."""
+        link = self.link
+        try:
+            while (parts := link.receive()) is not None:
+                if parts[0][_KIND] == _ROLE:
+                    self.note_greeting()
+                    self.take_role(parts)
+        except ProtocolError:
+            link.lose(now)
+        link.advance(now)
+        self.note_greeting()
+
+    def note_greeting(self) -> None:
+        """Take what the node said when its session began, once."""
+        welcome = self.link.welcome
+        if welcome is not self._greeting:
+            self._greeting = welcome
+            self.standing = welcome.standing if welcome is not None else None
+
+    def take_role(self, parts: list[Part]) -> None:
+        """Take a ROLE.
+
+        Raises:
+            ProtocolError: it is none.
+        """
+        if len(parts) != 2:
+            raise ProtocolError("ROLE without a body", parts=len(parts))
+        self.standing = decode_role(parts[1])
+
+    def says(self) -> str:
+        """What the operator should know of this node when none leads."""
+        link, standing = self.link, self.standing
+        if link.failure is not None:
+            text = str(link.failure)
+        elif standing is None:
+            text = "no answer"
+        else:
+            leader = f"leader {standing.leader}" if standing.leader else "no leader known"
+            text = f"{standing.role} in term {standing.term}, {leader}"
+        return f"{link.endpoint}: {text}"
+
+
+class Group:
+    """The link to the leader of several nodes; see the module.
+
+    Invariants: ``welcome`` is that of ``_leader``'s session, and both are set or neither is;
+    ``_term`` never decreases while any session stands.
+
+    Attributes:
+        welcome: what the leader told us, ``None`` while no leader is known.
+        last_welcome: the latest one, also between leaders.
+        changes: how often a leader was found.
+    """
+
+    def __init__(self, links: Sequence[Link]) -> None:
+        self.welcome: Welcome | None = None
+        self.last_welcome: Welcome | None = None
+        self.changes = 0
+        self._members = [_Member(link) for link in links]
+        self._leader: _Member | None = None
+        self._term = 0
+        self._look_at = 0.0
+        self._has_news = False
+
+    @property
+    def failure(self) -> LedgerError | None:
+        """Why no session can ever stand with any of the nodes, if that is known."""
+        failures = [member.link.failure for member in self._members]
+        return None if None in failures else failures[0]
+
+    @property
+    def generation(self) -> int:
+        """Grows whenever ``descriptors`` are others."""
+        return sum(member.link.generation for member in self._members)
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """File descriptors of all links; see ``Link.descriptors``."""
+        return tuple(one for member in self._members for one in member.link.descriptors)
+
+    @property
+    def deadline(self) -> float:
+        """When ``advance`` has work that no descriptor tells of."""
+        if self._has_news:
+            return 0.0
+        return max(self._look_at, min(member.link.deadline for member in self._members))
+
+    def next_id(self) -> int:
+        """A request id that the leader's link has not used."""
+        return self._led().next_id()
+
+    def send(self, parts: Sequence[bytes]) -> bool:
+        """Hand a message for the leader to ZeroMQ; false when it takes none."""
+        return self._led().send(parts)
+
+    def receive(self) -> list[Part] | None:
+        """The parts of the leader's next message that is not about the session itself."""
+        leader = self._leader
+        if leader is None:
+            return None
+        while (parts := leader.link.receive()) is not None:
+            if parts[0][_KIND] != _ROLE:
+                return parts
+            leader.take_role(parts)
+            self._has_news = True
+        return None
+
+    def advance(self, now: float) -> bool:
+        """Look after all links, and find the leader; true when the old leader's session ended."""
+        has_ended = False
+        leader = self._leader
+        if leader is not None and leader.link.advance(now):
+            self._forget_leader()
+            has_ended = True
+        if self._has_news or self._leader is None or now >= self._look_at:
+            self._look_at = now + LOOK_S
+            for member in self._members:
+                if member is not self._leader:
+                    member.look(now)
+            has_ended = self._choose(now) or has_ended
+        return has_ended
+
+    def lose(self, now: float) -> bool:
+        """Give up the connection to the leader; true when there was one."""
+        leader = self._leader
+        if leader is None:
+            return False
+        leader.link.lose(now)
+        self._forget_leader()
+        return True
+
+    def close(self) -> None:
+        """Say goodbye to all nodes, and close the sockets for good."""
+        for member in self._members:
+            member.link.close()
+            member.note_greeting()
+        self._leader = self.welcome = None
+
+    def unreachable(self) -> LedgerError:
+        """What to tell who waited for a leader in vain; nothing was sent."""
+        return self.failure or NotLeaderError(
+            "no node leads, as far as can be seen from here; nothing was stored",
+            nodes=[member.says() for member in self._members],
+        )
+
+    def _led(self) -> Link:
+        assert self._leader is not None
+        return self._leader.link
+
+    def _forget_leader(self) -> None:
+        """After the end of its session."""
+        assert self._leader is not None
+        self._leader.note_greeting()
+        self._leader = self.welcome = None
+        self._has_news = True
+
+    def _choose(self, now: float) -> bool:
+        """Take the leader that the nodes tell of; true when another one led before."""
+        self._has_news = False
+        known = [member.standing for member in self._members if member.standing is not None]
+        if not known:
+            # A group that was made anew begins with low terms again.
+            self._term = 0
+        terms = [standing.term for standing in known if standing.leads or standing.leader]
+        self._term = max([self._term, *terms])
+        chosen: _Member | None = None
+        for member in self._members:
+            standing = member.standing
+            if standing is not None and standing.leads and standing.term >= self._term:
+                chosen = member
+        old = self._leader
+        if chosen is old:
+            return False
+        if old is not None:
+            old.link.lose(now)
+            self._forget_leader()
+        if chosen is not None:
+            self._leader = chosen
+            self.welcome = self.last_welcome = chosen.link.welcome
+            self.changes += 1
+        return old is not None
+
+
+AnyLink = Link | Group
+"""What pipelines drive: the link to one node, or to the leader of several."""
+
+
+def broker_link(context: Context, places: Sequence[Address], *, client: str) -> AnyLink:
+    """The link to the broker of the only node, or of the leader."""
+    links = [Link(context, place.consume, client=client) for place in places]
+    return links[0] if len(links) == 1 else Group(links)
+
+
+def writer_group(context: Context, places: Sequence[Address], *, client: str) -> Group:
+    """The link to the writer of the leader; where the writers are is asked when it is not known."""
+    return Group(
+        [
+            Link(context, place.produce, client=client)
+            if place.produce
+            else FoundLink(context, place, client=client)
+            for place in places
+        ]
+    )

@@ -1,0 +1,402 @@
+"""Producers and consumers of a group of nodes: who leads, and what becomes of what was under way.
+
+The nodes are peers that speak the protocol over real ZeroMQ; each test says what they are and when
+that changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import zmq
+from tests.unit.client.peer import Log, Peer
+
+from ledgermq.client.address import parse_addresses
+from ledgermq.client.aio import AsyncConsumer, AsyncProducer
+from ledgermq.client.consumer import Consumer
+from ledgermq.client.group import broker_link
+from ledgermq.client.producer import Producer
+from ledgermq.client.pull_pipeline import ConsumerOptions
+from ledgermq.client.send_pipeline import ProducerOptions
+from ledgermq.model.errors import ConfigError, NotLeaderError, OutcomeUnknownError, TimedOutError
+from ledgermq.wire.session import FOLLOWER, LEADER, Standing
+
+PATIENCE_S = 10.0
+MakeGroup = Callable[..., list[Peer]]
+
+
+@pytest.fixture
+def make_group() -> Iterator[MakeGroup]:
+    """Makes peers ``n0``, ``n1`` … with one log; the one of that number leads in term 1."""
+    with ExitStack() as stack:
+
+        def make(*, size: int = 3, leader: int | None = 0, over_tcp: bool = False) -> list[Peer]:
+            log = Log()
+            peers = []
+            for number in range(size):
+                name = "" if leader is None else f"n{leader}"
+                role = LEADER if number == leader else FOLLOWER
+                peer = Peer(
+                    node=f"n{number}",
+                    log=log,
+                    standing=Standing(role, 1, name),
+                    over_tcp=over_tcp,
+                )
+                stack.callback(peer.close)
+                peers.append(peer)
+            return peers
+
+        yield make
+
+
+def addresses(peers: list[Peer]) -> list[str]:
+    return [peer.address for peer in peers]
+
+
+def hand_over(old: Peer, new: Peer, term: int) -> None:
+    old.tell(FOLLOWER, term, new.node)
+    new.tell(LEADER, term, new.node)
+
+
+def wait_until(condition: Callable[[], Any]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+@pytest.mark.parametrize("leader", [0, 1, 2])
+@pytest.mark.parametrize("over_tcp", [False, True])
+def test_the_leader_is_found_among_three(
+    make_group: MakeGroup, leader: int, over_tcp: bool
+) -> None:
+    peers = make_group(leader=leader, over_tcp=over_tcp)
+    with Producer(",".join(addresses(peers))) as producer:
+        result = producer.send("T", b"a", queue_id=1).result()
+
+    assert (result.queue_id, result.queue_offset) == (1, 0)
+    assert [len(peer.seen) for peer in peers] == [int(number == leader) for number in range(3)]
+
+
+@pytest.mark.parametrize("is_replicated", [True, False])
+def test_what_the_old_leader_did_not_answer_goes_to_the_next_once_and_in_order(
+    make_group: MakeGroup, is_replicated: bool
+) -> None:
+    old, new, _ = peers = make_group()
+    with Producer(addresses(peers)) as producer:
+        producer.send_batch("T", [b"begin"], queue_id=0).result()
+        if not is_replicated:
+            # What it stores from now on dies with its term.
+            old.do(lambda: setattr(old, "log", Log()))
+        old.silent = True
+        futures = [producer.send_batch("T", [body], queue_id=0) for body in numbers(5)]
+        wait_until(lambda: len(old.seen) == 6)
+        hand_over(old, new, 2)
+        offsets = [future.result()[0].queue_offset for future in futures]
+        later = producer.send("T", b"later", queue_id=0).result()
+
+    assert new.stored() == [b"begin", *numbers(5), b"later"]
+    assert [*offsets, later.queue_offset] == [1, 2, 3, 4, 5, 6]
+    assert [seen.unique_ids for seen in new.seen[:5]] == [seen.unique_ids for seen in old.seen[1:]]
+    assert [seen.is_retry for seen in new.seen] == [True] * 5 + [False]
+    assert len(old.seen) == 6
+
+
+def test_a_killed_leader_has_a_successor_after_a_while(make_group: MakeGroup) -> None:
+    old, new, third = peers = make_group()
+    with Producer(addresses(peers)) as producer:
+        producer.send("T", b"begin", queue_id=0).result()
+        old.silent = True
+        futures = [producer.send_batch("T", [body], queue_id=0) for body in numbers(3)]
+        wait_until(lambda: len(old.seen) == 4)
+        old.stop_listening()
+        futures += [producer.send_batch("T", [body], queue_id=0) for body in numbers(6)[3:]]
+        new.tell("candidate", 2, "")
+        assert not any(future.done() for future in futures)
+        third.tell(FOLLOWER, 2, new.node)
+        new.tell(LEADER, 2, new.node)
+        offsets = [future.result()[0].queue_offset for future in futures]
+
+    assert new.stored() == [b"begin", *numbers(6)]
+    assert offsets == [1, 2, 3, 4, 5, 6]
+    # Of the later ones some may have left before the end of the connection was seen.
+    assert [seen.is_retry for seen in new.seen[:3]] == [True] * 3
+    assert (len(new.seen), third.seen) == (6, [])
+
+
+def test_a_new_leader_is_used_within_milliseconds(make_group: MakeGroup) -> None:
+    peers = make_group()
+    gaps_s = []
+    with Producer(addresses(peers)) as producer:
+        producer.send("T", b"begin").result()
+        for term in range(2, 12):
+            begin = time.monotonic()
+            hand_over(peers[term % 3 - 2], peers[(term + 1) % 3 - 2], term)
+            producer.send("T", b"x").result()
+            gaps_s.append(time.monotonic() - begin)
+
+    assert sorted(gaps_s)[len(gaps_s) // 2] < 0.1
+
+
+def test_a_node_that_refuses_before_it_says_so_keeps_nothing_and_moves_nothing(
+    make_group: MakeGroup,
+) -> None:
+    old, new, _ = peers = make_group()
+    with Producer(addresses(peers)) as producer:
+        producer.send_batch("T", [b"begin"], queue_id=0).result()
+        old.refusals = [NotLeaderError("another node leads")] * 1_000
+        futures = [producer.send_batch("T", [body], queue_id=0) for body in numbers(4)]
+        wait_until(lambda: len(old.seen) > 8)
+        hand_over(old, new, 2)
+        offsets = [future.result()[0].queue_offset for future in futures]
+
+    assert new.stored() == [b"begin", *numbers(4)]
+    assert offsets == [1, 2, 3, 4]
+
+
+def test_an_unknown_outcome_of_the_old_leader_is_asked_of_the_next(make_group: MakeGroup) -> None:
+    old, new, _ = peers = make_group()
+    with Producer(addresses(peers)) as producer:
+        producer.send("T", b"begin", queue_id=0).result()
+        old.refusals = [OutcomeUnknownError("node leads no more")] * 1_000
+        future = producer.send("T", b"again", queue_id=0)
+        wait_until(lambda: len(old.seen) > 1)
+        hand_over(old, new, 2)
+        future.result()
+
+    assert new.stored() == [b"begin", b"again"]
+    assert [seen.is_retry for seen in new.seen] == [True]
+
+
+def test_the_leader_of_an_older_term_is_left_although_it_still_claims_to_lead(
+    make_group: MakeGroup,
+) -> None:
+    cut_off, new, _ = peers = make_group()
+    with Producer(addresses(peers)) as producer:
+        producer.send("T", b"begin", queue_id=0).result()
+        cut_off.silent = True
+        future = producer.send("T", b"again", queue_id=0)
+        wait_until(lambda: len(cut_off.seen) == 2)
+        new.tell(LEADER, 2, new.node)
+        future.result()
+        producer.send("T", b"more", queue_id=0).result()
+
+    assert len(cut_off.seen) == 2
+    assert new.stored() == [b"begin", b"again", b"more"]
+
+
+def test_a_claim_is_not_believed_when_another_node_knows_a_later_leader(
+    make_group: MakeGroup,
+) -> None:
+    cut_off, dead, follower = peers = make_group()
+    dead.stop_listening()
+    follower.tell(FOLLOWER, 2, dead.node)
+    group = broker_link(zmq.Context.instance(), parse_addresses(addresses(peers)), client="test")
+
+    def has_heard_both() -> bool:
+        assert group.receive() is None
+        group.advance(time.monotonic())
+        return str(group.unreachable()).count("no answer") == 1
+
+    wait_until(has_heard_both)
+    said = group.unreachable().details["nodes"]
+    leader = group.welcome
+    group.close()
+
+    assert leader is None
+    assert said == [
+        f"{cut_off.address}/consume: leader in term 1, leader n0",
+        f"{dead.address}/consume: no answer",
+        f"{follower.address}/consume: follower in term 2, leader n1",
+    ]
+
+
+def test_a_group_that_was_made_anew_begins_with_low_terms(make_group: MakeGroup) -> None:
+    peers = make_group()
+    peers[0].tell(LEADER, 70, "n0")
+    with Producer(addresses(peers)) as producer:
+        producer.send("T", b"begin", queue_id=0).result()
+        for peer in peers:
+            peer.stop_listening()
+        future = producer.send("T", b"again", queue_id=0)
+        for peer in peers:
+            peer.standing = Standing(FOLLOWER, 1, "n2")
+        peers[2].standing = Standing(LEADER, 1, "n2")
+        link = producer._pipeline.link
+        wait_until(lambda: str(link.unreachable()).count("no answer") == 3)
+        for peer in peers:
+            peer.restart()
+        future.result()
+
+    assert len(peers[2].seen) == 1
+
+
+def test_a_node_that_leads_again_gets_nothing_of_its_old_connection(make_group: MakeGroup) -> None:
+    first, second, _ = peers = make_group()
+    with Producer(addresses(peers)) as producer:
+        producer.send("T", b"1", queue_id=0).result()
+        hand_over(first, second, 2)
+        producer.send("T", b"2", queue_id=0).result()
+        hand_over(second, first, 3)
+        producer.send("T", b"3", queue_id=0).result()
+
+    assert first.stored() == [b"1", b"2", b"3"]
+    assert first.seen[0].connection != first.seen[1].connection
+
+
+@pytest.mark.parametrize("over_tcp", [False, True])
+def test_a_dead_node_in_the_list_does_no_harm(make_group: MakeGroup, over_tcp: bool) -> None:
+    peers = make_group(leader=1, over_tcp=over_tcp)
+    peers[0].stop_listening()
+    with (
+        Producer(addresses(peers)) as producer,
+        Consumer(addresses(peers), topic="T") as consumer,
+    ):
+        producer.send("T", b"a").result()
+        batch = consumer.poll(PATIENCE_S)
+
+    assert [bytes(message.body) for message in batch] == [b"a"]
+
+
+def test_over_tcp_a_node_that_comes_later_can_lead(make_group: MakeGroup) -> None:
+    first, late, third = peers = make_group(over_tcp=True)
+    late.stop_listening()
+    with Producer(addresses(peers)) as producer:
+        producer.send("T", b"a", queue_id=0).result()
+        late.restart()
+        first.stop_listening()
+        third.tell(FOLLOWER, 2, late.node)
+        late.tell(LEADER, 2, late.node)
+        producer.send("T", b"b", queue_id=0).result()
+
+    assert third.stored() == [b"a", b"b"]
+    assert len(late.seen) == 1
+
+
+def test_a_node_without_tcp_for_producers_is_named(make_group: MakeGroup) -> None:
+    peers = make_group(over_tcp=True)
+    for peer in peers:
+        peer.do(lambda peer=peer: peer._welcome.update(produce=""))
+    with (
+        Producer(addresses(peers)) as producer,
+        pytest.raises(ConfigError, match=r"listen\.produce"),
+    ):
+        producer.send("T", b"a")
+
+
+def test_without_a_leader_nothing_is_stored_and_the_error_says_so(make_group: MakeGroup) -> None:
+    peers = make_group(leader=None)
+    options = ProducerOptions(timeout_s=0.2)
+    with (
+        Producer(addresses(peers), options=options) as producer,
+        pytest.raises(NotLeaderError) as caught,
+    ):
+        producer.send("T", b"a")
+
+    assert "follower in term 1, no leader known" in str(caught.value)
+    assert all(peer.seen == [] for peer in peers)
+
+
+@pytest.mark.slow
+def test_what_may_be_stored_fails_as_unknown_when_nobody_leads_any_more(
+    make_group: MakeGroup,
+) -> None:
+    peers = make_group()
+    with Producer(addresses(peers), options=ProducerOptions(timeout_s=0.5)) as producer:
+        producer.send("T", b"begin").result()
+        peers[0].silent = True
+        asked = producer.send_batch("T", [b"asked"])
+        wait_until(lambda: len(peers[0].seen) == 2)
+        peers[0].tell(FOLLOWER, 2, "")
+        wait_until(lambda: producer._pipeline.link.welcome is None)
+        waiting = producer.send_batch("T", [b"waiting"])
+
+        with pytest.raises(TimedOutError, match="no leader known"):
+            asked.result()
+        with pytest.raises(NotLeaderError, match="nothing was stored"):
+            waiting.result()
+
+
+def test_a_producer_that_rested_finds_the_new_leader(make_group: MakeGroup) -> None:
+    old, new, _ = peers = make_group()
+    with Producer(addresses(peers)) as producer:
+        producer.send("T", b"begin", queue_id=0).result()
+        old.stop_listening()
+        new.tell(LEADER, 2, new.node)
+        result = producer.send("T", b"again", queue_id=0).result(PATIENCE_S)
+
+    assert result.queue_offset == 1
+
+
+def test_a_single_node_may_tell_what_it_is(make_group: MakeGroup) -> None:
+    (peer,) = make_group(size=1)
+    with Producer(peer.address) as producer, Consumer(peer.address, topic="T") as consumer:
+        producer.send("T", b"a", queue_id=0).result()
+        assert len(consumer.poll(PATIENCE_S)) == 1
+        peer.tell(FOLLOWER, 2, "")
+        peer.tell(LEADER, 3, "n0")
+        producer.send("T", b"b", queue_id=0).result()
+
+        assert len(consumer.poll(PATIENCE_S)) == 1
+    assert len({seen.connection for seen in peer.seen}) == 1
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_consumer_goes_on_at_the_next_leader(make_group: MakeGroup, is_killed: bool) -> None:
+    old, new, _ = peers = make_group()
+    options = ConsumerOptions(hold_ms=30_000)
+    with (
+        Producer(addresses(peers)) as producer,
+        Consumer(addresses(peers), topic="T", group="g", options=options) as consumer,
+    ):
+        producer.send("T", b"1", queue_id=0).result()
+        assert bytes(consumer.poll(PATIENCE_S)[0].body) == b"1"
+        if is_killed:
+            old.stop_listening()
+            new.tell(LEADER, 2, new.node)
+        else:
+            hand_over(old, new, 2)
+        producer.send("T", b"2", queue_id=0).result()
+        batch = consumer.poll(PATIENCE_S)
+        consumer.commit()
+
+    assert [bytes(message.body) for message in batch] == [b"2"]
+    assert new.commits["g", "T"]["0"] == 2
+
+
+def test_in_asyncio_producers_and_consumers_follow_the_leader(make_group: MakeGroup) -> None:
+    old, new, _ = peers = make_group(over_tcp=True)
+
+    async def main() -> list[bytes]:
+        async with (
+            AsyncProducer(addresses(peers)) as producer,
+            AsyncConsumer(addresses(peers), topic="T", queues=[0]) as consumer,
+        ):
+            await producer.send("T", b"begin", queue_id=0)
+            old.silent = True
+            submitted = [
+                await producer.submit_batch("T", [body], queue_id=0) for body in numbers(5)
+            ]
+            while len(old.seen) < 6:
+                await asyncio.sleep(0.001)
+            await asyncio.to_thread(hand_over, old, new, 2)
+            results = await asyncio.gather(*submitted)
+            assert [result[0].queue_offset for result in results] == [1, 2, 3, 4, 5]
+            found: list[bytes] = []
+            while len(found) < 6:
+                found += [bytes(message.body) for message in await consumer.poll()]
+            return found
+
+    found = asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+
+    assert found == [b"begin", *numbers(5)]
+    assert len(new.seen) == 5
