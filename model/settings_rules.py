@@ -171,14 +171,15 @@ _ENDPOINT = _text(
 )
 _PEER = _text("ID-HOST:PORT, as n0-10.0.0.1:40911", _has_port(rf"{_MEMBER}-{_HOST}:{_PORT}"))
 
+_MEMBER_RULE = _text(
+    "one letter and a whole number, as n0", lambda text: re.fullmatch(_MEMBER, text) is not None
+)
+
 RULES = {
     "node.broker_cluster_name": _TOPIC_NAME,
     "node.broker_name": _TOPIC_NAME,
     "node.group": _TOPIC_NAME,
-    "node.self_id": _text(
-        "one letter and a whole number, as n0",
-        lambda text: re.fullmatch(_MEMBER, text) is not None,
-    ),
+    "node.self_id": _MEMBER_RULE,
     "node.peers": _each(_PEER),
     "node.broker_ip": _text("an IPv4 or IPv6 address", _is_ip),
     "node.listen_port": _between(1, 65_535),
@@ -197,6 +198,16 @@ RULES = {
     ),
     "store.flush_interval_ms": _between(1, 60_000),
     "store.checkpoint_interval_ms": _between(100, 600_000),
+    "raft.heartbeat_ms": _between(10, 10_000),
+    "raft.election_timeout_min_ms": _between(30, 60_000),
+    "raft.election_timeout_max_ms": _between(31, 120_000),
+    "raft.in_flight_bytes": _between(MIB, 16 * MIB),
+    "raft.in_flight_frames": _between(1, 1_024),
+    "raft.frame_bytes": _between(65_536, 8 * MIB),
+    "raft.transfer_timeout_ms": _between(100, 60_000),
+    "raft.preferred_leaders": _each(_MEMBER_RULE),
+    "raft.curve": _BOOLEAN,
+    "raft.keys_dir": _path("an absolute path", size_max=4_000),
     "ack.mode": _text('"majority-fsync", "majority-memory" or "leader"', lambda text: True),
     "listen.runtime_dir": _path(
         f"an absolute path of at most {RUNTIME_DIR_SIZE_MAX} bytes (unix sockets are in it)",
