@@ -343,6 +343,9 @@ class RaftCore:
         problem = change_problem(state.membership, membership)
         if problem is not None:
             raise ConfigError(problem)
+        if state.node not in membership.electable:
+            # It would go with entries that a witness has, and no one who could lead.
+            raise ConfigError("the leader cannot leave: hand over first", leader=state.node)
         if not leader.has_committed(state, lead) or lead.transfer is not None:
             # Two leaders that each begin a change without this could both reach a majority.
             raise BusyError("nothing of this term is committed yet, or a hand-over is under way")

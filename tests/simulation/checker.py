@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ledgermq.raft.messages import RaftRole
 from tests.simulation.disk import Entry, SimDisk
+
+from ledgermq.raft.messages import RaftRole
 
 
 class Violation(AssertionError):

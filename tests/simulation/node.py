@@ -6,6 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from tests.simulation.checker import Checker
+from tests.simulation.disk import Entry, SimDisk
+
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import Effects
@@ -13,8 +16,6 @@ from ledgermq.raft.membership import Membership
 from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
 from ledgermq.raft.node_state import WriterState
 from ledgermq.raft.timing import FlowLimits, Timing
-from tests.simulation.checker import Checker
-from tests.simulation.disk import Entry, SimDisk
 
 Order = tuple[str, Any]
 

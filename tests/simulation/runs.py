@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from ledgermq.model.ids import Index, NodeId
-from ledgermq.raft.membership import Membership
-from ledgermq.raft.node_state import WriterState
 from tests.simulation.checker import require
 from tests.simulation.node import SimNode
 from tests.simulation.world import TIMING, Weather, World
+
+from ledgermq.model.ids import Index, NodeId
+from ledgermq.raft.membership import Membership
+from ledgermq.raft.node_state import WriterState
 
 FAULT_EVERY = 60
 STORM_FAULT_EVERY = 16
@@ -20,7 +21,7 @@ QUIET_TICKS = 3_000
 class Run:
     """Faults for ``ticks``, then a quiet phase in which the group must heal."""
 
-    def __init__(self, seed: int, ticks: int = 2_500) -> None:
+    def __init__(self, seed: int, *, storm: bool = False, ticks: int = 2_500) -> None:
         self.seed = seed
         self.ticks = ticks
         self.random = Random(seed)
@@ -33,10 +34,10 @@ class Run:
         if self.random.random() < 0.4:
             self.world.preferred = tuple(self.random.sample(names, 2))
         self.world.batch = self.random.choice((1, 2, 5))
-        self.storm = self.random.random() < 0.3
+        self.storm = self.random.random() < 0.3 or storm
         if self.storm:
             # Candidates that wake up at the same time.
-            self.world.timing = replace(TIMING, election_max=TIMING.election_min + 15)
+            self.world.timing = replace(TIMING, election_max=TIMING.election_min + 10)
         for name in names:
             self.world.add(name)
             drift = self.random.randint(900, 1_100)
@@ -46,9 +47,9 @@ class Run:
         self.worst = Weather(
             loss=self.random.choice((0.0, 0.02, 0.2)),
             duplication=self.random.choice((0.0, 0.1)),
-            delay_max=self.random.choice((0, 5, 40)),
+            delay_max=self.random.choice((5, 40) if self.storm else (0, 5, 40)),
             step_max=self.random.choice((0, 3, 15)),
-            crash_points=0.3 if self.storm else self.random.choice((0.0, 0.05)),
+            crash_points=0.5 if self.storm else self.random.choice((0.0, 0.05)),
         )
 
     def go(self) -> None:
@@ -234,9 +235,9 @@ class Run:
                 require(held == entry, "acknowledged entries survive", index, held, entry)
 
 
-def failure(seed: int) -> str | None:
+def failure(seed: int, *, storm: bool = False) -> str | None:
     """What went wrong with ``seed``, with the trace; None when nothing did."""
-    run = Run(seed)
+    run = Run(seed, storm=storm)
     try:
         run.go()
     except Exception as error:  # whatever it is, the seed belongs to it

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 
 import pytest
-
 from tests.simulation.runs import Run, failure
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from tests.simulation.checker import Checker, require
+from tests.simulation.disk import Entry, SimDisk
+from tests.simulation.node import SimNode
+
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import NodeId
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.messages import Message, RaftRole
 from ledgermq.raft.node_state import WriterState
 from ledgermq.raft.timing import FlowLimits, Timing
-from tests.simulation.checker import Checker, require
-from tests.simulation.disk import Entry, SimDisk
-from tests.simulation.node import SimNode
 
 TIMING = Timing(
     heartbeat=30, election_min=100, election_max=200, transfer_max=300, preferred_wait=600
@@ -141,7 +142,9 @@ class World:
 
     def leader(self) -> SimNode | None:
         """The one with the highest term."""
-        return max(self.leaders(), key=lambda node: node.core.term if node.core else -1, default=None)
+        return max(
+            self.leaders(), key=lambda node: node.core.term if node.core else -1, default=None
+        )
 
     def isolate(self, name: str) -> None:
         for other in self.nodes:
@@ -202,7 +205,7 @@ class World:
             node.at_crash_point = False
             if self._chance(self.weather.crash_points):
                 self.crash(name)
-                self.schedule(self.random.choice((1, 5, 50, 300)), "start", name)
+                self.schedule(self.random.choice((1, 1, 5, 50, 300)), "start", name)
         self._after(name)
 
     def _after(self, name: str) -> None:
