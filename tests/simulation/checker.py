@@ -9,13 +9,13 @@ from tests.simulation.disk import Entry, SimDisk
 from ledgermq.raft.messages import RaftRole
 
 
-class Violation(AssertionError):
+class BrokenPromiseError(AssertionError):
     """A promise of the group was broken."""
 
 
 def require(condition: bool, promise: str, *values: object) -> None:
     if not condition:
-        raise Violation(f"{promise}: {', '.join(map(str, values))}")
+        raise BrokenPromiseError(f"{promise}: {', '.join(map(str, values))}")
 
 
 class Checker:

@@ -56,7 +56,7 @@ class Run:
         """The whole run.
 
         Raises:
-            Violation: a promise was broken.
+            BrokenPromiseError: a promise was broken.
         """
         world = self.world
         world.weather = self.worst

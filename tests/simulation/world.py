@@ -142,9 +142,8 @@ class World:
 
     def leader(self) -> SimNode | None:
         """The one with the highest term."""
-        return max(
-            self.leaders(), key=lambda node: node.core.term if node.core else -1, default=None
-        )
+        leaders = self.leaders()
+        return max(leaders, key=lambda node: node.core.term if node.core else -1, default=None)
 
     def isolate(self, name: str) -> None:
         for other in self.nodes:
@@ -179,27 +178,7 @@ class World:
         if self.paused.get(name, 0) > self.now:
             self.schedule(self.paused[name] - self.now, kind, name, data)
             return
-        if kind == "message":
-            source, message, entries = data
-            if (source, name) not in self.blocked:
-                node.receive(self._clock(name), source, message, entries)
-        elif kind == "wake":
-            if self._wakes.get(name) == self.now:
-                del self._wakes[name]
-            if self._clock(name) >= node.core.deadline:
-                node.tick(self._clock(name))
-        elif kind == "write" and node.orders:
-            node.write()
-            node.look()
-        elif kind == "answer" and node.answers:
-            node.take_answer()
-        elif kind == "sync":
-            node.sync()
-            node.look()
-        elif kind == "writer" and not node.writer_alive:
-            node.start_writer()
-        elif kind == "ship":
-            self._ship(node, data)
+        getattr(self, f"_on_{kind}")(node, data)
         if node.at_crash_point:
             # Between what a node has promised and what follows from it lies most trouble.
             node.at_crash_point = False
@@ -234,7 +213,38 @@ class World:
             self._wakes[name] = due
             self.schedule(due - self.now, "wake", name)
 
-    def _ship(self, node: SimNode, source: str) -> None:
+    def _on_start(self, node: SimNode, data: Any) -> None:
+        """It runs already."""
+
+    def _on_message(self, node: SimNode, data: Any) -> None:
+        source, message, entries = data
+        if (source, node.name) not in self.blocked:
+            node.receive(self._clock(node.name), source, message, entries)
+
+    def _on_wake(self, node: SimNode, data: Any) -> None:
+        if self._wakes.get(node.name) == self.now:
+            del self._wakes[node.name]
+        if node.core is not None and self._clock(node.name) >= node.core.deadline:
+            node.tick(self._clock(node.name))
+
+    def _on_write(self, node: SimNode, data: Any) -> None:
+        if node.orders:
+            node.write()
+            node.look()
+
+    def _on_answer(self, node: SimNode, data: Any) -> None:
+        if node.answers:
+            node.take_answer()
+
+    def _on_sync(self, node: SimNode, data: Any) -> None:
+        node.sync()
+        node.look()
+
+    def _on_writer(self, node: SimNode, data: Any) -> None:
+        if not node.writer_alive:
+            node.start_writer()
+
+    def _on_ship(self, node: SimNode, source: str) -> None:
         leader = self.nodes[source]
         if leader.core is None or leader.core.role is not RaftRole.LEADER or node.core is None:
             return
