@@ -296,7 +296,7 @@ def replay(path: Path) -> tuple[str, str]:
     script = Script()
     paragraphs = []
     for paragraph in text.strip().split("\n\n"):
-        lines = [line for line in paragraph.split("\n----")[0].split("\n")]
+        lines = paragraph.split("\n----")[0].split("\n")
         commands = [line for line in lines if line and not line.startswith("#")]
         if not commands:
             paragraphs.append("\n".join(lines))
