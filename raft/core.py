@@ -17,13 +17,11 @@ members count for nothing.
 
 from __future__ import annotations
 
-from ledgermq.model.errors import BusyError, ConfigError, NotLeaderError
 from ledgermq.model.ids import Index, NodeId, Term
-from ledgermq.raft import candidate, follower, leader, transfer
+from ledgermq.raft import candidate, follower, leader, requests, transfer
 from ledgermq.raft.effects import Effects, LeaderChange, Outbox, ReadAnswer, ReplicateTo
 from ledgermq.raft.entry_terms import EntryTerms
-from ledgermq.raft.leadership import Leadership
-from ledgermq.raft.membership import Membership, MembershipHistory, change_problem
+from ledgermq.raft.membership import Membership, MembershipHistory
 from ledgermq.raft.messages import (
     Append,
     AppendReply,
@@ -40,7 +38,6 @@ from ledgermq.raft.messages import (
     VoteReply,
 )
 from ledgermq.raft.node_state import NodeState, Policy, WriterState
-from ledgermq.raft.quorum import has_majority
 from ledgermq.raft.status import CoreStatus, status, why_no_leader
 from ledgermq.raft.timing import FlowLimits, Timing
 
@@ -318,16 +315,7 @@ class RaftCore:
             BusyError: a hand-over is under way, or the target does not answer or could not lead.
             ConfigError: ``target`` may never lead.
         """
-        state, lead = self._leading()
-        if target == state.node:
-            return self._effects()
-        if target not in state.membership.electable:
-            raise ConfigError("target is no voter that can lead", target=target)
-        if lead.transfer is not None:
-            raise BusyError("a hand-over is under way", target=lead.transfer.target)
-        if not transfer.is_able(state, lead.progress[target]):
-            raise BusyError("target does not answer or cannot lead now", target=target)
-        transfer.start(state, lead, target, hurried=False)
+        requests.transfer_to(self._state, target)
         return self._effects()
 
     def propose_membership(self, membership: Membership) -> Effects:
@@ -337,28 +325,9 @@ class RaftCore:
             NotLeaderError: this node does not lead.
             BusyError: another change is under way, nothing of this term is committed yet, or the
                 new voter has not caught up.
-            ConfigError: the change is none that is allowed.
+            ConfigError: the change is none that is allowed, or this node would leave.
         """
-        state, lead = self._leading()
-        problem = change_problem(state.membership, membership)
-        if problem is not None:
-            raise ConfigError(problem)
-        if state.node not in membership.electable:
-            # It would go with entries that a witness has, and no one who could lead.
-            raise ConfigError("the leader cannot leave: hand over first", leader=state.node)
-        if not leader.has_committed(state, lead) or lead.transfer is not None:
-            # Two leaders that each begin a change without this could both reach a majority.
-            raise BusyError("nothing of this term is committed yet, or a hand-over is under way")
-        if lead.change_proposed or state.history.index > state.commit:
-            raise BusyError("a change of the membership is under way")
-        for voter in membership.voters - state.membership.voters:
-            if not transfer.is_near(state, lead.progress[voter]):
-                raise BusyError("learner has not caught up", learner=voter)
-        heard = leader.heard_since(state, lead, state.now - state.policy.timing.election_max)
-        if not has_majority(membership.voters, heard):
-            raise BusyError("a majority of the new voters does not answer")
-        lead.change_proposed = True
-        state.out.propose_membership = membership
+        requests.change_members(self._state, membership)
         return self._effects()
 
     def membership_appended(self, index: Index, membership: Membership) -> Effects:
@@ -399,12 +368,6 @@ class RaftCore:
     def _turn(self, now: int) -> NodeState:
         self._state.now = max(self._state.now, now)
         return self._state
-
-    def _leading(self) -> tuple[NodeState, Leadership]:
-        state = self._state
-        if state.leadership is None:
-            raise NotLeaderError("this node does not lead", leader=state.leader, term=state.term)
-        return state, state.leadership
 
     def _read_for(self, reader: NodeId, read: int) -> None:
         state = self._state
