@@ -83,7 +83,8 @@ def on_append_reply(state: NodeState, source: NodeId, reply: AppendReply) -> Non
     advance_commit(state)
     if state.leadership is not None:
         confirm_reads(state, lead)
-        pump(state, lead, source)
+        if source in lead.progress:
+            pump(state, lead, source)
         transfer.step(state, lead)
 
 
@@ -164,6 +165,12 @@ def advance_commit(state: NodeState) -> None:
     if index <= state.commit or not _is_own_term(state, lead, index):
         return
     state.set_commit(index)
+    gone = lead.progress.keys() - _peers(state)
+    if gone and state.commit >= state.history.index:
+        # So that they know, and do not ask for votes that they do not get.
+        heartbeat(state, lead)
+        for peer in gone:
+            del lead.progress[peer]
     if state.commit >= state.history.index and state.node not in state.membership.voters:
         state.note("steps down: the group goes on without this node")
         heartbeat(state, lead)
@@ -212,11 +219,8 @@ def has_committed(state: NodeState, lead: Leadership) -> bool:
 
 
 def membership_changed(state: NodeState, lead: Leadership) -> None:
-    """Begin to feed new members, forget those that left."""
-    peers = _peers(state)
-    for gone in lead.progress.keys() - peers:
-        del lead.progress[gone]
-    for peer in sorted(peers - lead.progress.keys()):
+    """Begin to feed new members; those that leave are fed until that is committed."""
+    for peer in sorted(_peers(state) - lead.progress.keys()):
         lead.progress[peer] = Progress(Index(state.log.last.index + 1), state.now)
         _probe(state, lead, peer, lead.progress[peer])
     advance_commit(state)
