@@ -11,7 +11,7 @@ from tests.simulation.runs import failure
 from ledgermq.model.ids import Index, NodeId
 from ledgermq.raft import candidate, follower, leader
 from ledgermq.raft.leadership import Leadership
-from ledgermq.raft.messages import EntryId, HardState
+from ledgermq.raft.messages import EntryId, HardState, Refusal, VoteRequest
 from ledgermq.raft.node_state import NodeState
 
 SEEDS = 500
@@ -63,9 +63,9 @@ def shorter_logs_get_votes(patch: Patch) -> None:
     """Section 5.4.1, election restriction."""
     refusal = candidate._refusal
 
-    def lenient(state: NodeState, source: NodeId, request: candidate.VoteRequest) -> object:
+    def lenient(state: NodeState, source: NodeId, request: VoteRequest) -> object:
         reason = refusal(state, source, request)
-        return None if reason is candidate.Refusal.LOG_BEHIND else reason
+        return None if reason is Refusal.LOG_BEHIND else reason
 
     patch.setattr(candidate, "_refusal", lenient)
 
@@ -116,7 +116,7 @@ MUTATIONS: tuple[Callable[[Patch], None], ...] = (
 IN_STORMS = (vote_is_not_persisted, old_terms_are_committed_by_counting)
 
 # Where the rare ones were found last: looked at first, for a search from 0 takes a while.
-LIKELY = {
+LIKELY: dict[Callable[[Patch], None], int] = {
     vote_is_not_persisted: 321,
     old_terms_are_committed_by_counting: 410,
     reads_are_not_confirmed: 119,

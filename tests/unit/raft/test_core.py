@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import pytest
+
+from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import NO_INDEX, Index, NodeId, Term
 from ledgermq.raft.core import RaftCore
-from ledgermq.raft.effects import Effects, LeaderChange
+from ledgermq.raft.effects import AppendEntries, Effects, LeaderChange
+from ledgermq.raft.entry_terms import EntryTerms
 from ledgermq.raft.membership import Membership
-from ledgermq.raft.messages import EntryId, HardState, RaftRole
+from ledgermq.raft.messages import (
+    Append,
+    AppendReply,
+    EntryId,
+    HardState,
+    PreVoteReply,
+    RaftRole,
+    TermRun,
+    VoteReply,
+)
 from ledgermq.raft.quorum import committed_index, has_majority, majority
-from ledgermq.raft.timing import FlowLimits, Timing
+from ledgermq.raft.timing import NEVER, FlowLimits, Timing
 
 A, B, C = NodeId("n0"), NodeId("n1"), NodeId("n2")
 NOTHING = Effects()
@@ -134,3 +147,93 @@ def test_the_committed_index_is_what_a_majority_has() -> None:
     assert committed_index({A}, match) == 9
     assert [majority(count) for count in (1, 2, 3, 4, 5)] == [1, 2, 2, 3, 3]
     assert not has_majority({A, B, C}, {A, NodeId("stranger")})
+
+
+def test_a_leader_whose_log_lost_entries_that_were_seen_leads_no_longer_in_that_term() -> None:
+    """It would give their names to other entries (section 5.3, leader append-only)."""
+    node = core(A)
+    node.log_ready(entry(3, 7))
+    node.writer_granted(Term(4), entry(3, 7))
+    node.entries_written(entry(4, 12))
+
+    effects = node.log_ready(entry(4, 10))
+
+    assert effects.persist == HardState(Term(5), A)
+    assert effects.grant == 5
+
+
+def test_a_log_that_ends_below_the_commit_index_is_refused() -> None:
+    node = core(A, B, C, commit=9)
+
+    with pytest.raises(CorruptLogError, match="log ends below the commit index"):
+        node.log_ready(entry(3, 7))
+
+
+def test_a_cut_that_the_writer_did_not_live_to_make_is_ordered_again() -> None:
+    node = core(A, B, C)
+    node.log_ready(entry(3, 2), EntryTerms(runs=[TermRun(Term(3), 3)]))
+    append = Append(Term(4), entry(3, 0), (TermRun(Term(4), 1),), Index(0), 1)
+
+    ordered = node.receive(5, B, append)
+    again = node.log_ready(entry(3, 2))
+    done = node.log_truncated(entry(3, 0))
+
+    assert ordered.truncate == again.truncate == entry(3, 0)
+    assert done.send[0][0] == B
+    assert node.last == entry(3, 0)
+
+
+def test_entries_that_the_writer_never_got_are_asked_for_again() -> None:
+    node = core(A, B, C)
+    node.log_ready(entry(3, 2), EntryTerms(runs=[TermRun(Term(3), 3)]))
+    append = Append(Term(4), entry(3, 2), (TermRun(Term(4), 2),), Index(0), 1)
+
+    taken = node.receive(5, B, append)
+    node.entries_dropped(entry(3, 2))
+    again = node.receive(6, B, append)
+
+    assert taken.append == again.append == AppendEntries(Index(3), Index(4))
+
+
+def test_a_committed_entry_is_never_cut() -> None:
+    node = core(A, B, C, commit=2)
+    node.log_ready(entry(3, 2), EntryTerms(runs=[TermRun(Term(3), 3)]))
+    append = Append(Term(4), entry(3, 0), (TermRun(Term(4), 1),), Index(0), 1)
+
+    with pytest.raises(CorruptLogError, match="a committed entry would be cut"):
+        node.receive(5, B, append)
+
+
+def test_the_deadline_is_within_the_bounds_of_the_election_timeout() -> None:
+    timing = Timing()
+    deadlines = {core(A, B, C).deadline for _ in range(3)}
+
+    assert len(deadlines) == 1
+    assert timing.election_min <= deadlines.pop() <= timing.election_max
+
+
+def test_a_leader_alone_never_wakes_up() -> None:
+    node = core(A)
+    node.log_ready(entry(3, 7))
+
+    assert node.deadline == NEVER
+
+
+def test_a_replication_that_is_out_of_date_sends_nothing() -> None:
+    node = core(A, B, C)
+    node.log_ready(entry(3, 7), EntryTerms(entry(3, 6), [TermRun(Term(3), 1)]))
+    node.tick(node.deadline)
+    node.receive(700, B, PreVoteReply(Term(3), Term(4), None))
+    node.receive(700, B, VoteReply(Term(4), Term(4), None))
+    node.writer_granted(Term(4), entry(3, 7))
+    reply = AppendReply(Term(4), 1, True, Index(7), Index(7), None, True)
+    node.receive(700, B, reply)
+    (request,) = node.entries_written(entry(4, 9)).replicate
+
+    first = node.replicated(request, Index(8), 100)
+    late = node.replicated(request, Index(9), 200)
+
+    assert (request.peer, request.previous, request.next, request.until) == (B, entry(3, 7), 8, 9)
+    assert first.send == ((B, Append(Term(4), entry(3, 7), (TermRun(Term(4), 1),), Index(-1), 1)),)
+    assert [again.next for again in first.replicate] == [9]
+    assert late == NOTHING
