@@ -61,6 +61,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "serve": Command("serve_command", "run a node in the foreground"),
     "status": Command("status_command", "show what a node on this machine is doing"),
+    "raft": Command("raft_command", "look at the group, and hand over its leadership"),
     "config": Command("config_commands", "check, show and translate settings"),
     "send": Command("client_commands", "send messages"),
     "receive": Command("client_commands", "print messages"),

@@ -196,12 +196,12 @@ def check_path(path: Path) -> None:
         )
 
 
-def ask(path: Path, verb: str, *, timeout_s: float) -> dict[str, object]:
-    """The node's answer to ``verb``; blocks for at most ``timeout_s`` a step.
+def ask(path: Path, verb: str, *, timeout_s: float, **fields: object) -> dict[str, object]:
+    """The node's answer to ``verb``, asked with ``fields``; at most ``timeout_s`` a step.
 
     Raises:
         StorageError: no node listens there, or this user may not ask it.
-        TimedOutError: the supervisor does not answer.
+        TimedOutError: the process does not answer.
         ProtocolError: it refused the request, or what answers is not a node.
     """
     check_path(path)
@@ -209,11 +209,11 @@ def ask(path: Path, verb: str, *, timeout_s: float) -> dict[str, object]:
         connection.settimeout(timeout_s)
         try:
             connection.connect(os.fspath(path))
-            connection.sendall(_encoded({"verb": verb}))
+            connection.sendall(_encoded({"verb": verb, **fields}))
             line = _read_line(connection)
         except TimeoutError as error:
             raise TimedOutError(
-                "the supervisor does not answer", path=str(path), timeout_s=timeout_s
+                "the node does not answer", path=str(path), timeout_s=timeout_s
             ) from error
         except OSError as error:
             raise StorageError(_not_reached(error), errno=error.errno, path=str(path)) from error

@@ -35,6 +35,11 @@ class RuntimePaths:
         return self.directory / "control.sock"
 
     @property
+    def raft_control(self) -> Path:
+        """The raft process's control socket."""
+        return self.directory / "raft.sock"
+
+    @property
     def produce(self) -> Path:
         """The writer's socket for producers."""
         return self.directory / "produce"

@@ -25,6 +25,7 @@ class PeerGroup:
 
     def __init__(self, context: Context, self_id: NodeId, endpoints: Mapping[NodeId, str]) -> None:
         self.voters = (self_id, *(node for node in endpoints if node != self_id))
+        self.refusals: dict[NodeId, str] = {}
         self._self = self_id
         self._in: zmq.Socket[bytes] | None = None
         self._out: dict[NodeId, zmq.Socket[bytes]] = {}
@@ -73,9 +74,7 @@ class PeerGroup:
             frames = self._in.recv_multipart(zmq.NOBLOCK, copy=False)
         except zmq.Again:
             return None
-        return PeerMessage(
-            NodeId(frames[1].bytes.decode()), [frame.buffer for frame in frames[2:]]
-        )
+        return PeerMessage(NodeId(frames[1].bytes.decode()), [frame.buffer for frame in frames[2:]])
 
     def close(self) -> None:
         """Close the sockets."""

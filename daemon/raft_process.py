@@ -18,6 +18,7 @@ from ledgermq.daemon.loop import Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
 from ledgermq.daemon.node import Surroundings
 from ledgermq.daemon.peer_group import PeerGroup
+from ledgermq.daemon.raft_control import RaftControl
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.daemon.system_entries import no_op_record
 from ledgermq.daemon.term_file import TermFile
@@ -109,13 +110,20 @@ class RaftWorker:
         self._marks: deque[LogCursor] = deque()
         self._is_read = self._is_cutting = False
         self._entries: memoryview | None = None
+        self._control = RaftControl(
+            around.paths.raft_control,
+            settings.listen.socket_mode,
+            self._core,
+            self._carry_out,
+            lambda: peers.refusals,
+        )
         # Whatever an earlier raft process had granted ends here.
         self._writer.follow(term_file.state.term, KEEP_ALL)
         self._publish_grant()
 
     def sources(self) -> list[Pollable]:
-        """The inbox and the peers."""
-        return [*self._around.inbox.sources, *self._peers.sources]
+        """The inbox, the operator and the peers."""
+        return [*self._around.inbox.sources, self._control.source, *self._peers.sources]
 
     def sleep_ms(self, now_ns: int) -> int:
         """Nothing to do while the cursors stand still, every order is answered and none is due."""
@@ -144,11 +152,14 @@ class RaftWorker:
         if now >= self._core.deadline:
             self._carry_out(self._core.tick(now))
         self._writer.repeat_when_due(now_ns)
+        if self._control.source in ready:
+            self._control.serve(now_ns)
 
     def close(self) -> None:
         """Close files, sockets and the ring; whoever looks at the page sees that nobody leads."""
         self._page.publish_grant(Grant(self._core.term, False, PageRole.FOLLOWER))
         self._writer.close()
+        self._control.close()
         self._peers.close()
         self._term_file.close()
         if self._exchange is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -74,8 +75,8 @@ class Node:
         for table, keys in values.items():
             lines.append(f"[{table}]")
             for key, value in keys.items():
-                text = f'"{value}"' if isinstance(value, str) else str(value).lower()
-                lines.append(f"{key} = {text}")
+                # What JSON writes of strings, numbers, booleans and lists is TOML, too.
+                lines.append(f"{key} = {json.dumps(value)}")
         self.config.write_text("\n".join(lines) + "\n")
 
     def launch(

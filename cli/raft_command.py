@@ -1,0 +1,128 @@
+"""``ledgermq raft``: the group as this machine's node sees it.
+
+Exit status: 0 done; 1 the settings, the command line, or the node refuses; 2 no node is running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+from ledgermq.daemon import control
+from ledgermq.daemon.node import RuntimePaths
+from ledgermq.daemon.settings_loading import load_settings
+from ledgermq.model.errors import TimedOutError
+from ledgermq.model.settings import ListenSection
+
+ANSWER_TIMEOUT_S = 5.0
+LOOK_AGAIN_S = 0.02
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``raft`` and its sub-commands."""
+    parser = subparsers.add_parser("raft", help="look at the group, and hand over its leadership")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    status = commands.add_parser("status", help="role, term, members, and how far each is")
+    why = commands.add_parser("why-no-leader", help="why nobody leads, as far as this node knows")
+    transfer = commands.add_parser(
+        "transfer", help="hand the leadership to another member; asked of the leader"
+    )
+    transfer.add_argument("target", metavar="NODE", help="who shall lead, as n1")
+    transfer.add_argument(
+        "--timeout", type=float, default=10.0, metavar="SECONDS", help="default: 10"
+    )
+    for command, run in ((status, _status), (why, _why_no_leader), (transfer, _transfer)):
+        where = command.add_mutually_exclusive_group()
+        where.add_argument("--runtime-dir", type=Path, metavar="DIR", help="listen.runtime_dir")
+        where.add_argument("--config", type=Path, metavar="FILE", help="settings that name it")
+        command.add_argument("--json", action="store_true", help="print JSON")
+        command.set_defaults(func=run)
+
+
+def describe(status: Mapping[str, object]) -> Iterator[str]:
+    """The status for people, line by line."""
+    last = cast("Mapping[str, int]", status["last"])
+    yield f"node        {status['node']}, {status['role']} in term {status['term']}"
+    yield f"leader      {status['leader'] or 'none known'}"
+    yield f"log         last entry {last['index']:,} of term {last['term']}"
+    yield f"            held {status['held']:,}, committed {status['commit']:,}"
+    yield f"writer      {status['writer']}"
+    for kind in ("voters", "learners", "witnesses"):
+        names = cast("Sequence[str]", status[kind])
+        if names:
+            yield f"{kind:<12}{', '.join(names)}"
+    if status["transfer"]:
+        yield f"hand-over   {status['transfer']}"
+    if status["disk_is_sick"]:
+        yield "disk        sick: this node does not lead"
+    peers = cast("Sequence[Mapping[str, object]]", status["peers"])
+    if peers:
+        yield ""
+        yield f"{'peer':<8}{'mode':<12}{'behind':>12}{'in flight':>12}{'silent':>10}  could lead"
+    for peer in peers:
+        could_lead = "yes" if peer["could_lead"] else "no"
+        yield (
+            f"{peer['node']:<8}{peer['mode']:<12}{peer['behind']:>12,}{peer['in_flight']:>12}"
+            f"{peer['silent_ms']:>7} ms  {could_lead}"
+        )
+    for peer_id, reason in cast("Mapping[str, str]", status["refusals"]).items():
+        yield f"refused     {peer_id}: {reason}"
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    status = _ask(arguments, "status")
+    print(json.dumps(status, indent=2) if arguments.json else "\n".join(describe(status)))
+    return 0
+
+
+def _why_no_leader(arguments: argparse.Namespace) -> int:
+    answer = _ask(arguments, "why-no-leader")
+    if arguments.json:
+        print(json.dumps(answer, indent=2))
+    elif answer["leader"]:
+        print(f"{answer['leader']} leads")
+    else:
+        print("\n".join(cast("Sequence[str]", answer["reasons"])))
+    return 0
+
+
+def _transfer(arguments: argparse.Namespace) -> int:
+    """Hand over, and wait until the target leads.
+
+    Raises:
+        TimedOutError: it does not, in time; the old leader leads on, or there is another one.
+    """
+    begin = time.monotonic()
+    _ask(arguments, "transfer", target=arguments.target)
+    while True:
+        status = _ask(arguments, "status")
+        if status["leader"] == arguments.target:
+            break
+        if time.monotonic() - begin >= arguments.timeout:
+            raise TimedOutError(
+                "the leadership was not handed over",
+                target=arguments.target,
+                leader=status["leader"],
+                waited_s=arguments.timeout,
+            )
+        time.sleep(LOOK_AGAIN_S)
+    took_ms = round((time.monotonic() - begin) * 1_000)
+    if arguments.json:
+        print(json.dumps({"leader": status["leader"], "term": status["term"], "took_ms": took_ms}))
+    else:
+        print(f"{status['leader']} leads in term {status['term']}, after {took_ms} ms")
+    return 0
+
+
+def _ask(arguments: argparse.Namespace, verb: str, **fields: object) -> dict[str, object]:
+    directory: Path | None = arguments.runtime_dir
+    if directory is None:
+        config: Path | None = arguments.config
+        listen = load_settings(config).listen if config else ListenSection()
+        directory = listen.runtime_dir
+    path = RuntimePaths(directory).raft_control
+    return control.ask(path, verb, timeout_s=ANSWER_TIMEOUT_S, **fields)

@@ -1,0 +1,115 @@
+"""What an operator may ask the raft process, over its own socket (``RUNTIME/raft.sock``).
+
+→ {"verb": "status"}                        ← role, term, leader, members, how far each is
+→ {"verb": "why-no-leader"}                 ← {"leader": …, "reasons": […]}
+→ {"verb": "transfer", "target": "n1"}      ← {"target": "n1"}: begun, watch status
+"""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ledgermq.daemon.control import ControlServer
+from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.model.ids import NodeId
+from ledgermq.raft.core import RaftCore
+from ledgermq.raft.effects import Effects
+from ledgermq.raft.status import CoreStatus
+
+Refusals = Callable[[], Mapping[NodeId, str]]
+"""Why peers are not let in, or do not let this node in."""
+
+
+class RaftControl:
+    """Owned by the raft process; ``source`` goes into its poll set."""
+
+    def __init__(
+        self,
+        path: Path,
+        mode: int,
+        core: RaftCore,
+        carry_out: Callable[[Effects], None],
+        refusals: Refusals,
+    ) -> None:
+        """Listen at ``path``.
+
+        Raises:
+            ConfigError: the path is too long for a socket.
+            StorageError: the socket cannot be made there.
+        """
+        self._core = core
+        self._carry_out = carry_out
+        self._refusals = refusals
+        self._selector = selectors.EpollSelector()
+        self._server = ControlServer(path, mode, self._selector, self._answer)
+
+    @property
+    def source(self) -> int:
+        """A descriptor that can be read while a client waits."""
+        return self._selector.fileno()
+
+    def serve(self, now_ns: int) -> None:
+        """Do what clients wait for; never blocks."""
+        for key, _ in self._selector.select(0):
+            self._server.serve(key.fd, now_ns)
+
+    def close(self) -> None:
+        """Stop listening, and remove the socket."""
+        self._server.close()
+        self._selector.close()
+
+    def _answer(self, verb: str, request: Mapping[str, object]) -> Mapping[str, object]:
+        if verb == "status":
+            return status_document(self._core.status(), self._refusals())
+        if verb == "why-no-leader":
+            reasons = self._core.why_no_leader()
+            reasons += [f"{peer}: {reason}" for peer, reason in self._refusals().items()]
+            return {"leader": self._core.leader, "reasons": reasons}
+        if verb == "transfer":
+            target = request.get("target")
+            if not isinstance(target, str) or target not in self._core.membership.members:
+                members = sorted(self._core.membership.members)
+                raise ConfigError("no such member", target=target, members=members)
+            self._carry_out(self._core.transfer_leadership(NodeId(target)))
+            return {"target": target}
+        raise ProtocolError(
+            "unknown verb", verb=verb, expected=["status", "why-no-leader", "transfer"]
+        )
+
+
+def status_document(status: CoreStatus, refusals: Mapping[NodeId, str]) -> dict[str, object]:
+    """The core's status as JSON; times in milliseconds, sizes in bytes."""
+    membership = status.membership
+    return {
+        "node": status.node,
+        "role": status.role.value,
+        "term": status.term,
+        "vote": status.vote,
+        "leader": status.leader,
+        "last": {"term": status.last.term, "index": status.last.index},
+        "held": status.held,
+        "commit": status.commit,
+        "writer": status.writer.value,
+        "disk_is_sick": status.sick,
+        "voters": sorted(membership.voters),
+        "learners": sorted(membership.learners),
+        "witnesses": sorted(membership.witnesses),
+        "transfer": status.transfer,
+        "peers": [
+            {
+                "node": peer.peer,
+                "mode": peer.mode.value,
+                "match": peer.match,
+                "next": peer.next,
+                "behind": status.last.index - peer.match,
+                "in_flight": peer.inflight_count,
+                "in_flight_bytes": peer.inflight_bytes,
+                "silent_ms": peer.silent_for,
+                "could_lead": peer.fit,
+            }
+            for peer in status.peers
+        ],
+        "refusals": dict(refusals),
+    }

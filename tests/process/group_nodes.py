@@ -1,0 +1,194 @@
+"""A group of real nodes on loopback, and what its members hold."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.running import topics_document
+
+from ledgermq.client import Producer, ProducerOptions
+from ledgermq.model.errors import StorageError
+from ledgermq.store.store_view import StoreView
+
+TOPIC = "orders"
+SIZES = {
+    "mapped_file_size_commit_log": 262_144,
+    "mapped_file_size_consume_queue": 20_000,
+    "max_hash_slot_num": 500,
+    "max_index_num": 400,
+}
+COMMAND = [sys.executable, "-m", "ledgermq.cli.main"]
+
+
+class Member:
+    """One node of the group."""
+
+    def __init__(self, node: Node, name: str) -> None:
+        self.node = node
+        self.name = name
+
+    @property
+    def address(self) -> str:
+        """Address for clients."""
+        return f"ipc://{self.node.runtime}"
+
+    def start(self) -> None:
+        """Start it; ``wait_ready`` comes later."""
+        self.node.told.clear()
+        self.node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(self.node.config)])
+
+    def kill(self) -> None:
+        """End the supervisor with -9; its children follow."""
+        self.node.signal(signal.SIGKILL)
+        self.node.wait_end()
+
+    def status(self) -> dict[str, Any] | None:
+        """The answer of the control socket; None while the node has none yet."""
+        try:
+            return self.node.status()
+        except StorageError:
+            return None
+
+    @property
+    def leads(self) -> bool:
+        """Whether it leads, and its writer may write."""
+        status = self.status()
+        return status is not None and bool(status["raft"]["granted"])
+
+    def cursors(self) -> dict[str, Any]:
+        """The cursors of ``status``."""
+        cursors: dict[str, Any] = self.node.status()["cursors"]
+        return cursors
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run ``ledgermq`` with the node's runtime directory."""
+        return subprocess.run(
+            [*COMMAND, *words, "--runtime-dir", str(self.node.runtime)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={"PYTHONPATH": str(SOURCES)},
+        )
+
+    def log_digest(self) -> str:
+        """Of the bytes of all data files, up to the last one that is not zero."""
+        folder = self.node.root / f"dledger-{self.name}" / "data"
+        content = b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
+        return hashlib.sha256(content.rstrip(b"\0")).hexdigest()
+
+    def bodies(self) -> list[bytes]:
+        """Bodies of the topic's messages, queue by queue, read from the stopped node's files."""
+        view = StoreView(self.node.root)
+        try:
+            return [
+                bytes(queued.message.body)
+                for queued in view.messages(None, None)
+                if queued.queue.topic == TOPIC
+            ]
+        finally:
+            view.close()
+
+
+class Group:
+    """Members by their number."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self.members = list(members)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Addresses of all nodes, for clients that look for the leader themselves."""
+        return [member.address for member in self.members]
+
+    def up(self) -> list[Member]:
+        """Those that run."""
+        return [
+            member
+            for member in self.members
+            if member.node.process is not None and member.node.process.poll() is None
+        ]
+
+    def leader(self, *, besides: Member | None = None) -> Member:
+        """The member that leads and may write; waits until there is one."""
+
+        def led() -> Member | None:
+            return next((one for one in self.up() if one is not besides and one.leads), None)
+
+        found: Member = wait_until(led, "a leader")
+        return found
+
+    def others(self, leader: Member) -> list[Member]:
+        """All but one."""
+        return [member for member in self.members if member is not leader]
+
+    def wait_equal(self) -> None:
+        """Until all that run have dispatched the same end of the log."""
+
+        def is_equal() -> bool:
+            statuses = [member.status() for member in self.up()]
+            if None in statuses:
+                return False
+            cursors = [status["cursors"] for status in statuses if status is not None]
+            ends = {json.dumps([c["written"]["index"], c["committed"]["index"]]) for c in cursors}
+            lags = [c["not_dispatched_bytes"] + c["not_committed_bytes"] for c in cursors]
+            return len(ends) == 1 and not any(lags)
+
+        wait_until(is_equal, "the members to be equal")
+
+    def stop(self) -> list[int]:
+        """Stop all that run, in order; their exit statuses."""
+        running = self.up()
+        for member in running:
+            member.node.signal(signal.SIGTERM)
+        return [member.node.wait_end() for member in running]
+
+
+@contextmanager
+def producer(*members: Member, **options: Any) -> Iterator[Producer]:
+    """A producer of one or more members."""
+    addresses = [member.address for member in members]
+    with Producer(
+        addresses if len(addresses) > 1 else addresses[0], options=ProducerOptions(**options)
+    ) as made:
+        yield made
+
+
+def make_group(make_node: Callable[[], Node], *, members: int = 3, ack: str) -> Group:
+    """A group that was started, with one topic of four queues."""
+    ports = [free_port() for _ in range(members)]
+    names = [f"n{number}" for number in range(members)]
+    peers = [f"{name}-127.0.0.1:{port}" for name, port in zip(names, ports, strict=True)]
+    made = []
+    for name in names:
+        node = make_node()
+        node.configure(
+            node={"self_id": name, "peers": peers},
+            store=SIZES,
+            ack={"mode": ack},
+            raft={"curve": False},
+        )
+        config = node.root / "config"
+        config.mkdir(parents=True)
+        (config / "topics.json").write_text(topics_document(TOPIC))
+        made.append(Member(node, name))
+    group = Group(made)
+    for member in made:
+        member.start()
+    return group
+
+
+def free_port() -> int:
+    """A port that nobody has now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port

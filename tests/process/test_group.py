@@ -1,0 +1,166 @@
+"""Three real nodes: one log, whoever dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, Group, make_group, producer
+
+pytestmark = pytest.mark.slow
+
+MODES = ["majority-fsync", "majority-memory"]
+
+
+@pytest.fixture(params=MODES)
+def group(request: pytest.FixtureRequest, make_node: Callable[[], Node]) -> Group:
+    return make_group(make_node, ack=request.param)
+
+
+def bodies(prefix: str, count: int) -> list[bytes]:
+    return [f"{prefix}-{number:05d}-".encode() + b"x" * 300 for number in range(count)]
+
+
+def test_every_member_holds_the_same_bytes(group: Group) -> None:
+    leader = group.leader()
+    with producer(leader) as one:
+        futures = [one.send_batch(TOPIC, bodies(f"b{turn}", 50)) for turn in range(40)]
+        acked = sum(len(future.result()) for future in futures)
+    group.wait_equal()
+    statuses = group.stop()
+
+    assert acked == 2_000
+    assert statuses == [0, 0, 0]
+    assert len({member.log_digest() for member in group.members}) == 1
+    sent = {body for turn in range(40) for body in bodies(f"b{turn}", 50)}
+    for member in group.members:
+        assert set(member.bodies()) == sent
+        assert len(member.bodies()) == 2_000
+
+
+def test_a_dead_leader_is_followed_by_another_with_all_that_was_acknowledged(group: Group) -> None:
+    first = group.leader()
+    with producer(first) as one:
+        before = [one.send_batch(TOPIC, bodies(f"a{turn}", 20)) for turn in range(10)]
+        assert all(len(future.result()) == 20 for future in before)
+    first.kill()
+    second = group.leader(besides=first)
+    with producer(second) as one:
+        after = [one.send_batch(TOPIC, bodies(f"b{turn}", 20)) for turn in range(10)]
+        assert all(len(future.result()) == 20 for future in after)
+    first.start()
+    group.wait_equal()
+    group.stop()
+
+    assert second is not first
+    assert len({member.log_digest() for member in group.members}) == 1
+    expected = {body for turn in range(10) for p in "ab" for body in bodies(f"{p}{turn}", 20)}
+    assert all(set(member.bodies()) == expected for member in group.members)
+
+
+def test_what_no_majority_has_is_cut_when_its_leader_comes_back(group: Group) -> None:
+    first = group.leader()
+    with producer(first) as one:
+        one.send_batch(TOPIC, bodies("kept", 20)).result()
+    group.wait_equal()
+    for other in group.others(first):
+        other.kill()
+    with producer(first, timeout_s=0.3) as one:
+        lost = one.send_batch(TOPIC, bodies("lost", 700))
+        written = first.cursors()["written"]["index"]
+        wait_until(lambda: first.cursors()["written"]["index"] >= written, "the entries")
+        error = lost.exception(30)
+    first.kill()
+    for other in group.others(first):
+        other.start()
+    second = group.leader(besides=first)
+    with producer(second) as one:
+        one.send_batch(TOPIC, bodies("new", 30)).result()
+    first.start()
+    group.wait_equal()
+    group.stop()
+
+    assert error is not None
+    assert first.node.logged("log cut: ")
+    assert len({member.log_digest() for member in group.members}) == 1
+    assert set(first.bodies()) == {*bodies("kept", 20), *bodies("new", 30)}
+
+
+def test_a_member_that_was_away_catches_up(group: Group) -> None:
+    leader = group.leader()
+    away = group.others(leader)[0]
+    away.kill()
+    with producer(leader) as one:
+        futures = [one.send_batch(TOPIC, bodies(f"b{turn}", 100)) for turn in range(50)]
+        assert all(len(future.result()) == 100 for future in futures)
+    away.start()
+    group.wait_equal()
+    group.stop()
+
+    assert len({member.log_digest() for member in group.members}) == 1
+    assert len(away.bodies()) == 5_000
+
+
+def test_a_minority_acknowledges_nothing_and_says_why(group: Group) -> None:
+    leader = group.leader()
+    for other in group.others(leader):
+        other.kill()
+    wait_until(lambda: not leader.leads, "the leader to step down")
+    with producer(leader, timeout_s=0.5) as one:
+        error = one.send(TOPIC, b"nobody has this").exception(30)
+
+    def reasons_of_an_election() -> list[str]:
+        why = leader.command("raft", "why-no-leader", "--json")
+        assert (why.returncode, why.stderr) == (0, "")
+        found: list[str] = json.loads(why.stdout)["reasons"]
+        return found if any("agreed" in reason for reason in found) else []
+
+    reasons = wait_until(reasons_of_an_election, "an election")
+
+    assert error is not None
+    assert any("1 of 3 agreed, 2 needed" in reason for reason in reasons), reasons
+    assert sum("did not answer" in reason for reason in reasons) == 2, reasons
+
+
+def test_the_leadership_is_handed_over_on_demand(group: Group) -> None:
+    leader = group.leader()
+    group.wait_equal()
+    target = group.others(leader)[0]
+    done = leader.command("raft", "transfer", target.name, "--json")
+    status = json.loads(target.command("raft", "status", "--json").stdout)
+    again = leader.command("raft", "transfer", target.name)
+    nobody = target.command("raft", "transfer", "n9")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["leader"] == target.name
+    assert (status["role"], status["leader"], status["voters"]) == (
+        "leader",
+        target.name,
+        ["n0", "n1", "n2"],
+    )
+    assert again.returncode == 1 and "does not lead" in again.stderr
+    assert nobody.returncode == 1 and "no such member" in nobody.stderr
+
+
+@pytest.mark.parametrize("role", ["raft", "writer"])
+def test_a_process_of_the_leader_that_dies_costs_nothing_that_was_acknowledged(
+    group: Group, role: str
+) -> None:
+    leader = group.leader()
+    with producer(leader) as one:
+        before = one.send_batch(TOPIC, bodies("before", 30)).result()
+    pid = leader.node.child(role)["pid"]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: leader.node.child(role)["pid"] not in (0, pid), "the process to be back")
+    with producer(group.leader()) as one:
+        after = one.send_batch(TOPIC, bodies("after", 30)).result()
+    group.wait_equal()
+    group.stop()
+
+    assert (len(before), len(after)) == (30, 30)
+    assert len({member.log_digest() for member in group.members}) == 1
+    assert set(leader.bodies()) == {*bodies("before", 30), *bodies("after", 30)}
