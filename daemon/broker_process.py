@@ -20,11 +20,12 @@ from ledgermq.daemon.loop import run as run_loop
 from ledgermq.daemon.node import Surroundings
 from ledgermq.daemon.pull_service import PullService
 from ledgermq.daemon.readable_store import ReadableStore
+from ledgermq.daemon.standing import ReaderStanding
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.orders import OrderKind, parse, topics_changed
 from ledgermq.model.errors import ProtocolError
-from ledgermq.model.settings import Settings
+from ledgermq.model.settings import LogKind, Settings
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,9 @@ class BrokerWorker:
             self._store, Holds(limit=settings.limits.held_pulls_max), self._calls.check_queue
         )
         self._service = ConsumeService(around, self._pulls, self._calls)
+        self._standing = ReaderStanding(
+            around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER
+        )
         self._ordered_version = -1
         self._order_due_ms = 0
         self._used_ms = 0
@@ -80,6 +84,9 @@ class BrokerWorker:
             self._take(message)
         if self._store.look():
             self._pulls.notice_growth()
+        standing = self._standing.look()
+        if standing is not None:
+            self._service.tell_standing(standing)
         if self._service.socket in ready:
             self._service.take_requests(now_ms)
             self._used_ms = now_ms

@@ -19,6 +19,7 @@ from ledgermq.daemon.call_service import Caller, CallService, Reply
 from ledgermq.daemon.client_socket import bind_client_socket
 from ledgermq.daemon.node import Surroundings
 from ledgermq.daemon.pull_service import Answer, PullService
+from ledgermq.daemon.standing import UNKNOWN
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.errors import (
     BusyError,
@@ -36,11 +37,13 @@ from ledgermq.wire.header import Header, Kind, decode_header
 from ledgermq.wire.pull_frame import decode_pull
 from ledgermq.wire.session import (
     BODY_SIZE_MAX,
+    Standing,
     Welcome,
     decode_call,
     decode_hello,
     encode_refused,
     encode_result,
+    encode_role,
     encode_welcome,
 )
 
@@ -106,6 +109,7 @@ class ConsumeService:
         self._produce_ipc = f"ipc://{around.paths.produce}"
         self._counters = around.page.counters(Role.BROKER)
         self._sessions: dict[bytes, Session] = {}
+        self._standing = UNKNOWN
         self._reported: set[str] = set()
         self._window = settings.limits.client_window_bytes
         self.socket = bind_client_socket(
@@ -116,6 +120,14 @@ class ConsumeService:
             message_size_max=BODY_SIZE_MAX,
         )
         self.socket.copy_threshold = TRACKED_SIZE_MIN
+
+    def tell_standing(self, standing: Standing) -> None:
+        """Tell all clients what this node is in its group now, if that is something else."""
+        if standing == self._standing:
+            return
+        self._standing = standing
+        for client in list(self._sessions):
+            self._send([client, *encode_role(standing)])
 
     def take_requests(self, now_ms: int) -> None:
         """Answer or hold what clients ask for, a bounded number of requests and bytes."""
@@ -268,7 +280,9 @@ class ConsumeService:
             broker=node.broker_name,
             node=node.self_id,
             generation=self._page.read_process(Role.BROKER).generation,
-            role=self._page.read_grant().role.name.lower(),
+            role=self._standing.role,
+            term=self._standing.term,
+            leader=self._standing.leader,
             ack=self._settings.ack.mode.value,
             entry_header_size=ENTRY_HEADER_SIZE
             if self._settings.store.log is LogKind.DLEDGER

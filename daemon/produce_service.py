@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import zmq
@@ -21,6 +21,7 @@ from ledgermq.daemon.put_batch import Put, PutBatch
 from ledgermq.daemon.put_lock import PutLockHolder
 from ledgermq.daemon.recent_messages import RecentMessages
 from ledgermq.daemon.resend import Resend
+from ledgermq.daemon.standing import UNKNOWN
 from ledgermq.daemon.writable_topics import WritableTopics
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.errors import (
@@ -49,9 +50,11 @@ from ledgermq.store.record_fault import RecordFault
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.send_frame import SendFrame, SentSpan, decode_send, encode_sent
 from ledgermq.wire.session import (
+    Standing,
     Welcome,
     decode_hello,
     encode_refused,
+    encode_role,
     encode_welcome,
     hello_instance,
 )
@@ -80,10 +83,14 @@ _RESENT_FOUND, _TURNS, _ENTRIES = range(6, 9)
 
 @dataclass(slots=True)
 class Session:
-    """One connection that has said HELLO; ``in_flight`` bytes are not answered yet."""
+    """One connection that has said HELLO; ``in_flight`` bytes are not answered yet.
+
+    ``terms_ended`` is how many terms of its own the node had ended when the session began.
+    """
 
     name: str
     instance: str
+    terms_ended: int
     in_flight: int = 0
 
 
@@ -125,6 +132,9 @@ class ProduceService:
         self._record_max = min(log.writer.record_size_max, limit)
         self._sessions: dict[bytes, Session] = {}
         self._instances: dict[str, bytes] = {}
+        self._standing = UNKNOWN
+        self._last_led: int | None = None
+        self._terms_ended = 0
         self._due: deque[Due] = deque()
         self._in_flight = 0
         self._open_log = log
@@ -141,7 +151,7 @@ class ProduceService:
             broker=settings.node.broker_name,
             node=settings.node.self_id,
             generation=around.page.read_process(Role.WRITER).generation,
-            role="leader",
+            role=UNKNOWN.role,
             ack=settings.ack.mode.value,
             entry_header_size=log.writer.header_size,
             store_host_size=self._store_host_size,
@@ -169,6 +179,28 @@ class ProduceService:
             self._refuse(answer.identity, decode_header(answer.answer).request_id, error)
             self._release(answer)
         self._due.clear()
+
+    def tell_standing(self, standing: Standing) -> None:
+        """Tell all clients what this node is in its group now, if that is something else.
+
+        To be called after a grant before frames are taken: what a client sent in an earlier term of
+        this node, and another leader may have stored meanwhile, must find its session ended.
+        """
+        before = self._standing
+        if standing == before:
+            return
+        self._standing = standing
+        for identity in list(self._sessions):
+            self._send(identity, encode_role(standing))
+        if before.leads and (not standing.leads or standing.term != before.term):
+            self._terms_ended += 1
+        if standing.leads:
+            # Between two terms that follow one another nobody else can have led.
+            if self._last_led is not None and standing.term > self._last_led + 1:
+                for identity, session in list(self._sessions.items()):
+                    if session.terms_ended < self._terms_ended:
+                        self._end_session(identity)
+            self._last_led = standing.term
 
     def note_entries(self, count: int) -> None:
         """So many entries of another leader were appended."""
@@ -274,7 +306,12 @@ class ProduceService:
             self._check_frame(frame, parts[2])
             self._check_window(session, frame)
             if term is None:
-                raise NotLeaderError("node is not ready to store: it has no term yet")
+                raise NotLeaderError(
+                    "node does not lead now: nothing was stored",
+                    role=self._standing.role,
+                    term=self._standing.term,
+                    leader=self._standing.leader,
+                )
             self._check_records(frame, memoryview(parts[2]))
         except LedgerError as error:
             self._refuse(identity, request_id, error)
@@ -463,9 +500,13 @@ class ProduceService:
                 self._sessions.pop(older, None)
             self._instances[instance] = identity
         if identity not in self._sessions:
-            self._sessions[identity] = Session(name, instance)
+            self._sessions[identity] = Session(name, instance, self._terms_ended)
         self._counters[_SESSIONS] = len(self._sessions)
-        self._send(identity, encode_welcome(request_id, self._welcome))
+        standing = self._standing
+        welcome = replace(
+            self._welcome, role=standing.role, term=standing.term, leader=standing.leader
+        )
+        self._send(identity, encode_welcome(request_id, welcome))
 
     def _refuse(self, identity: bytes, request_id: int, error: LedgerError) -> None:
         self._counters[_REFUSED] += 1

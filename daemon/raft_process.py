@@ -336,7 +336,12 @@ class RaftWorker:
 
     def _publish_grant(self) -> None:
         self._page.publish_grant(
-            Grant(self._core.term, self._core.granted, _PAGE_ROLES[self._core.role])
+            Grant(
+                self._core.term,
+                self._core.granted,
+                _PAGE_ROLES[self._core.role],
+                self._core.leader or NodeId(""),
+            )
         )
 
 

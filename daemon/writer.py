@@ -21,6 +21,7 @@ from ledgermq.daemon.node import Surroundings
 from ledgermq.daemon.produce_service import ProduceService
 from ledgermq.daemon.put_lock import PutLockHolder
 from ledgermq.daemon.resume import dispatched_position
+from ledgermq.daemon.standing import standing_of
 from ledgermq.daemon.writable_topics import WritableTopics
 from ledgermq.ipc.append_ring import AppendRing, RingKind, RingRecord
 from ledgermq.ipc.cursor_page import LogCursor, Role
@@ -32,6 +33,7 @@ from ledgermq.store.entry_files import EntryFiles
 from ledgermq.store.log_checkpoint import LogCheckpoint, encode, replace_file
 from ledgermq.store.log_writer import INDEX_ITEM_SIZE, LogEnd
 from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
+from ledgermq.wire.session import LEADER, Standing
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +59,8 @@ class WriterWorker:
         self._raft = around.bell(Role.RAFT)
         self._broker = around.bell(Role.BROKER)
         self._term: Term | None = None
+        self._told_term: Term | None = None
+        self._told_version = -1
         self._known_by_raft = False
         self._ready_sent_ns = 0
         self._follows = False
@@ -95,6 +99,8 @@ class WriterWorker:
         """Orders, raft's entries, frames (staged, written and published once), then answers."""
         for message in self._around.inbox.drain(ready):
             self._take(message)
+        if self._page.grant_version != self._told_version or self._term != self._told_term:
+            self._tell_standing()
         if self._ring is not None and not self._ring.is_empty:
             self._take_entries(self._ring)
         if self._service.socket in ready and self._service.take_frames(self._term):
@@ -110,6 +116,16 @@ class WriterWorker:
         self._flusher.stop()
         self._log.close()
         self._change_ring(attach=False)
+
+    def _tell_standing(self) -> None:
+        """Tell the clients what raft has made of this node, before their next frames are taken."""
+        self._told_version, self._told_term = self._page.grant_version, self._term
+        if self._term is None:
+            standing = standing_of(self._page.read_grant(), serves=False)
+        else:
+            # The page may say so later than raft's order.
+            standing = Standing(LEADER, self._term, self._around.settings.node.self_id)
+        self._service.tell_standing(standing)
 
     def _published(self) -> None:
         """After the log has grown: cursor first, then the bells."""

@@ -14,7 +14,7 @@ the sequence up, so a reader never waits, not even for a writer that died inside
     4     dispatched  dispatcher  S position, messages, store_timestamp_ms, changed_ns,
                                     log_generation
     5     put_lock    writer      S holder pid, since_ns, taken, slow, recovered
-    6     grant       raft        S term, granted (0/1), role
+    6     grant       raft        S term, granted (0/1), role, leader (16 bytes, ASCII)
     8-15  process     that one    pid, beat_ns, asleep, generation, started_ns
     16-31 counters    that one    sixteen counters, two slots a process
     32-39                         second copies of 1 to 7
@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from ledgermq.model.errors import StaleGenerationError, StorageError
-from ledgermq.model.ids import Index, Position, Term
+from ledgermq.model.ids import Index, NodeId, Position, Term
 
 PAGE_SIZE = 4_096
 SLOT_SIZE = 64
@@ -53,6 +53,7 @@ _PROCESS = 8
 _COUNTERS = 16
 _SECOND_COPY = 32
 _READ_ATTEMPTS = 10_000
+_NODE_ID_SIZE = 16
 
 assert _COUNTERS + 16 <= _SECOND_COPY
 assert (_SECOND_COPY + _PROCESS) * SLOT_SIZE <= PAGE_SIZE
@@ -111,11 +112,12 @@ class PutLock(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """What raft lets the writer do."""
+    """What raft lets the writer do, and who leads; ``leader`` is empty when nobody is known to."""
 
     term: Term
     granted: bool
     role: RaftRole
+    leader: NodeId = NodeId("")
 
 
 class ProcessSlot(NamedTuple):
@@ -290,12 +292,21 @@ class CursorPage:
 
     def publish_grant(self, grant: Grant) -> None:
         """What raft lets the writer do; the writer acts on the message, others read this."""
-        self._publish(_GRANT, (grant.term, int(grant.granted), int(grant.role)))
+        leader = grant.leader.encode("ascii").ljust(_NODE_ID_SIZE, b"\0")
+        assert len(leader) == _NODE_ID_SIZE, grant.leader
+        cells = int.from_bytes(leader[:8], "big"), int.from_bytes(leader[8:], "big")
+        self._publish(_GRANT, (grant.term, int(grant.granted), int(grant.role), *cells))
+
+    @property
+    def grant_version(self) -> int:
+        """Another number after each ``publish_grant``: cheap to look at in every turn."""
+        return self._cells[_GRANT * FIELDS]
 
     def read_grant(self) -> Grant:
         """Term, whether the writer may stamp, and the node's role."""
-        term, granted, role = self._snapshot(_GRANT, 3)
-        return Grant(Term(term), bool(granted), RaftRole(role))
+        term, granted, role, *cells = self._snapshot(_GRANT, 5)
+        leader = b"".join(cell.to_bytes(8, "big") for cell in cells).rstrip(b"\0")
+        return Grant(Term(term), bool(granted), RaftRole(role), NodeId(leader.decode("ascii")))
 
     def enter_process(self, role: Role) -> int:
         """Take the slot of ``role`` for this process; the number of times it was taken."""

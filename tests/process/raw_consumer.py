@@ -14,8 +14,10 @@ from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.pull_frame import Pull, Pulled, PullStatus, decode_pulled, encode_pull
 from ledgermq.wire.session import (
     Refusal,
+    Standing,
     Welcome,
     decode_refused,
+    decode_role,
     decode_welcome,
     encode_call,
     encode_hello,
@@ -43,6 +45,7 @@ class RawConsumer:
     def __init__(
         self, runtime_dir: Path, *, hello: bool = True, endpoint: str = "", queued_max: int = 0
     ) -> None:
+        self.told: list[Standing] = []
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.socket: zmq.Socket[bytes] = self.context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
@@ -59,9 +62,13 @@ class RawConsumer:
         return decode_welcome(parts[1])
 
     def receive(self, timeout_ms: int = ANSWER_MS) -> list[bytes]:
-        if not self.socket.poll(timeout_ms):
-            raise TimeoutError("no answer from the broker")
-        return self.socket.recv_multipart()
+        """The next message that is not a ROLE; what those tell is noted in ``told``."""
+        while self.socket.poll(timeout_ms):
+            parts = self.socket.recv_multipart()
+            if decode_header(parts[0]).kind is not Kind.ROLE:
+                return parts
+            self.told.append(decode_role(parts[1]))
+        raise TimeoutError("no answer from the broker")
 
     def refusal(self, timeout_ms: int = ANSWER_MS) -> Refusal:
         parts = self.receive(timeout_ms)

@@ -14,7 +14,15 @@ from ledgermq.store.message import Message, encode_message
 from ledgermq.store.properties import encode_properties
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.send_frame import SendRun, Sent, decode_sent, encode_send, encode_tables
-from ledgermq.wire.session import Refusal, Welcome, decode_refused, decode_welcome, encode_hello
+from ledgermq.wire.session import (
+    Refusal,
+    Standing,
+    Welcome,
+    decode_refused,
+    decode_role,
+    decode_welcome,
+    encode_hello,
+)
 
 ANSWER_MS = 10_000
 
@@ -26,6 +34,7 @@ class RawProducer:
 
     def __init__(self, runtime_dir: Path, *, hello: bool = True, instance: str = "") -> None:
         self.instance = instance
+        self.told: list[Standing] = []
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.socket: zmq.Socket[bytes] = self.context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
@@ -42,9 +51,13 @@ class RawProducer:
         return decode_welcome(parts[1])
 
     def receive(self, timeout_ms: int = ANSWER_MS) -> list[bytes]:
-        if not self.socket.poll(timeout_ms):
-            raise TimeoutError("no answer from the writer")
-        return self.socket.recv_multipart()
+        """The next message that is not a ROLE; what those tell is noted in ``told``."""
+        while self.socket.poll(timeout_ms):
+            parts = self.socket.recv_multipart()
+            if decode_header(parts[0]).kind is not Kind.ROLE:
+                return parts
+            self.told.append(decode_role(parts[1]))
+        raise TimeoutError("no answer from the writer")
 
     def answer(self, timeout_ms: int = ANSWER_MS) -> Sent | Refusal:
         parts = self.receive(timeout_ms)

@@ -8,17 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import zmq
 from tests.process.raw_producer import RawProducer
 from tests.process.running import PartialNode, wait_for
 
 from ledgermq.ipc.cursor_page import Role
+from ledgermq.ipc.doorbell import Bell
+from ledgermq.ipc.orders import Order, OrderKind
 from ledgermq.model.limits import BODY_SIZE_MAX
 from ledgermq.model.settings import AckMode, LimitsSection, LogKind
 from ledgermq.store.dledger_entry import HEADER_SIZE
 from ledgermq.store.message import decode_message
 from ledgermq.store.recovery import recover_log
+from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.send_frame import Sent
-from ledgermq.wire.session import Refusal
+from ledgermq.wire.session import LEADER, Refusal, Standing, decode_role
 
 pytestmark = pytest.mark.slow
 
@@ -258,6 +262,43 @@ def test_the_others_go_on_when_a_process_is_killed(node: PartialNode, victim: Ro
         progress=lambda _done, _total: None,
     )
     assert log.end.index_ == node.page.read_written().index
+
+
+def test_clients_are_told_of_the_next_term_and_keep_their_session(
+    node: PartialNode, producer: RawProducer
+) -> None:
+    sent(producer.send(b"before"))
+    term = node.page.read_grant().term
+    node.kill(Role.RAFT)
+    node.start(Role.RAFT)
+    wait_for(lambda: isinstance(producer.send(b"after"), Sent), "the node to store again")
+
+    assert producer.told[-1] == Standing(LEADER, term + 1, "n0")
+    assert not any(standing.leads for standing in producer.told[:-1] if standing.term != term)
+
+
+def test_after_the_term_of_another_node_the_sessions_of_the_own_one_are_over(
+    node: PartialNode, producer: RawProducer
+) -> None:
+    """Else a frame of then could be stored behind its repetition, which the other one has."""
+    sent(producer.send(b"before"))
+    term = node.page.read_grant().term
+    node.kill(Role.RAFT)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    raft = Bell(context, node.runtime, node.page, Role.WRITER)
+    grant = Order(OrderKind.GRANT, term=term + 2, sequence=2**62).encode()
+    try:
+        wait_for(lambda: raft.send(grant) and producer.socket.poll(100) > 0, "the writer to tell")
+    finally:
+        raft.close()
+        context.destroy(linger=0)
+    told = producer.socket.recv_multipart()
+    late = refused(producer.send(b"late"))
+    welcome = producer.hello()
+
+    assert decode_header(told[0]).kind is Kind.ROLE
+    assert decode_role(told[1]) == welcome.standing == Standing(LEADER, term + 2, "n0")
+    assert (late.status, late.stored) == ("SESSION_UNKNOWN", "no")
 
 
 def test_a_frame_sent_again_is_stored_once(node: PartialNode, producer: RawProducer) -> None:

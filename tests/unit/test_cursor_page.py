@@ -18,7 +18,7 @@ from ledgermq.ipc.cursor_page import (
     Role,
 )
 from ledgermq.model.errors import StaleGenerationError, StorageError
-from ledgermq.model.ids import Index, Position, Term
+from ledgermq.model.ids import Index, NodeId, Position, Term
 
 
 def cursor(number: int) -> LogCursor:
@@ -32,7 +32,8 @@ def test_every_cursor_is_read_as_it_was_published(tmp_path: Path) -> None:
     page.publish_committed(cursor(3))
     page.publish_dispatched(Dispatched(Position(4), 5, 6, 7, 8))
     page.publish_put_lock(PutLock(1, 2, 3, 4, 5))
-    page.publish_grant(Grant(Term(9), True, RaftRole.LEADER))
+    version = page.grant_version
+    page.publish_grant(Grant(Term(9), True, RaftRole.LEADER, NodeId("n12345678")))
 
     with CursorPage.attach(tmp_path / "page") as other:
         assert other.read_written() == cursor(1)
@@ -40,7 +41,8 @@ def test_every_cursor_is_read_as_it_was_published(tmp_path: Path) -> None:
         assert other.read_committed() == cursor(3)
         assert other.read_dispatched() == Dispatched(Position(4), 5, 6, 7, 8)
         assert other.read_put_lock() == PutLock(1, 2, 3, 4, 5)
-        assert other.read_grant() == Grant(Term(9), True, RaftRole.LEADER)
+        assert other.read_grant() == Grant(Term(9), True, RaftRole.LEADER, NodeId("n12345678"))
+        assert other.grant_version != version
 
 
 def test_a_page_says_which_cursors_were_published(tmp_path: Path) -> None:
