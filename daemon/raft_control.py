@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ledgermq.daemon.control import ControlServer
-from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.model.errors import BusyError, ConfigError, ProtocolError
 from ledgermq.model.ids import NodeId
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import Effects
@@ -20,6 +20,8 @@ from ledgermq.raft.status import CoreStatus
 
 Refusals = Callable[[], Mapping[NodeId, str]]
 """Why peers are not let in, or do not let this node in."""
+
+_VERBS = ("status", "why-no-leader", "transfer", "resign")
 
 
 class RaftControl:
@@ -74,9 +76,27 @@ class RaftControl:
                 raise ConfigError("no such member", target=target, members=members)
             self._carry_out(self._core.transfer_leadership(NodeId(target)))
             return {"target": target}
-        raise ProtocolError(
-            "unknown verb", verb=verb, expected=["status", "why-no-leader", "transfer"]
-        )
+        if verb == "resign":
+            return {"target": self._resign()}
+        raise ProtocolError("unknown verb", verb=verb, expected=_VERBS)
+
+    def _resign(self) -> NodeId:
+        """Hand over to the member that lacks the least, and could lead.
+
+        Raises:
+            NotLeaderError, BusyError: there is nothing to hand over, or nobody to take it.
+        """
+        status = self._core.status()
+        able = [peer for peer in status.peers if peer.fit and peer.peer in self._electable]
+        if not able:
+            raise BusyError("no member could lead now", leader=status.leader)
+        target = max(able, key=lambda peer: (peer.match, -peer.silent_for)).peer
+        self._carry_out(self._core.transfer_leadership(target))
+        return target
+
+    @property
+    def _electable(self) -> frozenset[NodeId]:
+        return self._core.membership.electable
 
 
 def status_document(status: CoreStatus, refusals: Mapping[NodeId, str]) -> dict[str, object]:

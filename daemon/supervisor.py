@@ -23,7 +23,7 @@ from pathlib import Path
 
 import setproctitle
 
-from ledgermq.daemon import log_lines, notify, reload
+from ledgermq.daemon import control, log_lines, notify, reload
 from ledgermq.daemon.child_process import EXIT_BUG, EXIT_STOPPED, process_title
 from ledgermq.daemon.children import START_ORDER, STOP_ORDER, Child, Deaths, Exit
 from ledgermq.daemon.control import ControlServer, check_path
@@ -35,9 +35,10 @@ from ledgermq.daemon.process_modules import ProcessTable
 from ledgermq.daemon.status import Meters, collect
 from ledgermq.daemon.store_lock import FamilyLock, JavaLock
 from ledgermq.daemon.store_paths import StorePaths
-from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.ipc.cursor_page import CursorPage, RaftRole, Role
 from ledgermq.model.errors import (
     ConfigError,
+    LedgerError,
     ProtocolError,
     StaleGenerationError,
     StorageError,
@@ -52,6 +53,9 @@ TURN_MAX_NS = 500_000_000
 
 PAUSE_NS = 2_000_000_000
 """A turn that comes so late means that this process itself was held up."""
+
+RESIGN_TIMEOUT_S = 0.5
+"""Raft answers at once, or is in no state to hand anything over."""
 
 _DIED, _KILLED, _RELOADS, _WITHHELD = range(4)
 
@@ -91,6 +95,7 @@ class Supervisor:
         self._last_turn_ns = time.monotonic_ns()
         self._awake_since_ns = 0
         self._is_withholding = False
+        self._hands_over_until_ns = 0
         self._selector = selectors.DefaultSelector()
         paths = RuntimePaths(settings.listen.runtime_dir)
         self._control = ControlServer(
@@ -223,9 +228,31 @@ class Supervisor:
         self._to_stop = [self._children[role] for role in STOP_ORDER]
         if status != EXIT_STOPPED:
             self._fail(status)
+        elif len(self._settings.node.peers) > 1 and self._page.read_grant().role is RaftRole.LEADER:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Before a leader stops, another member is to lead: producers need not wait for it."""
+        path = RuntimePaths(self._settings.listen.runtime_dir).raft_control
+        try:
+            answer = control.ask(path, "resign", timeout_s=RESIGN_TIMEOUT_S)
+        except LedgerError as error:
+            logger.warning("leadership not handed over: %s", error)
+            return
+        logger.info("leadership is handed over: to=%s", answer.get("target"))
+        timeout_ns = self._settings.raft.transfer_timeout_ms * 1_000_000
+        self._hands_over_until_ns = time.monotonic_ns() + timeout_ns
+
+    def _hands_over(self, now_ns: int) -> bool:
+        if now_ns >= self._hands_over_until_ns:
+            return False
+        return self._page.read_grant().role is RaftRole.LEADER
 
     def _continue_stop(self, now_ns: int) -> None:
         """Ask the next child, or kill the one that takes too long."""
+        if self._hands_over(now_ns):
+            self._waits_for = "another leader"
+            return
         while self._to_stop:
             child = self._to_stop[0]
             if child.pid == 0:

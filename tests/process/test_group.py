@@ -146,6 +146,26 @@ def test_the_leadership_is_handed_over_on_demand(group: Group) -> None:
     assert nobody.returncode == 1 and "no such member" in nobody.stderr
 
 
+def test_a_leader_that_is_stopped_hands_over_first(group: Group) -> None:
+    leader = group.leader()
+    group.wait_equal()
+    with producer(*group.members) as one:
+        assert len(one.send_batch(TOPIC, bodies("before", 10)).result()) == 10
+        leader.node.signal(signal.SIGTERM)
+        after = [one.send(TOPIC, body).result() for body in bodies("after", 200)]
+    status = leader.node.wait_end()
+    group.wait_equal()
+    group.stop()
+
+    assert status == 0
+    assert len(after) == 200
+    assert leader.node.logged("leadership is handed over: to=n")
+    # No timeout was waited for: nobody campaigned but the one that was asked to.
+    assert not any("pre-candidate" in member.node.log.read_text() for member in group.members)
+    for member in group.others(leader):
+        assert set(member.bodies()) == {*bodies("before", 10), *bodies("after", 200)}
+
+
 @pytest.mark.parametrize("role", ["raft", "writer"])
 def test_a_process_of_the_leader_that_dies_costs_nothing_that_was_acknowledged(
     group: Group, role: str
