@@ -38,7 +38,7 @@ check: bootstrap
 	$(PYTHON_BIN)/lint-imports
 
 check-all: check
-	$(PYTEST)
+	LEDGERMQ_KILLS=20 LEDGERMQ_SEEDS=3000 $(PYTEST)
 
 bench: bootstrap
 	for name in $(BENCHES); do echo "== $$name"; $(PYTHON_BIN)/python -m bench.$$name || exit 1; done
