@@ -26,6 +26,7 @@ from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.orders import OrderKind, parse, topics_changed
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.settings import LogKind, Settings
+from ledgermq.wire.session import LEADER
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,8 @@ class BrokerWorker:
         self._standing = ReaderStanding(
             around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER
         )
+        self._follows_others = len(settings.node.peers) > 1
+        self._adopted_ns = -1
         self._ordered_version = -1
         self._order_due_ms = 0
         self._used_ms = 0
@@ -82,9 +85,12 @@ class BrokerWorker:
         now_ms = now_ns // 1_000_000
         for message in self._around.inbox.drain(ready):
             self._take(message)
-        if self._store.look():
+        has_grown = self._store.look()
+        if has_grown:
             self._pulls.notice_growth()
         standing = self._standing.look()
+        if self._follows_others and (has_grown or standing is not None):
+            self._adopt_topics(leads=standing is not None and standing.role == LEADER)
         if standing is not None:
             self._service.tell_standing(standing)
         if self._service.socket in ready:
@@ -113,6 +119,20 @@ class BrokerWorker:
         self._service.close()
         self._writer.close()
         self._tables.close()
+
+    def _adopt_topics(self, *, leads: bool) -> None:
+        """Know the topics that messages of another leader have brought.
+
+        Args:
+            leads: this node does now: look at the queues of every topic, not only for new topics.
+        """
+        changed_ns = self._store.topics_changed_ns()
+        if changed_ns == self._adopted_ns and not leads:
+            return
+        self._adopted_ns = changed_ns
+        adopted = self._calls.adopt_topics()
+        if adopted:
+            logger.info("topics taken up from the log: names=%s", ",".join(adopted))
 
     def _take(self, message: bytes) -> None:
         try:

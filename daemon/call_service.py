@@ -114,6 +114,26 @@ class CallService:
         self._waiting = [waiting for waiting in self._waiting if waiting.version > version]
         return [Reply(waiting.caller, _route_of(waiting.topic)) for waiting in ready]
 
+    def adopt_topics(self) -> list[str]:
+        """Take up topics and queues that the store has and the table lacks; their names.
+
+        Another leader made them, and its table stayed with it. What it gave a topic beyond the
+        queues that hold messages is not known here.
+        """
+        topics, adopted = self._tables.topics, []
+        for name in self._store.topics():
+            queues = self._queues_found(name)
+            known = topics.get(name)
+            if topics.is_system(name) or queues == 0:
+                continue
+            if known is None:
+                queues = max(queues, self._rules.default_topic_queue_nums)
+            elif queues <= max(known.read_queues, known.write_queues):
+                continue
+            self._keep(topics.create(name, queues, _now_ms()))
+            adopted.append(name)
+        return adopted
+
     def late(self, now_ms: int) -> list[Reply]:
         """Refusals of the calls that have waited long enough."""
         if not self._waiting or self._waiting[0].deadline_ms > now_ms:

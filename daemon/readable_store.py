@@ -108,6 +108,13 @@ class ReadableStore:
         """The topics that have a folder, whether the topic table knows them or not."""
         return _folders(self._root)
 
+    def topics_changed_ns(self) -> int:
+        """Changes when a topic gets its folder; -1 before there is any."""
+        try:
+            return self._root.stat().st_mtime_ns
+        except FileNotFoundError:
+            return -1
+
     def queue_ids(self, topic: str) -> list[int]:
         """The queues of ``topic`` that have a folder, ascending."""
         return sorted(int(name) for name in _folders(self._root / topic) if name.isdecimal())

@@ -146,6 +146,19 @@ def test_the_leadership_is_handed_over_on_demand(group: Group) -> None:
     assert nobody.returncode == 1 and "no such member" in nobody.stderr
 
 
+def test_a_topic_that_a_leader_made_is_known_to_its_successor(group: Group) -> None:
+    leader = group.leader()
+    with producer(*group.members) as one:
+        first = one.send_batch("made-later", bodies("a", 40)).result()
+        group.wait_equal()
+        leader.kill()
+        second = one.send_batch("made-later", bodies("b", 40)).result()
+    successor = group.leader(besides=leader)
+
+    assert (len(first), len(second)) == (40, 40)
+    wait_until(lambda: successor.node.logged("topics taken up from the log"), "the topic")
+
+
 def test_a_leader_that_is_stopped_hands_over_first(group: Group) -> None:
     leader = group.leader()
     group.wait_equal()
