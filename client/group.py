@@ -98,6 +98,7 @@ class Group:
         self._members = [_Member(link) for link in links]
         self._leader: _Member | None = None
         self._term = 0
+        self._led_term = 0
         self._look_at = 0.0
         self._has_news = False
 
@@ -208,11 +209,16 @@ class Group:
             if standing is not None and standing.leads and standing.term >= self._term:
                 chosen = member
         old = self._leader
-        if chosen is old:
+        led_term, self._led_term = self._led_term, self._term
+        # Between two terms that follow one another nobody else can have led.
+        if chosen is old and (chosen is None or self._term <= led_term + 1):
             return False
         if old is not None:
             old.link.lose(now)
             self._forget_leader()
+            if chosen is old:
+                # What it did not answer may be behind what another leader has stored since.
+                return True
         if chosen is not None:
             self._leader = chosen
             self.welcome = self.last_welcome = chosen.link.welcome

@@ -154,11 +154,9 @@ class EntryExchange:
 
 
 def _size_of(folder: Path, default: int) -> int:
-    """Size of the files in ``folder``."""
-    for path in folder.iterdir():
-        if path.name.isdigit():
-            return path.stat().st_size
-    return default
+    """Size of the files in ``folder``; the last one may just be made, and have none yet."""
+    sizes = [path.stat().st_size for path in folder.iterdir() if path.name.isdigit()]
+    return max(sizes, default=0) or default
 
 
 def _offset_of(data: memoryview, index: Index) -> int:

@@ -374,6 +374,10 @@ def _index_names(root: Path, layout: IndexLayout) -> list[str]:
             if not (len(entry.name) == 17 and entry.name.isdecimal()):
                 raise CorruptLogError("stray file in the index", file=entry.path)
             size = entry.stat().st_size
+            if size in (0, layout.item_at(0)):
+                # A crash came before the file had its size: nothing was put into it yet.
+                Path(entry.path).unlink()
+                continue
             if size != layout.file_size:
                 raise ConfigError(
                     "index file of another size than max_hash_slot_num and max_index_num make",

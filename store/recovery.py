@@ -80,6 +80,10 @@ def load_files(directory: Path, *, file_size: int | None, default_size: int) -> 
         CorruptLogError: a stray name, a size that differs, a gap; names file, size and expected.
     """
     paths = sorted(directory.iterdir()) if directory.is_dir() else []
+    if paths and paths[-1].stat().st_size == 0:
+        # A crash came between the making of the file and its first size: it is made again.
+        logger.warning("log file was not finished: file=%s", paths[-1])
+        del paths[-1]
     if not paths:
         return LogFiles(directory, (), file_size or default_size)
     expected = file_size or paths[0].stat().st_size

@@ -248,3 +248,14 @@ def test_a_file_of_another_kind_is_refused(
 
     with pytest.raises(error, match=match):
         open_index(tmp_path)
+
+
+@pytest.mark.parametrize("size", [0, LAYOUT.item_at(0)])
+def test_a_file_that_a_crash_left_unfinished_is_removed(tmp_path: Path, size: int) -> None:
+    unfinished = tmp_path / "20261121040211729"
+    unfinished.write_bytes(bytes(size))
+    index = open_index(tmp_path)
+    put(index, [("T#1", 100, 1_000_000)])
+
+    assert not unfinished.exists()
+    assert len(contents(tmp_path)) == 1

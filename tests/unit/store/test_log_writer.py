@@ -71,6 +71,21 @@ def test_what_was_published_is_found_again(log: Log) -> None:
     assert (found.records_scanned, found.bytes_dropped) == (3, 0)
 
 
+def test_a_file_that_a_crash_left_unfinished_is_made_again(log: Log) -> None:
+    log.put([b"a" * 900] * 60)
+    log.writer.publish()
+    end = log.writer.end
+    fresh = log.root / "data" / f"{FILE_SIZE:020d}"
+    fresh.touch()
+    found = log.recover()
+    log.put([b"b" * 900] * 30)
+    log.writer.publish()
+
+    assert found.end == end
+    assert fresh.stat().st_size == FILE_SIZE
+    assert log.recover().end == log.writer.end
+
+
 def test_what_was_only_staged_is_not_in_the_log(log: Log) -> None:
     before = log.writer.end
     log.put([b"a"])
