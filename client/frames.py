@@ -68,8 +68,12 @@ class Frame:
         self._tables = encode_tables(sizes.tobytes(), runs)
         self._checksum = crc32(self._payload, crc32(self._tables, 0))
 
-    def encode(self, request_id: int) -> list[bytes]:
-        """The parts of the message; a retry if an earlier attempt may have stored something."""
+    def encode(self, request_id: int, *, is_resumed: bool) -> list[bytes]:
+        """The parts of the message; a retry if an earlier attempt may have stored something.
+
+        Args:
+            is_resumed: all that was refused before is known, and this is the first of it.
+        """
         head = encode_send(
             request_id,
             tables=self._tables,
@@ -81,6 +85,7 @@ class Frame:
             entry_header_size=self.form.entry_header_size,
             store_host_size=self.form.store_host_size,
             is_retry=self.may_be_stored,
+            is_resumed=is_resumed,
         )
         return [head, self._payload]
 

@@ -98,6 +98,7 @@ class SendPipeline:
         self._allowed = options.max_in_flight
         self._hold_until = 0.0
         self._backoff_ms = BACKOFF_MS_MIN
+        self._has_to_resume = False
         self._next_sequence = 0
         self._expire_at = NEVER
 
@@ -242,8 +243,10 @@ class SendPipeline:
             self._refused.append(frame)
             self._lose(now)
         elif refusal.retriable:
+            # The node refuses all that was sent behind it, until it is told that we know.
             self._refused.append(frame)
             self._allowed = 1
+            self._has_to_resume = True
         else:
             self._fail(frame, frame.refusal)
 
@@ -291,8 +294,9 @@ class SendPipeline:
             if not self._is_sendable(frame):
                 continue
             request_id = self.link.next_id()
-            if not self.link.send(frame.encode(request_id)):
+            if not self.link.send(frame.encode(request_id, is_resumed=self._has_to_resume)):
                 break
+            self._has_to_resume = False
             self._ready.popleft()
             self.resent_count += frame.attempts > 0
             frame.attempts += 1

@@ -59,6 +59,16 @@ from ledgermq.wire.session import (
     hello_instance,
 )
 
+
+class OutOfTurnError(BusyError):
+    """A frame was sent before its client could know that an earlier one had been refused."""
+
+
+_OWN_STATUSES: dict[type[LedgerError], str] = {
+    BusyError: "WINDOW_FULL",
+    OutOfTurnError: "OUT_OF_TURN",
+}
+
 FRAMES_PER_TURN_MAX = 256
 BYTES_PER_TURN_MAX = 8 * 1024 * 1024
 SESSIONS_MAX = 10_000
@@ -83,15 +93,20 @@ _RESENT_FOUND, _TURNS, _ENTRIES = range(6, 9)
 
 @dataclass(slots=True)
 class Session:
-    """One connection that has said HELLO; ``in_flight`` bytes are not answered yet.
+    """One connection that has said HELLO.
 
-    ``terms_ended`` is how many terms of its own the node had ended when the session began.
+    Attributes:
+        terms_ended: how many terms of its own the node had ended when the session began.
+        in_flight: bytes that are not answered yet.
+        is_refused: a frame was refused that may come again; those that were sent behind it must not
+            be stored before it.
     """
 
     name: str
     instance: str
     terms_ended: int
     in_flight: int = 0
+    is_refused: bool = False
 
 
 class Due(NamedTuple):
@@ -303,6 +318,9 @@ class ProduceService:
                     "message not taken here", kind=header.kind.name, parts=len(parts) - 1
                 )
             frame = decode_send(parts[1])
+            if session.is_refused and not frame.is_resumed:
+                raise OutOfTurnError("a frame sent before was refused: send again from it on")
+            session.is_refused = False
             self._check_frame(frame, parts[2])
             self._check_window(session, frame)
             if term is None:
@@ -510,9 +528,12 @@ class ProduceService:
 
     def _refuse(self, identity: bytes, request_id: int, error: LedgerError) -> None:
         self._counters[_REFUSED] += 1
+        session = self._sessions.get(identity)
+        if error.retriable and session is not None:
+            session.is_refused = True
         record = error.details.get("record")
         number = record if isinstance(record, int) else None
-        status = "WINDOW_FULL" if isinstance(error, BusyError) else None
+        status = _OWN_STATUSES.get(type(error))
         self._send(identity, encode_refused(request_id, error, record=number, status=status))
 
     def _send(self, identity: bytes, parts: list[bytes]) -> None:

@@ -31,6 +31,9 @@ assert sys.byteorder == "little"  # the tables of frames are read as the machine
 FLAG_RETRY = 1
 """SEND: some of the records may be stored already."""
 
+FLAG_RESUME = 2
+"""SEND: the client knows what was refused before, and sends it again from this frame on."""
+
 
 class Kind(IntEnum):
     """What a message is; numbers are never reused."""

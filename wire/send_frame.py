@@ -12,7 +12,14 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.limits import FRAME_RECORDS_MAX, FRAME_SIZE_MAX, TOPIC_SIZE_MAX
-from ledgermq.wire.header import FLAG_RETRY, HEADER_SIZE, Kind, decode_header, encode_header
+from ledgermq.wire.header import (
+    FLAG_RESUME,
+    FLAG_RETRY,
+    HEADER_SIZE,
+    Kind,
+    decode_header,
+    encode_header,
+)
 
 _SEND = Struct("<IIIIHHI")
 _RUN = Struct("<IiI")
@@ -44,6 +51,7 @@ class SendFrame(NamedTuple):
 
     request_id: int
     is_retry: bool
+    is_resumed: bool
     sizes: memoryview
     runs: list[SendRun]
     payload_size: int
@@ -90,9 +98,10 @@ def encode_send(
     entry_header_size: int,
     store_host_size: int,
     is_retry: bool = False,
+    is_resumed: bool = False,
 ) -> bytes:
     """Part 1 of a SEND."""
-    flags = FLAG_RETRY if is_retry else 0
+    flags = (FLAG_RETRY if is_retry else 0) | (FLAG_RESUME if is_resumed else 0)
     fixed = _SEND.pack(
         records,
         runs,
@@ -134,6 +143,7 @@ def decode_send(message: bytes | memoryview) -> SendFrame:
     return SendFrame(
         header.request_id,
         bool(header.flags & FLAG_RETRY),
+        bool(header.flags & FLAG_RESUME),
         view[SEND_TABLES_AT:runs_at].cast("I"),
         runs,
         payload_size,

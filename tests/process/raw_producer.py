@@ -93,6 +93,7 @@ class RawProducer:
         topic: str = "orders",
         queue_id: int = 0,
         retry: bool = False,
+        resumed: bool = True,
     ) -> list[bytes]:
         assert self.welcome is not None
         payload = b"".join(records)
@@ -111,6 +112,7 @@ class RawProducer:
             entry_header_size=self.welcome.entry_header_size,
             store_host_size=self.welcome.store_host_size,
             is_retry=retry,
+            is_resumed=resumed,
         )
         return [head, payload]
 

@@ -219,13 +219,20 @@ def test_a_full_window_is_refused_and_opens_again() -> None:
         producer.socket.send_multipart(big)
         producer.socket.send_multipart(producer.frame([producer.record(bytes(2_000))]))
         answer = refused(producer.answer())
+        behind = [producer.record(b"x")]
+        producer.socket.send_multipart(producer.frame(behind, resumed=False))
+        overtaking = refused(producer.answer())
         os.kill(node_raft, signal.SIGCONT)
         first = sent(producer.answer())
+        producer.socket.send_multipart(producer.frame(behind, resumed=False))
+        still = refused(producer.answer())
         later = sent(producer.send(bytes(2_000)))
         producer.close()
 
         assert (answer.status, answer.retriable, answer.stored) == ("WINDOW_FULL", True, "no")
         assert "limits.client_window_bytes" in answer.reason
+        assert (overtaking.status, overtaking.retriable) == ("OUT_OF_TURN", True)
+        assert (still.status, still.stored) == ("OUT_OF_TURN", "no")
         assert (first.spans[0].queue_offset, later.spans[0].queue_offset) == (0, 1)
     finally:
         node.close()

@@ -1,0 +1,138 @@
+"""The real RocketMQ broker as the oracle: opens a store directory, and says what it serves.
+
+Driven by the project's ``oracle.py``, which keeps the jars; ``LEDGERMQ_ORACLE`` is its path, or it
+lies where the golden data lies, in ``shared/oracle`` beside the checkout.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.process.conftest import wait_until
+
+_BESIDE_CHECKOUT = Path(__file__).resolve().parents[3] / "shared" / "oracle" / "oracle.py"
+_LOCK = Path(tempfile.gettempdir(), "ledgermq-oracle.lock")
+
+BROKER = "oracle"
+START_TIMEOUT_S = 150.0
+DUMP_TIMEOUT_S = 200.0
+STOP_TIMEOUT_S = 120.0
+MASTER_ID = "0"
+
+# The dump holds all messages in memory; its own limit is made for the small golden stores.
+_DUMP_HEAP = {"_JAVA_OPTIONS": "-Xmx3g -XX:+UseSerialGC"}
+
+
+def oracle_program() -> Path:
+    """Path of ``oracle.py``; the test fails where it cannot be run, for it was asked for."""
+    path = Path(os.environ.get("LEDGERMQ_ORACLE") or _BESIDE_CHECKOUT)
+    if not path.is_file():
+        pytest.fail(f"no oracle: {path} is not there; set LEDGERMQ_ORACLE to the path of oracle.py")
+    missing = [program for program in ("java", "javac", "mvn") if shutil.which(program) is None]
+    if missing:
+        pytest.fail(f"no oracle: {', '.join(missing)} not found; it needs Java 17 and Maven")
+    return path
+
+
+class RocketMQ:
+    """A running name server and broker.
+
+    Attributes:
+        store: the broker's store directory, which it changes.
+    """
+
+    def __init__(self, store: Path, process: subprocess.Popen[bytes], said: Path) -> None:
+        self.store = store
+        self._process = process
+        self._said = said
+        self._program = oracle_program()
+        self._name_server = wait_until(self._find_name_server, "RocketMQ's start", START_TIMEOUT_S)
+        wait_until(self._leads, "the broker's registration as master", START_TIMEOUT_S)
+
+    def dump(self, target: Path) -> Any:
+        """All that the broker serves, in the form of the golden ``*.json.xz``."""
+        command = ["java", "Dump", self._name_server, str(target), BROKER]
+        done = self._run(command, timeout_s=DUMP_TIMEOUT_S, **_DUMP_HEAP)
+
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(target.read_text())
+
+    def _find_name_server(self) -> str:
+        """Its address, once the broker listens too; empty before."""
+        lines = self._said.read_text().splitlines()
+
+        assert self._process.poll() is None, lines
+        return next((line.split()[1] for line in lines if line.startswith("namesrv ")), "")
+
+    def _leads(self) -> bool:
+        """Whether the broker has won its election, and told the name server of its topics."""
+        assert self._process.poll() is None
+        listed = self._run(["mqadmin", "clusterList", "-n", self._name_server], timeout_s=60.0)
+        rows = [line.split() for line in listed.stdout.splitlines()]
+        return any(row[1:3] == [BROKER, MASTER_ID] for row in rows)
+
+    def _run(
+        self, arguments: list[str], *, timeout_s: float, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, str(self._program), *arguments],
+            env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+            timeout=timeout_s,
+        )  # fmt: skip
+
+
+@contextmanager
+def rocketmq_serving(
+    given: Path, folder: Path, *, plain: bool, settings: Mapping[str, int]
+) -> Iterator[RocketMQ]:
+    """The real broker on a copy of the store ``given``, which is left behind in ``folder``."""
+    store = folder / "n0" / "store"
+    store.parent.mkdir(parents=True)
+    subprocess.run(["cp", "-a", "--sparse=always", str(given), str(store)], check=True)
+    command = [sys.executable, str(oracle_program()), "serve", str(folder), "--replicas", "1"]
+    command += ["--plain"] if plain else []
+    command += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    # It looks for free ports first and takes them later: one at a time on this machine.
+    said = folder / "said"
+    with _LOCK.open("w") as lock, said.open("wb") as target:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = subprocess.Popen(
+            command, stdout=target, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            yield RocketMQ(store, process, said)
+        finally:
+            _stop(process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Stop the broker in order; whatever happens, nothing stays behind."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        status = process.wait(STOP_TIMEOUT_S)
+    finally:
+        with _ended():
+            os.killpg(process.pid, signal.SIGKILL)
+
+    assert status == 0
+
+
+@contextmanager
+def _ended() -> Iterator[None]:
+    try:
+        yield
+    except ProcessLookupError:
+        # Everything of the session has ended by itself, as it should.
+        return
