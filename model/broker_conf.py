@@ -27,10 +27,10 @@ from ledgermq.model.settings_file import (
     tables,
     value_text,
 )
-from ledgermq.model.settings_rules import QUEUE_UNIT_SIZE, RULES, conflicts
+from ledgermq.model.settings_rules import QUEUE_UNIT_SIZE, RULES, conflicts, member_names
 
 _QUEUE_SIZE_KEY = "mappedFileSizeConsumeQueue"
-_DLEDGER_KEYS = ("dLegerGroup", "dLegerPeers", "dLegerSelfId")
+_DLEDGER_KEYS = ("dLegerGroup", "dLegerPeers", "dLegerSelfId", "preferredLeaderId")
 
 
 class Untranslated(NamedTuple):
@@ -75,6 +75,8 @@ def translate_broker_conf(text: str, *, name: str) -> Translation:
             continue
         settings = _with(settings, ours, value)
         origins[ours] = entry.key
+    settings, strangers = _without_strange_leaders(properties, settings)
+    left.extend(strangers)
     left.extend(_strange_paths(properties, settings))
     _refuse_conflicts(settings, origins, properties, name)
     return Translation(settings, origins, tuple(sorted(left)))
@@ -139,6 +141,21 @@ def _strange_paths(properties: dict[str, Property], settings: Settings) -> Itera
             yield Untranslated(*entry, why)
 
 
+def _without_strange_leaders(
+    properties: dict[str, Property], settings: Settings
+) -> tuple[Settings, list[Untranslated]]:
+    """RocketMQ passes over preferred leaders that are no members, and so does the translation."""
+    named = tuple(dict.fromkeys(settings.raft.preferred_leaders))
+    members = member_names(settings.node)
+    strangers = [
+        Untranslated(*properties["preferredLeaderId"], f"{name} is no member of dLegerPeers")
+        for name in named
+        if name not in members
+    ]
+    kept = tuple(name for name in named if name in members)
+    return _with(settings, "raft.preferred_leaders", kept), strangers
+
+
 def _refuse_conflicts(
     settings: Settings, origins: dict[str, str], properties: dict[str, Property], name: str
 ) -> None:
@@ -160,8 +177,8 @@ def _value(ours: str, entry: Property) -> object:
         return entry.value
     if kind is Path:
         return Path(entry.value)
-    if ours == "node.peers":
-        return tuple(peer.strip() for peer in entry.value.split(";") if peer.strip())
+    if kind == tuple[str, ...]:
+        return tuple(item.strip() for item in entry.value.split(";") if item.strip())
     assert kind is int or kind == int | None, kind
     try:
         number = int(entry.value)

@@ -8,6 +8,7 @@ TRANSLATED = {
     "dLegerGroup": "node.group",
     "dLegerSelfId": "node.self_id",
     "dLegerPeers": "node.peers",
+    "preferredLeaderId": "raft.preferred_leaders",
     "brokerIP1": "node.broker_ip",
     "listenPort": "node.listen_port",
     "storePathRootDir": "store.path_root_dir",
@@ -62,7 +63,6 @@ SAME_WHEN: dict[str, tuple[frozenset[str], str]] = {
     "checkCRCOnRecover": (_ON, "CRCs are always checked in recovery"),
     "cleanFileForciblyEnable": (_OFF, "the node deletes no log files"),
     "warmMapedFileEnable": (_OFF, "files are reserved with fallocate, and need no warming"),
-    "preferredLeaderId": (frozenset({""}), "no member is preferred as leader"),
 }
 """Keys that need no setting at the values given (in lower case), and what is so at any other."""
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import ENTRY_SIZE_MAX, FRAME_SIZE_MAX, TOPIC_CHARACTERS, TOPIC_SIZE_MAX
-from ledgermq.model.settings import LogKind, Settings
+from ledgermq.model.settings import LogKind, NodeSection, Settings
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -33,6 +34,9 @@ UNIX_SOCKET_PATH_MAX = 107
 
 LONGEST_SOCKET_NAME = "/dispatcher.inbox"
 RUNTIME_DIR_SIZE_MAX = UNIX_SOCKET_PATH_MAX - len(LONGEST_SOCKET_NAME)
+
+HEARTBEATS_PER_ELECTION_MIN = 3
+"""Two heartbeats may be lost before anybody campaigns."""
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -59,12 +63,18 @@ class Conflict(NamedTuple):
 def conflicts(settings: Settings) -> Iterator[Conflict]:
     """What the rules of single keys cannot see; empty when the settings can be used together."""
     yield from _member_conflicts(settings)
+    yield from _raft_conflicts(settings)
     yield from _size_conflicts(settings)
     listen = settings.listen
     if listen.produce is not None and listen.produce == listen.consume:
         yield Conflict(
             "listen.consume", f"is {listen.consume!r}, and so is listen.produce: take another port"
         )
+
+
+def member_names(node: NodeSection) -> tuple[str, ...]:
+    """Ids of all members in the order of ``node.peers``; this node alone without any."""
+    return tuple(peer.partition("-")[0] for peer in node.peers) or (node.self_id,)
 
 
 def _member_conflicts(settings: Settings) -> Iterator[Conflict]:
@@ -75,13 +85,49 @@ def _member_conflicts(settings: Settings) -> Iterator[Conflict]:
         yield Conflict(
             "node.peers", 'a plain CommitLog is not replicated: set store.log = "dledger"'
         )
-    names = [peer.partition("-")[0] for peer in node.peers]
-    for name in sorted({name for name in names if names.count(name) > 1}):
+    names = member_names(node)
+    for name in _repeated(names):
         yield Conflict("node.peers", f"has {name} more than once")
+    for address in _repeated(peer.partition("-")[2].lower() for peer in node.peers):
+        yield Conflict("node.peers", f"has {address} more than once: members need one each")
     if node.self_id not in names:
         yield Conflict(
             "node.self_id", f"{node.self_id!r} is none of node.peers ({', '.join(names)})"
         )
+
+
+def _raft_conflicts(settings: Settings) -> Iterator[Conflict]:
+    raft = settings.raft
+    heard_ms = HEARTBEATS_PER_ELECTION_MIN * raft.heartbeat_ms
+    if raft.election_timeout_min_ms < heard_ms:
+        yield Conflict(
+            "raft.election_timeout_min_ms",
+            f"is {raft.election_timeout_min_ms}; with raft.heartbeat_ms = {raft.heartbeat_ms}"
+            f" it must be at least {heard_ms}, or two lost heartbeats would end in an election",
+        )
+    if raft.election_timeout_min_ms >= raft.election_timeout_max_ms:
+        yield Conflict(
+            "raft.election_timeout_max_ms",
+            f"is {raft.election_timeout_max_ms}, and must be more than"
+            f" raft.election_timeout_min_ms = {raft.election_timeout_min_ms}",
+        )
+    if raft.frame_bytes > raft.in_flight_bytes:
+        yield Conflict(
+            "raft.frame_bytes",
+            f"is {raft.frame_bytes}, more than raft.in_flight_bytes = {raft.in_flight_bytes}",
+        )
+    for name in _repeated(raft.preferred_leaders):
+        yield Conflict("raft.preferred_leaders", f"has {name} more than once")
+    members = member_names(settings.node)
+    for name in dict.fromkeys(raft.preferred_leaders):
+        if name not in members:
+            yield Conflict(
+                "raft.preferred_leaders", f"{name!r} is no member ({', '.join(members)})"
+            )
+
+
+def _repeated(values: Iterable[str]) -> list[str]:
+    return sorted(value for value, count in Counter(values).items() if count > 1)
 
 
 def _size_conflicts(settings: Settings) -> Iterator[Conflict]:

@@ -123,3 +123,36 @@ def test_every_key_is_in_one_table_and_names_a_setting_that_exists() -> None:
     assert set(TRANSLATED) & set(WITHOUT_EQUAL) == set()
     assert set(SAME_WHEN) & set(WITHOUT_EQUAL) == set()
     assert set(TRANSLATED.values()) <= set(RULES)
+
+
+GROUP = "enableDLegerCommitLog=true\ndLegerPeers=n0-a:1;n1-b:1;n2-c:1\ndLegerSelfId=n1\n"
+
+
+def test_a_group_keeps_its_members_and_preferred_leaders_in_their_order() -> None:
+    text = GROUP + "preferredLeaderId = n2; n0;n2\n"
+
+    settings = translate_broker_conf(text, name="broker.conf").settings
+
+    assert settings.node.peers == ("n0-a:1", "n1-b:1", "n2-c:1")
+    assert settings.raft.preferred_leaders == ("n2", "n0")
+    assert remarks(text) == {}
+
+
+def test_a_preferred_leader_that_is_no_member_is_left_out_and_named() -> None:
+    text = GROUP + "preferredLeaderId=n7;n2\n"
+
+    settings = translate_broker_conf(text, name="broker.conf").settings
+
+    assert settings.raft.preferred_leaders == ("n2",)
+    assert remarks(text) == {"preferredLeaderId": "n7 is no member of dLegerPeers"}
+
+
+def test_a_plain_broker_has_no_preferred_leader() -> None:
+    text = "preferredLeaderId=n0\n"
+
+    assert translate_broker_conf(text, name="b").settings.raft.preferred_leaders == ()
+    assert remarks(text)["preferredLeaderId"].startswith("without enableDLegerCommitLog=true")
+
+
+def test_no_preferred_leader_needs_no_remark() -> None:
+    assert remarks(GROUP + "preferredLeaderId=\n") == {}

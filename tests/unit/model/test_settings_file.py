@@ -18,7 +18,8 @@ from ledgermq.model.settings_file import (
     tables,
     write_settings,
 )
-from ledgermq.model.settings_rules import RULES
+from ledgermq.model.settings_rules import RULES, member_names
+from ledgermq.raft.timing import Timing
 
 FULL = """\
 # A member of a group of three.
@@ -169,6 +170,32 @@ def test_broken_toml_is_reported_with_its_line() -> None:
             "2: node.peers: has n0 more than once",
         ),
         (
+            '[node]\npeers = ["n0-a:1", "n1-b:1", "n2-A:1"]\n',
+            "2: node.peers: has a:1 more than once: members need one each",
+        ),
+        (
+            "[raft]\nheartbeat_ms = 134\n",
+            "1: raft.election_timeout_min_ms: is 400; with raft.heartbeat_ms = 134 it must be"
+            " at least 402, or two lost heartbeats would end in an election",
+        ),
+        (
+            "[raft]\nelection_timeout_max_ms = 400\n",
+            "2: raft.election_timeout_max_ms: is 400, and must be more than"
+            " raft.election_timeout_min_ms = 400",
+        ),
+        (
+            "[raft]\nin_flight_bytes = 1_048_576\nframe_bytes = 1_048_577\n",
+            "3: raft.frame_bytes: is 1048577, more than raft.in_flight_bytes = 1048576",
+        ),
+        (
+            '[raft]\npreferred_leaders = ["n0", "n0"]\n',
+            "2: raft.preferred_leaders: has n0 more than once",
+        ),
+        (
+            '[node]\npeers = ["n0-a:1", "n1-b:1"]\n[raft]\npreferred_leaders = ["n2"]\n',
+            "4: raft.preferred_leaders: 'n2' is no member (n0, n1)",
+        ),
+        (
             '[node]\npeers = ["n0-a:1"]\n[store]\nlog = "commitlog"\n',
             '2: node.peers: a plain CommitLog is not replicated: set store.log = "dledger"',
         ),
@@ -192,6 +219,52 @@ def test_settings_that_cannot_stand_together_are_refused(text: str, problem: str
     assert problems_of(text) == [f"node.toml:{problem}"]
 
 
+def test_all_conflicts_of_a_group_are_reported_at_once() -> None:
+    found = problems_of(
+        '[node]\nself_id = "n9"\npeers = ["n0-a:1", "n1-a:1"]\n'
+        '[raft]\nheartbeat_ms = 500\nelection_timeout_min_ms = 900\npreferred_leaders = ["n7"]\n'
+    )
+
+    assert [problem.split(": ")[:2] for problem in found] == [
+        ["node.toml:2", "node.self_id"],
+        ["node.toml:3", "node.peers"],
+        ["node.toml:4", "raft.election_timeout_max_ms"],
+        ["node.toml:6", "raft.election_timeout_min_ms"],
+        ["node.toml:7", "raft.preferred_leaders"],
+    ]
+
+
+def test_a_single_peer_is_a_group_of_one() -> None:
+    settings = read_settings('[node]\npeers = ["n0-10.0.0.1:40911"]\n', name="node.toml")
+
+    assert member_names(settings.node) == member_names(Settings().node) == ("n0",)
+
+
+@given(st.integers(10, 10_000), st.integers(30, 60_000), st.integers(31, 120_000))
+def test_the_core_takes_all_times_that_the_settings_allow(
+    heartbeat: int, election_min: int, election_max: int
+) -> None:
+    text = (
+        f"[raft]\nheartbeat_ms = {heartbeat}\n"
+        f"election_timeout_min_ms = {election_min}\nelection_timeout_max_ms = {election_max}\n"
+    )
+    fits = 3 * heartbeat <= election_min < election_max
+    try:
+        raft = read_settings(text, name="node.toml").raft
+    except SettingsError:
+        assert not fits
+        return
+
+    assert fits
+    # Its constructor asserts what it needs.
+    Timing(
+        heartbeat=raft.heartbeat_ms,
+        election_min=raft.election_timeout_min_ms,
+        election_max=raft.election_timeout_max_ms,
+        transfer_max=raft.transfer_timeout_ms,
+    )
+
+
 @pytest.mark.parametrize(
     ("key", "bad"),
     [
@@ -209,6 +282,12 @@ def test_settings_that_cannot_stand_together_are_refused(text: str, problem: str
         ("store.message_delay_level", '" "'),
         ("store.message_delay_level", '"1w"'),
         ("store.message_index_enable", "1"),
+        ("raft.heartbeat_ms", "9"),
+        ("raft.in_flight_bytes", "16777217"),
+        ("raft.frame_bytes", "8388609"),
+        ("raft.preferred_leaders", '["first"]'),
+        ("raft.curve", '"yes"'),
+        ("raft.keys_dir", '"keys"'),
         ("listen.produce", '"tcp://*"'),
         ("listen.produce", '"ipc:///run/x"'),
         ("listen.consume", '"tcp://host:0"'),
