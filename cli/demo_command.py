@@ -67,7 +67,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _run(arguments: argparse.Namespace) -> int:
     begin = time.monotonic()
-    say = _Steps(quiet=arguments.json)
+    say = Steps(quiet=arguments.json)
     source: Path | None = arguments.directory
     slots, items = arguments.hash_slots, arguments.index_items
     if source is None:
@@ -79,7 +79,7 @@ def _run(arguments: argparse.Namespace) -> int:
     except LedgerError:
         shutil.rmtree(folder)
         raise
-    with DemoNode(folder, hash_slots=slots, index_items=items) as node:
+    with DemoNode.on_store(folder, hash_slots=slots, index_items=items) as node:
         say.step("start a node on it")
         status = node.start()
         role = status["raft"]
@@ -112,7 +112,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-class _Steps:
+class Steps:
     """Numbered lines on stdout; nothing when the summary is all that is wanted."""
 
     def __init__(self, *, quiet: bool) -> None:
@@ -120,11 +120,13 @@ class _Steps:
         self._count = 0
 
     def step(self, text: str) -> None:
+        """Begin the next step."""
         self._count += 1
         if not self._quiet:
             print(f"\n{self._count}. {text}", flush=True)
 
     def tell(self, text: str) -> None:
+        """Say what came of it."""
         if not self._quiet:
             print(f"   {text}", flush=True)
 
@@ -158,7 +160,7 @@ def _copy(source: Path, folder: Path) -> None:
         raise ConfigError("the archive has no folder store/", path=str(source))
 
 
-def _read_all(address: str, say: _Steps) -> Moved:
+def _read_all(address: str, say: Steps) -> Moved:
     begin = time.monotonic()
     with connect_broker(address, name="ledgermq demo", timeout_s=TIMEOUT_S) as broker:
         # What our own node wrote when it began its term is not Java's.
@@ -198,7 +200,7 @@ def _stored(address: str, topic: str) -> Iterator[ReceivedMessage]:
             yield from batch
 
 
-def _send(node: DemoNode, topic: str, say: _Steps) -> Moved:
+def _send(node: DemoNode, topic: str, say: Steps) -> Moved:
     begin = time.monotonic()
     filler = b"." * BODY_SIZE
     with (

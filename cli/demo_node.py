@@ -30,20 +30,34 @@ DLEDGER_FOLDER = "dledger-"
 class DemoNode:
     """``ledgermq serve`` on ``FOLDER/store``; its settings are ``FOLDER/node.toml``."""
 
-    def __init__(self, folder: Path, *, hash_slots: int | None, index_items: int | None) -> None:
-        """A node that is not started; the store is there already.
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        """A node that is not started.
 
         Args:
             folder: short enough for unix sockets in it.
-            hash_slots: of the store's index files, when RocketMQ's default was changed.
-            index_items: the same.
+            settings: all but the paths, which are in ``folder``.
         """
         self.store = folder / "store"
         self.config = folder / "node.toml"
         self.log = folder / "node.log"
         self.runtime = folder / "run"
-        self._settings = _settings_for(self.store, self.runtime, hash_slots, index_items)
+        self.name = settings.node.self_id
+        self._settings = replace(
+            settings,
+            store=replace(settings.store, path_root_dir=self.store),
+            listen=replace(settings.listen, runtime_dir=self.runtime),
+        )
         self._process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def on_store(cls, folder: Path, *, hash_slots: int | None, index_items: int | None) -> Self:
+        """A node of its own for the store that is in ``folder`` already.
+
+        Args:
+            hash_slots: of the store's index files, when RocketMQ's default was changed.
+            index_items: the same.
+        """
+        return cls(folder, _settings_for(folder / "store", hash_slots, index_items))
 
     @property
     def address(self) -> str:
@@ -56,12 +70,25 @@ class DemoNode:
         Raises:
             LedgerError: it ended, or was not ready in time; with what it logged last.
         """
+        self.launch()
+        return self.wait_ready()
+
+    def launch(self) -> None:
+        """Start it."""
         self.config.write_text(write_settings(self._settings))
         command = [sys.executable, "-m", "ledgermq.cli.main", "serve", "--config", str(self.config)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
+
+    def wait_ready(self) -> NodeStatus:
+        """Its status, once it can serve.
+
+        Raises:
+            LedgerError: it ended, or was not ready in time; with what it logged last.
+        """
+        assert self._process is not None
         deadline = time.monotonic() + READY_TIMEOUT_S
         while True:
             status = self._status_or_none()
@@ -87,6 +114,12 @@ class DemoNode:
                 os.kill(process["pid"], signal.SIGKILL)
                 return process["pid"]
         raise LedgerError("process is not running", role=role)
+
+    def kill_all(self) -> None:
+        """End the whole node with SIGKILL: the children die with their supervisor."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
 
     def stop(self) -> int:
         """Stop it in order; its exit status.
@@ -125,9 +158,7 @@ class DemoNode:
         return "\n".join(self.log.read_text().splitlines()[-LOG_LINES_SHOWN:])
 
 
-def _settings_for(
-    store: Path, runtime: Path, hash_slots: int | None, index_items: int | None
-) -> Settings:
+def _settings_for(store: Path, hash_slots: int | None, index_items: int | None) -> Settings:
     defaults = Settings()
     members = sorted(path.name for path in store.glob(f"{DLEDGER_FOLDER}*"))
     node = defaults.node
@@ -138,10 +169,8 @@ def _settings_for(
         node=node,
         store=replace(
             defaults.store,
-            path_root_dir=store,
             log=LogKind.DLEDGER if members else LogKind.COMMITLOG,
             max_hash_slot_num=hash_slots,
             max_index_num=index_items,
         ),
-        listen=replace(defaults.listen, runtime_dir=runtime),
     )
