@@ -145,11 +145,16 @@ class Group:
         wait_until(is_equal, "the members to be equal")
 
     def stop(self) -> list[int]:
-        """Stop all that run, in order; their exit statuses."""
-        running = self.up()
-        for member in running:
+        """Stop all that run, the leader last; their exit statuses.
+
+        A leader that finds others hands over, and its successor writes an entry that those which
+        have stopped do not get.
+        """
+        statuses = []
+        for member in sorted(self.up(), key=lambda one: one.leads):
             member.node.signal(signal.SIGTERM)
-        return [member.node.wait_end() for member in running]
+            statuses.append(member.node.wait_end())
+        return statuses
 
 
 @contextmanager
