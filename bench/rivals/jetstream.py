@@ -1,4 +1,4 @@
-"""NATS JetStream on loopback: built from the Go module proxy, one server, file storage."""
+"""NATS JetStream on loopback: built from the Go module proxy, one server or three, file storage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,9 +50,7 @@ def build() -> tuple[Path, Path]:
 def jetstream(directory: Path, *, sync_always: bool) -> Iterator[str]:
     """A server with its store below ``directory``; its URL."""
     server, _ = build()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = _free_ports(1)
     store = directory / "nats"
     sync = ", sync_interval: always" if sync_always else ""
     configuration = directory / "nats.conf"
@@ -71,7 +69,46 @@ def jetstream(directory: Path, *, sync_always: bool) -> Iterator[str]:
         shutil.rmtree(store, ignore_errors=True)
 
 
-def load(url: str, *, mode: str, clients: int, size: int, seconds: float) -> NatsLoad:
+@contextmanager
+def jetstream_group(directory: Path, *, sync_always: bool, servers: int = 3) -> Iterator[str]:
+    """A cluster with its stores below ``directory``; the URLs of its servers, with commas."""
+    server, _ = build()
+    ports = _free_ports(2 * servers)
+    clients, routes = ports[:servers], ports[servers:]
+    sync = ", sync_interval: always" if sync_always else ""
+    among = ", ".join(f'"nats://127.0.0.1:{port}"' for port in routes)
+    processes = []
+    stores = [directory / f"nats-{number}" for number in range(servers)]
+    for number, store in enumerate(stores):
+        configuration = directory / f"nats-{number}.conf"
+        configuration.write_text(
+            f"server_name: s{number}\nport: {clients[number]}\n"
+            f"jetstream {{ store_dir: {store}{sync} }}\n"
+            f"cluster {{ name: bench, listen: 127.0.0.1:{routes[number]}, routes: [{among}] }}\n"
+        )
+        processes.append(
+            subprocess.Popen(
+                [str(server), "-a", "127.0.0.1", "-c", str(configuration)],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )
+    try:
+        for port in clients:
+            _await_port(port)
+        yield ",".join(f"nats://127.0.0.1:{port}" for port in clients)
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(30)
+        for store in stores:
+            shutil.rmtree(store, ignore_errors=True)
+
+
+def load(
+    url: str, *, mode: str, clients: int, size: int, seconds: float, replicas: int = 1
+) -> NatsLoad:
     """Run the load program once."""
     _, program = build()
     done = subprocess.run(
@@ -82,6 +119,7 @@ def load(url: str, *, mode: str, clients: int, size: int, seconds: float) -> Nat
             f"-clients={clients}",
             f"-size={size}",
             f"-seconds={seconds}",
+            f"-replicas={replicas}",
         ],
         check=True,
         capture_output=True,
@@ -91,6 +129,14 @@ def load(url: str, *, mode: str, clients: int, size: int, seconds: float) -> Nat
     return NatsLoad(
         fields["messages_per_second"], fields["p50_ms"], fields["p99_ms"], fields["failed"]
     )
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
 def _await_port(port: int) -> None:
