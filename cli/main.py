@@ -63,6 +63,7 @@ COMMANDS = {
     "status": Command("status_command", "show what a node on this machine is doing"),
     "raft": Command("raft_command", "look at the group, and hand over its leadership"),
     "config": Command("config_commands", "check, show and translate settings"),
+    "keys": Command("keys_command", "make the keys of a group's members"),
     "send": Command("client_commands", "send messages"),
     "receive": Command("client_commands", "print messages"),
     "topic": Command("client_commands", "list and create topics"),

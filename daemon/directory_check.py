@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ledgermq.daemon.control import check_path
 from ledgermq.daemon.log_opening import check_kind
 from ledgermq.daemon.node import RuntimePaths
+from ledgermq.daemon.peer_keys import load_keys
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.settings import Settings
@@ -42,11 +43,13 @@ def check_directory(settings: Settings) -> FoundStore:
 
     Raises:
         ConfigError: another kind of log, another member's, or files of other sizes than the
-            settings say; or a runtime directory that cannot hold sockets.
+            settings say; a runtime directory that cannot hold sockets; or keys of the group that
+            are missing or wrong.
         CorruptLogError: the files are not those of a log.
         StorageError: the directory cannot be read.
     """
     check_path(RuntimePaths(settings.listen.runtime_dir).control)
+    load_keys(settings)
     paths = StorePaths.of(settings)
     try:
         return _check(settings, paths)

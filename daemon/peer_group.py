@@ -1,16 +1,70 @@
-"""The other nodes of the group, as the raft process sees them: who votes, and the way to them."""
+"""The other nodes of the group, as the raft process sees them: who votes, and the way to them.
+
+One ROUTER receives from all, one DEALER a peer sends. Every message begins with a preamble
+(``wire.peer_preamble``) that is checked once for each connection; later ones are compared with it.
+Who is refused is told why, and so is the operator: once in the log, and in ``refusals`` as long as
+it lasts.
+"""
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self
 
 import zmq
 
 from ledgermq.daemon.loop import Pollable
+from ledgermq.daemon.peer_admission import Admission
+from ledgermq.daemon.peer_keys import PeerKeys, load_keys, members
+from ledgermq.daemon.peer_refusals import Refusals
+from ledgermq.daemon.peer_sockets import (
+    HANDSHAKE_FAILURES,
+    HEARTBEATS_QUEUED_MAX,
+    PART_SIZE_MAX,
+    Address,
+    KeyGuard,
+    Outlet,
+    has_input,
+    last_failure,
+    open_inbox,
+    parse_peer,
+)
 from ledgermq.ipc.doorbell import Context
+from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import NodeId
 from ledgermq.model.settings import Settings
+from ledgermq.wire.peer_preamble import decode_refusal, encode_refusal
+
+logger = logging.getLogger(__name__)
+
+PARTS_MAX = 8
+"""Most parts of a message behind its preamble; raft's have two."""
+
+SKIPPED_MAX = 64
+"""So many messages that are not let in are looked at, then the caller has its turn."""
+
+ATTEND_EVERY = 32
+"""Handshakes and refusals are attended to after so many messages even if more wait."""
+
+WATCH_S = 0.05
+HANDSHAKE_AGAIN_S = 1.0
+
+_NOBLOCK = int(zmq.NOBLOCK)
+
+_FAILURE_REASONS = {
+    int(zmq.EVENT_HANDSHAKE_FAILED_AUTH): (
+        "{peer} does not know the key of {node}: the keys in raft.keys_dir there are others"
+    ),
+    int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL): (
+        "{peer} and {node} cannot agree on how to talk: raft.curve differs, or another program"
+        " listens there"
+    ),
+    int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL): (
+        "{peer} ended the handshake: its key is not the one that {node} has of it in raft.keys_dir"
+    ),
+}
 
 
 class PeerMessage(NamedTuple):
@@ -20,65 +74,312 @@ class PeerMessage(NamedTuple):
     parts: list[memoryview]
 
 
-class PeerGroup:
-    """A group of one has no sockets."""
+class _Connection(NamedTuple):
+    """A connection whose sender was let in, and the preamble that it was let in with."""
 
-    def __init__(self, context: Context, self_id: NodeId, endpoints: Mapping[NodeId, str]) -> None:
-        self.voters = (self_id, *(node for node in endpoints if node != self_id))
-        self.refusals: dict[NodeId, str] = {}
+    preamble: bytes
+    node: NodeId
+
+
+class PeerGroup:
+    """Sockets to all members but this one; a group of one has none, and touches no file.
+
+    Nothing here blocks. Invariants: ``receive`` returns only what comes from members whose preamble
+    was let in; with CURVE, whose connection was made with the key of that very member.
+
+    Attributes:
+        voters: all members, this one first.
+        malformed_count: messages dropped because nothing could be told of them.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        self_id: NodeId,
+        addresses: Mapping[NodeId, Address],
+        *,
+        admission: Admission | None,
+        keys: PeerKeys | None,
+        queued_max: int,
+    ) -> None:
+        """Bind and connect.
+
+        Args:
+            addresses: of all members; empty in a group of one.
+            admission: who is let in; None in a group of one.
+            keys: of CURVE; None: members talk in the clear.
+            queued_max: messages that wait for a peer, and that wait here for being read from it.
+
+        Raises:
+            ConfigError, StorageError: the own address cannot be bound.
+        """
+        self.voters = (self_id, *(node for node in addresses if node != self_id))
+        self.malformed_count = 0
         self._self = self_id
+        self._admission = admission
+        self._refused_here = Refusals()
+        self._refused_there = Refusals()
+        self._malformed = Refusals()
+        self._connections: dict[bytes, _Connection] = {}
+        self._is_guarded = keys is not None
+        self._guard: KeyGuard | None = None
         self._in: zmq.Socket[bytes] | None = None
-        self._out: dict[NodeId, zmq.Socket[bytes]] = {}
-        if len(self.voters) > 1:
-            self._in = context.socket(zmq.ROUTER)
-            self._in.setsockopt(zmq.LINGER, 0)
-            self._in.bind(endpoints[self_id])
-            for node, endpoint in endpoints.items():
-                if node != self_id:
-                    out = context.socket(zmq.DEALER)
-                    out.setsockopt(zmq.LINGER, 0)
-                    out.setsockopt(zmq.IMMEDIATE, 1)
-                    out.setsockopt(zmq.RECONNECT_IVL, 20)
-                    out.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
-                    out.connect(endpoint)
-                    self._out[node] = out
+        self._in_monitor: zmq.Socket[bytes] | None = None
+        self._out: dict[NodeId, Outlet] = {}
+        self._preambles: dict[NodeId, bytes] = {}
+        self._unattended = 0
+        self._watch_at = 0.0
+        if admission is None:
+            return
+        if keys is not None:
+            # Before the first connection is accepted: without an answer ZeroMQ lets every key in.
+            self._guard = KeyGuard(context, dict(keys.public))
+        try:
+            self._in = open_inbox(context, addresses[self_id], keys=keys, queued_max=queued_max)
+            self._in_monitor = self._in.get_monitor_socket(HANDSHAKE_FAILURES)
+            for peer in self.voters[1:]:
+                self._preambles[peer] = admission.preamble_to(peer)
+                self._out[peer] = Outlet(
+                    context,
+                    peer,
+                    addresses[peer],
+                    self_id=self_id,
+                    keys=keys,
+                    queued_max=queued_max,
+                )
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def of(cls, settings: Settings, context: Context) -> Self:
-        """The group that the settings name."""
+        """The group that the settings name.
+
+        Raises:
+            ConfigError: keys are missing or wrong, the store is another member's, or the own
+                address cannot be bound.
+            CorruptLogError, StorageError: what the store knows of the group cannot be read.
+        """
         own = NodeId(settings.node.self_id)
-        endpoints = {}
-        for peer in settings.node.peers:
-            name, _, address = peer.partition("-")
-            endpoints[NodeId(name)] = f"tcp://{address}"
-        return cls(context, own, endpoints or {own: ""})
+        keys = load_keys(settings)
+        is_alone = len(members(settings)) == 1
+        return cls(
+            context,
+            own,
+            {} if is_alone else dict(parse_peer(peer) for peer in settings.node.peers),
+            admission=None if is_alone else Admission(settings),
+            keys=keys,
+            queued_max=settings.raft.in_flight_frames + HEARTBEATS_QUEUED_MAX,
+        )
 
     @property
     def sources(self) -> list[Pollable]:
         """What wakes the process."""
-        return [] if self._in is None else [self._in]
+        if self._in is None:
+            return []
+        guard = [] if self._guard is None else [self._guard.socket]
+        return [self._in, *guard, *(outlet.socket for outlet in self._out.values())]
+
+    @property
+    def refusals(self) -> dict[NodeId, str]:
+        """Why peers are not let in, and do not let this node in, as far as it lasts.
+
+        What calls itself no member's name, or gives none, stands under that name or its address.
+        """
+        now = time.monotonic()
+        found: dict[NodeId, str] = {}
+        for refusals in (self._refused_there, self._refused_here, self._malformed):
+            for peer, reason in refusals.current(now).items():
+                found[peer] = f"{found[peer]}; {reason}" if peer in found else reason
+        return found
+
+    @property
+    def refused_here_count(self) -> int:
+        """Messages and connections that were refused here."""
+        return self._refused_here.count
+
+    @property
+    def refused_there_count(self) -> int:
+        """Times that a peer refused this node."""
+        return self._refused_there.count
 
     def send(self, peer: NodeId, parts: Sequence[bytes]) -> bool:
-        """Hand a message to ZeroMQ; false when it takes none for that peer now."""
+        """Hand a message to ZeroMQ; false when it takes none for that peer now.
+
+        Parts of less than 64 KiB are copied. A larger one is ZeroMQ's until it was sent, which
+        keeps it alive: it must not change, as bytes cannot.
+        """
+        outlet = self._out.get(peer)
+        if outlet is None:
+            return False
+        assert all(len(part) <= PART_SIZE_MAX for part in parts), [len(part) for part in parts]
         try:
-            self._out[peer].send_multipart([self._self.encode(), *parts], zmq.NOBLOCK, copy=False)
+            # pyzmq copies what is below ``zmq.COPY_THRESHOLD``, which is 64 KiB.
+            outlet.socket.send_multipart([self._preambles[peer], *parts], _NOBLOCK, copy=False)
         except zmq.Again:
             return False
         return True
 
     def receive(self) -> PeerMessage | None:
-        """The next message of a peer, None when none waits."""
+        """The next message of a peer, None when none waits.
+
+        Attends to handshakes and refusals, too: call it whenever one of ``sources`` can be read.
+        None may also mean that much had to be dropped; ``sources`` can still be read then.
+        """
         if self._in is None:
             return None
-        try:
-            frames = self._in.recv_multipart(zmq.NOBLOCK, copy=False)
-        except zmq.Again:
-            return None
-        return PeerMessage(NodeId(frames[1].bytes.decode()), [frame.buffer for frame in frames[2:]])
+        for _ in range(SKIPPED_MAX):
+            frames = _take(self._in)
+            self._unattended += 1
+            if frames is None or self._unattended >= ATTEND_EVERY:
+                self._attend()
+            if frames is None:
+                return None
+            node = self._sender(frames)
+            if node is not None:
+                return PeerMessage(node, [frame.buffer for frame in frames[2:]])
+        return None
+
+    def forget(self, node: NodeId) -> bool:
+        """Trust the next disk that ``node`` is seen with; false when none was known.
+
+        Raises:
+            StorageError: that could not be made durable.
+        """
+        if self._admission is None or not self._admission.known.forget(node):
+            return False
+        self._refused_here.lift(node)
+        self._connections = {
+            routing_id: connection
+            for routing_id, connection in self._connections.items()
+            if connection.node != node
+        }
+        logger.info("disk of a peer forgotten: peer=%s", node)
+        return True
 
     def close(self) -> None:
         """Close the sockets."""
-        for out in self._out.values():
-            out.close(0)
+        for outlet in self._out.values():
+            outlet.close()
+        self._out.clear()
         if self._in is not None:
+            if self._in_monitor is not None:
+                self._in.disable_monitor()
+                self._in_monitor.close(0)
             self._in.close(0)
+            self._in = None
+        if self._guard is not None:
+            self._guard.close()
+            self._guard = None
+
+    def _sender(self, frames: list[zmq.Frame]) -> NodeId | None:
+        """The member that has sent this; None when it is dropped."""
+        routing_id = frames[0].bytes
+        if not 3 <= len(frames) <= PARTS_MAX + 2:
+            self._drop(frames[0], f"message of {len(frames) - 1} parts")
+            return None
+        preamble = frames[1].bytes
+        known = self._connections.get(routing_id)
+        if known is None or known.preamble != preamble:
+            return self._let_in(routing_id, preamble, frames[1])
+        if self._is_guarded and frames[1].get("User-Id") != known.node:
+            # Another connection has taken over the routing id.
+            return self._let_in(routing_id, preamble, frames[1])
+        return known.node
+
+    def _let_in(self, routing_id: bytes, preamble: bytes, frame: zmq.Frame) -> NodeId | None:
+        """Look at a new or changed preamble."""
+        assert self._admission is not None and self._in is not None
+        self._connections.pop(routing_id, None)
+        key_owner = NodeId(str(frame.get("User-Id"))) if self._is_guarded else None
+        try:
+            verdict = self._admission.judge(preamble, key_owner=key_owner)
+        except ProtocolError as error:
+            self._drop(frame, str(error))
+            return None
+        if verdict.reason:
+            self._refuse(verdict.node, verdict.reason, _address(frame))
+            # A ROUTER drops what it cannot deliver at once.
+            self._in.send_multipart([routing_id, encode_refusal(verdict.reason)], _NOBLOCK)
+            return None
+        if self._refused_here.lift(verdict.node):
+            logger.info("peer is let in now: peer=%s", verdict.node)
+        # One connection a member: what an older one still brings is looked at anew.
+        older = [other for other, known in self._connections.items() if known.node == verdict.node]
+        for other in older:
+            del self._connections[other]
+        self._connections[routing_id] = _Connection(preamble, verdict.node)
+        return verdict.node
+
+    def _refuse(self, who: NodeId, reason: str, address: str) -> None:
+        if self._refused_here.note(who, reason, time.monotonic()):
+            logger.warning("peer refused: peer=%s address=%s reason=%s", who, address, reason)
+
+    def _drop(self, frame: zmq.Frame, reason: str) -> None:
+        self.malformed_count += 1
+        address = _address(frame)
+        if self._malformed.note(NodeId(address), f"malformed message: {reason}", time.monotonic()):
+            logger.warning("malformed message dropped: address=%s reason=%s", address, reason)
+
+    def _attend(self) -> None:
+        """Answer handshakes, read refusals, look after handshakes that failed."""
+        self._unattended = 0
+        if self._guard is not None:
+            for address, key in self._guard.serve():
+                reason = f"unknown key {key}: it is none of the public keys in raft.keys_dir"
+                self._refuse(NodeId(address), reason, address)
+        for peer, outlet in self._out.items():
+            while has_input(outlet.socket):
+                self._take_refusal(peer, outlet.socket)
+        now = time.monotonic()
+        if now >= self._watch_at:
+            self._watch_at = now + WATCH_S
+            self._watch(now)
+
+    def _watch(self, now: float) -> None:
+        assert self._in_monitor is not None
+        for peer, outlet in self._out.items():
+            failure = outlet.look(now, again_s=HANDSHAKE_AGAIN_S)
+            # Without keys, a connection that ends in its handshake is one to a node that stops.
+            if failure and (self._is_guarded or failure != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL):
+                reason = _FAILURE_REASONS[failure].format(peer=peer, node=self._self)
+                self._note_refused_there(peer, reason, now)
+        failure = last_failure(self._in_monitor)
+        if failure == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+            # ZeroMQ does not tell where such a connection came from.
+            talk = "CURVE, with the right key of this node" if self._is_guarded else "without CURVE"
+            reason = f"handshake failed: members talk {talk} (raft.curve, raft.keys_dir)"
+            self._refuse(NodeId("unknown"), reason, "unknown")
+
+    def _take_refusal(self, peer: NodeId, socket: zmq.Socket[bytes]) -> None:
+        frames = _take(socket)
+        assert frames is not None
+        try:
+            reason = decode_refusal(frames[0].bytes)
+        except ProtocolError as error:
+            self._drop(frames[0], str(error))
+            return
+        self._note_refused_there(peer, f"{peer} refuses {self._self}: {reason}", time.monotonic())
+
+    def _note_refused_there(self, peer: NodeId, reason: str, now: float) -> None:
+        if self._refused_there.note(peer, reason, now):
+            logger.warning("refused by a peer: peer=%s reason=%s", peer, reason)
+
+
+def _take(socket: zmq.Socket[bytes]) -> list[zmq.Frame] | None:
+    """The parts of the next message, None when none waits; of too many, a few too many."""
+    try:
+        frame = socket.recv(_NOBLOCK, copy=False)
+    except zmq.Again:
+        return None
+    frames = [frame]
+    while frame.more:
+        frame = socket.recv(_NOBLOCK, copy=False)
+        if len(frames) <= PARTS_MAX + 2:
+            frames.append(frame)
+    return frames
+
+
+def _address(frame: zmq.Frame) -> str:
+    """Address of the machine that has sent it."""
+    return str(frame.get("Peer-Address"))

@@ -31,6 +31,7 @@ from ledgermq.daemon.health import FlushWatch, Readiness, silent_children
 from ledgermq.daemon.loop import StopFlag
 from ledgermq.daemon.node import RuntimePaths
 from ledgermq.daemon.notify import Notifier
+from ledgermq.daemon.peer_keys import load_keys
 from ledgermq.daemon.process_modules import ProcessTable
 from ledgermq.daemon.status import Meters, collect
 from ledgermq.daemon.store_lock import FamilyLock, JavaLock
@@ -415,6 +416,7 @@ def _open_node(settings: Settings, resources: ExitStack) -> CursorPage:
     own = StorePaths.of(settings).own
     wait_ms = settings.supervision.stop_timeout_ms
     check_path(paths.control)
+    load_keys(settings)  # a node without its keys is refused before anything is touched
     _make_directory(own)
     _make_directory(paths.directory)
     java = JavaLock.take(settings.store.path_root_dir / "lock")

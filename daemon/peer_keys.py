@@ -1,0 +1,178 @@
+"""The CURVE keys of a group: made for all members at once, and read by each.
+
+One folder a member, flat, which is copied to the member's ``raft.keys_dir``:
+
+    n0.secret   secret key of the member itself, readable by its user alone
+    n0.public   public keys of all members, this one too
+    n1.public
+    …
+
+A file holds one key as text: the 40 characters of Z85, and a newline.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import zmq
+from zmq.utils import z85
+
+from ledgermq.model.errors import ConfigError, StorageError
+from ledgermq.model.ids import NodeId
+from ledgermq.model.settings import Settings
+
+_KEY_SIZE_MAX = 64
+_KEY = re.compile(rb"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
+_WAY_OUT = "make keys with `ledgermq keys init`, or set raft.curve = false"
+
+
+class PeerKeys(NamedTuple):
+    """Keys as Z85 text; ``public`` has those of all members."""
+
+    secret: bytes
+    public: Mapping[NodeId, bytes]
+
+
+def keys_directory(settings: Settings) -> Path:
+    """Where this node's keys are."""
+    return settings.raft.keys_dir or settings.store.path_root_dir / "ledgermq" / "keys"
+
+
+def members(settings: Settings) -> tuple[NodeId, ...]:
+    """The ids in ``node.peers``; of a group of one, its own."""
+    named = [NodeId(peer.partition("-")[0]) for peer in settings.node.peers]
+    return tuple(named) or (NodeId(settings.node.self_id),)
+
+
+def load_keys(settings: Settings) -> PeerKeys | None:
+    """The keys that the settings ask for, None when they ask for none, as a group of one does.
+
+    Raises:
+        ConfigError: keys are missing, do not belong together, or others can read the secret one.
+        StorageError: the operating system refused.
+    """
+    nodes = members(settings)
+    if not settings.raft.curve or len(nodes) == 1:
+        return None
+    directory = keys_directory(settings)
+    own = NodeId(settings.node.self_id)
+    secret = _read_secret(directory / f"{own}.secret")
+    public = {node: _read_key(directory / f"{node}.public") for node in nodes}
+    if zmq.curve_public(secret) != public[own]:
+        raise ConfigError(
+            "secret and public key do not belong together",
+            secret=str(directory / f"{own}.secret"),
+            public=str(directory / f"{own}.public"),
+            setting="raft.keys_dir",
+        )
+    for node, key in public.items():
+        twin = next(other for other, known in public.items() if known == key)
+        if twin != node:
+            raise ConfigError(
+                "two members have the same key: keys tell members apart",
+                nodes=[twin, node],
+                directory=str(directory),
+                setting="raft.keys_dir",
+            )
+    return PeerKeys(secret, public)
+
+
+def init_keys(directory: Path, nodes: Sequence[NodeId]) -> list[Path]:
+    """Make keys for ``nodes``, and a folder below ``directory`` for each; the folders.
+
+    Raises:
+        ConfigError: there is something in the place of one of the folders.
+        StorageError: the operating system refused.
+    """
+    folders = [directory / node for node in nodes]
+    for folder in folders:
+        if folder.exists():
+            raise ConfigError(
+                "keys are not overwritten: move them away first, or name another folder",
+                folder=str(folder),
+            )
+    pairs = {node: zmq.curve_keypair() for node in nodes}
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for node, folder in zip(nodes, folders, strict=True):
+            folder.mkdir(mode=0o700)
+            for other, (public, _) in pairs.items():
+                _write_key(folder / f"{other}.public", public, mode=0o644)
+            _write_key(folder / f"{node}.secret", pairs[node][1], mode=0o600)
+    except OSError as error:
+        raise StorageError(
+            "keys not written",
+            errno=error.errno,
+            path=str(error.filename or directory),
+            reason=error.strerror,
+        ) from error
+    return folders
+
+
+def _write_key(path: Path, key: bytes, *, mode: int) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with os.fdopen(fd, "wb") as file:
+        file.write(key + b"\n")
+        file.flush()
+        os.fsync(fd)
+
+
+def _read_secret(path: Path) -> bytes:
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise ConfigError(
+            "others can read or change the secret key: chmod 600, and make new keys if others"
+            " may have read it",
+            file=str(path),
+            mode=f"{stat.S_IMODE(mode):04o}",
+            setting="raft.keys_dir",
+        )
+    return _read_key(path)
+
+
+def _read_key(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            key = file.read(_KEY_SIZE_MAX).strip()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if not (_KEY.fullmatch(key) and _is_z85(key)):
+        raise ConfigError(
+            "not a key: 40 characters of Z85 are expected",
+            file=str(path),
+            size=len(key),
+            setting="raft.keys_dir",
+        )
+    return key
+
+
+def _is_z85(key: bytes) -> bool:
+    """Whether each five characters stand for four bytes; some are a number that is too large."""
+    try:
+        return len(z85.decode(key)) == 32
+    except struct.error:
+        return False
+
+
+def _unreadable(path: Path, error: OSError) -> ConfigError | StorageError:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return ConfigError(
+            f"no key: members of a group talk encrypted (raft.curve); {_WAY_OUT}",
+            file=str(path),
+            setting="raft.keys_dir",
+        )
+    return StorageError(
+        f"key not read: {error.strerror}",
+        errno=error.errno,
+        file=str(path),
+        setting="raft.keys_dir",
+    )

@@ -1,0 +1,63 @@
+"""Why a peer is not let in, or does not let this node in: logged once, shown while it lasts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ledgermq.model.ids import NodeId
+
+SHOWN_S = 10.0
+"""A refusal is over when it was not repeated for so long: members talk far more often."""
+
+PEERS_MAX = 64
+"""Whoever is not let in chooses its name freely: a flood of names is counted, and not kept."""
+
+REASONS_MAX = 16
+
+
+@dataclass(slots=True)
+class _Refusal:
+    reason: str
+    at: float
+    told: set[str] = field(default_factory=set)
+
+
+class Refusals:
+    """The latest refusal of each peer; bounded, whoever sends."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._refusals: dict[NodeId, _Refusal] = {}
+
+    def note(self, peer: NodeId, reason: str, now: float) -> bool:
+        """Keep it; true when it is to be logged: once for each peer and reason."""
+        self.count += 1
+        refusal = self._refusals.get(peer)
+        if refusal is None:
+            if len(self._refusals) >= PEERS_MAX and not self._drop_oldest(now):
+                return False
+            refusal = self._refusals[peer] = _Refusal(reason, now)
+        refusal.reason, refusal.at = reason, now
+        if reason in refusal.told or len(refusal.told) >= REASONS_MAX:
+            return False
+        refusal.told.add(reason)
+        return True
+
+    def lift(self, peer: NodeId) -> bool:
+        """The peer is let in now; true when it was not before. A new refusal is logged again."""
+        return self._refusals.pop(peer, None) is not None
+
+    def current(self, now: float) -> dict[NodeId, str]:
+        """The refusals that last."""
+        return {
+            peer: refusal.reason
+            for peer, refusal in self._refusals.items()
+            if now - refusal.at < SHOWN_S
+        }
+
+    def _drop_oldest(self, now: float) -> bool:
+        oldest = min(self._refusals, key=lambda peer: self._refusals[peer].at)
+        if now - self._refusals[oldest].at < SHOWN_S:
+            return False
+        del self._refusals[oldest]
+        return True
