@@ -282,7 +282,7 @@ class PeerGroup:
         known = self._connections.get(routing_id)
         if known is None or known.preamble != preamble:
             return self._let_in(routing_id, preamble, frames[1])
-        if self._is_guarded and frames[1].get("User-Id") != known.node:
+        if self._is_guarded and _property(frames[1], "User-Id") != known.node:
             # Another connection has taken over the routing id.
             return self._let_in(routing_id, preamble, frames[1])
         return known.node
@@ -291,7 +291,10 @@ class PeerGroup:
         """Look at a new or changed preamble."""
         assert self._admission is not None and self._in is not None
         self._connections.pop(routing_id, None)
-        key_owner = NodeId(str(frame.get("User-Id"))) if self._is_guarded else None
+        key_owner = NodeId(_property(frame, "User-Id")) if self._is_guarded else None
+        if key_owner == "":
+            self._drop(frame, "connection without a key")
+            return None
         try:
             verdict = self._admission.judge(preamble, key_owner=key_owner)
         except ProtocolError as error:
@@ -380,6 +383,18 @@ def _take(socket: zmq.Socket[bytes]) -> list[zmq.Frame] | None:
     return frames
 
 
+def _property(frame: zmq.Frame, name: str) -> str:
+    """What ZeroMQ says of the connection that brought the frame.
+
+    Empty when it says nothing: bytes that are no ZeroMQ may pass for its very first protocol, which
+    had no properties.
+    """
+    try:
+        return str(frame.get(name))
+    except zmq.ZMQError:
+        return ""
+
+
 def _address(frame: zmq.Frame) -> str:
     """Address of the machine that has sent it."""
-    return str(frame.get("Peer-Address"))
+    return _property(frame, "Peer-Address") or "unknown"

@@ -22,6 +22,7 @@ alone.
 from __future__ import annotations
 
 import os
+import re
 import uuid
 import zlib
 from pathlib import Path
@@ -37,6 +38,7 @@ _FRAME = Struct("<4sI16s16s16s")
 _CRC = Struct("<I")
 _MAGIC = b"LMQI"
 _VERSION = 1
+_HEXADECIMAL = re.compile(f"[0-9a-f]{{{2 * IDENTITY_SIZE}}}")
 _CLUSTERS = uuid.UUID("6a0f3c1e-7f52-5d0b-9d55-0f2c3a4b8e11")
 """Name space of our cluster ids; any constant will do, but it is never to change."""
 
@@ -161,7 +163,7 @@ def _decode_lines(path: Path, content: bytes) -> dict[NodeId, bytes]:
         node, _, identity = text.partition(" ")
         if (
             crc != f"{zlib.crc32(text.encode()):08x}"
-            or len(identity) != 2 * IDENTITY_SIZE
+            or not _HEXADECIMAL.fullmatch(identity)
             or node in identities
         ):
             raise CorruptLogError(
