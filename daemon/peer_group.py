@@ -371,10 +371,9 @@ class PeerGroup:
 
 def _take(socket: zmq.Socket[bytes]) -> list[zmq.Frame] | None:
     """The parts of the next message, None when none waits; of too many, a few too many."""
-    try:
-        frame = socket.recv(_NOBLOCK, copy=False)
-    except zmq.Again:
+    if not has_input(socket):
         return None
+    frame = socket.recv(_NOBLOCK, copy=False)
     frames = [frame]
     while frame.more:
         frame = socket.recv(_NOBLOCK, copy=False)

@@ -75,6 +75,7 @@ class RaftWorker:
         self._page = around.page
         self._term_file = term_file
         self._peers = peers
+        self._peer_sources = frozenset(peers.sources)
         self._writer = WriterLink(around.bell(Role.WRITER), around.paths.append_ring)
         self._dispatcher = around.bell(Role.DISPATCHER)
         self._counters = around.page.counters(Role.RAFT)
@@ -142,11 +143,12 @@ class RaftWorker:
         for message in self._around.inbox.drain(ready):
             self._take_order(message)
         now = _ticks(now_ns)
-        for _ in range(MESSAGES_PER_TURN_MAX):
-            received = self._peers.receive()
-            if received is None:
-                break
-            self._take_message(now, received.node, received.parts)
+        if not self._peer_sources.isdisjoint(ready):
+            for _ in range(MESSAGES_PER_TURN_MAX):
+                received = self._peers.receive()
+                if received is None:
+                    break
+                self._take_message(now, received.node, received.parts)
         if self._looks_at_cursors():
             self._look_at_cursors()
         if now >= self._core.deadline:
