@@ -35,7 +35,16 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     transfer.add_argument(
         "--timeout", type=float, default=10.0, metavar="SECONDS", help="default: 10"
     )
-    for command, run in ((status, _status), (why, _why_no_leader), (transfer, _transfer)):
+    forget = commands.add_parser(
+        "forget", help="trust the next disk of a member that was given an empty one"
+    )
+    forget.add_argument("member", metavar="NODE", help="whose disk is another one now, as n1")
+    for command, run in (
+        (status, _status),
+        (why, _why_no_leader),
+        (transfer, _transfer),
+        (forget, _forget),
+    ):
         where = command.add_mutually_exclusive_group()
         where.add_argument("--runtime-dir", type=Path, metavar="DIR", help="listen.runtime_dir")
         where.add_argument("--config", type=Path, metavar="FILE", help="settings that name it")
@@ -115,6 +124,17 @@ def _transfer(arguments: argparse.Namespace) -> int:
         print(json.dumps({"leader": status["leader"], "term": status["term"], "took_ms": took_ms}))
     else:
         print(f"{status['leader']} leads in term {status['term']}, after {took_ms} ms")
+    return 0
+
+
+def _forget(arguments: argparse.Namespace) -> int:
+    answer = _ask(arguments, "forget", node=arguments.member)
+    if arguments.json:
+        print(json.dumps(answer))
+    elif answer["forgotten"]:
+        print(f"the next disk of {arguments.member} is trusted; say so on the other members, too")
+    else:
+        print(f"no disk of {arguments.member} was known")
     return 0
 
 

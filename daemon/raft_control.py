@@ -12,16 +12,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ledgermq.daemon.control import ControlServer
+from ledgermq.daemon.peer_group import PeerGroup
 from ledgermq.model.errors import BusyError, ConfigError, ProtocolError
 from ledgermq.model.ids import NodeId
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import Effects
 from ledgermq.raft.status import CoreStatus
 
-Refusals = Callable[[], Mapping[NodeId, str]]
-"""Why peers are not let in, or do not let this node in."""
-
-_VERBS = ("status", "why-no-leader", "transfer", "resign")
+_VERBS = ("status", "why-no-leader", "transfer", "forget", "resign")
 
 
 class RaftControl:
@@ -33,7 +31,7 @@ class RaftControl:
         mode: int,
         core: RaftCore,
         carry_out: Callable[[Effects], None],
-        refusals: Refusals,
+        peers: PeerGroup,
     ) -> None:
         """Listen at ``path``.
 
@@ -43,7 +41,7 @@ class RaftControl:
         """
         self._core = core
         self._carry_out = carry_out
-        self._refusals = refusals
+        self._peers = peers
         self._selector = selectors.EpollSelector()
         self._server = ControlServer(path, mode, self._selector, self._answer)
 
@@ -64,21 +62,26 @@ class RaftControl:
 
     def _answer(self, verb: str, request: Mapping[str, object]) -> Mapping[str, object]:
         if verb == "status":
-            return status_document(self._core.status(), self._refusals())
+            return status_document(self._core.status(), self._peers.refusals)
         if verb == "why-no-leader":
             reasons = self._core.why_no_leader()
-            reasons += [f"{peer}: {reason}" for peer, reason in self._refusals().items()]
+            reasons += [f"{peer}: {reason}" for peer, reason in self._peers.refusals.items()]
             return {"leader": self._core.leader, "reasons": reasons}
         if verb == "transfer":
-            target = request.get("target")
-            if not isinstance(target, str) or target not in self._core.membership.members:
-                members = sorted(self._core.membership.members)
-                raise ConfigError("no such member", target=target, members=members)
-            self._carry_out(self._core.transfer_leadership(NodeId(target)))
+            target = self._member(request.get("target"))
+            self._carry_out(self._core.transfer_leadership(target))
             return {"target": target}
+        if verb == "forget":
+            return {"forgotten": self._peers.forget(self._member(request.get("node")))}
         if verb == "resign":
             return {"target": self._resign()}
         raise ProtocolError("unknown verb", verb=verb, expected=_VERBS)
+
+    def _member(self, name: object) -> NodeId:
+        members = self._core.membership.members
+        if not isinstance(name, str) or name not in members:
+            raise ConfigError("no such member", node=name, members=sorted(members))
+        return NodeId(name)
 
     def _resign(self) -> NodeId:
         """Hand over to the member that lacks the least, and could lead.

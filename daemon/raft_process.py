@@ -116,7 +116,7 @@ class RaftWorker:
             settings.listen.socket_mode,
             self._core,
             self._carry_out,
-            lambda: peers.refusals,
+            peers,
         )
         # Whatever an earlier raft process had granted ends here.
         self._writer.follow(term_file.state.term, KEEP_ALL)

@@ -135,6 +135,7 @@ def test_the_leadership_is_handed_over_on_demand(group: Group) -> None:
     status = json.loads(target.command("raft", "status", "--json").stdout)
     again = leader.command("raft", "transfer", target.name)
     nobody = target.command("raft", "transfer", "n9")
+    forgotten = leader.command("raft", "forget", target.name, "--json")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["leader"] == target.name
@@ -145,6 +146,7 @@ def test_the_leadership_is_handed_over_on_demand(group: Group) -> None:
     )
     assert again.returncode == 1 and "does not lead" in again.stderr
     assert nobody.returncode == 1 and "no such member" in nobody.stderr
+    assert json.loads(forgotten.stdout) == {"forgotten": True}
 
 
 def test_a_topic_that_a_leader_made_is_known_to_its_successor(group: Group) -> None:
