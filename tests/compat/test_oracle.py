@@ -35,6 +35,7 @@ from ledgermq.cli.message_json import MAX_OFFSET, queued_message_as_json
 from ledgermq.client import Consumer, ReceivedMessage
 from ledgermq.client.pull_pipeline import ConsumerOptions
 from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.store.index_file import IndexLayout, get_header
 from ledgermq.store.queue_unit import UNIT_SIZE
 from ledgermq.store.store_view import StoreView
 
@@ -380,6 +381,24 @@ def check_files_are_continued(way: Way, ours: StoreView) -> None:
     theirs = sorted(file.name for file in (way.theirs / "index").iterdir())
 
     assert theirs[: len(index_files)] == [file.name for file in index_files]
+    check_index_file_is_continued(
+        index_files[-1].read_bytes(), (way.theirs / "index" / index_files[-1].name).read_bytes()
+    )
+
+
+def check_index_file_is_continued(mine: bytes, java: bytes) -> None:
+    """The Java broker added keys behind ours; slots change with every key, items never do."""
+    layout = IndexLayout(slots=INDEX_SIZES["maxHashSlotNum"], items=INDEX_SIZES["maxIndexNum"])
+    header = get_header(memoryview(mine), layout)
+    theirs = get_header(memoryview(java), layout)
+    items = slice(layout.item_at(0), layout.item_at(header.index_count))
+
+    assert java[items] == mine[items]
+    assert (theirs.begin_timestamp, theirs.begin_physical_offset) == (
+        header.begin_timestamp,
+        header.begin_physical_offset,
+    )
+    assert theirs.index_count >= header.index_count > 1
 
 
 def check_delayed_messages_came(way: Way, ours: StoreView) -> None:
