@@ -1,8 +1,7 @@
-"""Members of a group on loopback: who is let in, who is told why not, and that nothing blocks."""
+"""Members of a group on loopback: they hear one another, and nothing that comes blocks or harms."""
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import socket
@@ -17,202 +16,47 @@ import pytest
 import zmq
 from tests.process.conftest import wait_until
 from tests.process.group_nodes import free_port
-
-from ledgermq.daemon.peer_group import SKIPPED_MAX, PeerGroup
-from ledgermq.daemon.peer_identity import cluster_id
-from ledgermq.daemon.peer_keys import init_keys
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
-from ledgermq.model.ids import NodeId
-from ledgermq.model.settings import (
-    AckMode,
-    AckSection,
-    LogKind,
-    NodeSection,
-    RaftSection,
-    Settings,
-    StoreSection,
+from tests.process.peer_members import (
+    N0,
+    N1,
+    N2,
+    Members,
+    deliver,
+    preamble_of,
+    raw_peer,
 )
+
+from ledgermq.daemon.peer_group import SKIPPED_MAX
+from ledgermq.daemon.peer_keys import init_keys
+from ledgermq.model.errors import ConfigError
+from ledgermq.model.ids import NodeId
 from ledgermq.wire.peer_preamble import (
-    AgreedSettings,
-    Preamble,
-    decode_refusal,
     encode_preamble,
     encode_refusal,
 )
 
-FILE_SIZE = 262_144
-N0, N1, N2 = NodeId("n0"), NodeId("n1"), NodeId("n2")
 QUEUED_MAX = 96
 
-Received = list[tuple[NodeId, list[bytes]]]
-
-
-class Member:
-    """The sockets of one node, in a context of its own, as in a process of its own."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.group = PeerGroup.of(settings, self.context)
-        self.received: Received = []
-
-    def pump(self) -> Received:
-        """Take all that waits, as the raft process does; all that ever came."""
-        while (message := self.group.receive()) is not None:
-            self.received.append((message.node, [bytes(part) for part in message.parts]))
-        return self.received
-
-    def close(self) -> None:
-        if not self.context.closed:
-            self.group.close()
-            self.context.destroy(linger=0)
-
-
-class Members:
-    """Makes members whose stores are in one folder, and closes all that were made."""
-
-    def __init__(self, folder: Path, *, size: int = 3, keys: Path | None = None) -> None:
-        self.folder = folder
-        self.ports = [free_port() for _ in range(size)]
-        self.peers = tuple(f"n{at}-127.0.0.1:{port}" for at, port in enumerate(self.ports))
-        self.keys = keys
-        self.made: list[Member] = []
-
-    def settings(
-        self,
-        node: NodeId,
-        *,
-        cluster: str = "c",
-        log: LogKind = LogKind.DLEDGER,
-        ack: AckMode = AckMode.MAJORITY_FSYNC,
-        file_size: int = FILE_SIZE,
-        max_message_size: int = 4_096,
-        peers: tuple[str, ...] | None = None,
-        root: str | None = None,
-        keys: str | None = None,
-    ) -> Settings:
-        return Settings(
-            node=NodeSection(
-                broker_cluster_name=cluster,
-                self_id=node,
-                peers=self.peers if peers is None else peers,
-            ),
-            store=StoreSection(
-                path_root_dir=self.folder / (root or node),
-                log=log,
-                mapped_file_size_commit_log=file_size,
-                max_message_size=max_message_size,
-            ),
-            ack=AckSection(mode=ack),
-            raft=RaftSection(
-                curve=self.keys is not None,
-                keys_dir=None if self.keys is None else self.keys / (keys or node),
-            ),
-        )
-
-    def start(self, node: NodeId, **changes: object) -> Member:
-        member = Member(self.settings(node, **changes))  # type: ignore[arg-type]
-        self.made.append(member)
-        return member
-
-    def endpoint(self, node: NodeId) -> str:
-        return f"tcp://127.0.0.1:{self.ports[int(node[1:])]}"
-
-    def close(self) -> None:
-        for member in self.made:
-            member.close()
-
 
 @pytest.fixture
-def clear(tmp_path: Path) -> Iterator[Members]:
+def clear_members(tmp_path: Path) -> Iterator[Members]:
     """Members without CURVE."""
-    members = Members(tmp_path)
-    yield members
-    members.close()
+    with Members(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[Members]:
+def guarded_members(tmp_path: Path) -> Iterator[Members]:
     """Members with keys."""
     init_keys(tmp_path / "keys", [N0, N1, N2])
-    members = Members(tmp_path, keys=tmp_path / "keys")
-    yield members
-    members.close()
+    with Members(tmp_path, keys=tmp_path / "keys") as made:
+        yield made
 
 
-@pytest.fixture(params=["clear", "guarded"])
+@pytest.fixture(params=["clear_members", "guarded_members"])
 def members(request: pytest.FixtureRequest) -> Members:
     found: Members = request.getfixturevalue(request.param)
     return found
-
-
-def deliver(source: Member, target: Member, text: bytes) -> None:
-    """Send until it has arrived: before the connection stands, sends are refused."""
-    peer = NodeId(target.settings.node.self_id)
-    expected = (NodeId(source.settings.node.self_id), [text])
-
-    def has_arrived() -> bool:
-        source.group.send(peer, [text])
-        source.pump()
-        return expected in target.pump()
-
-    wait_until(has_arrived, f"{text!r}")
-
-
-def refused(source: Member, target: Member) -> tuple[str, str]:
-    """Send until both know that the source is refused: what the target says, and the source."""
-    own, peer = NodeId(source.settings.node.self_id), NodeId(target.settings.node.self_id)
-
-    def both() -> tuple[str, str] | None:
-        source.group.send(peer, [b"let me in"])
-        source.pump()
-        target.pump()
-        here, there = target.group.refusals.get(own), source.group.refusals.get(peer)
-        return (here, there) if here and there else None
-
-    found: tuple[str, str] = wait_until(both, "the refusal")
-    # What an earlier life of the source has sent may still come.
-    assert (own, [b"let me in"]) not in target.received
-    return found
-
-
-@contextmanager
-def raw_peer(
-    endpoint: str, *, keys: Path | None = None, node: NodeId = N1, routing_id: bytes = b""
-) -> Iterator[zmq.Socket[bytes]]:
-    """A DEALER that says what it likes, connected without keys or with those of ``node`` for n0."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    dealer: zmq.Socket[bytes] = context.socket(zmq.DEALER)
-    dealer.setsockopt(zmq.LINGER, 0)
-    if routing_id:
-        dealer.setsockopt(zmq.ROUTING_ID, routing_id)
-    if keys is not None:
-        own = keys / node
-        dealer.setsockopt(zmq.CURVE_SECRETKEY, (own / f"{node}.secret").read_bytes().strip())
-        dealer.setsockopt(zmq.CURVE_PUBLICKEY, (own / f"{node}.public").read_bytes().strip())
-        dealer.setsockopt(zmq.CURVE_SERVERKEY, (own / "n0.public").read_bytes().strip())
-    dealer.connect(endpoint)
-    try:
-        yield dealer
-    finally:
-        context.destroy(linger=0)
-
-
-def preamble_of(members: Members, source: NodeId = N1, target: NodeId = N0) -> Preamble:
-    agreed = AgreedSettings(LogKind.DLEDGER, AckMode.MAJORITY_FSYNC, FILE_SIZE, 4_096)
-    cluster = cluster_id(members.settings(source).node)
-    return Preamble(source, target, cluster, b"i" * 16, agreed)
-
-
-def wait_answer(dealer: zmq.Socket[bytes], target: Member) -> str:
-    """The reason that a raw peer is refused with."""
-
-    def answered() -> bool:
-        target.pump()
-        return bool(dealer.poll(0))
-
-    wait_until(answered, "an answer")
-    return decode_refusal(dealer.recv())
 
 
 def test_members_hear_one_another(members: Members) -> None:
@@ -227,14 +71,13 @@ def test_members_hear_one_another(members: Members) -> None:
 
 
 def test_a_group_of_one_has_no_sockets_and_touches_no_file(tmp_path: Path) -> None:
-    alone = Members(tmp_path, size=1)
-    for peers in ((), alone.peers):
-        member = alone.start(N0, peers=peers)
+    with Members(tmp_path, size=1) as alone:
+        for peers in ((), alone.peers):
+            group = alone.start(N0, peers=peers).group
 
-        assert (member.group.voters, member.group.sources) == ((N0,), [])
-        assert (member.group.receive(), member.group.send(N1, [b"x"])) == (None, False)
+            assert (group.voters, group.sources) == ((N0,), [])
+            assert (group.receive(), group.send(N1, [b"x"])) == (None, False)
     assert list(tmp_path.iterdir()) == []
-    alone.close()
 
 
 def test_one_of_the_sources_wakes_who_waits_for_a_message(members: Members) -> None:
@@ -262,8 +105,8 @@ def test_a_peer_that_comes_back_is_heard_and_hears_again(members: Members) -> No
     assert first.group.refusals == again.group.refusals == {}
 
 
-def test_a_peer_that_is_away_costs_no_time(clear: Members) -> None:
-    first = clear.start(N0)
+def test_a_peer_that_is_away_costs_no_time(clear_members: Members) -> None:
+    first = clear_members.start(N0)
     begin = time.monotonic()
     sent = [first.group.send(N1, [b"x" * 100_000]) for _ in range(1_000)]
 
@@ -283,9 +126,9 @@ def test_large_parts_arrive_whole(members: Members) -> None:
 
 
 @pytest.mark.slow
-def test_a_peer_that_does_not_read_is_refused_more_after_a_bound(clear: Members) -> None:
-    first = clear.start(N0)
-    with reader_that_stops(clear, N1) as process:
+def test_a_peer_that_does_not_read_is_refused_more_after_a_bound(clear_members: Members) -> None:
+    first = clear_members.start(N0)
+    with reader_that_stops(clear_members, N1) as process:
         # The first that it takes shows that it has connected.
         wait_until(lambda: first.group.send(N1, [b"x"]), "the connection")
         process.send_signal(signal.SIGSTOP)
@@ -317,175 +160,6 @@ def reader_that_stops(members: Members, node: NodeId) -> Iterator[subprocess.Pop
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"cluster": "other"}, "n1 is of another group than n0: node.broker_cluster_name or"),
-        (
-            {"file_size": 524_288},
-            "store.mapped_file_size_commit_log is 524288 on n1, but 262144 on n0",
-        ),
-        ({"max_message_size": 9}, "store.max_message_size is 9 on n1, but 4096 on n0"),
-        (
-            {"ack": AckMode.LEADER},
-            "ack.mode is leader on n1, but majority-fsync on n0",
-        ),
-        ({"log": LogKind.COMMITLOG}, "store.log is commitlog on n1, but dledger on n0"),
-    ],
-)
-def test_other_settings_are_refused_and_named_on_both_sides(
-    members: Members, changes: dict[str, object], expected: str
-) -> None:
-    first, second = members.start(N0), members.start(N1, **changes)
-    here, there = refused(second, first)
-
-    assert here.startswith(expected)
-    assert there.startswith(f"n0 refuses n1: {expected}")
-
-
-def test_a_node_that_is_no_member_is_refused_and_told(tmp_path: Path) -> None:
-    of_two, of_three = Members(tmp_path, size=2), Members(tmp_path, size=3)
-    of_three.peers = (*of_two.peers, of_three.peers[2])
-    first, stranger = of_two.start(N0), of_three.start(N2)
-    here, there = refused(stranger, first)
-    of_two.close()
-    of_three.close()
-
-    assert here == "n2 is none of node.peers of n0 (n0, n1)"
-    assert there == f"n0 refuses n2: {here}"
-
-
-def test_a_peer_with_the_address_of_another_one_is_refused_and_told(clear: Members) -> None:
-    first = clear.start(N0)
-    wrong = f"n2-127.0.0.1:{clear.ports[0]}"
-    second = clear.start(N1, peers=(*clear.peers[:2], wrong))
-
-    def told() -> str | None:
-        second.group.send(N2, [b"for n2"])
-        second.pump()
-        first.pump()
-        return second.group.refusals.get(N2)
-
-    there = wait_until(told, "the refusal")
-
-    assert there == "n2 refuses n1: n1 means n2, but reached n0: node.peers has a wrong address"
-
-
-def test_two_nodes_of_one_name_are_told_apart(clear: Members) -> None:
-    first = clear.start(N0)
-    with raw_peer(clear.endpoint(N0)) as dealer:
-        dealer.send_multipart([encode_preamble(preamble_of(clear, source=N0)), b"x"])
-        reason = wait_answer(dealer, first)
-
-    assert reason == "two nodes call themselves n0: node.self_id must differ"
-
-
-def test_another_version_is_refused_and_named(clear: Members) -> None:
-    first = clear.start(N0)
-    with raw_peer(clear.endpoint(N0)) as dealer:
-        future = encode_preamble(preamble_of(clear), version=9) + b"what version 9 adds"
-        dealer.send_multipart([future, b"x"])
-        reason = wait_answer(dealer, first)
-
-    assert reason.startswith("n1 speaks version 9 of the protocol between members, n0 speaks")
-    assert first.group.refusals == {N1: reason}
-
-
-def test_a_wiped_disk_is_refused_until_it_is_forgotten(members: Members) -> None:
-    first, second = members.start(N0), members.start(N1)
-    deliver(second, first, b"before")
-    second.close()
-    wiped = members.start(N1, root="fresh")
-    first.received.clear()
-    here, there = refused(wiped, first)
-
-    assert here.startswith("n1 has another disk than n0 knows it by (identity ")
-    assert "`ledgermq raft forget n1` on n0" in here
-    assert there == f"n0 refuses n1: {here}"
-    assert (first.group.forget(N1), first.group.forget(N1)) == (True, False)
-    deliver(wiped, first, b"let in")
-    assert first.group.refusals == {}
-    wiped.close()
-    old = members.start(N1)
-    first.received.clear()
-    assert refused(old, first)[0].startswith("n1 has another disk")
-
-
-def test_what_was_trusted_is_still_known_after_a_restart(clear: Members) -> None:
-    first, second = clear.start(N0), clear.start(N1)
-    deliver(second, first, b"before")
-    first.close()
-    second.close()
-    again, wiped = clear.start(N0), clear.start(N1, root="fresh")
-
-    assert refused(wiped, again)[0].startswith("n1 has another disk")
-
-
-def test_a_copied_disk_is_refused(clear: Members) -> None:
-    first, second = clear.start(N0), clear.start(N1)
-    deliver(second, first, b"before")
-    identity = (clear.folder / "n1" / "ledgermq" / "identity").read_bytes()[24:40]
-    own = (clear.folder / "n0" / "ledgermq" / "identity").read_bytes()[24:40]
-    reasons = []
-    for copied in (identity, own):
-        with raw_peer(clear.endpoint(N0)) as dealer:
-            preamble = preamble_of(clear, source=N2)._replace(identity=copied)
-            dealer.send_multipart([encode_preamble(preamble), b"x"])
-            reasons.append(wait_answer(dealer, first))
-
-    assert reasons == [
-        "n2 runs on a copy of the disk of n1",
-        "n2 runs on a copy of the disk of n0",
-    ]
-
-
-def test_the_store_of_another_member_or_group_is_not_started(clear: Members) -> None:
-    clear.start(N0).close()
-    with pytest.raises(ConfigError, match=r"another member.*node\.self_id"):
-        clear.start(N1, root="n0")
-    with pytest.raises(ConfigError, match=r"another group.*node\.broker_cluster_name"):
-        clear.start(N0, cluster="renamed")
-
-
-@pytest.mark.parametrize("name", ["identity", "peers"])
-def test_a_damaged_file_stops_the_node_and_is_named(clear: Members, name: str) -> None:
-    first, second = clear.start(N0), clear.start(N1)
-    deliver(second, first, b"remembered")
-    first.close()
-    path = clear.folder / "n0" / "ledgermq" / name
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-    with pytest.raises(CorruptLogError, match=str(path)):
-        clear.start(N0)
-
-
-def test_a_refused_peer_is_logged_once_and_let_in_when_it_is_mended(
-    clear: Members, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    first, second = clear.start(N0), clear.start(N1, max_message_size=9)
-    refused(second, first)
-    before = first.group.refused_here_count
-
-    def refused_again() -> bool:
-        second.group.send(N0, [b"again"])
-        second.pump()
-        first.pump()
-        return first.group.refused_here_count > before + 5
-
-    wait_until(refused_again, "more refusals")
-    second.close()
-    deliver(clear.start(N1), first, b"mended")
-    lines = [record.getMessage() for record in caplog.records]
-
-    assert len([line for line in lines if line.startswith("peer refused: peer=n1")]) == 1
-    assert len([line for line in lines if line.startswith("refused by a peer: peer=n0")]) == 1
-    assert lines.count("peer is let in now: peer=n1") == 1
-    assert first.group.refusals == {}
-
-
-@pytest.mark.parametrize(
     "parts",
     [
         pytest.param([b""], id="nothing"),
@@ -497,11 +171,11 @@ def test_a_refused_peer_is_logged_once_and_let_in_when_it_is_mended(
     ],
 )
 def test_garbage_is_dropped_counted_and_logged_once(
-    clear: Members, parts: list[bytes], caplog: pytest.LogCaptureFixture
+    clear_members: Members, parts: list[bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    first, second = clear.start(N0), clear.start(N1)
+    first, second = clear_members.start(N0), clear_members.start(N1)
     deliver(second, first, b"before")
-    with raw_peer(clear.endpoint(N0)) as dealer:
+    with raw_peer(clear_members.endpoint(N0)) as dealer:
         for _ in range(3):
             dealer.send_multipart(parts)
         wait_until(lambda: first.pump() and first.group.malformed_count == 3, "the messages")
@@ -513,12 +187,14 @@ def test_garbage_is_dropped_counted_and_logged_once(
     assert "127.0.0.1" in first.group.refusals
 
 
-def test_a_preamble_without_a_message_or_with_unknown_codes_is_dropped(clear: Members) -> None:
-    first = clear.start(N0)
-    whole = encode_preamble(preamble_of(clear))
+def test_a_preamble_without_a_message_or_with_unknown_codes_is_dropped(
+    clear_members: Members,
+) -> None:
+    first = clear_members.start(N0)
+    whole = encode_preamble(preamble_of(clear_members))
     unknown = whole[:5] + b"\x09" + whole[6:]
     cases = [[whole], [whole[:-1], b"x"], [whole + b"x", b"x"], [unknown, b"x"]]
-    with raw_peer(clear.endpoint(N0)) as dealer:
+    with raw_peer(clear_members.endpoint(N0)) as dealer:
         for case in cases:
             dealer.send_multipart(case)
         wait_until(lambda: first.pump() or first.group.malformed_count == len(cases), "them")
@@ -526,9 +202,9 @@ def test_a_preamble_without_a_message_or_with_unknown_codes_is_dropped(clear: Me
     assert first.received == []
 
 
-def test_a_flood_of_garbage_leaves_the_caller_its_turn(clear: Members) -> None:
-    first = clear.start(N0)
-    with raw_peer(clear.endpoint(N0)) as dealer:
+def test_a_flood_of_garbage_leaves_the_caller_its_turn(clear_members: Members) -> None:
+    first = clear_members.start(N0)
+    with raw_peer(clear_members.endpoint(N0)) as dealer:
         for _ in range(40 * SKIPPED_MAX):
             dealer.send(b"garbage")
         wait_until(lambda: first.group.receive() is None and first.group.malformed_count, "any")
@@ -556,10 +232,10 @@ def test_bytes_that_are_no_zeromq_do_no_harm(members: Members) -> None:
     assert {node for node, _ in first.received} == {N1}
 
 
-def test_an_old_protocol_is_no_way_around_the_keys(guarded: Members) -> None:
-    first, second = guarded.start(N0), guarded.start(N1)
-    preamble = encode_preamble(preamble_of(guarded))
-    with socket.create_connection(("127.0.0.1", guarded.ports[0])) as connection:
+def test_an_old_protocol_is_no_way_around_the_keys(guarded_members: Members) -> None:
+    first, second = guarded_members.start(N0), guarded_members.start(N1)
+    preamble = encode_preamble(preamble_of(guarded_members))
+    with socket.create_connection(("127.0.0.1", guarded_members.ports[0])) as connection:
         connection.sendall(b"\1\0" + bytes([len(preamble) + 1]) + b"\1" + preamble + b"\2\0x")
         # ZeroMQ ends the connection.
         connection.settimeout(20)
@@ -573,11 +249,11 @@ def test_an_old_protocol_is_no_way_around_the_keys(guarded: Members) -> None:
     }
 
 
-def test_an_answer_that_is_no_refusal_is_dropped(clear: Members) -> None:
-    first = clear.start(N0)
+def test_an_answer_that_is_no_refusal_is_dropped(clear_members: Members) -> None:
+    first = clear_members.start(N0)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     router: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
-    router.bind(clear.endpoint(N1))
+    router.bind(clear_members.endpoint(N1))
     try:
         wait_until(lambda: first.group.send(N1, [b"x"]), "the connection")
         routing_id = router.recv_multipart()[0]
@@ -591,147 +267,32 @@ def test_an_answer_that_is_no_refusal_is_dropped(clear: Members) -> None:
     assert first.group.refusals[N1] == "n1 refuses n0: because?of \ufffd"
 
 
-def test_an_unknown_key_is_refused_on_both_sides_until_keys_are_exchanged(
-    guarded: Members, tmp_path: Path
-) -> None:
-    init_keys(tmp_path / "other", [N0, N1, N2])
-    # It knows the others by their right keys, but has another one itself.
-    for node in (N0, N2):
-        right = (tmp_path / "keys" / "n1" / f"{node}.public").read_bytes()
-        (tmp_path / "other" / "n1" / f"{node}.public").write_bytes(right)
-    first = guarded.start(N0)
-    second = guarded.start(N1, keys="../other/n1")
-
-    def both() -> tuple[str, str] | None:
-        second.pump()
-        first.pump()
-        here, there = first.group.refusals.get(NodeId("127.0.0.1")), second.group.refusals.get(N0)
-        return (here, there) if here and there else None
-
-    here, there = wait_until(both, "the refusal")
-    sent = second.group.send(N0, [b"x"])
-
-    assert here.startswith("unknown key ") and "raft.keys_dir" in here
-    assert there.startswith("n0 does not know the key of n1")
-    assert (sent, first.received) == (False, [])
-
-    # ZeroMQ itself would never try again after such an answer.
-    first.close()
-    key = (tmp_path / "other" / "n1" / "n1.public").read_bytes()
-    (tmp_path / "keys" / "n0" / "n1.public").write_bytes(key)
-    deliver(second, guarded.start(N0), b"with the new key")
-
-
-def test_a_peer_with_another_key_than_it_is_known_by_is_not_talked_to(
-    guarded: Members, tmp_path: Path
-) -> None:
-    init_keys(tmp_path / "other", [N0, N1, N2])
-    first = guarded.start(N0)
-    impostor = guarded.start(N1, keys="../other/n1")
-
-    def told() -> bool:
-        for member in (first, impostor):
-            member.pump()
-        return N1 in first.group.refusals and NodeId("unknown") in impostor.group.refusals
-
-    wait_until(told, "the failure of the handshake")
-
-    assert "n1 ended the handshake: its key is not the one" in first.group.refusals[N1]
-    assert impostor.group.refusals[NodeId("unknown")].startswith("handshake failed: ")
-    assert not first.group.send(N1, [b"secret"])
-
-
-def test_a_member_without_curve_is_refused_and_both_are_told(guarded: Members) -> None:
-    first = guarded.start(N0)
-    in_the_clear = Members(guarded.folder)
-    in_the_clear.ports, in_the_clear.peers = guarded.ports, guarded.peers
-    second = in_the_clear.start(N1)
-
-    def told() -> bool:
-        for member in (first, second):
-            member.pump()
-        return NodeId("unknown") in first.group.refusals and N0 in second.group.refusals
-
-    wait_until(told, "the failure of the handshake")
-    in_the_clear.close()
-
-    assert "raft.curve" in first.group.refusals[NodeId("unknown")]
-    assert "raft.curve differs" in second.group.refusals[N0]
-
-
-def test_a_member_cannot_speak_for_another_one(guarded: Members) -> None:
-    first = guarded.start(N0)
-    with raw_peer(guarded.endpoint(N0), keys=guarded.keys, node=N2) as dealer:
-        dealer.send_multipart([encode_preamble(preamble_of(guarded)), b"a vote of n1"])
-        reason = wait_answer(dealer, first)
-
-    assert reason == "a node with the key of n2 calls itself n1: raft.keys_dir is another's"
-    assert first.received == []
-
-
-def test_a_connection_that_takes_over_a_routing_id_does_not_take_over_the_name(
-    guarded: Members,
-) -> None:
-    first = guarded.start(N0)
-    endpoint, preamble = guarded.endpoint(N0), encode_preamble(preamble_of(guarded))
-    with raw_peer(endpoint, keys=guarded.keys, node=N1, routing_id=b"same") as honest:
-        honest.send_multipart([preamble, b"from n1"])
-        wait_until(lambda: (N1, [b"from n1"]) in first.pump(), "the member's own message")
-    with raw_peer(endpoint, keys=guarded.keys, node=N2, routing_id=b"same") as thief:
-
-        def is_refused() -> bool:
-            thief.send_multipart([preamble, b"from n2"])
-            first.pump()
-            return "a node with the key of n2" in first.group.refusals.get(N1, "")
-
-        wait_until(is_refused, "the refusal")
-
-    assert first.received == [(N1, [b"from n1"])]
-
-
-def test_a_port_that_is_taken_is_named_with_its_setting(clear: Members) -> None:
+def test_a_port_that_is_taken_is_named_with_its_setting(clear_members: Members) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", clear.ports[0]))
+        taken.bind(("127.0.0.1", clear_members.ports[0]))
         taken.listen()
         with pytest.raises(ConfigError, match=r"another program listens.*node\.peers") as caught:
-            clear.start(N0)
+            clear_members.start(N0)
 
-    assert caught.value.details["endpoint"] == clear.endpoint(N0)
+    assert caught.value.details["endpoint"] == clear_members.endpoint(N0)
 
 
 def test_an_address_of_another_machine_is_bound_only_with_curve(
-    clear: Members, guarded: Members
+    clear_members: Members, guarded_members: Members
 ) -> None:
     # TEST-NET-1 (RFC 5737) is nobody's.
     elsewhere = f"n0-192.0.2.1:{free_port()}"
     with pytest.raises(ConfigError, match=r"none of this machine's addresses.*node\.peers"):
-        clear.start(N0, peers=(elsewhere, *clear.peers[1:]))
+        clear_members.start(N0, peers=(elsewhere, *clear_members.peers[1:]))
     port = elsewhere.rpartition(":")[2]
-    first = guarded.start(N0, peers=(elsewhere, *guarded.peers[1:]))
-    second = guarded.start(N1, peers=(f"n0-127.0.0.1:{port}", *guarded.peers[1:]))
+    first = guarded_members.start(N0, peers=(elsewhere, *guarded_members.peers[1:]))
+    second = guarded_members.start(N1, peers=(f"n0-127.0.0.1:{port}", *guarded_members.peers[1:]))
     deliver(second, first, b"behind a translation")
 
 
-def test_names_are_resolved(clear: Members) -> None:
-    peers = tuple(peer.replace("127.0.0.1", "localhost") for peer in clear.peers)
-    first, second = clear.start(N0, peers=peers), clear.start(N1, peers=peers)
+def test_names_are_resolved(clear_members: Members) -> None:
+    peers = tuple(peer.replace("127.0.0.1", "localhost") for peer in clear_members.peers)
+    first, second = clear_members.start(N0, peers=peers), clear_members.start(N1, peers=peers)
     deliver(first, second, b"by name")
     with pytest.raises(ConfigError, match=r"name not resolved.*node\.peers"):
-        clear.start(N2, peers=(*peers[:2], "n2-no-such-host.invalid:4711"))
-
-
-def test_a_group_without_keys_is_not_started(tmp_path: Path) -> None:
-    keyless = Members(tmp_path, keys=tmp_path / "keys")
-    with pytest.raises(ConfigError, match=r"ledgermq keys init.*raft\.keys_dir"):
-        keyless.start(N0)
-
-    assert not (tmp_path / "n0").exists()
-
-
-def test_a_store_that_cannot_be_written_is_told(clear: Members) -> None:
-    own = clear.folder / "n0" / "ledgermq"
-    own.mkdir(parents=True)
-    (own / "identity").mkdir()
-
-    with pytest.raises(StorageError, match="identity"):
-        clear.start(N0)
+        clear_members.start(N2, peers=(*peers[:2], "n2-no-such-host.invalid:4711"))
