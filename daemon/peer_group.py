@@ -223,7 +223,7 @@ class PeerGroup:
     def receive(self) -> PeerMessage | None:
         """The next message of a peer, None when none waits.
 
-        Attends to handshakes and refusals, too: call it whenever one of ``sources`` can be read.
+        Answers handshakes and reads refusals, too: call it whenever one of ``sources`` can be read.
         None may also mean that much had to be dropped; ``sources`` can still be read then.
         """
         if self._in is None:
@@ -239,6 +239,28 @@ class PeerGroup:
             if node is not None:
                 return PeerMessage(node, [frame.buffer for frame in frames[2:]])
         return None
+
+    def watch(self) -> None:
+        """Tell which handshakes have failed, and begin those anew that ZeroMQ would not.
+
+        No source tells of either: call it with every turn, and at least each second.
+        """
+        now = time.monotonic()
+        if self._in is None or self._in_monitor is None or now < self._watch_at:
+            return
+        self._watch_at = now + WATCH_S
+        for peer, outlet in self._out.items():
+            failure = outlet.look(now, again_s=HANDSHAKE_AGAIN_S)
+            # Without keys, a connection that ends in its handshake is one to a node that stops.
+            if failure and (self._is_guarded or failure != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL):
+                reason = _FAILURE_REASONS[failure].format(peer=peer, node=self._self)
+                self._note_refused_there(peer, reason, now)
+        failure = last_failure(self._in_monitor)
+        if failure == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+            # ZeroMQ does not tell where such a connection came from.
+            talk = "CURVE, with the right key of this node" if self._is_guarded else "without CURVE"
+            reason = f"handshake failed: members talk {talk} (raft.curve, raft.keys_dir)"
+            self._refuse(NodeId("unknown"), reason, "unknown")
 
     def forget(self, node: NodeId) -> bool:
         """Trust the next disk that ``node`` is seen with; false when none was known.
@@ -325,7 +347,7 @@ class PeerGroup:
             logger.warning("malformed message dropped: address=%s reason=%s", address, reason)
 
     def _attend(self) -> None:
-        """Answer handshakes, read refusals, look after handshakes that failed."""
+        """Answer handshakes, read refusals."""
         self._unattended = 0
         if self._guard is not None:
             for address, key in self._guard.serve():
@@ -334,25 +356,6 @@ class PeerGroup:
         for peer, outlet in self._out.items():
             while has_input(outlet.socket):
                 self._take_refusal(peer, outlet.socket)
-        now = time.monotonic()
-        if now >= self._watch_at:
-            self._watch_at = now + WATCH_S
-            self._watch(now)
-
-    def _watch(self, now: float) -> None:
-        assert self._in_monitor is not None
-        for peer, outlet in self._out.items():
-            failure = outlet.look(now, again_s=HANDSHAKE_AGAIN_S)
-            # Without keys, a connection that ends in its handshake is one to a node that stops.
-            if failure and (self._is_guarded or failure != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL):
-                reason = _FAILURE_REASONS[failure].format(peer=peer, node=self._self)
-                self._note_refused_there(peer, reason, now)
-        failure = last_failure(self._in_monitor)
-        if failure == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
-            # ZeroMQ does not tell where such a connection came from.
-            talk = "CURVE, with the right key of this node" if self._is_guarded else "without CURVE"
-            reason = f"handshake failed: members talk {talk} (raft.curve, raft.keys_dir)"
-            self._refuse(NodeId("unknown"), reason, "unknown")
 
     def _take_refusal(self, peer: NodeId, socket: zmq.Socket[bytes]) -> None:
         frames = _take(socket)

@@ -149,6 +149,7 @@ class RaftWorker:
                 if received is None:
                     break
                 self._take_message(now, received.node, received.parts)
+        self._peers.watch()
         if self._looks_at_cursors():
             self._look_at_cursors()
         if now >= self._core.deadline:

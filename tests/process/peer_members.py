@@ -46,6 +46,7 @@ class Member:
 
     def pump(self) -> Received:
         """Take all that waits, as the raft process does; all that ever came."""
+        self.group.watch()
         while (message := self.group.receive()) is not None:
             self.received.append((message.node, [bytes(part) for part in message.parts]))
         return self.received
