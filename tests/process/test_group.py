@@ -192,7 +192,9 @@ def test_a_process_of_the_leader_that_dies_costs_nothing_that_was_acknowledged(
     pid = leader.node.child(role)["pid"]
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: leader.node.child(role)["pid"] not in (0, pid), "the process to be back")
-    with producer(group.leader()) as one:
+    # A raft process that was just started has not yet withdrawn what the dead one had granted: who
+    # is asked for a leader now may be told of the old one.
+    with producer(*group.members) as one:
         after = one.send_batch(TOPIC, bodies("after", 30)).result()
     group.wait_equal()
     group.stop()
