@@ -16,7 +16,9 @@ from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.running import topics_document
 
 from ledgermq.client import Producer, ProducerOptions
+from ledgermq.daemon.peer_keys import init_keys
 from ledgermq.model.errors import StorageError
+from ledgermq.model.ids import NodeId
 from ledgermq.store.store_view import StoreView
 
 TOPIC = "orders"
@@ -168,18 +170,19 @@ def producer(*members: Member, **options: Any) -> Iterator[Producer]:
 
 
 def make_group(make_node: Callable[[], Node], *, members: int = 3, ack: str) -> Group:
-    """A group that was started, with one topic of four queues."""
+    """A group that was started, with keys and one topic of four queues."""
     ports = [free_port() for _ in range(members)]
     names = [f"n{number}" for number in range(members)]
     peers = [f"{name}-127.0.0.1:{port}" for name, port in zip(names, ports, strict=True)]
+    nodes = [make_node() for _ in names]
+    folders = init_keys(nodes[0].folder / "group-keys", [NodeId(name) for name in names])
     made = []
-    for name in names:
-        node = make_node()
+    for name, node, keys in zip(names, nodes, folders, strict=True):
         node.configure(
             node={"self_id": name, "peers": peers},
             store=SIZES,
             ack={"mode": ack},
-            raft={"curve": False},
+            raft={"keys_dir": str(keys)},
         )
         config = node.root / "config"
         config.mkdir(parents=True)
