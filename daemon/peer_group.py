@@ -51,6 +51,10 @@ ATTEND_EVERY = 32
 WATCH_S = 0.05
 HANDSHAKE_AGAIN_S = 1.0
 
+GREET_S = 1.0
+"""Followers have nothing to say to one another for days. Without greetings one whose disk is wiped
+would be trusted, and could vote twice, by those who had never heard of the old disk."""
+
 _NOBLOCK = int(zmq.NOBLOCK)
 
 _FAILURE_REASONS = {
@@ -129,6 +133,7 @@ class PeerGroup:
         self._preambles: dict[NodeId, bytes] = {}
         self._unattended = 0
         self._watch_at = 0.0
+        self._greet_at: dict[NodeId, float] = {}
         if admission is None:
             return
         if keys is not None:
@@ -236,20 +241,23 @@ class PeerGroup:
             if frames is None:
                 return None
             node = self._sender(frames)
-            if node is not None:
+            # A preamble alone is a greeting: there is nothing more to do than to know the sender.
+            if node is not None and len(frames) > 2:
                 return PeerMessage(node, [frame.buffer for frame in frames[2:]])
         return None
 
     def watch(self) -> None:
-        """Tell which handshakes have failed, and begin those anew that ZeroMQ would not.
+        """Greet the peers, tell which handshakes have failed, and begin those anew.
 
-        No source tells of either: call it with every turn, and at least each second.
+        No source tells of that: call it with every turn, and a few times a second at least.
         """
         now = time.monotonic()
         if self._in is None or self._in_monitor is None or now < self._watch_at:
             return
         self._watch_at = now + WATCH_S
         for peer, outlet in self._out.items():
+            if now >= self._greet_at.get(peer, 0.0) and self.send(peer, ()):
+                self._greet_at[peer] = now + GREET_S
             failure = outlet.look(now, again_s=HANDSHAKE_AGAIN_S)
             # Without keys, a connection that ends in its handshake is one to a node that stops.
             if failure and (self._is_guarded or failure != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL):
@@ -297,7 +305,7 @@ class PeerGroup:
     def _sender(self, frames: list[zmq.Frame]) -> NodeId | None:
         """The member that has sent this; None when it is dropped."""
         routing_id = frames[0].bytes
-        if not 3 <= len(frames) <= PARTS_MAX + 2:
+        if not 2 <= len(frames) <= PARTS_MAX + 2:
             self._drop(frames[0], f"message of {len(frames) - 1} parts")
             return None
         preamble = frames[1].bytes

@@ -75,8 +75,8 @@ def test_other_settings_are_refused_and_named_on_both_sides(
     first, second = members.start(N0), members.start(N1, **changes)
     here, there = refused(second, first)
 
-    assert here.startswith(expected)
-    assert there.startswith(f"n0 refuses n1: {expected}")
+    assert expected in here
+    assert f"n0 refuses n1: {expected}" in there
 
 
 def test_a_node_that_is_no_member_is_refused_and_told(tmp_path: Path) -> None:

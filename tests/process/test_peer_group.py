@@ -70,6 +70,20 @@ def test_members_hear_one_another(members: Members) -> None:
     assert [member.group.refusals for member in made] == [{}, {}, {}]
 
 
+def test_members_know_one_another_without_a_message(members: Members) -> None:
+    made = [members.start(node) for node in (N0, N1, N2)]
+
+    def all_are_known() -> bool:
+        for member in made:
+            member.pump()
+        lists = [members.folder / node / "ledgermq" / "peers" for node in (N0, N1, N2)]
+        return all(path.exists() and len(path.read_text().splitlines()) == 2 for path in lists)
+
+    wait_until(all_are_known, "the greetings")
+
+    assert [member.received for member in made] == [[], [], []]
+
+
 def test_a_group_of_one_has_no_sockets_and_touches_no_file(tmp_path: Path) -> None:
     with Members(tmp_path, size=1) as alone:
         for peers in ((), alone.peers):
@@ -187,13 +201,13 @@ def test_garbage_is_dropped_counted_and_logged_once(
     assert "127.0.0.1" in first.group.refusals
 
 
-def test_a_preamble_without_a_message_or_with_unknown_codes_is_dropped(
+def test_a_preamble_that_is_not_whole_is_dropped(
     clear_members: Members,
 ) -> None:
     first = clear_members.start(N0)
     whole = encode_preamble(preamble_of(clear_members))
     unknown = whole[:5] + b"\x09" + whole[6:]
-    cases = [[whole], [whole[:-1], b"x"], [whole + b"x", b"x"], [unknown, b"x"]]
+    cases = [[whole[:-1], b"x"], [whole + b"x", b"x"], [unknown, b"x"]]
     with raw_peer(clear_members.endpoint(N0)) as dealer:
         for case in cases:
             dealer.send_multipart(case)
