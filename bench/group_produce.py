@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import tempfile
-import threading
 import time
 from collections import deque
 from multiprocessing.connection import Connection
@@ -25,39 +24,31 @@ from bench.rivals import jetstream
 from ledgermq.client import Producer
 
 SIZE = 1024
-SYNC_CLIENTS = 8
-SYNC_IN_FLIGHT = 4
+SINGLY_IN_FLIGHT = 16
+"""Of each of the two producers; the rival has as many connections with one each."""
+
 DURABILITY = {"majority-memory": False, "majority-fsync": True}
 """Our modes, and the rival's ``sync_interval: always`` that each is compared with."""
 
 
 def produce_singly(address: str, size: int, seconds: float, result: Connection) -> None:
-    """Producer threads with a few single messages under way each, a frame for each message."""
+    """One producer process: a frame for each message, ``SINGLY_IN_FLIGHT`` of them unanswered."""
     body = b"x" * size
     latencies: list[float] = []
-
-    def run(producer: Producer) -> None:
+    with Producer(address) as producer:
+        producer.send(TOPIC, body).result()
+        result.send("ready")
+        result.recv()
         waiting = deque()
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
-            while len(waiting) < SYNC_IN_FLIGHT:
+            while len(waiting) < SINGLY_IN_FLIGHT:
                 waiting.append((time.perf_counter(), producer.send_batch(TOPIC, [body])))
             begin, future = waiting.popleft()
             future.result()
             latencies.append((time.perf_counter() - begin) * 1_000)
-
-    producers = [Producer(address) for _ in range(SYNC_CLIENTS // 2)]
-    for producer in producers:
-        producer.send(TOPIC, body).result()
-    result.send("ready")
-    result.recv()
-    threads = [threading.Thread(target=run, args=(producer,)) for producer in producers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for producer in producers:
-        producer.close()
+        while waiting:
+            waiting.popleft()[1].result()
     latencies.sort()
     result.send((len(latencies) / seconds, latencies[len(latencies) // 2]))
 
@@ -85,7 +76,7 @@ def run_ledgermq(base: Path, *, ack: str, seconds: float) -> dict[str, float]:
         results, lag = _together(context, group, produce, PRODUCERS, seconds)
         figures["batches, messages/s"] = sum(results)
         figures["batches, dispatch behind by s"] = lag
-        results, _ = _together(context, group, produce_singly, 2, seconds)
+        results, _ = _together(context, group, produce_singly, PRODUCERS, seconds)
         figures["32 in flight, messages/s"] = sum(rate for rate, _ in results)
         figures["32 in flight, p50 ms"] = max(p50 for _, p50 in results)
         p50, p99 = one_in_flight(group.addresses, seconds)
@@ -127,7 +118,7 @@ def run_nats(base: Path, *, sync_always: bool, seconds: float) -> dict[str, floa
             )
 
         figures["batches, messages/s"] = load("async", PRODUCERS).messages_per_second
-        many = load("sync", SYNC_CLIENTS * SYNC_IN_FLIGHT)
+        many = load("sync", PRODUCERS * SINGLY_IN_FLIGHT)
         figures["32 in flight, messages/s"] = many.messages_per_second
         figures["32 in flight, p50 ms"] = many.p50_ms
         one = load("sync", 1)

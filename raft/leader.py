@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ledgermq.model.ids import Index, NodeId
+from ledgermq.model.ids import NO_INDEX, Index, NodeId
 from ledgermq.raft import transfer
 from ledgermq.raft.effects import ReplicateTo, ShipFiles
 from ledgermq.raft.leadership import Leadership
@@ -239,6 +239,12 @@ def _rewind(state: NodeState, lead: Leadership, peer: NodeId, reply: AppendReply
         if progress.mode is ProgressMode.REPLICATE:
             progress.turn(ProgressMode.PROBE, Index(progress.match + 1))
         return
+    end = tail.before.index + sum(run.count for run in tail.runs)
+    if end < progress.match:
+        # Its disk was changed. To count on less than it had is always safe; not to send it what it
+        # lacks would leave it behind for ever.
+        state.note(f"{peer} lost entries that it had held: {progress.match} before, {end} now")
+        progress.match = NO_INDEX
     common = state.log.agreement(tail)
     if common is not None:
         progress.turn(ProgressMode.REPLICATE, Index(max(common, progress.match) + 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 
@@ -202,3 +203,28 @@ def test_a_process_of_the_leader_that_dies_costs_nothing_that_was_acknowledged(
     assert (len(before), len(after)) == (30, 30)
     assert len({member.log_digest() for member in group.members}) == 1
     assert set(leader.bodies()) == {*bodies("before", 30), *bodies("after", 30)}
+
+
+def test_a_member_with_a_new_disk_is_filled_again_once_it_is_trusted(group: Group) -> None:
+    leader = group.leader()
+    with producer(leader) as one:
+        assert len(one.send_batch(TOPIC, bodies("before", 500)).result()) == 500
+    group.wait_equal()
+    wiped, other = group.others(leader)
+    assert wiped.node.stop() == 0
+    shutil.rmtree(wiped.node.root / f"dledger-{wiped.name}")
+    (wiped.node.root / "ledgermq" / "identity").unlink()
+    (wiped.node.root / "ledgermq" / "log-checkpoint").unlink()
+    (wiped.node.root / "ledgermq" / "term").unlink()
+    shutil.rmtree(wiped.node.root / "consumequeue")
+    shutil.rmtree(wiped.node.root / "index")
+    (wiped.node.root / "ledgermq" / "dispatch-checkpoint").unlink()
+    wiped.start()
+    wait_until(lambda: leader.node.logged("peer refused: peer=" + wiped.name), "the refusal")
+    for member in (leader, other):
+        assert member.command("raft", "forget", wiped.name).returncode == 0
+    group.wait_equal()
+    group.stop()
+
+    assert len({member.log_digest() for member in group.members}) == 1
+    assert set(wiped.bodies()) == set(bodies("before", 500))
