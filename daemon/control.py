@@ -226,15 +226,18 @@ def ask(path: Path, verb: str, *, timeout_s: float, **fields: object) -> dict[st
 
 def _listen(path: Path, mode: int) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    # As long as the path itself, which is limited; whoever sees the path can connect to it.
+    unborn = path.with_name(path.name[:-1] + "~")
     try:
-        path.unlink(missing_ok=True)
+        unborn.unlink(missing_ok=True)
         before = os.umask(0o777)
         try:
-            listener.bind(os.fspath(path))
+            listener.bind(os.fspath(unborn))
         finally:
             os.umask(before)
-        path.chmod(stat.S_IMODE(mode))
+        unborn.chmod(stat.S_IMODE(mode))
         listener.listen(CLIENTS_MAX)
+        unborn.replace(path)
     except OSError as error:
         listener.close()
         raise StorageError(

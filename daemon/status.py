@@ -248,7 +248,8 @@ def _cursors(page: CursorPage, now_ns: int) -> Cursors:
         not_durable_bytes=written.position - durable.position,
         not_committed_bytes=written.position - committed.position,
         not_dispatched_bytes=committed.position - dispatched.position,
-        last_flush_age_ms=(now_ns - flushed_ns) // 1_000_000 if flushed_ns else None,
+        # The writer may have flushed after the clock was read here.
+        last_flush_age_ms=max(0, now_ns - flushed_ns) // 1_000_000 if flushed_ns else None,
     )
 
 
@@ -260,7 +261,7 @@ def _put_lock(page: CursorPage, now_ns: int) -> PutLockStatus:
     lock = page.read_put_lock()
     return PutLockStatus(
         holder=lock.holder or None,
-        held_ms=(now_ns - lock.since_ns) // 1_000_000 if lock.holder else 0,
+        held_ms=max(0, now_ns - lock.since_ns) // 1_000_000 if lock.holder else 0,
         taken=lock.taken,
         slow=lock.slow,
         recovered=lock.recovered,
