@@ -47,7 +47,7 @@ class ProducerOptions:
             only while earlier ones are under way.
         batch_bytes: a frame of gathered messages is closed at this size.
         window_bytes: most bytes of messages without an outcome; ``send`` waits behind it.
-        max_in_flight: most unanswered frames; 1 keeps the order even when a frame is refused.
+        max_in_flight: most unanswered frames; the order is kept also when one is refused.
         timeout_s: after this time a message without an answer fails.
         retries: how often a frame is sent again.
     """
