@@ -22,7 +22,7 @@ from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.client import BatchResult, Consumer, Producer
 from ledgermq.client.send_future import SendFuture
 from ledgermq.daemon import control
-from ledgermq.daemon.node import RuntimePaths
+from ledgermq.daemon.runtime_paths import RuntimePaths
 from ledgermq.model.errors import CorruptLogError, LedgerError, TimedOutError
 from ledgermq.model.settings import AckMode, Settings
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self, cast
 
 from ledgermq.daemon import control
-from ledgermq.daemon.node import RuntimePaths
+from ledgermq.daemon.runtime_paths import RuntimePaths
 from ledgermq.daemon.status import NodeStatus
 from ledgermq.model.errors import LedgerError, StorageError, TimedOutError
 from ledgermq.model.settings import LogKind, Settings

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from ledgermq.daemon import control
-from ledgermq.daemon.node import RuntimePaths
+from ledgermq.daemon.runtime_paths import RuntimePaths
 from ledgermq.daemon.settings_loading import load_settings
 from ledgermq.model.errors import TimedOutError
 from ledgermq.model.settings import ListenSection

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from ledgermq.daemon import control
-from ledgermq.daemon.node import RuntimePaths
+from ledgermq.daemon.runtime_paths import RuntimePaths
 from ledgermq.daemon.settings_loading import load_settings
 from ledgermq.model.errors import StorageError, TimedOutError
 from ledgermq.model.settings import ListenSection

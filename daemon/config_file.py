@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ledgermq.model.errors import StorageError
-from ledgermq.store.append_files import sync_directory
 from ledgermq.store.config_json import choose_document, encode_document
+from ledgermq.store.disk_sync import sync_directory, sync_file
 
 BACKUP_SUFFIX = ".bak"
 FRESH_SUFFIX = ".tmp"
@@ -53,7 +53,7 @@ class ConfigFile:
             with open(fresh, "wb", opener=_private) as file:
                 file.write(content)
                 file.flush()
-                os.fsync(file.fileno())
+                sync_file(file.fileno())
             self._keep_backup()
             fresh.rename(self.path)
             sync_directory(self.path.parent)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from ledgermq.daemon.control import check_path
 from ledgermq.daemon.log_opening import check_kind
-from ledgermq.daemon.node import RuntimePaths
 from ledgermq.daemon.peer_keys import load_keys
+from ledgermq.daemon.runtime_paths import RuntimePaths
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.settings import Settings

@@ -12,9 +12,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
+from ledgermq.daemon.environment import OrderBell
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor
-from ledgermq.ipc.doorbell import Bell
 from ledgermq.model.errors import StorageError
 from ledgermq.store.log_writer import LogEnd, LogWriter
 
@@ -33,6 +34,37 @@ class FlushPlan:
     checkpoint_interval_s: float
 
 
+class LogFlusher(Protocol):
+    """Makes the log durable beside the writer; ``Flusher`` is the real one."""
+
+    def wake(self, end: LogEnd) -> None:
+        """The log was published up to ``end``."""
+        ...
+
+    def truncate(self, cut: Callable[[], LogEnd]) -> None:
+        """Cut the log with ``cut``, which returns its new end, while no sync runs."""
+        ...
+
+    def stop(self) -> None:
+        """Sync what is left, write the checkpoints, end."""
+        ...
+
+
+class MakeFlusher(Protocol):
+    """Begins to make a log durable; the arguments are those of ``Flusher``."""
+
+    def __call__(
+        self,
+        log: LogWriter,
+        page: CursorPage,
+        make_bell: Callable[[], OrderBell],
+        plan: FlushPlan,
+        write_checkpoint: Callable[[LogEnd], None],
+    ) -> LogFlusher:
+        """The flusher of ``log``."""
+        ...
+
+
 class Flusher:
     """Owned by the writer process; ``wake`` and ``stop`` are called from its main thread."""
 
@@ -40,7 +72,7 @@ class Flusher:
         self,
         log: LogWriter,
         page: CursorPage,
-        make_bell: Callable[[], Bell],
+        make_bell: Callable[[], OrderBell],
         plan: FlushPlan,
         write_checkpoint: Callable[[LogEnd], None],
     ) -> None:
@@ -125,7 +157,7 @@ class Flusher:
                 self._condition.wait_for(lambda: self._stopping, self._plan.interval_s)
             return not self._stopping
 
-    def _flush(self, bell: Bell) -> None:
+    def _flush(self, bell: OrderBell) -> None:
         with self._condition:
             wanted = self._wanted
             self._syncing = wanted != self._done

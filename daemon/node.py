@@ -1,53 +1,18 @@
-"""What every process of a node opens first: paths of the runtime directory, the page, its bells."""
+"""What every process of a node opens first: the page, its inbox, its bells."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Self
 
 import zmq
 
+from ledgermq.daemon.client_socket import ClientSocket, RouterSocket, bind_client_socket
+from ledgermq.daemon.clock import Clock, MachineClock
+from ledgermq.daemon.runtime_paths import RuntimePaths
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.doorbell import Bell, Context, Inbox
 from ledgermq.model.settings import Settings
-
-
-@dataclass(frozen=True, slots=True)
-class RuntimePaths:
-    """Files and sockets of one running node, all in ``listen.runtime_dir``."""
-
-    directory: Path
-
-    @property
-    def cursors(self) -> Path:
-        """The cursor page."""
-        return self.directory / "cursors"
-
-    @property
-    def append_ring(self) -> Path:
-        """The ring through which raft hands entries to the writer."""
-        return self.directory / "append-ring"
-
-    @property
-    def control(self) -> Path:
-        """The supervisor's control socket."""
-        return self.directory / "control.sock"
-
-    @property
-    def raft_control(self) -> Path:
-        """The raft process's control socket."""
-        return self.directory / "raft.sock"
-
-    @property
-    def produce(self) -> Path:
-        """The writer's socket for producers."""
-        return self.directory / "produce"
-
-    @property
-    def consume(self) -> Path:
-        """The broker's socket for consumers."""
-        return self.directory / "consume"
 
 
 @dataclass(slots=True)
@@ -60,6 +25,7 @@ class Surroundings:
     page: CursorPage
     context: Context
     inbox: Inbox
+    clock: Clock = field(default_factory=MachineClock)
 
     @classmethod
     def enter(cls, role: Role, settings: Settings) -> Self:
@@ -77,6 +43,19 @@ class Surroundings:
     def bell(self, target: Role) -> Bell:
         """The way to wake ``target``."""
         return Bell(self.context, self.paths.directory, self.page, target)
+
+    def produce_socket(self, *, message_size_max: int) -> ClientSocket:
+        """Bound as the settings say; see ``client_socket.bind_client_socket``."""
+        listen = self.settings.listen
+        return RouterSocket(
+            bind_client_socket(
+                self.context,
+                self.paths.produce,
+                listen.produce,
+                mode=listen.socket_mode,
+                message_size_max=message_size_max,
+            )
+        )
 
     def leave(self) -> None:
         """Close what was opened; sockets first, so that nothing lingers."""

@@ -31,6 +31,7 @@ from ledgermq.daemon.peer_sockets import (
     open_inbox,
     parse_peer,
 )
+from ledgermq.daemon.peers import PeerMessage
 from ledgermq.ipc.doorbell import Context
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import NodeId
@@ -69,13 +70,6 @@ _FAILURE_REASONS = {
         "{peer} ended the handshake: its key is not the one that {node} has of it in raft.keys_dir"
     ),
 }
-
-
-class PeerMessage(NamedTuple):
-    """What a peer has sent; the parts are views of ZeroMQ's buffers and keep them alive."""
-
-    node: NodeId
-    parts: list[memoryview]
 
 
 class _Connection(NamedTuple):

@@ -7,16 +7,12 @@ under the put lock, and writes all of them with one call. A frame that is refuse
 from __future__ import annotations
 
 import sys
-import time
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-import zmq
-
-from ledgermq.daemon.client_socket import bind_client_socket
+from ledgermq.daemon.environment import Environment
 from ledgermq.daemon.log_opening import OpenLog
-from ledgermq.daemon.node import Surroundings
 from ledgermq.daemon.put_batch import Put, PutBatch
 from ledgermq.daemon.put_lock import PutLockHolder
 from ledgermq.daemon.recent_messages import RecentMessages
@@ -84,12 +80,6 @@ COUNTER_NAMES = (
     "turns",
     "entries",
 )
-CLOSE_LINGER_MS = 200
-# Plain integers: an enumeration's operators cost more than the question to ZeroMQ.
-_EVENTS, _RCVMORE, _POLLIN, _NOBLOCK = (
-    int(option) for option in (zmq.EVENTS, zmq.RCVMORE, zmq.POLLIN, zmq.NOBLOCK)
-)
-PARTS_MAX = 4
 _ACKS = {AckMode.LEADER: 0, AckMode.MAJORITY_MEMORY: 1, AckMode.MAJORITY_FSYNC: 2}
 _MESSAGES, _BYTES, _FRAMES, _REFUSED, _UNANSWERABLE, _SESSIONS = range(6)
 _RESENT_FOUND, _TURNS, _ENTRIES = range(6, 9)
@@ -130,7 +120,7 @@ class ProduceService:
 
     def __init__(
         self,
-        around: Surroundings,
+        around: Environment,
         log: OpenLog,
         *,
         topics: WritableTopics,
@@ -158,13 +148,8 @@ class ProduceService:
         self._in_flight = 0
         self._open_log = log
         self._recent = self._recent_messages()
-        self.socket = bind_client_socket(
-            around.context,
-            around.paths.produce,
-            settings.listen.produce,
-            mode=settings.listen.socket_mode,
-            message_size_max=FRAME_SIZE_MAX + 1024 * 1024,
-        )
+        self._clock = around.clock
+        self.socket = around.produce_socket(message_size_max=FRAME_SIZE_MAX + 1024 * 1024)
         self._welcome = Welcome(
             cluster=settings.node.broker_cluster_name,
             broker=settings.node.broker_name,
@@ -236,9 +221,7 @@ class ProduceService:
             self._refuse_waiting()
             return False
         begin = self._log.end
-        batch = PutBatch(
-            self._log, self._offsets, term=term, store_timestamp=time.time_ns() // 1_000_000
-        )
+        batch = PutBatch(self._log, self._offsets, term=term, store_timestamp=self._now_ms())
         with self._put_lock:
             try:
                 self._stage_waiting(batch, term)
@@ -263,7 +246,7 @@ class ProduceService:
                 sizes,
                 [Run(1, offset)],
                 term=term,
-                store_timestamp=time.time_ns() // 1_000_000,
+                store_timestamp=self._now_ms(),
             )
             self._log.publish()
         self._offsets.set_next(topic, queue_id, QueueOffset(offset + 1))
@@ -283,20 +266,7 @@ class ProduceService:
             request_id = decode_header(answer.answer).request_id
             self._send(answer.identity, encode_refused(request_id, error))
         self._due.clear()
-        self.socket.close(CLOSE_LINGER_MS)
-
-    def _receive(self) -> list[bytes] | None:
-        """The parts of one message, only as many as any message has; None when none waits."""
-        socket = self.socket
-        # To ask costs a tenth of the exception that a receive in vain would raise.
-        if not cast("int", socket.getsockopt(_EVENTS)) & _POLLIN:
-            return None
-        parts = [socket.recv(_NOBLOCK)]
-        while socket.getsockopt(_RCVMORE):
-            part = socket.recv(_NOBLOCK)
-            if len(parts) <= PARTS_MAX:
-                parts.append(part)
-        return parts
+        self.socket.close()
 
     def _admit(self, parts: list[bytes], term: Term | None) -> SendFrame | None:
         """The frame in ``parts`` if it may come in; everything else is answered here."""
@@ -421,7 +391,7 @@ class ProduceService:
         """Stage the frames that wait, a bounded number."""
         size = 0
         for _ in range(FRAMES_PER_TURN_MAX):
-            parts = self._receive()
+            parts = self.socket.receive()
             if parts is None:
                 return
             frame = self._admit(parts, term)
@@ -465,7 +435,7 @@ class ProduceService:
     def _refuse_waiting(self) -> None:
         """Answer what waits while nothing can be stored, a bounded number."""
         for _ in range(FRAMES_PER_TURN_MAX):
-            parts = self._receive()
+            parts = self.socket.receive()
             if parts is None:
                 return
             self._admit(parts, None)
@@ -539,13 +509,12 @@ class ProduceService:
 
     def _send(self, identity: bytes, parts: list[bytes]) -> None:
         """Answer a client; one that is gone, or does not read, loses its session."""
-        try:
-            self.socket.send_multipart([identity, *parts], _NOBLOCK)
-        except zmq.ZMQError as error:
-            if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
-                raise
+        if not self.socket.send(identity, parts):
             self._counters[_UNANSWERABLE] += 1
             self._end_session(identity)
+
+    def _now_ms(self) -> int:
+        return self._clock.epoch_ns() // 1_000_000
 
     def _end_session(self, identity: bytes) -> None:
         session = self._sessions.pop(identity, None)

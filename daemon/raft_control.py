@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ledgermq.daemon.control import ControlServer
-from ledgermq.daemon.peer_group import PeerGroup
+from ledgermq.daemon.peers import Peers
 from ledgermq.model.errors import BusyError, ConfigError, ProtocolError
 from ledgermq.model.ids import NodeId
 from ledgermq.raft.core import RaftCore
@@ -31,7 +31,7 @@ class RaftControl:
         mode: int,
         core: RaftCore,
         carry_out: Callable[[Effects], None],
-        peers: PeerGroup,
+        peers: Peers,
     ) -> None:
         """Listen at ``path``.
 

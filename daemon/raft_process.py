@@ -8,16 +8,16 @@ never writes the log: what it wants in it goes through the append ring to the wr
 from __future__ import annotations
 
 import logging
-import os
-import time
 from collections import deque
 from collections.abc import Mapping
 
 from ledgermq.daemon.entry_exchange import EntryExchange
+from ledgermq.daemon.environment import Environment
 from ledgermq.daemon.loop import Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
 from ledgermq.daemon.node import Surroundings
 from ledgermq.daemon.peer_group import PeerGroup
+from ledgermq.daemon.peers import Peers
 from ledgermq.daemon.raft_control import RaftControl
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.daemon.system_entries import no_op_record
@@ -69,14 +69,14 @@ _PAGE_ROLES = {
 class RaftWorker:
     """Carries events from the page, the writer and the peers into the core, and its effects out."""
 
-    def __init__(self, around: Surroundings, term_file: TermFile, peers: PeerGroup) -> None:
+    def __init__(self, around: Environment, term_file: TermFile, peers: Peers) -> None:
         settings = around.settings
         self._around = around
         self._page = around.page
         self._term_file = term_file
         self._peers = peers
         self._peer_sources = frozenset(peers.sources)
-        self._writer = WriterLink(around.bell(Role.WRITER), around.paths.append_ring)
+        self._writer = WriterLink(around.bell(Role.WRITER), around.paths.append_ring, around.clock)
         self._dispatcher = around.bell(Role.DISPATCHER)
         self._counters = around.page.counters(Role.RAFT)
         self._waits_for_sync = settings.ack.mode is AckMode.MAJORITY_FSYNC
@@ -104,8 +104,8 @@ class RaftWorker:
                 inflight_bytes_max=settings.raft.in_flight_bytes,
             ),
             preferred=tuple(NodeId(name) for name in settings.raft.preferred_leaders),
-            seed=int.from_bytes(os.urandom(8), "little"),
-            now=_ticks(time.monotonic_ns()),
+            seed=around.clock.seed(),
+            now=_ticks(around.clock.monotonic_ns()),
         )
         self._held = self._written = _UNSEEN
         self._marks: deque[LogCursor] = deque()
@@ -270,7 +270,12 @@ class RaftWorker:
             self._counters[_GRANTS] += 1
             self._writer.grant(effects.grant)
         if effects.propose is not None:
-            record = no_op_record(effects.propose, self._core.node, self._around.settings)
+            record = no_op_record(
+                effects.propose,
+                self._core.node,
+                self._around.settings,
+                now_ms=self._around.clock.epoch_ns() // 1_000_000,
+            )
             self._writer.propose(effects.propose, record)
         if effects.append is not None:
             self._append(effects.append)

@@ -29,10 +29,10 @@ from ledgermq.daemon.children import START_ORDER, STOP_ORDER, Child, Deaths, Exi
 from ledgermq.daemon.control import ControlServer, check_path
 from ledgermq.daemon.health import FlushWatch, Readiness, silent_children
 from ledgermq.daemon.loop import StopFlag
-from ledgermq.daemon.node import RuntimePaths
 from ledgermq.daemon.notify import Notifier
 from ledgermq.daemon.peer_keys import load_keys
 from ledgermq.daemon.process_modules import ProcessTable
+from ledgermq.daemon.runtime_paths import RuntimePaths
 from ledgermq.daemon.status import Meters, collect
 from ledgermq.daemon.store_lock import FamilyLock, JavaLock
 from ledgermq.daemon.store_paths import StorePaths

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 from ledgermq.model.ids import NodeId, Term
 from ledgermq.model.limits import SYSTEM_TOPIC
@@ -16,11 +15,14 @@ SYSTEM_QUEUE_ID = 0
 TERM_BEGIN_TAG = "term-begin"
 
 
-def no_op_record(term: Term, node: NodeId, settings: Settings) -> bytes:
+def no_op_record(term: Term, node: NodeId, settings: Settings, *, now_ms: int) -> bytes:
     """The entry that begins ``term``, with its entry header hole, as a client would send it.
 
     Raft needs an entry of the new term to commit those of older ones by (paper, section 5.4.2).
     To RocketMQ it is an ordinary message of the system topic.
+
+    Args:
+        now_ms: epoch milliseconds.
     """
     address = (settings.node.broker_ip, settings.node.listen_port)
     message = Message(
@@ -28,7 +30,7 @@ def no_op_record(term: Term, node: NodeId, settings: Settings) -> bytes:
         queue_id=SYSTEM_QUEUE_ID,
         body=json.dumps({"term": term, "leader": node}).encode(),
         properties=encode_properties({"TAGS": TERM_BEGIN_TAG}),
-        born_timestamp=time.time_ns() // 1_000_000,
+        born_timestamp=now_ms,
         born_host=address,
         store_host=address,
     )

@@ -9,7 +9,7 @@ from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Term
 from ledgermq.raft.messages import HardState
 from ledgermq.raft.term_slots import FILE_SIZE, StoredState, decode_slots, encode_slot
-from ledgermq.store.append_files import sync_directory
+from ledgermq.store.disk_sync import sync_content, sync_directory, sync_file
 from ledgermq.store.log_checkpoint import replace_file
 from ledgermq.store.properties_file import CurrentTerm, decode_current_term, encode_current_term
 
@@ -36,7 +36,7 @@ class TermFile:
             content = os.pread(self._fd, FILE_SIZE, 0)
             if not content:
                 os.ftruncate(self._fd, FILE_SIZE)
-                os.fsync(self._fd)
+                sync_file(self._fd)
                 sync_directory(slots.parent)
         except OSError as error:
             raise self._error("open", error) from error
@@ -59,7 +59,7 @@ class TermFile:
         offset, slot = encode_slot(self._sequence + 1, state)
         try:
             os.pwrite(self._fd, slot, offset)
-            os.fdatasync(self._fd)
+            sync_content(self._fd)
         except OSError as error:
             raise self._error("write", error) from error
         self._sequence += 1

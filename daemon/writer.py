@@ -13,7 +13,8 @@ import sys
 import time
 from collections.abc import Mapping
 
-from ledgermq.daemon.flusher import Flusher, FlushPlan
+from ledgermq.daemon.environment import Environment
+from ledgermq.daemon.flusher import Flusher, FlushPlan, MakeFlusher
 from ledgermq.daemon.log_opening import OpenLog, open_log, open_queue_offsets
 from ledgermq.daemon.loop import Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
@@ -49,7 +50,7 @@ SWITCH_INTERVAL_S = 0.000_2
 class WriterWorker:
     """Orders from raft and the broker on one side, the producers on the other."""
 
-    def __init__(self, around: Surroundings, log: OpenLog) -> None:
+    def __init__(self, around: Environment, log: OpenLog, make_flusher: MakeFlusher) -> None:
         settings = around.settings
         self._around = around
         self._page = around.page
@@ -69,7 +70,7 @@ class WriterWorker:
         self._put_lock = PutLockHolder(around.page, settings.limits.put_lock_warn_ms)
         self._topics = WritableTopics(log.paths.topics)
         self._publish_written()
-        self._flusher = Flusher(
+        self._flusher = make_flusher(
             log.writer,
             around.page,
             lambda: around.bell(Role.RAFT),
@@ -85,7 +86,7 @@ class WriterWorker:
 
     def sources(self) -> list[Pollable]:
         """The inbox and the producers' socket."""
-        return [*self._around.inbox.sources, self._service.socket]
+        return [*self._around.inbox.sources, self._service.socket.source]
 
     def sleep_ms(self, now_ns: int) -> int:
         """Nothing to do while no acknowledgement is due."""
@@ -103,7 +104,7 @@ class WriterWorker:
             self._tell_standing()
         if self._ring is not None and not self._ring.is_empty:
             self._take_entries(self._ring)
-        if self._service.socket in ready and self._service.take_frames(self._term):
+        if self._service.socket.source in ready and self._service.take_frames(self._term):
             self._published()
         self._service.acknowledge(self._page.read_committed().position)
         if not self._known_by_raft and now_ns - self._ready_sent_ns >= READY_REPEAT_NS:
@@ -197,7 +198,14 @@ class WriterWorker:
         """Cut entries that no majority has; their senders were told that nothing is certain."""
         assert self._paths.index is not None
         before = self._log.end
-        files = EntryFiles(self._paths.data, self._paths.index, file_size=self._data_file_size)
+        index = self._open_log.recovered.index
+        assert index is not None
+        files = EntryFiles(
+            self._paths.data,
+            self._paths.index,
+            file_size=self._data_file_size,
+            index_file_size=index.file_size,
+        )
         end = files.end_of(last)
         files.forget()
 
@@ -255,7 +263,7 @@ def run(settings: Settings, stop: StopFlag) -> int:
     log = open_log(
         settings, sign_of_life=lambda: around.page.beat(Role.WRITER, time.monotonic_ns())
     )
-    worker = WriterWorker(around, log)
+    worker = WriterWorker(around, log, Flusher)
     logger.info("writer serves: after_ms=%d", (time.monotonic() - started) * 1000)
     try:
         run_loop(worker, page=around.page, role=Role.WRITER, stop=stop)

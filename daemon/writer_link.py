@@ -7,11 +7,11 @@ is put into the ring afterwards needs no answer but the cursor ``written``.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
+from ledgermq.daemon.clock import Clock
+from ledgermq.daemon.environment import OrderBell
 from ledgermq.ipc.append_ring import AppendRing, RingKind
-from ledgermq.ipc.doorbell import Bell
 from ledgermq.ipc.orders import Order, OrderKind
 from ledgermq.model.ids import Index, Term
 from ledgermq.store.log_writer import LogEnd
@@ -27,8 +27,9 @@ _ANSWERED_BY = {OrderKind.GRANT: OrderKind.GRANTED, OrderKind.FOLLOW: OrderKind.
 class WriterLink:
     """Owned by the raft process. Invariant: at most one handshake waits for its answer."""
 
-    def __init__(self, bell: Bell, ring: Path) -> None:
+    def __init__(self, bell: OrderBell, ring: Path, clock: Clock) -> None:
         self._bell = bell
+        self._clock = clock
         self._path = ring
         self._ring: AppendRing | None = None
         self._awaited: Order | None = None
@@ -106,6 +107,6 @@ class WriterLink:
         self.close()
         self._ring = AppendRing.create(self._path)
         # The clock orders the handshakes of one raft process behind those of the one before it.
-        self._sent_ns = time.monotonic_ns()
+        self._sent_ns = self._clock.monotonic_ns()
         self._awaited = order._replace(sequence=self._sent_ns)
         self._bell.send(self._awaited.encode())

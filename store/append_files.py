@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 
 from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.store.disk_sync import sync_content, sync_directory
 
 RESERVE_STEP = 64 * 1024 * 1024
 """Blocks are reserved in steps of this size: few calls, and small stores stay small."""
@@ -34,15 +35,6 @@ def _punch_hole(fd: int, offset: int, size: int) -> None:
 def file_name(position: int) -> str:
     """RocketMQ's name of the file that begins at ``position``."""
     return f"{position:020d}"
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the names in ``directory`` durable."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 class AppendFiles:
@@ -120,9 +112,9 @@ class AppendFiles:
         retired = self._retired[:]
         try:
             for old in retired:
-                os.fdatasync(old)
+                sync_content(old)
             if fd not in retired:
-                os.fdatasync(fd)
+                sync_content(fd)
         except OSError as error:
             raise self._error("sync", error) from error
         for old in retired:

@@ -17,7 +17,7 @@ from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import StoreSection
 from ledgermq.store import dispatch_checkpoint
-from ledgermq.store.append_files import sync_directory
+from ledgermq.store.disk_sync import sync_content, sync_directory
 from ledgermq.store.dispatch_checkpoint import DispatchCheckpoint
 from ledgermq.store.dispatch_tables import DispatchTables, Portion
 from ledgermq.store.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
@@ -305,7 +305,7 @@ def _sync_file(path: str) -> None:
     except OSError as error:
         raise StorageError("file not synced", errno=error.errno, file=path) from error
     try:
-        os.fdatasync(fd)
+        sync_content(fd)
     except OSError as error:
         raise StorageError("file not synced", errno=error.errno, file=path) from error
     finally:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import Index, Position, Term
-from ledgermq.store.append_files import sync_directory
+from ledgermq.store.disk_sync import sync_directory, sync_file
 from ledgermq.store.log_writer import LogEnd
 
 _FRAME = Struct("<4sIqqqIq")
@@ -73,7 +73,7 @@ def replace_file(path: Path, content: bytes) -> None:
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
         try:
             os.write(fd, content)
-            os.fsync(fd)
+            sync_file(fd)
         finally:
             os.close(fd)
         fresh.rename(path)

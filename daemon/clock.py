@@ -1,0 +1,39 @@
+"""Where a worker has its time and its chance from: the machine, or the simulator."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Time and chance of one node."""
+
+    def monotonic_ns(self) -> int:
+        """Never goes back, and never gives a number twice to one process."""
+        ...
+
+    def epoch_ns(self) -> int:
+        """What people take for the time; it may jump."""
+        ...
+
+    def seed(self) -> int:
+        """64 bits that no other process gets."""
+        ...
+
+
+class MachineClock:
+    """The operating system's."""
+
+    def monotonic_ns(self) -> int:
+        """CLOCK_MONOTONIC, the same for all processes of one boot."""
+        return time.monotonic_ns()
+
+    def epoch_ns(self) -> int:
+        """CLOCK_REALTIME."""
+        return time.time_ns()
+
+    def seed(self) -> int:
+        """From the kernel's generator."""
+        return int.from_bytes(os.urandom(8), "little")

@@ -1,0 +1,43 @@
+"""Files and sockets of one running node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimePaths:
+    """Files and sockets of one running node, all in ``listen.runtime_dir``."""
+
+    directory: Path
+
+    @property
+    def cursors(self) -> Path:
+        """The cursor page."""
+        return self.directory / "cursors"
+
+    @property
+    def append_ring(self) -> Path:
+        """The ring through which raft hands entries to the writer."""
+        return self.directory / "append-ring"
+
+    @property
+    def control(self) -> Path:
+        """The supervisor's control socket."""
+        return self.directory / "control.sock"
+
+    @property
+    def raft_control(self) -> Path:
+        """The raft process's control socket."""
+        return self.directory / "raft.sock"
+
+    @property
+    def produce(self) -> Path:
+        """The writer's socket for producers."""
+        return self.directory / "produce"
+
+    @property
+    def consume(self) -> Path:
+        """The broker's socket for consumers."""
+        return self.directory / "consume"

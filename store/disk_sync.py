@@ -1,0 +1,72 @@
+"""The one place where we ask the operating system to make something durable.
+
+Who wants to know what a power failure would leave (the simulator) watches here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+
+class SyncWatcher(Protocol):
+    """Told of everything that became durable."""
+
+    def synced(self, fd: int) -> None:
+        """The file or the directory that ``fd`` has open is on the disk as it is now."""
+        ...
+
+
+_watchers: list[SyncWatcher] = []
+
+
+@contextmanager
+def watched(watcher: SyncWatcher) -> Iterator[None]:
+    """Within the block ``watcher`` is told, from whatever thread syncs."""
+    _watchers.append(watcher)
+    try:
+        yield
+    finally:
+        _watchers.remove(watcher)
+
+
+def sync_content(fd: int) -> None:
+    """Return when the bytes of the file, and its size, are on the disk.
+
+    Raises:
+        OSError: after that the page cache cannot be trusted.
+    """
+    os.fdatasync(fd)
+    _tell(fd)
+
+
+def sync_file(fd: int) -> None:
+    """As ``sync_content``, with times and permissions.
+
+    Raises:
+        OSError: after that the page cache cannot be trusted.
+    """
+    os.fsync(fd)
+    _tell(fd)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in ``directory`` durable.
+
+    Raises:
+        OSError: the operating system refused.
+    """
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+        _tell(fd)
+    finally:
+        os.close(fd)
+
+
+def _tell(fd: int) -> None:
+    for watcher in _watchers:
+        watcher.synced(fd)
