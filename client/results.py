@@ -27,7 +27,7 @@ class SendResult:
         physical_offset: position of its record in the log.
         unique_id: drawn by the producer, stored as ``UNIQ_KEY``.
         offset_message_id: names broker and position; empty when the node does not say its host.
-        store_timestamp: the node's clock, epoch ms.
+        store_timestamp: the node's clock when it stored the message, epoch ms.
         ack: what the acknowledgement means.
     """
 

@@ -225,7 +225,7 @@ class ProduceService:
         with self._put_lock:
             try:
                 self._stage_waiting(batch, term)
-                self._note_puts(batch, batch.publish())
+                self._note_puts(batch.publish(), batch.term, batch.store_timestamp)
             except StorageError as error:
                 for put in batch.take_back(error):
                     self._refuse(put.identity, put.request_id, error)
@@ -400,7 +400,7 @@ class ProduceService:
             self._admitted(parts[0], frame)
             if frame.is_retry:
                 # What was staged before must be found, too, and stored before.
-                self._note_puts(batch, batch.publish())
+                self._note_puts(batch.publish(), batch.term, batch.store_timestamp)
                 self._put_again(batch, parts[0], parts[2], frame)
             else:
                 batch.stage(parts[0], frame.request_id, parts[2], frame.sizes, frame.runs)
@@ -425,12 +425,14 @@ class ProduceService:
             puts = batch.publish()
             assert len(puts) == 1
             spans = resend.merged(stored, frame.sizes)
+            store_timestamp = batch.store_timestamp
         else:
             spans = resend.merged([], frame.sizes)
+            store_timestamp = resend.found_timestamp
         put = Put(
             identity, frame.request_id, frame.payload_size, spans, int(self._log.end.position)
         )
-        self._note_puts(batch, [put])
+        self._note_puts([put], batch.term, store_timestamp)
 
     def _refuse_waiting(self) -> None:
         """Answer what waits while nothing can be stored, a bounded number."""
@@ -457,13 +459,13 @@ class ProduceService:
         if session is not None:
             session.in_flight -= answer.size
 
-    def _note_puts(self, batch: PutBatch, puts: list[Put]) -> None:
+    def _note_puts(self, puts: list[Put], term: Term, store_timestamp: int) -> None:
         """Frames are in the log: their answers wait for the commit cursor."""
         for put in puts:
             answer = encode_sent(
                 put.request_id,
-                term=batch.term,
-                store_timestamp=batch.store_timestamp,
+                term=term,
+                store_timestamp=store_timestamp,
                 ack=self._ack,
                 spans=[SentSpan(*span) for span in put.spans],
             )

@@ -35,12 +35,13 @@ class MessageKey(NamedTuple):
 
 
 class StoredMessage(NamedTuple):
-    """Where a message stands: queue, queue offset and physical offset."""
+    """Where a message stands: queue, queue offset and physical offset; and since when, epoch ms."""
 
     topic: str
     queue_id: int
     queue_offset: int
     physical_offset: int
+    store_timestamp: int
 
 
 class _Part(NamedTuple):
@@ -150,7 +151,11 @@ def _read(view: memoryview, at: int, key: MessageKey) -> StoredMessage | None:
     if (message.topic, message.unique_id) != key:
         return None
     return StoredMessage(
-        message.topic, message.queue_id, message.queue_offset, message.physical_offset
+        message.topic,
+        message.queue_id,
+        message.queue_offset,
+        message.physical_offset,
+        message.store_timestamp,
     )
 
 

@@ -21,6 +21,7 @@ class Resend:
         records: number of missing records.
         numbers: their numbers in the frame that was sent.
         found: one span of one record for each that the log holds.
+        found_timestamp: when the last of those was stored, epoch ms; 0 when none is held.
     """
 
     records: int
@@ -29,6 +30,7 @@ class Resend:
     runs: list[SendRun]
     numbers: list[int]
     found: list[Span]
+    found_timestamp: int
 
     @classmethod
     def of(cls, frame: SendFrame, payload: bytes, header_size: int, recent: RecentMessages) -> Self:
@@ -45,6 +47,7 @@ class Resend:
         runs: list[SendRun] = []
         numbers: list[int] = []
         found: list[Span] = []
+        found_timestamp = 0
         at = 0
         number = 0
         for run in frame.runs:
@@ -54,6 +57,7 @@ class Resend:
                 stored = held[number]
                 if stored is not None and stored.queue_id == messages[number].queue_id:
                     found.append(Span(number, 1, stored.physical_offset, stored.queue_offset))
+                    found_timestamp = max(found_timestamp, stored.store_timestamp)
                 else:
                     parts.append(view[at : at + size])
                     sizes.append(size)
@@ -64,7 +68,9 @@ class Resend:
             if missing:
                 runs.append(SendRun(missing, run.queue_id, run.topic))
         assert sizes.itemsize == 4, sys.platform
-        return cls(len(numbers), b"".join(parts), memoryview(sizes), runs, numbers, found)
+        return cls(
+            len(numbers), b"".join(parts), memoryview(sizes), runs, numbers, found, found_timestamp
+        )
 
     def merged(self, stored: list[Span], sizes: memoryview) -> list[Span]:
         """Spans over the frame that was sent, from those of the missing records."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -324,6 +325,18 @@ def test_a_frame_sent_again_is_stored_once(node: PartialNode, producer: RawProdu
     assert [(span.first, span.queue_offset) for span in answer.spans] == [(0, 0), (1, 1), (2, 2)]
     assert physical[0] == first.spans[0].physical_offset
     assert [stored_body(node, at) for at in physical] == [(b"a", 0), (b"b", 1), (b"c", 2)]
+
+
+def test_a_frame_that_was_stored_is_answered_with_the_time_of_then(
+    node: PartialNode, producer: RawProducer
+) -> None:
+    records = [producer.record(b"a"), producer.record(b"b")]
+    producer.socket.send_multipart(producer.frame(records))
+    first = sent(producer.answer())
+    wait_for(lambda: time.time_ns() // 1_000_000 > first.store_timestamp, "another millisecond")
+    producer.socket.send_multipart(producer.frame(records, retry=True))
+
+    assert sent(producer.answer()).store_timestamp == first.store_timestamp
 
 
 def test_a_client_that_is_gone_does_not_stop_the_writer(

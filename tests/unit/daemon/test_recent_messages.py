@@ -46,7 +46,11 @@ def key_of(message: Message) -> MessageKey:
 
 def place_of(message: Message) -> StoredMessage:
     return StoredMessage(
-        message.topic, message.queue_id, message.queue_offset, message.physical_offset
+        message.topic,
+        message.queue_id,
+        message.queue_offset,
+        message.physical_offset,
+        message.store_timestamp,
     )
 
 
