@@ -30,6 +30,7 @@ START_TIMEOUT_S = 150.0
 DUMP_TIMEOUT_S = 200.0
 STOP_TIMEOUT_S = 120.0
 MASTER_ID = "0"
+SELF_ID = "n0"
 
 # The dump holds all messages in memory; its own limit is made for the small golden stores.
 _DUMP_HEAP = {"_JAVA_OPTIONS": "-Xmx3g -XX:+UseSerialGC"}
@@ -93,14 +94,31 @@ class RocketMQ:
         )  # fmt: skip
 
 
+def dledger_folder(self_id: str) -> Path:
+    """Where a member keeps its DLedger log, below its store."""
+    return Path(f"dledger-{self_id}")
+
+
 @contextmanager
 def rocketmq_serving(
-    given: Path, folder: Path, *, plain: bool, settings: Mapping[str, int]
+    given: Path,
+    folder: Path,
+    *,
+    plain: bool,
+    settings: Mapping[str, int],
+    self_id: str = SELF_ID,
 ) -> Iterator[RocketMQ]:
-    """The real broker on a copy of the store ``given``, which is left behind in ``folder``."""
-    store = folder / "n0" / "store"
+    """The real broker on a copy of the store ``given``, which is left behind in ``folder``.
+
+    Args:
+        self_id: the member that the store is of. The broker is a group of one whose member is n0;
+            DLedger names the folder of its log by the member, so in the copy it is called that.
+    """
+    store = folder / SELF_ID / "store"
     store.parent.mkdir(parents=True)
     subprocess.run(["cp", "-a", "--sparse=always", str(given), str(store)], check=True)
+    if not plain:
+        (store / dledger_folder(self_id)).rename(store / dledger_folder(SELF_ID))
     command = [sys.executable, str(oracle_program()), "serve", str(folder), "--replicas", "1"]
     command += ["--plain"] if plain else []
     command += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]

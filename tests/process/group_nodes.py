@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -169,7 +169,13 @@ def producer(*members: Member, **options: Any) -> Iterator[Producer]:
         yield made
 
 
-def make_group(make_node: Callable[[], Node], *, members: int = 3, ack: str) -> Group:
+def make_group(
+    make_node: Callable[[], Node],
+    *,
+    members: int = 3,
+    ack: str,
+    sizes: Mapping[str, int] = SIZES,
+) -> Group:
     """A group that was started, with keys and one topic of four queues."""
     ports = [free_port() for _ in range(members)]
     names = [f"n{number}" for number in range(members)]
@@ -180,7 +186,7 @@ def make_group(make_node: Callable[[], Node], *, members: int = 3, ack: str) -> 
     for name, node, keys in zip(names, nodes, folders, strict=True):
         node.configure(
             node={"self_id": name, "peers": peers},
-            store=SIZES,
+            store=dict(sizes),
             ack={"mode": ack},
             raft={"keys_dir": str(keys)},
         )
