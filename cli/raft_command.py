@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,11 +16,12 @@ from typing import cast
 from ledgermq.daemon import control
 from ledgermq.daemon.runtime_paths import RuntimePaths
 from ledgermq.daemon.settings_loading import load_settings
-from ledgermq.model.errors import TimedOutError
+from ledgermq.model.errors import BusyError, NotLeaderError, TimedOutError
 from ledgermq.model.settings import ListenSection
 
 ANSWER_TIMEOUT_S = 5.0
 LOOK_AGAIN_S = 0.02
+ASK_AGAIN_S = 0.1
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -39,11 +41,31 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "forget", help="trust the next disk of a member that was given an empty one"
     )
     forget.add_argument("member", metavar="NODE", help="whose disk is another one now, as n1")
+    add = commands.add_parser(
+        "add",
+        help="take a node into the group, or make a learner a voter; asked of the leader",
+        description="Takes a node into the group as a learner, waits until it has caught up, and "
+        'makes it a voter. Its settings say node.initial_cluster_state = "existing", and all '
+        "members have its public key. A change that is cut short goes on when asked again.",
+    )
+    add.add_argument("member", metavar="NODE", help="id of the node, as n3")
+    add.add_argument("address", metavar="HOST:PORT", nargs="?", help="where it talks with members")
+    kind = add.add_mutually_exclusive_group()
+    kind.add_argument("--learner", action="store_true", help="a copy that does not vote")
+    kind.add_argument("--witness", action="store_true", help="a voter that never leads")
+    add.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="default: 600")
+    remove = commands.add_parser("remove", help="go on without a member; asked of the leader")
+    remove.add_argument("member", metavar="NODE", help="id of the node, as n3")
+    remove.add_argument(
+        "--timeout", type=float, default=10.0, metavar="SECONDS", help="default: 10"
+    )
     for command, run in (
         (status, _status),
         (why, _why_no_leader),
         (transfer, _transfer),
         (forget, _forget),
+        (add, _add),
+        (remove, _remove),
     ):
         where = command.add_mutually_exclusive_group()
         where.add_argument("--runtime-dir", type=Path, metavar="DIR", help="listen.runtime_dir")
@@ -136,6 +158,95 @@ def _forget(arguments: argparse.Namespace) -> int:
     else:
         print(f"no disk of {arguments.member} was known")
     return 0
+
+
+def _add(arguments: argparse.Namespace) -> int:
+    """Learner first, then voter; each step is waited for."""
+    deadline = time.monotonic() + arguments.timeout
+    status = _ask(arguments, "status")
+    if not _is(status, arguments.member, "voters", "learners"):
+        fields = {} if arguments.address is None else {"address": arguments.address}
+        _ask_patiently(arguments, deadline, "add", node=arguments.member, kind="learner", **fields)
+        _wait_committed(arguments, deadline, arguments.member, "learners")
+    if not arguments.learner and not _is(_ask(arguments, "status"), arguments.member, "voters"):
+        kind = "witness" if arguments.witness else "voter"
+        _ask_patiently(arguments, deadline, "add", node=arguments.member, kind=kind)
+        _wait_committed(arguments, deadline, arguments.member, "voters")
+    return _tell_members(arguments)
+
+
+def _remove(arguments: argparse.Namespace) -> int:
+    deadline = time.monotonic() + arguments.timeout
+    _ask_patiently(arguments, deadline, "remove", node=arguments.member)
+    _wait_committed(arguments, deadline, arguments.member)
+    return _tell_members(arguments)
+
+
+def _tell_members(arguments: argparse.Namespace) -> int:
+    status = _ask(arguments, "status")
+    members = {kind: status[kind] for kind in ("voters", "learners", "witnesses")}
+    if arguments.json:
+        print(json.dumps(members))
+        return 0
+    for kind, names in members.items():
+        if names:
+            print(f"{kind:<12}{', '.join(cast('Sequence[str]', names))}")
+    return 0
+
+
+def _is(status: Mapping[str, object], member: str, *kinds: str) -> bool:
+    return any(member in cast("Sequence[str]", status[kind]) for kind in kinds)
+
+
+def _ask_patiently(
+    arguments: argparse.Namespace, deadline: float, verb: str, **fields: object
+) -> None:
+    """Ask until the leader is not busy any more with what must come first.
+
+    Raises:
+        BusyError: it still is, in the end.
+    """
+    told = ""
+    while True:
+        try:
+            _ask(arguments, verb, **fields)
+        except BusyError as error:
+            if time.monotonic() >= deadline:
+                raise
+            if str(error) != told and not arguments.json:
+                told = str(error)
+                print(f"waits: {told}", file=sys.stderr)
+            time.sleep(ASK_AGAIN_S)
+        else:
+            return
+
+
+def _wait_committed(
+    arguments: argparse.Namespace, deadline: float, member: str, *kinds: str
+) -> None:
+    """Wait until it is committed that ``member`` is one of ``kinds``, or of none without any.
+
+    Raises:
+        TimedOutError: it is not, in time; the change may still come about.
+        NotLeaderError: the leader that was asked leads no more; another one may have the change.
+    """
+    wanted = kinds or ("voters", "learners")
+    while True:
+        status = _ask(arguments, "status")
+        is_committed = cast("int", status["membership_index"]) <= cast("int", status["commit"])
+        if _is(status, member, *wanted) == bool(kinds) and is_committed:
+            return
+        if status["role"] != "leader":
+            raise NotLeaderError(
+                "the leader changed meanwhile: ask the new one again", leader=status["leader"]
+            )
+        if time.monotonic() >= deadline:
+            raise TimedOutError(
+                "the change of the membership is not committed",
+                member=member,
+                waited_s=arguments.timeout,
+            )
+        time.sleep(LOOK_AGAIN_S)
 
 
 def _ask(arguments: argparse.Namespace, verb: str, **fields: object) -> dict[str, object]:

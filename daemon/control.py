@@ -202,6 +202,7 @@ def ask(path: Path, verb: str, *, timeout_s: float, **fields: object) -> dict[st
     Raises:
         StorageError: no node listens there, or this user may not ask it.
         TimedOutError: the process does not answer.
+        BusyError: not now, but it may be asked again.
         ProtocolError: it refused the request, or what answers is not a node.
     """
     check_path(path)
@@ -220,6 +221,8 @@ def ask(path: Path, verb: str, *, timeout_s: float, **fields: object) -> dict[st
     answer = _parsed(line)
     refusal = answer.get("error")
     if isinstance(refusal, dict):
+        if refusal.get("kind") == BusyError.__name__:
+            raise BusyError(str(refusal.get("message")), verb=verb)
         raise ProtocolError(f"the node refused: {refusal.get('message')}", verb=verb)
     return answer
 

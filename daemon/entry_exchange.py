@@ -13,7 +13,7 @@ from ledgermq.raft.entry_terms import UNKNOWN_TERM, EntryTerms
 from ledgermq.raft.messages import NO_ENTRY, EntryId, TermRun
 from ledgermq.store.crc32 import crc32
 from ledgermq.store.dledger_index import FILE_SIZE as INDEX_FILE_SIZE
-from ledgermq.store.entry_files import EntryFiles, EntrySpan
+from ledgermq.store.entry_files import EntryFiles, EntrySpan, Items
 from ledgermq.store.kernel import verify_span
 from ledgermq.store.log_writer import ENTRY_HEADER_SIZE, LogEnd
 from ledgermq.store.record_fault import RecordFault
@@ -83,6 +83,14 @@ class EntryExchange:
             before,
             [TermRun(run.term, end - run.first) for run, end in zip(runs, ends, strict=True)],
         )
+
+    def items(self, first: Index, last: Index) -> Items:
+        """The index items of the entries from ``first`` to ``last``.
+
+        Raises:
+            CorruptLogError, StorageError: the log cannot be read.
+        """
+        return self._opened().items(first, last)
 
     def position_behind(self, index: Index) -> tuple[Position, Term]:
         """Position behind entry ``index``, and its term.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ledgermq.daemon.peer_identity import KnownPeers, cluster_id, take_identity
@@ -50,10 +51,14 @@ class Admission:
         own.mkdir(parents=True, exist_ok=True)
         self.known = KnownPeers(own / "peers")
         self._node = NodeId(settings.node.self_id)
-        self._members = members(settings)
+        self._members: tuple[NodeId, ...] = members(settings)
         self._cluster = cluster_id(settings.node)
         self._identity = take_identity(own / "identity", settings.node)
         self._settings = agreed_settings(settings)
+
+    def set_members(self, members_: Iterable[NodeId]) -> None:
+        """Let these in and no others."""
+        self._members = tuple(sorted(members_))
 
     def preamble_to(self, peer: NodeId) -> bytes:
         """What every message to ``peer`` begins with."""
@@ -97,7 +102,7 @@ class Admission:
                 f" {self._cluster.hex()})"
             )
         if node not in self._members:
-            return f"{node} is none of node.peers of {self._node} ({', '.join(self._members)})"
+            return f"{node} is no member of the group of {self._node} ({', '.join(self._members)})"
         if node == self._node:
             return f"two nodes call themselves {node}: node.self_id must differ"
         if preamble.target != self._node:

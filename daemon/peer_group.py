@@ -11,21 +11,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, Self
 
 import zmq
 
 from ledgermq.daemon.loop import Pollable
 from ledgermq.daemon.peer_admission import Admission
-from ledgermq.daemon.peer_keys import PeerKeys, load_keys, members
+from ledgermq.daemon.peer_keys import PeerKeys, is_alone, keys_directory, load_keys
+from ledgermq.daemon.peer_outlets import PeerOutlets, Trouble
 from ledgermq.daemon.peer_refusals import Refusals
 from ledgermq.daemon.peer_sockets import (
     HANDSHAKE_FAILURES,
     HEARTBEATS_QUEUED_MAX,
-    PART_SIZE_MAX,
     Address,
     KeyGuard,
-    Outlet,
     has_input,
     last_failure,
     open_inbox,
@@ -33,7 +33,7 @@ from ledgermq.daemon.peer_sockets import (
 )
 from ledgermq.daemon.peers import PeerMessage
 from ledgermq.ipc.doorbell import Context
-from ledgermq.model.errors import ProtocolError
+from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.model.ids import NodeId
 from ledgermq.model.settings import Settings
 from ledgermq.wire.peer_preamble import decode_refusal, encode_refusal
@@ -50,11 +50,6 @@ ATTEND_EVERY = 32
 """Handshakes and refusals are attended to after so many messages even if more wait."""
 
 WATCH_S = 0.05
-HANDSHAKE_AGAIN_S = 1.0
-
-GREET_S = 1.0
-"""Followers have nothing to say to one another for days. Without greetings one whose disk is wiped
-would be trusted, and could vote twice, by those who had never heard of the old disk."""
 
 _NOBLOCK = int(zmq.NOBLOCK)
 
@@ -98,6 +93,7 @@ class PeerGroup:
         *,
         admission: Admission | None,
         keys: PeerKeys | None,
+        keys_dir: Path,
         queued_max: int,
     ) -> None:
         """Bind and connect.
@@ -106,6 +102,7 @@ class PeerGroup:
             addresses: of all members; empty in a group of one.
             admission: who is let in; None in a group of one.
             keys: of CURVE; None: members talk in the clear.
+            keys_dir: where the keys of members are that join later.
             queued_max: messages that wait for a peer, and that wait here for being read from it.
 
         Raises:
@@ -123,11 +120,9 @@ class PeerGroup:
         self._guard: KeyGuard | None = None
         self._in: zmq.Socket[bytes] | None = None
         self._in_monitor: zmq.Socket[bytes] | None = None
-        self._out: dict[NodeId, Outlet] = {}
-        self._preambles: dict[NodeId, bytes] = {}
+        self._out: PeerOutlets | None = None
         self._unattended = 0
         self._watch_at = 0.0
-        self._greet_at: dict[NodeId, float] = {}
         if admission is None:
             return
         if keys is not None:
@@ -136,16 +131,17 @@ class PeerGroup:
         try:
             self._in = open_inbox(context, addresses[self_id], keys=keys, queued_max=queued_max)
             self._in_monitor = self._in.get_monitor_socket(HANDSHAKE_FAILURES)
-            for peer in self.voters[1:]:
-                self._preambles[peer] = admission.preamble_to(peer)
-                self._out[peer] = Outlet(
-                    context,
-                    peer,
-                    addresses[peer],
-                    self_id=self_id,
-                    keys=keys,
-                    queued_max=queued_max,
-                )
+            self._out = PeerOutlets(
+                context,
+                self_id,
+                preamble_to=admission.preamble_to,
+                keys=keys,
+                keys_dir=keys_dir,
+                guard=self._guard,
+                queued_max=queued_max,
+            )
+            self._out.set_peers(self._others(addresses))
+            self._note_troubles(self._out.open_wanted(0.0), time.monotonic())
         except BaseException:
             self.close()
             raise
@@ -161,13 +157,14 @@ class PeerGroup:
         """
         own = NodeId(settings.node.self_id)
         keys = load_keys(settings)
-        is_alone = len(members(settings)) == 1
+        alone = is_alone(settings)
         return cls(
             context,
             own,
-            {} if is_alone else dict(parse_peer(peer) for peer in settings.node.peers),
-            admission=None if is_alone else Admission(settings),
+            {} if alone else dict(parse_peer(peer) for peer in settings.node.peers),
+            admission=None if alone else Admission(settings),
             keys=keys,
+            keys_dir=keys_directory(settings),
             queued_max=settings.raft.in_flight_frames + HEARTBEATS_QUEUED_MAX,
         )
 
@@ -177,7 +174,8 @@ class PeerGroup:
         if self._in is None:
             return []
         guard = [] if self._guard is None else [self._guard.socket]
-        return [self._in, *guard, *(outlet.socket for outlet in self._out.values())]
+        assert self._out is not None
+        return [self._in, *guard, *self._out.sockets]
 
     @property
     def refusals(self) -> dict[NodeId, str]:
@@ -208,16 +206,43 @@ class PeerGroup:
         Parts of less than 64 KiB are copied. A larger one is ZeroMQ's until it was sent, which
         keeps it alive: it must not change, as bytes cannot.
         """
-        outlet = self._out.get(peer)
-        if outlet is None:
-            return False
-        assert all(len(part) <= PART_SIZE_MAX for part in parts), [len(part) for part in parts]
-        try:
-            # pyzmq copies what is below ``zmq.COPY_THRESHOLD``, which is 64 KiB.
-            outlet.socket.send_multipart([self._preambles[peer], *parts], _NOBLOCK, copy=False)
-        except zmq.Again:
-            return False
-        return True
+        return self._out is not None and self._out.send(peer, parts)
+
+    def set_members(self, addresses: Mapping[NodeId, str]) -> None:
+        """The group has these members now, this one or not; ``HOST:PORT`` each.
+
+        A group of one that was opened alone stays so.
+
+        Raises:
+            ConfigError: an address is none.
+        """
+        if self._out is None or self._admission is None:
+            return
+        parsed = dict(parse_peer(f"{node}-{address}") for node, address in addresses.items())
+        self.voters = (self._self, *(node for node in parsed if node != self._self))
+        self._admission.set_members(parsed)
+        gone = [at for at, one in self._connections.items() if one.node not in parsed]
+        for routing_id in gone:
+            del self._connections[routing_id]
+        self._out.set_peers(self._others(parsed))
+        now = time.monotonic()
+        self._note_troubles(self._out.open_wanted(now), now)
+
+    def check_new(self, node: NodeId) -> None:
+        """Whether this node could talk with ``node`` if that were a member.
+
+        Raises:
+            ConfigError: it could not; says what is missing.
+            StorageError: the operating system refused.
+        """
+        if self._out is None:
+            raise ConfigError(
+                "this node talks with no other one: name its own address in node.peers, give it"
+                " keys (ledgermq keys init), and start it again",
+                node=self._self,
+                setting="node.peers",
+            )
+        self._out.need_key(node)
 
     def receive(self) -> PeerMessage | None:
         """The next message of a peer, None when none waits.
@@ -246,17 +271,12 @@ class PeerGroup:
         No source tells of that: call it with every turn, and a few times a second at least.
         """
         now = time.monotonic()
-        if self._in is None or self._in_monitor is None or now < self._watch_at:
+        if self._in_monitor is None or self._out is None or now < self._watch_at:
             return
         self._watch_at = now + WATCH_S
-        for peer, outlet in self._out.items():
-            if now >= self._greet_at.get(peer, 0.0) and self.send(peer, ()):
-                self._greet_at[peer] = now + GREET_S
-            failure = outlet.look(now, again_s=HANDSHAKE_AGAIN_S)
-            # Without keys, a connection that ends in its handshake is one to a node that stops.
-            if failure and (self._is_guarded or failure != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL):
-                reason = _FAILURE_REASONS[failure].format(peer=peer, node=self._self)
-                self._note_refused_there(peer, reason, now)
+        # Refusals of members that joined later: their sockets are none of ``sources``.
+        self._attend()
+        self._note_troubles(self._out.look(now), now)
         failure = last_failure(self._in_monitor)
         if failure == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
             # ZeroMQ does not tell where such a connection came from.
@@ -283,9 +303,8 @@ class PeerGroup:
 
     def close(self) -> None:
         """Close the sockets."""
-        for outlet in self._out.values():
-            outlet.close()
-        self._out.clear()
+        if self._out is not None:
+            self._out.close()
         if self._in is not None:
             if self._in_monitor is not None:
                 self._in.disable_monitor()
@@ -355,9 +374,22 @@ class PeerGroup:
             for address, key in self._guard.serve():
                 reason = f"unknown key {key}: it is none of the public keys in raft.keys_dir"
                 self._refuse(NodeId(address), reason, address)
-        for peer, outlet in self._out.items():
-            while has_input(outlet.socket):
-                self._take_refusal(peer, outlet.socket)
+        for peer, socket in self._out or ():
+            while has_input(socket):
+                self._take_refusal(peer, socket)
+
+    def _others(self, addresses: Mapping[NodeId, Address]) -> dict[NodeId, Address]:
+        return {peer: address for peer, address in addresses.items() if peer != self._self}
+
+    def _note_troubles(self, troubles: Sequence[Trouble], now: float) -> None:
+        for peer, event, reason in troubles:
+            if not event:
+                self._note_refused_there(peer, reason, now)
+            # Without keys, a connection that ends in its handshake is one to a node that stops.
+            elif self._is_guarded or event != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+                self._note_refused_there(
+                    peer, _FAILURE_REASONS[event].format(peer=peer, node=self._self), now
+                )
 
     def _take_refusal(self, peer: NodeId, socket: zmq.Socket[bytes]) -> None:
         frames = _take(socket)

@@ -33,10 +33,10 @@ _WAY_OUT = "make keys with `ledgermq keys init`, or set raft.curve = false"
 
 
 class PeerKeys(NamedTuple):
-    """Keys as Z85 text; ``public`` has those of all members."""
+    """Keys as Z85 text; ``public`` has those of all members, and grows with the group."""
 
     secret: bytes
-    public: Mapping[NodeId, bytes]
+    public: dict[NodeId, bytes]
 
 
 def keys_directory(settings: Settings) -> Path:
@@ -58,7 +58,7 @@ def load_keys(settings: Settings) -> PeerKeys | None:
         StorageError: the operating system refused.
     """
     nodes = members(settings)
-    if not settings.raft.curve or len(nodes) == 1:
+    if not settings.raft.curve or is_alone(settings):
         return None
     directory = keys_directory(settings)
     own = NodeId(settings.node.self_id)
@@ -72,15 +72,47 @@ def load_keys(settings: Settings) -> PeerKeys | None:
             setting="raft.keys_dir",
         )
     for node, key in public.items():
-        twin = next(other for other, known in public.items() if known == key)
-        if twin != node:
-            raise ConfigError(
-                "two members have the same key: keys tell members apart",
-                nodes=[twin, node],
-                directory=str(directory),
-                setting="raft.keys_dir",
-            )
+        _check_unique(directory, node, key, public)
     return PeerKeys(secret, public)
+
+
+def is_alone(settings: Settings) -> bool:
+    """Whether this node talks with no other one, now or ever: a group of one that cannot grow.
+
+    One whose ``node.peers`` has its own address can, if it has what it takes to talk.
+    """
+    if len(settings.node.peers) != 1:
+        return not settings.node.peers
+    secret = keys_directory(settings) / f"{settings.node.self_id}.secret"
+    return settings.raft.curve and not secret.exists()
+
+
+def read_public_key(directory: Path, node: NodeId, *, others: Mapping[NodeId, bytes]) -> bytes:
+    """The public key of a member that joins.
+
+    Args:
+        others: the keys that are known.
+
+    Raises:
+        ConfigError: there is none, or it is another member's.
+        StorageError: the operating system refused.
+    """
+    key = _read_key(directory / f"{node}.public")
+    _check_unique(directory, node, key, others)
+    return key
+
+
+def _check_unique(
+    directory: Path, node: NodeId, key: bytes, others: Mapping[NodeId, bytes]
+) -> None:
+    twin = next((other for other, known in others.items() if known == key), node)
+    if twin != node:
+        raise ConfigError(
+            "two members have the same key: keys tell members apart",
+            nodes=[twin, node],
+            directory=str(directory),
+            setting="raft.keys_dir",
+        )
 
 
 def init_keys(directory: Path, nodes: Sequence[NodeId]) -> list[Path]:

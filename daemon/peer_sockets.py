@@ -150,11 +150,11 @@ class Outlet:
             self.socket.connect(self._endpoint)
         return failure
 
-    def close(self) -> None:
-        """Disconnect."""
+    def close(self, *, linger_ms: int) -> None:
+        """Disconnect; what waits is sent for at most ``linger_ms``, in the background."""
         self.socket.disable_monitor()
         self._monitor.close(0)
-        self.socket.close(0)
+        self.socket.close(linger_ms)
 
 
 class KeyGuard:
@@ -169,6 +169,10 @@ class KeyGuard:
         self.socket: zmq.Socket[bytes] = context.socket(zmq.REP)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.bind(_ZAP_ENDPOINT)
+
+    def know(self, node: NodeId, key: bytes) -> None:
+        """Let the key (Z85) of another member in."""
+        self._owners[key] = node
 
     def serve(self) -> list[tuple[str, str]]:
         """Answer what waits; address and key (Z85) of those that were refused."""

@@ -50,6 +50,14 @@ class Peers(Protocol):
         """Trust the next disk that ``node`` is seen with; false when none was known."""
         ...
 
+    def set_members(self, addresses: Mapping[NodeId, str]) -> None:
+        """The group has these members now; ``HOST:PORT`` each."""
+        ...
+
+    def check_new(self, node: NodeId) -> None:
+        """Whether this node could talk with ``node``; raises ``ConfigError`` when it could not."""
+        ...
+
     def close(self) -> None:
         """Close what was opened."""
         ...

@@ -3,6 +3,9 @@
 → {"verb": "status"}                        ← role, term, leader, members, how far each is
 → {"verb": "why-no-leader"}                 ← {"leader": …, "reasons": […]}
 → {"verb": "transfer", "target": "n1"}      ← {"target": "n1"}: begun, watch status
+→ {"verb": "add", "node": "n3", "address": "10.0.0.4:40911", "kind": "learner"}
+→ {"verb": "add", "node": "n3", "kind": "voter"}
+→ {"verb": "remove", "node": "n3"}          ← {"members": "n0, n1, n2"}: begun, watch status
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ledgermq.daemon.control import ControlServer
+from ledgermq.daemon.membership_control import MembershipControl
+from ledgermq.daemon.membership_log import MembershipLog
 from ledgermq.daemon.peers import Peers
 from ledgermq.model.errors import BusyError, ConfigError, ProtocolError
 from ledgermq.model.ids import NodeId
@@ -19,7 +24,7 @@ from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import Effects
 from ledgermq.raft.status import CoreStatus
 
-_VERBS = ("status", "why-no-leader", "transfer", "forget", "resign")
+_Answer = Callable[[Mapping[str, object]], Mapping[str, object]]
 
 
 class RaftControl:
@@ -32,6 +37,8 @@ class RaftControl:
         core: RaftCore,
         carry_out: Callable[[Effects], None],
         peers: Peers,
+        *,
+        memberships: MembershipLog | None,
     ) -> None:
         """Listen at ``path``.
 
@@ -42,6 +49,16 @@ class RaftControl:
         self._core = core
         self._carry_out = carry_out
         self._peers = peers
+        members = MembershipControl(core, carry_out, peers, memberships)
+        self._answers: Mapping[str, _Answer] = {
+            "status": self._status,
+            "why-no-leader": self._why_no_leader,
+            "transfer": self._transfer,
+            "forget": self._forget,
+            "resign": self._resign,
+            "add": members.add,
+            "remove": members.remove,
+        }
         self._selector = selectors.EpollSelector()
         self._server = ControlServer(path, mode, self._selector, self._answer)
 
@@ -61,21 +78,26 @@ class RaftControl:
         self._selector.close()
 
     def _answer(self, verb: str, request: Mapping[str, object]) -> Mapping[str, object]:
-        if verb == "status":
-            return status_document(self._core.status(), self._peers.refusals)
-        if verb == "why-no-leader":
-            reasons = self._core.why_no_leader()
-            reasons += [f"{peer}: {reason}" for peer, reason in self._peers.refusals.items()]
-            return {"leader": self._core.leader, "reasons": reasons}
-        if verb == "transfer":
-            target = self._member(request.get("target"))
-            self._carry_out(self._core.transfer_leadership(target))
-            return {"target": target}
-        if verb == "forget":
-            return {"forgotten": self._peers.forget(self._member(request.get("node")))}
-        if verb == "resign":
-            return {"target": self._resign()}
-        raise ProtocolError("unknown verb", verb=verb, expected=_VERBS)
+        answer = self._answers.get(verb)
+        if answer is None:
+            raise ProtocolError("unknown verb", verb=verb, expected=tuple(self._answers))
+        return answer(request)
+
+    def _status(self, _request: Mapping[str, object]) -> Mapping[str, object]:
+        return status_document(self._core.status(), self._peers.refusals)
+
+    def _why_no_leader(self, _request: Mapping[str, object]) -> Mapping[str, object]:
+        reasons = self._core.why_no_leader()
+        reasons += [f"{peer}: {reason}" for peer, reason in self._peers.refusals.items()]
+        return {"leader": self._core.leader, "reasons": reasons}
+
+    def _transfer(self, request: Mapping[str, object]) -> Mapping[str, object]:
+        target = self._member(request.get("target"))
+        self._carry_out(self._core.transfer_leadership(target))
+        return {"target": target}
+
+    def _forget(self, request: Mapping[str, object]) -> Mapping[str, object]:
+        return {"forgotten": self._peers.forget(self._member(request.get("node")))}
 
     def _member(self, name: object) -> NodeId:
         members = self._core.membership.members
@@ -83,7 +105,7 @@ class RaftControl:
             raise ConfigError("no such member", node=name, members=sorted(members))
         return NodeId(name)
 
-    def _resign(self) -> NodeId:
+    def _resign(self, _request: Mapping[str, object]) -> Mapping[str, object]:
         """Hand over to the member that lacks the least, and could lead.
 
         Raises:
@@ -95,7 +117,7 @@ class RaftControl:
             raise BusyError("no member could lead now", leader=status.leader)
         target = max(able, key=lambda peer: (peer.match, -peer.silent_for)).peer
         self._carry_out(self._core.transfer_leadership(target))
-        return target
+        return {"target": target}
 
     @property
     def _electable(self) -> frozenset[NodeId]:
@@ -119,6 +141,7 @@ def status_document(status: CoreStatus, refusals: Mapping[NodeId, str]) -> dict[
         "voters": sorted(membership.voters),
         "learners": sorted(membership.learners),
         "witnesses": sorted(membership.witnesses),
+        "membership_index": status.membership_index,
         "transfer": status.transfer,
         "peers": [
             {

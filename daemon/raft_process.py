@@ -15,6 +15,7 @@ from ledgermq.daemon.entry_exchange import EntryExchange
 from ledgermq.daemon.environment import Environment
 from ledgermq.daemon.loop import Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
+from ledgermq.daemon.membership_log import MembershipLog, Told, roster_of
 from ledgermq.daemon.node import Surroundings
 from ledgermq.daemon.peer_group import PeerGroup
 from ledgermq.daemon.peers import Peers
@@ -31,7 +32,6 @@ from ledgermq.model.ids import NO_INDEX, Index, NodeId, Position, Term
 from ledgermq.model.settings import AckMode, LogKind, Settings
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import AppendEntries, Effects, LeaderChange, ReplicateTo
-from ledgermq.raft.membership import Membership
 from ledgermq.raft.message_codec import decode_message, encode_message
 from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
 from ledgermq.raft.timing import FlowLimits, Timing
@@ -86,10 +86,15 @@ class RaftWorker:
             if settings.store.log is LogKind.DLEDGER
             else None
         )
+        self._memberships = (
+            MembershipLog(StorePaths.of(settings).members, self._exchange, settings)
+            if self._exchange is not None
+            else None
+        )
         committed = self._page.read_committed()
         self._core = RaftCore(
             NodeId(settings.node.self_id),
-            Membership(frozenset(peers.voters)),
+            roster_of(settings).membership,
             term_file.state,
             commit=committed.index if self._page.has_committed() else NO_INDEX,
             entries_have_terms=self._exchange is not None,
@@ -111,12 +116,14 @@ class RaftWorker:
         self._marks: deque[LogCursor] = deque()
         self._is_read = self._is_cutting = False
         self._entries: memoryview | None = None
+        self._announced: tuple[Index, ...] = ()
         self._control = RaftControl(
             around.paths.raft_control,
             settings.listen.socket_mode,
             self._core,
             self._carry_out,
             peers,
+            memberships=self._memberships,
         )
         # Whatever an earlier raft process had granted ends here.
         self._writer.follow(term_file.state.term, KEEP_ALL)
@@ -183,6 +190,8 @@ class RaftWorker:
         if written != self._written:
             self._written = written
             if self._core.granted:
+                if self._memberships is not None:
+                    self._tell_memberships(self._memberships.written(written.index))
                 self._carry_out(self._core.entries_written(EntryId(written.term, written.index)))
         counted = self._counted()
         if counted != self._held:
@@ -211,11 +220,15 @@ class RaftWorker:
         # What the log holds already may be committed now.
         self._held = self._written = _UNSEEN
         self._marks.clear()
+        if self._memberships is not None and self._is_read:
+            self._tell_memberships(self._memberships.settled(last))
         if answer.kind is OrderKind.GRANTED:
             effects = self._core.writer_granted(Term(answer.term), last)
         elif not self._is_read:
             self._is_read = True
             terms = self._exchange.terms(last) if self._exchange is not None else None
+            if self._memberships is not None and terms is not None:
+                self._tell_memberships(self._memberships.recovered(terms))
             effects = self._core.log_ready(last, terms)
         elif self._is_cutting:
             self._is_cutting = False
@@ -237,8 +250,9 @@ class RaftWorker:
             logger.warning("message of a peer refused: peer=%s error=%s", source, error)
             return
         self._entries = parts[1] if has_entries else None
+        self._announced = message.memberships if isinstance(message, Append) else ()
         self._carry_out(self._core.receive(now, source, message))
-        self._entries = None
+        self._entries, self._announced = None, ()
 
     def _carry_out(self, effects: Effects) -> None:
         """In the order that ``Effects`` demands."""
@@ -269,24 +283,35 @@ class RaftWorker:
         if effects.grant is not None:
             self._counters[_GRANTS] += 1
             self._writer.grant(effects.grant)
-        if effects.propose is not None:
-            record = no_op_record(
-                effects.propose,
-                self._core.node,
-                self._around.settings,
-                now_ms=self._around.clock.epoch_ns() // 1_000_000,
-            )
-            self._writer.propose(effects.propose, record)
+        if effects.propose is not None or effects.propose_membership is not None:
+            self._propose(effects)
         if effects.append is not None:
             self._append(effects.append)
+
+    def _propose(self, effects: Effects) -> None:
+        """Entries of the leader's own: the one that begins a term, and a new membership."""
+        now_ms = self._around.clock.epoch_ns() // 1_000_000
+        if effects.propose is not None:
+            settings = self._around.settings
+            record = no_op_record(effects.propose, self._core.node, settings, now_ms=now_ms)
+            self._writer.propose(effects.propose, record)
+        if effects.propose_membership is not None:
+            assert self._memberships is not None
+            term, after = self._core.term, self._core.last.index
+            record = self._memberships.propose(
+                effects.propose_membership, term=term, after=after, now_ms=now_ms
+            )
+            self._writer.propose(term, record)
 
     def _append(self, accepted: AppendEntries) -> None:
         """Verify the entries beside the message, and hand them to the writer."""
         exchange = self._exchange
-        assert exchange is not None and self._entries is not None
+        assert exchange is not None and self._entries is not None and self._memberships is not None
         end = exchange.end
         try:
             verified = exchange.verify(self._entries, accepted.first, accepted.last)
+            # Before the writer has them: after a crash nobody would look for them.
+            told = self._memberships.received(verified, self._announced) if self._announced else []
         except ProtocolError as error:
             self._counters[_REFUSED] += 1
             logger.error("entries of a peer refused: error=%s", error)
@@ -298,6 +323,17 @@ class RaftWorker:
         exchange.end = verified.end
         self._counters[_ENTRIES_RECEIVED] += accepted.last - accepted.first + 1
         self._writer.ring()
+        self._tell_memberships(told)
+
+    def _tell_memberships(self, told: Told) -> None:
+        """The core first, then the sockets: it may send at once to whom it has just heard of."""
+        if not told:
+            return
+        assert self._memberships is not None
+        self._peers.set_members(self._memberships.addresses(commit=self._core.commit))
+        for index, membership in told:
+            logger.info("membership: index=%d %s", index, membership.describe())
+            self._carry_out(self._core.membership_appended(index, membership))
 
     def _replicate(self, request: ReplicateTo) -> None:
         """Read what a peer lacks, and send as much as one frame holds."""
@@ -317,6 +353,8 @@ class RaftWorker:
 
     def _commit(self, index: Index) -> None:
         self._page.publish_committed(self._cursor_of(index))
+        if self._memberships is not None and self._memberships.becomes_certain(index):
+            self._peers.set_members(self._memberships.addresses(commit=index))
         self._counters[_COMMITS] += 1
         self._writer.ring()
         self._dispatcher.ring()

@@ -45,6 +45,11 @@ class StorePaths:
         return self.own / "term"
 
     @property
+    def members(self) -> Path:
+        """Where in the log the memberships are."""
+        return self.own / "members"
+
+    @property
     def log_checkpoint(self) -> Path:
         """Our checkpoint of the log."""
         return self.own / "log-checkpoint"

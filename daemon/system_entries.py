@@ -13,6 +13,7 @@ from ledgermq.store.properties import encode_properties
 
 SYSTEM_QUEUE_ID = 0
 TERM_BEGIN_TAG = "term-begin"
+MEMBERSHIP_TAG = "membership"
 
 
 def no_op_record(term: Term, node: NodeId, settings: Settings, *, now_ms: int) -> bytes:
@@ -24,12 +25,22 @@ def no_op_record(term: Term, node: NodeId, settings: Settings, *, now_ms: int) -
     Args:
         now_ms: epoch milliseconds.
     """
+    body = json.dumps({"term": term, "leader": node}).encode()
+    return _record(TERM_BEGIN_TAG, body, settings, now_ms=now_ms)
+
+
+def membership_record(roster: bytes, settings: Settings, *, now_ms: int) -> bytes:
+    """The entry that says who belongs to the group, with its entry header hole."""
+    return _record(MEMBERSHIP_TAG, roster, settings, now_ms=now_ms)
+
+
+def _record(tag: str, body: bytes, settings: Settings, *, now_ms: int) -> bytes:
     address = (settings.node.broker_ip, settings.node.listen_port)
     message = Message(
         topic=SYSTEM_TOPIC,
         queue_id=SYSTEM_QUEUE_ID,
-        body=json.dumps({"term": term, "leader": node}).encode(),
-        properties=encode_properties({"TAGS": TERM_BEGIN_TAG}),
+        body=body,
+        properties=encode_properties({"TAGS": tag}),
         born_timestamp=now_ms,
         born_host=address,
         store_host=address,

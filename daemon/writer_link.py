@@ -73,11 +73,11 @@ class WriterLink:
     def propose(self, term: Term, record: bytes) -> None:
         """Have ``record`` stamped in ``term`` and appended.
 
-        The ring is fresh then: a term's own entries are few.
+        A leader's ring has nothing else in it, and one change of the membership at a time.
         """
         assert self._ring is not None
         placed = self._ring.put(RingKind.PROPOSE, (term,), record)
-        assert placed, "the ring is empty at the beginning of a term"
+        assert placed, "the ring has room for the few entries of a leader's own"
         self._bell.ring()
 
     def append(self, entries: memoryview, items: bytearray, end: LogEnd) -> bool:

@@ -25,6 +25,13 @@ class LogKind(StrEnum):
     COMMITLOG = "commitlog"
 
 
+class ClusterState(StrEnum):
+    """What a member without messages of its own takes part in, at its first start."""
+
+    NEW = "new"
+    EXISTING = "existing"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSection:
     """Who this node is (RocketMQ: brokerName, dLegerGroup, dLegerSelfId, brokerIP1, …)."""
@@ -34,6 +41,7 @@ class NodeSection:
     group: str = "broker-a"
     self_id: str = "n0"
     peers: tuple[str, ...] = ()
+    initial_cluster_state: ClusterState = ClusterState.NEW
     broker_ip: str = "127.0.0.1"
     listen_port: int = 10911
 

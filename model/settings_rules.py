@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import ENTRY_SIZE_MAX, FRAME_SIZE_MAX, TOPIC_CHARACTERS, TOPIC_SIZE_MAX
-from ledgermq.model.settings import LogKind, NodeSection, Settings
+from ledgermq.model.settings import ClusterState, LogKind, NodeSection, Settings
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -79,6 +79,11 @@ def member_names(node: NodeSection) -> tuple[str, ...]:
 
 def _member_conflicts(settings: Settings) -> Iterator[Conflict]:
     node = settings.node
+    if node.initial_cluster_state is ClusterState.EXISTING and len(node.peers) < 2:
+        yield Conflict(
+            "node.initial_cluster_state",
+            'is "existing", but node.peers names nobody else: name the members of the group',
+        )
     if not node.peers:
         return
     if settings.store.log is LogKind.COMMITLOG:
@@ -227,6 +232,7 @@ RULES = {
     "node.group": _TOPIC_NAME,
     "node.self_id": _MEMBER_RULE,
     "node.peers": _each(_PEER),
+    "node.initial_cluster_state": _text('"new" or "existing"', lambda text: True),
     "node.broker_ip": _text("an IPv4 or IPv6 address", _is_ip),
     "node.listen_port": _between(1, 65_535),
     "store.path_root_dir": _path("an absolute path", size_max=4_000),

@@ -334,7 +334,7 @@ class RaftCore:
         """The entry at ``index`` says ``membership``: it is in force now, committed or not.
 
         Told after an append was accepted, or before the leader's own entry is reported as written;
-        after a start for every such entry of the log, after ``log_ready``.
+        after a start for every such entry of the log, before ``log_ready``.
         """
         state = self._state
         state.history.put(index, membership, commit=state.commit)

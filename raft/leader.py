@@ -141,7 +141,14 @@ def replicated(state: NodeState, request: ReplicateTo, last: Index, size: int) -
         return
     assert request.next <= last <= request.until, (request, last)
     runs = state.log.runs(request.next, last)
-    append = Append(state.term, request.previous, runs, state.commit, lead.round)
+    append = Append(
+        state.term,
+        request.previous,
+        runs,
+        state.commit,
+        lead.round,
+        state.history.indexes(request.next, last),
+    )
     state.send(request.peer, append)
     progress.sent(last, size)
     pump(state, lead, request.peer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
 from ledgermq.model.ids import NO_INDEX, Index, NodeId
@@ -30,6 +31,12 @@ class Membership:
         """Voters and learners."""
         return self.voters | self.learners
 
+    def describe(self) -> str:
+        """In words, for people: the members in order, and what those are that are no voters."""
+        kinds = dict.fromkeys(self.learners, " (learner)")
+        kinds |= dict.fromkeys(self.witnesses, " (witness)")
+        return ", ".join(f"{node}{kinds.get(node, '')}" for node in sorted(self.members))
+
     @property
     def electable(self) -> frozenset[NodeId]:
         """Those who may lead."""
@@ -57,10 +64,14 @@ def change_problem(old: Membership, new: Membership) -> str | None:
 
 
 class MembershipHistory:
-    """The memberships whose entries may still be truncated, and the one before them."""
+    """The memberships whose entries may still be truncated, and the one before them.
+
+    Of older ones the indices alone are kept: whoever is sent them must be told that they are there.
+    """
 
     def __init__(self, first: Membership) -> None:
         self._known: list[tuple[Index, Membership]] = [(NO_INDEX, first)]
+        self._indexes: list[Index] = []
 
     @property
     def current(self) -> Membership:
@@ -87,12 +98,22 @@ class MembershipHistory:
             return
         assert index > self.index, (index, self.index)
         self._known.append((index, membership))
+        self._indexes.append(index)
         while len(self._known) > 1 and self._known[1][0] <= commit:
             del self._known[0]
+
+    def indexes(self, first: Index, last: Index) -> tuple[Index, ...]:
+        """Indices of the membership entries from ``first`` to ``last``, committed ones too."""
+        if not self._indexes or self._indexes[-1] < first:
+            return ()
+        begin, end = bisect_left(self._indexes, first), bisect_right(self._indexes, last)
+        return tuple(self._indexes[begin:end])
 
     def roll_back(self, after: Index) -> bool:
         """The log was truncated after ``after``; whether another membership is in force now."""
         count = len(self._known)
         while len(self._known) > 1 and self._known[-1][0] > after:
             self._known.pop()
+        while self._indexes and self._indexes[-1] > after:
+            self._indexes.pop()
         return len(self._known) < count

@@ -6,7 +6,8 @@ Layout, little-endian: kind u8, version u8, 6 bytes reserved, term i64, then by 
     VOTE            last term i64, last index i64, transfer u8
     PRE_VOTE_REPLY  asked i64, reason u8 (0: granted)
     VOTE_REPLY      asked i64, reason u8
-    APPEND          previous term i64, previous index i64, commit i64, round i64, runs
+    APPEND          previous term i64, previous index i64, commit i64, round i64, runs, indices of
+                    membership entries
     APPEND_REPLY    round i64, verified i64, held i64, flags u8 (1 accepted, 2 fit, 4 with a tail),
                     7 bytes reserved; with a tail: term i64, index i64, runs
     TIMEOUT_NOW     –
@@ -14,6 +15,7 @@ Layout, little-endian: kind u8, version u8, 6 bytes reserved, term i64, then by 
     READ_REPLY      read i64, index i64 (-2: nobody knows)
 
     runs            count u32, 4 bytes reserved, then term i64 and entries i64 each
+    indices         count u32, 4 bytes reserved, then i64 each
 """
 
 from __future__ import annotations
@@ -45,6 +47,10 @@ RUNS_MAX = 4_096
 """Runs of one message: a frame of entries has as many only if each is of another term."""
 
 
+MEMBERSHIPS_MAX = 4_096
+"""Membership entries in one message; there is one for each change that an operator made."""
+
+
 class _Kind(IntEnum):
     PRE_VOTE = 1
     VOTE = 2
@@ -65,6 +71,7 @@ _APPEND = Struct("<qqqq")
 _APPEND_REPLY = Struct("<qqqB7x")
 _ENTRY = Struct("<qq")
 _COUNT = Struct("<I4x")
+_INDEX = Struct("<q")
 _READ_REQUEST = Struct("<q")
 _READ_REPLY = Struct("<qq")
 _ACCEPTED, _FIT, _TAIL = 1, 2, 4
@@ -78,7 +85,8 @@ def encode_message(message: Message) -> bytes:  # noqa: PLR0911 - one for each k
         case Append():
             previous = message.previous
             body = _APPEND.pack(previous.term, previous.index, message.commit, message.round)
-            return _head(_Kind.APPEND, message) + body + _runs(message.runs)
+            indices = _indices(message.memberships)
+            return _head(_Kind.APPEND, message) + body + _runs(message.runs) + indices
         case AppendReply():
             return _append_reply(message)
         case PreVote():
@@ -123,9 +131,15 @@ def _decode(  # noqa: PLR0911 - one for each kind
     match kind:
         case _Kind.APPEND:
             previous_term, previous, commit, round_ = _APPEND.unpack_from(data, at)
-            runs = _decode_runs(data, at + _APPEND.size)
+            at += _APPEND.size
+            runs = _decode_runs(data, at)
             return Append(
-                term, EntryId(Term(previous_term), Index(previous)), runs, Index(commit), round_
+                term,
+                EntryId(Term(previous_term), Index(previous)),
+                runs,
+                Index(commit),
+                round_,
+                _decode_indices(data, at + _COUNT.size + _ENTRY.size * len(runs)),
             )
         case _Kind.APPEND_REPLY:
             return _decode_append_reply(term, data)
@@ -201,3 +215,20 @@ def _decode_runs(data: bytes | memoryview, at: int) -> tuple[TermRun, ...]:
         runs.append(TermRun(Term(term), entries))
         at += _ENTRY.size
     return tuple(runs)
+
+
+def _indices(indices: tuple[Index, ...]) -> bytes:
+    assert len(indices) <= MEMBERSHIPS_MAX, len(indices)
+    return _COUNT.pack(len(indices)) + b"".join(_INDEX.pack(index) for index in indices)
+
+
+def _decode_indices(data: bytes | memoryview, at: int) -> tuple[Index, ...]:
+    (count,) = _COUNT.unpack_from(data, at)
+    if count > MEMBERSHIPS_MAX:
+        raise ProtocolError(
+            "too many membership entries in a peer message", entries=count, limit=MEMBERSHIPS_MAX
+        )
+    at += _COUNT.size
+    return tuple(
+        Index(_INDEX.unpack_from(data, at + _INDEX.size * number)[0]) for number in range(count)
+    )

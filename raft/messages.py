@@ -118,6 +118,7 @@ class Append:
         previous: entry before the first of ``runs``.
         commit: the leader's commit index.
         round: number of the leader's last heartbeat round, which the reply repeats.
+        memberships: indices of the entries among them that say who belongs to the group.
     """
 
     term: Term
@@ -125,6 +126,7 @@ class Append:
     runs: tuple[TermRun, ...]
     commit: Index
     round: int
+    memberships: tuple[Index, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,6 +279,8 @@ def shown(message: Message) -> str:
     parts = []
     for name in message.__slots__:
         value = getattr(message, name)
+        if name == "memberships" and not value:
+            continue
         if name == "tail" and value is not None:
             runs = " ".join(f"{run.term}x{run.count}" for run in value.runs)
             value = f"{value.before}+[{runs}]"

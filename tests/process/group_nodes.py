@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from tests.process.conftest import SOURCES, Node, wait_until
@@ -37,6 +38,7 @@ class Member:
     def __init__(self, node: Node, name: str) -> None:
         self.node = node
         self.name = name
+        self.peer_address = ""
 
     @property
     def address(self) -> str:
@@ -182,22 +184,56 @@ def make_group(
     peers = [f"{name}-127.0.0.1:{port}" for name, port in zip(names, ports, strict=True)]
     nodes = [make_node() for _ in names]
     folders = init_keys(nodes[0].folder / "group-keys", [NodeId(name) for name in names])
-    made = []
-    for name, node, keys in zip(names, nodes, folders, strict=True):
-        node.configure(
-            node={"self_id": name, "peers": peers},
-            store=dict(sizes),
-            ack={"mode": ack},
-            raft={"keys_dir": str(keys)},
-        )
-        config = node.root / "config"
-        config.mkdir(parents=True)
-        (config / "topics.json").write_text(topics_document(TOPIC))
-        made.append(Member(node, name))
-    group = Group(made)
-    for member in made:
+    group = Group(
+        [
+            _make_member(node, name, peers, keys, ack=ack, sizes=sizes)
+            for name, node, keys in zip(names, nodes, folders, strict=True)
+        ]
+    )
+    for member in group.members:
         member.start()
     return group
+
+
+def make_growing_group(make_node: Callable[[], Node], *, first: int, members: int) -> Group:
+    """A group of ``first`` members that were started, and nodes that may join them."""
+    ports = [free_port() for _ in range(members)]
+    names = [f"n{number}" for number in range(members)]
+    peers = [f"{name}-127.0.0.1:{port}" for name, port in zip(names, ports, strict=True)]
+    nodes = [make_node() for _ in names]
+    folders = init_keys(nodes[0].folder / "group-keys", [NodeId(name) for name in names])
+    made = []
+    for number, (name, node, keys) in enumerate(zip(names, nodes, folders, strict=True)):
+        known, state = (peers[:first], "new") if number < first else (peers, "existing")
+        made.append(
+            _make_member(node, name, known, keys, ack="majority-fsync", initial_cluster_state=state)
+        )
+        made[-1].peer_address = peers[number].partition("-")[2]
+    for member in made[:first]:
+        member.start()
+    return Group(made)
+
+
+def _make_member(
+    node: Node,
+    name: str,
+    peers: Sequence[str],
+    keys: Path,
+    *,
+    ack: str,
+    sizes: Mapping[str, int] = SIZES,
+    **about: str,
+) -> Member:
+    node.configure(
+        node={"self_id": name, "peers": peers, **about},
+        store=dict(sizes),
+        ack={"mode": ack},
+        raft={"keys_dir": str(keys)},
+    )
+    config = node.root / "config"
+    config.mkdir(parents=True)
+    (config / "topics.json").write_text(topics_document(TOPIC))
+    return Member(node, name)
 
 
 def free_port() -> int:

@@ -1,0 +1,147 @@
+"""Members that join a group and leave it while it works."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, Group, Member, make_growing_group, producer
+
+pytestmark = pytest.mark.slow
+
+
+def raft_status(member: Member) -> dict[str, Any]:
+    status: dict[str, Any] = json.loads(member.command("raft", "status", "--json").stdout)
+    return status
+
+
+def change(leader: Member, *words: str) -> dict[str, Any]:
+    done = leader.command("raft", *words, "--json", "--timeout", "30")
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    members: dict[str, Any] = json.loads(done.stdout)
+    return members
+
+
+def join(leader: Member, member: Member, *kind: str) -> dict[str, Any]:
+    member.start()
+    return change(leader, "add", member.name, member.peer_address, *kind)
+
+
+def leave(group: Group, gone: Member) -> None:
+    """Stop a member that was removed, so that the others can be waited for."""
+    gone.node.signal(signal.SIGTERM)
+    assert gone.node.wait_end() == 0
+
+
+def send(group: Group, prefix: str, count: int = 200) -> None:
+    with producer(*group.up()) as one:
+        bodies = [f"{prefix}-{number}".encode() for number in range(count)]
+        assert len(one.send_batch(TOPIC, bodies).result()) == count
+
+
+def test_one_node_grows_to_three_and_outlives_the_first(make_node: Callable[[], Node]) -> None:
+    group = make_growing_group(make_node, first=1, members=3)
+    first, second, third = group.members
+    group.leader()
+    send(group, "alone")
+    join(first, second)
+    send(group, "two")
+    members = join(first, third)
+    send(group, "three")
+    group.wait_equal()
+    first.kill()
+    group.leader(besides=first)
+    send(group, "without-the-first")
+    first.start()
+    group.wait_equal()
+    statuses = group.stop()
+
+    assert members == {"voters": ["n0", "n1", "n2"], "learners": [], "witnesses": []}
+    assert statuses == [0, 0, 0]
+    assert len({member.log_digest() for member in group.members}) == 1
+    assert [len(member.bodies()) for member in group.members] == [800, 800, 800]
+
+
+def test_a_member_is_replaced_under_load(make_node: Callable[[], Node]) -> None:
+    group = make_growing_group(make_node, first=3, members=4)
+    *_, fresh = group.members
+    leader = group.leader()
+    gone = next(one for one in group.up() if one is not leader)
+    with producer(*group.up()) as one:
+        futures = [one.send_batch(TOPIC, [b"%d" % turn] * 20) for turn in range(20)]
+        join(leader, fresh)
+        futures += [one.send_batch(TOPIC, [b"%d" % turn] * 20) for turn in range(20)]
+        members = change(leader, "remove", gone.name)
+        futures += [one.send_batch(TOPIC, [b"%d" % turn] * 20) for turn in range(20)]
+        acked = sum(len(future.result()) for future in futures)
+    why = wait_until(
+        lambda: [one for one in raft_status(gone)["refusals"].values() if "no member" in one],
+        "the removed member to be told",
+    )
+    leave(group, gone)
+    group.wait_equal()
+    group.stop()
+
+    assert acked == 1_200
+    assert members["voters"] == sorted(m.name for m in group.members if m is not gone)
+    assert why
+    assert len({member.log_digest() for member in group.members if member is not gone}) == 1
+
+
+def test_the_members_are_known_after_every_restart(make_node: Callable[[], Node]) -> None:
+    group = make_growing_group(make_node, first=3, members=5)
+    leader = group.leader()
+    join(leader, group.members[3], "--learner")
+    join(leader, group.members[4], "--witness")
+    group.wait_equal()
+    for member in group.members:
+        os.kill(member.node.pids()["raft"], signal.SIGKILL)
+    group.leader()
+    send(group, "after-raft-died")
+    group.wait_equal()
+    after_raft = [raft_status(member) for member in group.members]
+    group.stop()
+    for member in group.members:
+        member.start()
+    group.leader()
+    send(group, "after-all-stopped")
+    group.wait_equal()
+    after_all = [raft_status(member) for member in group.members]
+    group.stop()
+
+    for status in after_raft + after_all:
+        assert status["voters"] == ["n0", "n1", "n2", "n4"]
+        assert status["learners"] == ["n3"]
+        assert status["witnesses"] == ["n4"]
+    assert len({member.log_digest() for member in group.members}) == 1
+
+
+def test_a_change_that_cannot_be_says_why(make_node: Callable[[], Node]) -> None:
+    group = make_growing_group(make_node, first=3, members=4)
+    leader = group.leader()
+    follower = next(one for one in group.up() if one is not leader)
+    refusals = [
+        follower.command("raft", "add", "n3", "127.0.0.1:1").stderr,
+        leader.command("raft", "add", "n9", "127.0.0.1:1").stderr,
+        leader.command("raft", "add", "n3").stderr,
+        leader.command("raft", "add", "n3", "nowhere").stderr,
+        leader.command("raft", "add", "n3", leader.peer_address).stderr,
+        leader.command("raft", "remove", leader.name).stderr,
+        leader.command("raft", "remove", "n7").stderr,
+    ]
+    members = raft_status(leader)["voters"]
+    group.stop()
+
+    assert "this node does not lead" in refusals[0]
+    assert "no key" in refusals[1] and "n9.public" in refusals[1]
+    assert "a new member needs its address" in refusals[2]
+    assert "not the address of a member" in refusals[3]
+    assert "another member listens there" in refusals[4]
+    assert "the leader cannot leave: hand over first" in refusals[5]
+    assert "no such member" in refusals[6]
+    assert members == ["n0", "n1", "n2"]
