@@ -85,7 +85,7 @@ def test_a_node_that_is_no_member_is_refused_and_told(tmp_path: Path) -> None:
         first, stranger = of_two.start(N0), of_three.start(N2)
         here, there = refused(stranger, first)
 
-    assert here == "n2 is none of node.peers of n0 (n0, n1)"
+    assert here == "n2 is no member of the group of n0 (n0, n1)"
     assert there == f"n0 refuses n2: {here}"
 
 
@@ -133,6 +133,8 @@ def test_a_wiped_disk_is_refused_until_it_is_forgotten(members: Members) -> None
     first.received.clear()
     here, there = refused(wiped, first)
 
+    # A connection that ended with the old member may be told before it.
+    here = here[here.index("n1 has another disk") :]
     assert here.startswith("n1 has another disk than n0 knows it by (identity ")
     assert "`ledgermq raft forget n1` on n0" in here
     assert there == f"n0 refuses n1: {here}"
@@ -142,7 +144,7 @@ def test_a_wiped_disk_is_refused_until_it_is_forgotten(members: Members) -> None
     wiped.close()
     old = members.start(N1)
     first.received.clear()
-    assert refused(old, first)[0].startswith("n1 has another disk")
+    assert "n1 has another disk" in refused(old, first)[0]
 
 
 def test_what_was_trusted_is_still_known_after_a_restart(clear_members: Members) -> None:

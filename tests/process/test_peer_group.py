@@ -86,12 +86,45 @@ def test_members_know_one_another_without_a_message(members: Members) -> None:
 
 def test_a_group_of_one_has_no_sockets_and_touches_no_file(tmp_path: Path) -> None:
     with Members(tmp_path, size=1) as alone:
-        for peers in ((), alone.peers):
-            group = alone.start(N0, peers=peers).group
+        group = alone.start(N0, peers=()).group
 
-            assert (group.voters, group.sources) == ((N0,), [])
-            assert (group.receive(), group.send(N1, [b"x"])) == (None, False)
+        assert (group.voters, group.sources) == ((N0,), [])
+        assert (group.receive(), group.send(N1, [b"x"])) == (None, False)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_group_of_one_with_an_address_waits_for_others_to_join(tmp_path: Path) -> None:
+    with Members(tmp_path, size=2) as made:
+        first = made.start(N0, peers=made.peers[:1])
+        second = made.start(N1)
+        made_alone = first.group.voters
+        first.group.set_members(dict(peer.split("-") for peer in made.peers))
+        wait_until(lambda: first.group.send(N1, [b"welcome"]), "the way to the new member")
+        wait_until(lambda: first.pump() is not None and second.pump(), "the message")
+
+    assert made_alone == (N0,)
+    assert first.group.voters == (N0, N1)
+    assert second.received == [(N0, [b"welcome"])]
+
+
+def test_a_member_that_was_removed_is_heard_no_more(clear_members: Members) -> None:
+    first, second = clear_members.start(N0), clear_members.start(N1)
+    wait_until(lambda: second.group.send(N0, [b"one"]), "the way to the first")
+    wait_until(first.pump, "the message")
+    addresses = dict(peer.split("-") for peer in clear_members.peers)
+    first.group.set_members({NodeId(node): at for node, at in addresses.items() if node != N1})
+
+    def told() -> str | None:
+        second.group.send(N0, [b"two"])
+        second.pump()
+        first.pump()
+        return second.group.refusals.get(N0)
+
+    reason = wait_until(told, "the refusal")
+
+    assert reason == "n0 refuses n1: n1 is no member of the group of n0 (n0, n2)"
+    assert first.received == [(N1, [b"one"])]
+    assert not first.group.send(N1, [b"three"])
 
 
 def test_one_of_the_sources_wakes_who_waits_for_a_message(members: Members) -> None:
