@@ -11,7 +11,7 @@ BENCHES = $(basename $(notdir $(shell grep -l 'python -m bench\.' bench/*.py)))
 .PHONY: help demo test test-quick check check-all bench bootstrap clean distclean
 
 help:
-	@echo 'make demo        take over a store that RocketMQ wrote, and go on with it'
+	@echo 'make demo        take over a store that RocketMQ wrote, and go on with it; then a group of three'
 	@echo 'make test        all tests but those that need Java'
 	@echo 'make test-quick  the tests that take less than a quarter of a second each'
 	@echo 'make check       ruff, mypy --strict, import contracts'
@@ -24,6 +24,7 @@ bootstrap:
 
 demo: bootstrap
 	@$(PYTHON_BIN)/ledgermq demo
+	@$(PYTHON_BIN)/ledgermq cluster demo
 
 test: bootstrap
 	$(PYTEST) -m '$(WITHOUT_ORACLE)'

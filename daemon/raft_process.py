@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 
+from ledgermq.daemon.disk_watch import DiskWatch
 from ledgermq.daemon.entry_exchange import EntryExchange
 from ledgermq.daemon.environment import Environment
 from ledgermq.daemon.loop import Pollable, StopFlag
@@ -112,6 +113,9 @@ class RaftWorker:
             seed=around.clock.seed(),
             now=_ticks(around.clock.monotonic_ns()),
         )
+        self._disk = DiskWatch(
+            sick_after_ms=settings.raft.disk_sick_after_ms, now_ns=around.clock.monotonic_ns()
+        )
         self._held = self._written = _UNSEEN
         self._marks: deque[LogCursor] = deque()
         self._is_read = self._is_cutting = False
@@ -162,6 +166,10 @@ class RaftWorker:
         if now >= self._core.deadline:
             self._carry_out(self._core.tick(now))
         self._writer.repeat_when_due(now_ns)
+        trouble = self._disk.look(self._page, now_ns)
+        if trouble is not None:
+            logger.warning("disk: %s", trouble or "well again")
+            self._carry_out(self._core.disk_is_sick(self._disk.is_sick))
         if self._control.source in ready:
             self._control.serve(now_ns)
 

@@ -74,6 +74,7 @@ class RaftSection:
     in_flight_frames: int = 32
     frame_bytes: int = 1024 * 1024
     transfer_timeout_ms: int = 2_000
+    disk_sick_after_ms: int = 5_000
     preferred_leaders: tuple[str, ...] = ()
     curve: bool = True
     keys_dir: Path | None = None

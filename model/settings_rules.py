@@ -257,6 +257,7 @@ RULES = {
     "raft.in_flight_frames": _between(1, 1_024),
     "raft.frame_bytes": _between(65_536, 8 * MIB),
     "raft.transfer_timeout_ms": _between(100, 60_000),
+    "raft.disk_sick_after_ms": _between(100, 600_000),
     "raft.preferred_leaders": _each(_MEMBER_RULE),
     "raft.curve": _BOOLEAN,
     "raft.keys_dir": _path("an absolute path", size_max=4_000),

@@ -177,6 +177,7 @@ def make_group(
     members: int = 3,
     ack: str,
     sizes: Mapping[str, int] = SIZES,
+    raft: Mapping[str, object] | None = None,
 ) -> Group:
     """A group that was started, with keys and one topic of four queues."""
     ports = [free_port() for _ in range(members)]
@@ -186,7 +187,7 @@ def make_group(
     folders = init_keys(nodes[0].folder / "group-keys", [NodeId(name) for name in names])
     group = Group(
         [
-            _make_member(node, name, peers, keys, ack=ack, sizes=sizes)
+            _make_member(node, name, peers, keys, ack=ack, sizes=sizes, raft=raft)
             for name, node, keys in zip(names, nodes, folders, strict=True)
         ]
     )
@@ -222,13 +223,14 @@ def _make_member(
     *,
     ack: str,
     sizes: Mapping[str, int] = SIZES,
+    raft: Mapping[str, object] | None = None,
     **about: str,
 ) -> Member:
     node.configure(
         node={"self_id": name, "peers": peers, **about},
         store=dict(sizes),
         ack={"mode": ack},
-        raft={"keys_dir": str(keys)},
+        raft={"keys_dir": str(keys), **(raft or {})},
     )
     config = node.root / "config"
     config.mkdir(parents=True)

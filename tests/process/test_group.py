@@ -228,3 +228,29 @@ def test_a_member_with_a_new_disk_is_filled_again_once_it_is_trusted(group: Grou
 
     assert len({member.log_digest() for member in group.members}) == 1
     assert set(wiped.bodies()) == set(bodies("before", 500))
+
+
+def test_a_leader_whose_writer_hangs_hands_over_and_follows_when_it_wakes(
+    make_node: Callable[[], Node],
+) -> None:
+    group = make_group(make_node, ack="majority-fsync", raft={"disk_sick_after_ms": 500})
+    first = group.leader()
+    with producer(*group.members) as one:
+        assert len(one.send_batch(TOPIC, bodies("before", 20)).result()) == 20
+        writer = first.node.pids()["writer"]
+        os.kill(writer, signal.SIGSTOP)
+        second = group.leader(besides=first)
+        assert len(one.send_batch(TOPIC, bodies("after", 20)).result()) == 20
+        sick = json.loads(first.command("raft", "status", "--json").stdout)["disk_is_sick"]
+        os.kill(writer, signal.SIGCONT)
+    group.wait_equal()
+    wait_until(
+        lambda: not json.loads(first.command("raft", "status", "--json").stdout)["disk_is_sick"],
+        "the disk to be well again",
+    )
+    group.stop()
+
+    assert second is not first
+    assert sick
+    assert len({member.log_digest() for member in group.members}) == 1
+    assert all(len(member.bodies()) == 40 for member in group.members)
