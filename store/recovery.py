@@ -21,6 +21,7 @@ from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.append_files import AppendFiles, file_name
 from ledgermq.store.crc32 import crc32
+from ledgermq.store.disk_sync import sync_content, sync_directory
 from ledgermq.store.kernel import verify_span
 from ledgermq.store.log_checkpoint import LogCheckpoint
 from ledgermq.store.log_writer import ENTRY_HEADER_SIZE, INDEX_ITEM_SIZE, LogEnd
@@ -113,7 +114,10 @@ def recover_log(
     checkpoint: LogCheckpoint | None,
     progress: Callable[[int, int], None],
 ) -> RecoveredLog:
-    """Find the log's end and open its files there.
+    """Find the log's end, make durable what is before it, and open its files there.
+
+    What a writer that was killed had written and not synced is in the page cache alone: who opens
+    the log takes it for durable, and may never have a reason to sync the files before the last one.
 
     Args:
         index_directory: DLedger's ``index/``; None with a plain CommitLog.
@@ -132,6 +136,8 @@ def recover_log(
         else None
     )
     scan = _begin(files, index_files, checkpoint)
+    begin = scan.end.position
+    first_item = max(0, scan.first_index)
     if files.starts:
         scan = _scan(files, scan, entries=index_files is not None, progress=progress)
     end = scan.end
@@ -148,8 +154,26 @@ def recover_log(
     index = None
     if index_files is not None:
         index = _mended_index(index_files, scan)
+        _sync(index_directory, index.file_size, first_item * INDEX_ITEM_SIZE)
+    _sync(data_directory, files.file_size, begin)
     first = Position(files.starts[0] if files.starts else end.position)
     return RecoveredLog(end, first, data, index, scan.records, dropped)
+
+
+def _sync(directory: Path | None, file_size: int, begin: int) -> None:
+    """Make the files of ``directory`` durable that hold ``begin`` or a later position."""
+    assert directory is not None
+    path = directory
+    try:
+        for path in sorted(directory.iterdir()):
+            if path.name.isdigit() and int(path.name) + file_size > begin:
+                with path.open("rb") as file:
+                    sync_content(file.fileno())
+        sync_directory(directory)
+    except OSError as error:
+        raise StorageError(
+            "recovered log not durable", errno=error.errno, file=str(path), reason=error.strerror
+        ) from error
 
 
 @dataclass(slots=True)

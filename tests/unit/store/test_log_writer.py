@@ -12,6 +12,7 @@ import pytest
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, QueueOffset, Term
 from ledgermq.store.append_files import AppendFiles
+from ledgermq.store.disk_sync import watched
 from ledgermq.store.log_checkpoint import LogCheckpoint, decode, encode
 from ledgermq.store.log_writer import LogEnd, LogWriter, Run, Span
 from ledgermq.store.recovery import RecoveredLog, recover_log
@@ -237,3 +238,28 @@ def test_more_than_a_file_is_never_dropped(tmp_path: Path) -> None:
         file.write(b"\0\0\0\0")
     with pytest.raises(CorruptLogError, match="more than a file"):
         log.recover()
+
+
+class SyncedPaths:
+    """Paths that were made durable."""
+
+    def __init__(self) -> None:
+        self.paths: set[Path] = set()
+
+    def synced(self, fd: int) -> None:
+        self.paths.add(Path(f"/proc/self/fd/{fd}").readlink())
+
+
+def test_who_opens_the_log_makes_durable_what_a_killed_writer_had_not_synced(log: Log) -> None:
+    # More than a file: a sync of the file at the end would leave those before it out.
+    log.put([b"x" * 20_000 for _ in range(5)])
+    log.writer.publish()
+    log.writer.close()
+    watcher = SyncedPaths()
+
+    with watched(watcher):
+        log.recover()
+
+    assert len(log.files()) == 2
+    assert set(log.files()) <= watcher.paths
+    assert not log.entries or set((log.root / "index").iterdir()) <= watcher.paths
