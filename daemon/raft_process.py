@@ -231,6 +231,8 @@ class RaftWorker:
         if self._memberships is not None and self._is_read:
             self._tell_memberships(self._memberships.settled(last))
         if answer.kind is OrderKind.GRANTED:
+            # An election may have been won before a new writer had said where its log ends.
+            self._is_read = True
             effects = self._core.writer_granted(Term(answer.term), last)
         elif not self._is_read:
             self._is_read = True
@@ -316,6 +318,10 @@ class RaftWorker:
         exchange = self._exchange
         assert exchange is not None and self._entries is not None and self._memberships is not None
         end = exchange.end
+        if not self._is_read:
+            # A new writer has not said yet where its log ends: it may lack what the old ring held.
+            self._carry_out(self._core.entries_dropped(EntryId(end.term, end.index_)))
+            return
         try:
             verified = exchange.verify(self._entries, accepted.first, accepted.last)
             # Before the writer has them: after a crash nobody would look for them.
@@ -346,7 +352,11 @@ class RaftWorker:
     def _replicate(self, request: ReplicateTo) -> None:
         """Read what a peer lacks, and send as much as one frame holds."""
         assert self._exchange is not None
-        span = self._exchange.read(request.next, request.until, size_max=self._frame_bytes)
+        # A leader that was just elected may know entries that its writer has not written yet.
+        until = Index(min(request.until, self._page.read_written().index))
+        if until < request.next:
+            return
+        span = self._exchange.read(request.next, until, size_max=self._frame_bytes)
         effects = self._core.replicated(request, span.last, len(span.data))
         for peer, message in effects.send:
             self._send(peer, message, span.data)
