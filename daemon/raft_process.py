@@ -228,11 +228,12 @@ class RaftWorker:
         # What the log holds already may be committed now.
         self._held = self._written = _UNSEEN
         self._marks.clear()
-        if self._memberships is not None and self._is_read:
-            self._tell_memberships(self._memberships.settled(last))
         if answer.kind is OrderKind.GRANTED:
             # An election may have been won before a new writer had said where its log ends.
             self._is_read = True
+        if self._memberships is not None and self._is_read:
+            self._tell_memberships(self._memberships.settled(last))
+        if answer.kind is OrderKind.GRANTED:
             effects = self._core.writer_granted(Term(answer.term), last)
         elif not self._is_read:
             self._is_read = True
