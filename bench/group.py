@@ -3,64 +3,151 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
+
+import psutil
 
 from bench.node import COMMAND, configuration
+from bench.processes import is_alive, processes_of
+from ledgermq.daemon.peer_keys import init_keys
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.model.errors import LedgerError
+from ledgermq.model.ids import NodeId
 
 NODES = 3
 PATIENCE_S = 60.0
+LOOK_AGAIN_S = 0.005
+CAUGHT_UP_S = 0.5
+"""A node that needs no longer for what was committed when it was asked has caught up."""
+
+COMPLAINTS_SHOWN = 20
+_GRAVE = (" WARNING ", " ERROR ", " CRITICAL ")
+
+
+class Standing(NamedTuple):
+    """What the cursor page of a node says."""
+
+    term: int
+    granted: bool
+    written: int
+    committed: int
+    dispatched: int
 
 
 class GroupNode:
-    """One of the three."""
+    """One of the three; its log lines are in ``log``."""
 
-    def __init__(self, name: str, directory: Path, settings: str) -> None:
+    def __init__(self, name: str, directory: Path, runtime: Path, settings: str) -> None:
         self.name = name
         self.directory = directory
-        self.runtime = Path(tempfile.mkdtemp(prefix="lmq-", dir="/tmp"))
+        self.runtime = runtime
+        self.log = directory / "log"
         self._config = directory / "ledgermq.toml"
-        self._config.write_text(settings.format(directory=directory, runtime=self.runtime))
-        self.process: subprocess.Popen[bytes] | None = None
+        self._config.write_text(settings)
+        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
         """Address for clients."""
         return f"ipc://{self.runtime}"
 
+    @property
+    def pid(self) -> int:
+        """Of the supervisor."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def runs(self) -> bool:
+        """Whether the supervisor has not ended."""
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> None:
-        """Start it."""
-        self.process = subprocess.Popen([*COMMAND, "serve", "--config", str(self._config)])
+        """Start it; in a session of its own, so that a terminal's Ctrl-C leaves it to us."""
+        assert not self.runs
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*COMMAND, "serve", "--config", str(self._config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def standing(self) -> Standing | None:
+        """What its page says now; None while it does not run, or has no page yet."""
+        return self.last_standing() if self.runs else None
+
+    def last_standing(self) -> Standing | None:
+        """The same, and of a node that has ended what it said last."""
+        try:
+            with CursorPage.attach(self.runtime / "cursors") as page:
+                grant = page.read_grant()
+                return Standing(
+                    grant.term,
+                    grant.granted,
+                    page.read_written().position,
+                    page.read_committed().position,
+                    page.read_dispatched().position,
+                )
+        except LedgerError:
+            # It is starting.
+            return None
 
     def leads(self) -> bool:
         """Whether its writer has a term."""
-        if self.process is None or self.process.poll() is not None:
-            return False
-        try:
-            with CursorPage.attach(self.runtime / "cursors") as page:
-                return page.read_grant().granted
-        except LedgerError:
-            # It has not made its page yet.
-            return False
+        standing = self.standing()
+        return standing is not None and standing.granted
 
     def kill(self) -> None:
-        """End all of it with -9."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
+        """End all its processes with -9."""
+        assert self._process is not None
+        victims = processes_of(self.pid)
+        for victim in victims:
+            try:
+                victim.kill()
+            except psutil.NoSuchProcess:
+                # It died with its supervisor.
+                continue
+        self._process.wait()
+        while any(is_alive(victim.pid) for victim in victims):
+            time.sleep(0.000_5)
 
-    def stop(self) -> None:
-        """Stop it in order, and remove what it had in its runtime directory."""
-        if self.process is not None:
-            self.process.terminate()
-            self.process.wait(PATIENCE_S)
+    def ask_to_stop(self) -> None:
+        """What ``systemctl stop`` does; ``wait_end`` comes later."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+
+    def wait_end(self) -> int:
+        """Its exit status, once it has stopped."""
+        assert self._process is not None
+        return self._process.wait(PATIENCE_S)
+
+    def stop(self) -> int:
+        """Stop it in order; the exit status."""
+        self.ask_to_stop()
+        return self.wait_end()
+
+    def complaints(self) -> list[str]:
+        """Lines of its log that an operator should see."""
+        if not self.log.exists():
+            return []
+        lines = self.log.read_text(errors="replace").splitlines()
+        return [line for line in lines if any(level in line for level in _GRAVE)]
+
+    def destroy(self) -> None:
+        """Leave nothing running, and nothing lying about."""
+        if self.runs:
+            self.kill()
         shutil.rmtree(self.runtime, ignore_errors=True)
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -76,53 +163,97 @@ class BenchGroup:
         """All addresses, as a client takes them."""
         return ",".join(node.address for node in self.nodes)
 
-    def leader(self) -> GroupNode:
+    def leader(self, *, besides: GroupNode | None = None) -> GroupNode:
         """Who leads; waits until somebody does."""
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until:
             for node in self.nodes:
-                if node.leads():
+                if node is not besides and node.leads():
                     return node
-            time.sleep(0.005)
-        raise TimeoutError("nobody leads")
+            time.sleep(LOOK_AGAIN_S)
+        raise TimeoutError(f"nobody leads; {self._said()}")
 
-    def dispatch_lag_bytes(self) -> int:
-        """How far dispatch of any node is behind what the leader has committed, now."""
-        with ExitStack() as opened:
-            pages = [
-                opened.enter_context(CursorPage.attach(node.runtime / "cursors"))
-                for node in self.nodes
-            ]
-            committed = max(page.read_committed().position for page in pages)
-            return committed - min(page.read_dispatched().position for page in pages)
+    def term(self) -> int:
+        """The highest term that any node knows."""
+        return max(one.term for node in self.nodes if (one := node.standing()) is not None)
+
+    def committed(self) -> int:
+        """Position up to which any node knows the log to be committed."""
+        return max(one.committed for node in self.nodes if (one := node.standing()) is not None)
+
+    def wait_caught_up(self, node: GroupNode, *, patience_s: float = PATIENCE_S) -> float:
+        """Seconds until ``node`` follows closely; the last of them is ``CAUGHT_UP_S`` at most."""
+        begin = time.monotonic()
+        while time.monotonic() - begin < patience_s:
+            target, asked = self.committed(), time.monotonic()
+            while not _has_committed(node, target):
+                if time.monotonic() - begin > patience_s:
+                    raise TimeoutError(f"{node.name} does not catch up; {self._said()}")
+                time.sleep(LOOK_AGAIN_S)
+            if time.monotonic() - asked < CAUGHT_UP_S:
+                return time.monotonic() - begin
+        raise TimeoutError(f"{node.name} does not catch up; {self._said()}")
+
+    def complaints(self) -> list[str]:
+        """Lines of all logs that an operator should see."""
+        return [f"{node.name}: {line}" for node in self.nodes for line in node.complaints()]
+
+    def _said(self) -> str:
+        standings = {node.name: node.standing() for node in self.nodes}
+        return f"{standings}, {self.complaints()[-COMPLAINTS_SHOWN:]}"
+
+
+def _has_committed(node: GroupNode, position: int) -> bool:
+    standing = node.standing()
+    return standing is not None and standing.committed >= position
 
 
 @contextmanager
-def bench_group(base: Path, *, ack: str, more: str = "") -> Iterator[BenchGroup]:
-    """Three nodes below ``base`` with a leader.
+def bench_group(base: Path, *, ack: str, curve: bool, more: str = "") -> Iterator[BenchGroup]:
+    """Three nodes below ``base`` with a leader; nothing of them is left at the end.
 
     Args:
+        curve: whether the members encrypt what they say, as they do by default.
         more: tables of settings beside those that every benchmark has.
     """
+    names = [f"n{number}" for number in range(NODES)]
+    with tempfile.TemporaryDirectory(prefix="group-", dir=base) as scratch:
+        nodes = _nodes(Path(scratch), names, ack=ack, curve=curve, more=more)
+        group = BenchGroup(nodes)
+        try:
+            for node in nodes:
+                node.start()
+            group.leader()
+            yield group
+            # The leader last: it hands over while there is somebody to hand over to.
+            for node in sorted(nodes, key=lambda node: node.leads()):
+                if node.runs:
+                    node.stop()
+        finally:
+            for line in group.complaints()[:COMPLAINTS_SHOWN]:
+                print(line, file=sys.stderr)
+            for node in nodes:
+                node.destroy()
+
+
+def _nodes(scratch: Path, names: list[str], *, ack: str, curve: bool, more: str) -> list[GroupNode]:
+    """The nodes with their settings, not started."""
     with ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(NODES)]
+        probes = [held.enter_context(socket.socket()) for _ in names]
         for probe in probes:
             probe.bind(("127.0.0.1", 0))
         ports = [probe.getsockname()[1] for probe in probes]
-    names = [f"n{number}" for number in range(NODES)]
     peers = ", ".join(f'"{name}-127.0.0.1:{port}"' for name, port in zip(names, ports, strict=True))
+    keys = init_keys(scratch / "keys", [NodeId(name) for name in names])
     nodes = []
-    for name in names:
-        own = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=base))
-        settings = f'[node]\nself_id = "{name}"\npeers = [{peers}]\n[raft]\ncurve = false\n'
-        settings += configuration(Path("{directory}"), Path("{runtime}"), ack=ack, more=more)
-        nodes.append(GroupNode(name, own, settings))
-    group = BenchGroup(nodes)
-    try:
-        for node in nodes:
-            node.start()
-        group.leader()
-        yield group
-    finally:
-        for node in sorted(nodes, key=lambda node: node.leads()):
-            node.stop()
+    for name, own_keys in zip(names, keys, strict=True):
+        own = scratch / name
+        own.mkdir()
+        runtime = Path(tempfile.mkdtemp(prefix="lmq-", dir="/tmp"))
+        settings = (
+            f'[node]\nself_id = "{name}"\npeers = [{peers}]\n'
+            f'[raft]\ncurve = {str(curve).lower()}\nkeys_dir = "{own_keys}"\n'
+        )
+        settings += configuration(own, runtime, ack=ack, level="INFO", more=more)
+        nodes.append(GroupNode(name, own, runtime, settings))
+    return nodes

@@ -14,36 +14,17 @@ import tempfile
 import time
 from pathlib import Path
 
-import psutil
-
 from bench.machine import spread, write
 from bench.node import BenchNode, bench_node
+from bench.processes import cpu_seconds, memory_mib
 from ledgermq.client import Producer
-
-
-def processes_of(node: BenchNode) -> list[psutil.Process]:
-    """The supervisor and its children."""
-    supervisor = psutil.Process(node.process.pid)
-    return [supervisor, *supervisor.children(recursive=True)]
-
-
-def memory_mib(node: BenchNode) -> dict[str, float]:
-    """Proportional set size by process."""
-    return {
-        process.name(): round(process.memory_full_info().pss / 2**20, 1)
-        for process in processes_of(node)
-    }
 
 
 def cpu_percent(node: BenchNode, seconds: float) -> float:
     """CPU of all processes over ``seconds``, in per cent of one core."""
-
-    def used() -> float:
-        return sum(sum(process.cpu_times()[:2]) for process in processes_of(node))
-
-    before = used()
+    before = cpu_seconds(node.process.pid)
     time.sleep(seconds)
-    return (used() - before) / seconds * 100
+    return (cpu_seconds(node.process.pid) - before) / seconds * 100
 
 
 def fill(address: str, size: int) -> None:
@@ -72,7 +53,7 @@ def main() -> None:
             with bench_node(base, ack="majority-fsync", directory=base) as node:
                 ready.append(node.ready_after_s)
                 time.sleep(2)
-                rows = memory_mib(node)
+                rows = memory_mib(node.process.pid)
                 memory.append(sum(rows.values()))
                 cpu.append(cpu_percent(node, seconds))
     figures = {

@@ -44,13 +44,15 @@ class BenchNode(NamedTuple):
 COMMAND = [sys.executable, "-m", "ledgermq.cli.main"]
 
 
-def configuration(directory: Path, runtime: Path, *, ack: str, more: str = "") -> str:
+def configuration(
+    directory: Path, runtime: Path, *, ack: str, level: str = "WARNING", more: str = ""
+) -> str:
     """Settings of a node as an operator would write them."""
     return (
         f'[store]\npath_root_dir = "{directory / "store"}"\n'
         f'[listen]\nruntime_dir = "{runtime}"\n'
         f'[ack]\nmode = "{ack}"\n'
-        '[log]\nlevel = "WARNING"\n'
+        f'[log]\nlevel = "{level}"\n'
         f"{more}"
     )
 

@@ -12,16 +12,17 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import tempfile
-import threading
 import time
 from collections import deque
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from bench.lag import lag_watch
 from bench.machine import spread, write
 from bench.node import bench_node
 from bench.rivals import jetstream
-from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.client import BatchResult, Producer
+from ledgermq.client.send_future import SendFuture
 
 PRODUCERS = 2
 BATCH = 64
@@ -31,8 +32,6 @@ TOPIC = "bench"
 
 def produce(address: str, size: int, seconds: float, result: Connection) -> None:
     """One producer process: batches of ``BATCH``, ``IN_FLIGHT`` of them unanswered."""
-    from ledgermq.client import Producer
-
     bodies = [bytes([65 + number % 26]) * size for number in range(BATCH)]
     acked = 0
     with Producer(address) as producer:
@@ -40,7 +39,7 @@ def produce(address: str, size: int, seconds: float, result: Connection) -> None
         result.send("ready")
         result.recv()
         begin = time.perf_counter()
-        waiting = deque()
+        waiting: deque[SendFuture[BatchResult]] = deque()
         while time.perf_counter() - begin < seconds:
             while len(waiting) < IN_FLIGHT:
                 waiting.append(producer.send_batch(TOPIC, bodies, tag="TagA", keys=("key-1",)))
@@ -48,18 +47,6 @@ def produce(address: str, size: int, seconds: float, result: Connection) -> None
         while waiting:
             acked += len(waiting.popleft().result())
         result.send(acked / (time.perf_counter() - begin))
-
-
-def watch_lag(page: CursorPage, stop: threading.Event, lags: list[float]) -> None:
-    """Seconds by which dispatch is behind the commit cursor, sampled every 50 ms."""
-    marks: deque[tuple[int, float]] = deque()
-    while not stop.wait(0.05):
-        now = time.monotonic()
-        marks.append((page.read_committed().position, now))
-        dispatched = page.read_dispatched().position
-        while len(marks) > 1 and marks[0][0] <= dispatched:
-            marks.popleft()
-        lags.append(now - marks[0][1] if marks[0][0] > dispatched else 0.0)
 
 
 def run_ledgermq(base: Path, *, ack: str, size: int, seconds: float) -> tuple[float, float]:
@@ -75,17 +62,13 @@ def run_ledgermq(base: Path, *, ack: str, size: int, seconds: float) -> tuple[fl
             process.start()
         for ours, _ in pairs:
             ours.recv()
-        stop, lags = threading.Event(), [0.0]
-        watcher = threading.Thread(target=watch_lag, args=(node.page, stop, lags))
-        watcher.start()
-        for ours, _ in pairs:
-            ours.send("go")
-        rates = [ours.recv() for ours, _ in pairs]
-        stop.set()
-        watcher.join()
+        with lag_watch({"node": node.runtime}) as watch:
+            for ours, _ in pairs:
+                ours.send("go")
+            rates = [ours.recv() for ours, _ in pairs]
         for process in processes:
             process.join(30)
-    return sum(rates), max(lags)
+    return sum(rates), watch.worst_s["node"]
 
 
 def run_nats(base: Path, *, sync_always: bool, size: int, seconds: float) -> float:

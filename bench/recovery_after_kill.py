@@ -19,12 +19,12 @@ import subprocess
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
-
-import psutil
 
 from bench.machine import spread, write
 from bench.node import COMMAND, BenchNode, bench_node
+from bench.processes import is_alive
 from ledgermq.client import BatchResult, Consumer, Producer
 from ledgermq.client.send_future import SendFuture
 from ledgermq.ipc.cursor_page import CursorPage, Role
@@ -83,7 +83,7 @@ def produce(address: str, watch: Watch, stop: threading.Event) -> None:
         while not stop.wait(PAUSE_S):
             sent_ns = time.monotonic_ns()
             producer.send_batch(
-                TOPIC, [_SENT.pack(sent_ns)] * BATCH, callback=lambda f, at=sent_ns: note(at, f)
+                TOPIC, [_SENT.pack(sent_ns)] * BATCH, callback=partial(note, sent_ns)
             )
 
 
@@ -110,14 +110,6 @@ def pid_of(node: BenchNode, role: Role) -> int:
             return pid
         time.sleep(0.01)
     raise TimeoutError(f"{role.title} does not run")
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process can still do something."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def kill(
