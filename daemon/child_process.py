@@ -28,6 +28,9 @@ EXIT_STOPPED = 0
 EXIT_CONFIG = 1
 EXIT_STORAGE = 2
 EXIT_BUG = 3
+EXIT_REOPEN = 4
+"""Of the raft process alone: another log waits to be put in place (``daemon/log_replacement.py``).
+The supervisor stops all processes, does that, and starts them again."""
 
 Entry = Callable[[Settings, StopFlag], int]
 """Runs a process until it is told to stop; its exit status."""

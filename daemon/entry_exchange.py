@@ -30,6 +30,16 @@ class Verified(NamedTuple):
     end: LogEnd
 
 
+class LogExtent(NamedTuple):
+    """A part of the log: positions, and the indexes of its first and its last entry."""
+
+    begin: Position
+    end: Position
+    first: Index
+    last: Index
+    file_size: int
+
+
 class EntryExchange:
     """The raft process's view of the log's entries; it never writes them."""
 
@@ -100,6 +110,25 @@ class EntryExchange:
         """
         item = self._opened().items(index, index)[0]
         return Position(int(item["position"]) + int(item["size"])), Term(int(item["term"]))
+
+    def extent(self, last: Index) -> LogExtent | None:
+        """The log from its first file up to where a file ends with entry ``last`` or before it.
+
+        While there is but one file: up to ``last`` itself. None when the log lacks that much.
+
+        Raises:
+            CorruptLogError, StorageError: the log cannot be read.
+        """
+        files = self._opened()
+        first = files.first_index()
+        if first < 0 or last < first:
+            return None
+        begin = files.first_position()
+        end = self.position_behind(last)[0]
+        start = Position(end - end % files.file_size)
+        if begin < start < end:
+            end, last = start, Index(files.index_at(start) - 1)
+        return LogExtent(begin, end, first, last, files.file_size)
 
     def read(self, first: Index, until: Index, *, size_max: int) -> EntrySpan:
         """Entries from ``first`` on; the same bytes for all peers that are equally far.

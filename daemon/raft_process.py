@@ -11,9 +11,11 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 
+from ledgermq.daemon.child_process import EXIT_REOPEN, EXIT_STOPPED
 from ledgermq.daemon.disk_watch import DiskWatch
 from ledgermq.daemon.entry_exchange import EntryExchange
 from ledgermq.daemon.environment import Environment
+from ledgermq.daemon.log_replacement import is_complete
 from ledgermq.daemon.loop import Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
 from ledgermq.daemon.membership_log import MembershipLog, Told, roster_of
@@ -21,6 +23,7 @@ from ledgermq.daemon.node import Surroundings
 from ledgermq.daemon.peer_group import PeerGroup
 from ledgermq.daemon.peers import Peers
 from ledgermq.daemon.raft_control import RaftControl
+from ledgermq.daemon.shipping import LogArrivedError, Shipping, is_ship_frame
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.daemon.system_entries import no_op_record
 from ledgermq.daemon.term_file import TermFile
@@ -50,9 +53,11 @@ COUNTER_NAMES = (
     "messages_refused",
     "entries_sent",
     "entries_received",
+    "shipped_bytes_sent",
+    "shipped_bytes_received",
 )
 _ELECTIONS, _GRANTS, _COMMITS, _ORDERS_REFUSED, _SENT, _RECEIVED, _UNSENT, _REFUSED = range(8)
-_ENTRIES_SENT, _ENTRIES_RECEIVED = range(8, 10)
+_ENTRIES_SENT, _ENTRIES_RECEIVED, _SHIPPED_SENT, _SHIPPED_RECEIVED = range(8, 12)
 
 MESSAGES_PER_TURN_MAX = 64
 
@@ -116,6 +121,11 @@ class RaftWorker:
         self._disk = DiskWatch(
             sick_after_ms=settings.raft.disk_sick_after_ms, now_ns=around.clock.monotonic_ns()
         )
+        self._shipping = (
+            Shipping(settings, self._core, self._exchange, peers.send, memberships=lambda _: b"")
+            if self._exchange is not None and len(peers.voters) > 1
+            else None
+        )
         self._held = self._written = _UNSEEN
         self._marks: deque[LogCursor] = deque()
         self._is_read = self._is_cutting = False
@@ -135,7 +145,8 @@ class RaftWorker:
 
     def sources(self) -> list[Pollable]:
         """The inbox, the operator and the peers."""
-        return [*self._around.inbox.sources, self._control.source, *self._peers.sources]
+        shipping = [] if self._shipping is None else [self._shipping.source]
+        return [*self._around.inbox.sources, self._control.source, *self._peers.sources, *shipping]
 
     def sleep_ms(self, now_ns: int) -> int:
         """Nothing to do while the cursors stand still, every order is answered and none is due."""
@@ -147,6 +158,9 @@ class RaftWorker:
         repeat = self._writer.repeat_ms(now_ns)
         if repeat is not None:
             waits.append(repeat)
+        shipping = None if self._shipping is None else self._shipping.sleep_ms(now_ns)
+        if shipping is not None:
+            waits.append(shipping)
         return max(0, min(waits))
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
@@ -172,6 +186,10 @@ class RaftWorker:
             self._carry_out(self._core.disk_is_sick(self._disk.is_sick))
         if self._control.source in ready:
             self._control.serve(now_ns)
+        if self._shipping is not None:
+            self._shipping.turn(now_ns)
+            self._counters[_SHIPPED_SENT] = self._shipping.bytes_sent
+            self._counters[_SHIPPED_RECEIVED] = self._shipping.bytes_received
 
     def close(self) -> None:
         """Close files, sockets and the ring; whoever looks at the page sees that nobody leads."""
@@ -180,6 +198,8 @@ class RaftWorker:
         self._control.close()
         self._peers.close()
         self._term_file.close()
+        if self._shipping is not None:
+            self._shipping.close()
         if self._exchange is not None:
             self._exchange.close()
 
@@ -252,6 +272,9 @@ class RaftWorker:
     def _take_message(self, now: int, source: NodeId, parts: list[memoryview]) -> None:
         self._counters[_RECEIVED] += 1
         try:
+            if self._shipping is not None and is_ship_frame(parts[0]):
+                self._shipping.take(time.monotonic_ns(), source, parts)
+                return
             message = decode_message(parts[0])
             has_entries = isinstance(message, Append) and bool(message.runs)
             if has_entries != (len(parts) == 2):
@@ -276,7 +299,8 @@ class RaftWorker:
         for request in effects.replicate:
             self._replicate(request)
         for shipment in effects.ship_files:
-            logger.warning("peer needs entries that are gone here: peer=%s", shipment.peer)
+            assert self._shipping is not None
+            self._shipping.offer(shipment.peer, time.monotonic_ns())
         if effects.commit is not None:
             self._commit(effects.commit)
         if effects.leader is not None:
@@ -337,6 +361,8 @@ class RaftWorker:
             return
         exchange.end = verified.end
         self._counters[_ENTRIES_RECEIVED] += accepted.last - accepted.first + 1
+        if self._shipping is not None:
+            self._shipping.entries_appended()
         self._writer.ring()
         self._tell_memberships(told)
 
@@ -417,8 +443,11 @@ def _ticks(now_ns: int) -> int:
 
 def run(settings: Settings, stop: StopFlag) -> int:
     """Run the raft process until it is told to stop; the exit status."""
-    around = Surroundings.enter(Role.RAFT, settings)
     paths = StorePaths.of(settings)
+    if settings.store.log is LogKind.DLEDGER and is_complete(paths):
+        # Killed before it could say so: nobody may use the old log any more.
+        return EXIT_REOPEN
+    around = Surroundings.enter(Role.RAFT, settings)
     worker = RaftWorker(
         around,
         TermFile(paths.term, paths.current_term),
@@ -426,7 +455,10 @@ def run(settings: Settings, stop: StopFlag) -> int:
     )
     try:
         run_loop(worker, page=around.page, role=Role.RAFT, stop=stop)
+    except LogArrivedError:
+        logger.info("the leader's log is here: it takes the place of the one in use")
+        return EXIT_REOPEN
     finally:
         worker.close()
         around.leave()
-    return 0
+    return EXIT_STOPPED

@@ -24,10 +24,11 @@ from pathlib import Path
 import setproctitle
 
 from ledgermq.daemon import control, log_lines, notify, reload
-from ledgermq.daemon.child_process import EXIT_BUG, EXIT_STOPPED, process_title
+from ledgermq.daemon.child_process import EXIT_BUG, EXIT_REOPEN, EXIT_STOPPED, process_title
 from ledgermq.daemon.children import START_ORDER, STOP_ORDER, Child, Deaths, Exit
 from ledgermq.daemon.control import ControlServer, check_path
 from ledgermq.daemon.health import FlushWatch, Readiness, silent_children
+from ledgermq.daemon.log_replacement import replace_log
 from ledgermq.daemon.loop import StopFlag
 from ledgermq.daemon.notify import Notifier
 from ledgermq.daemon.peer_keys import load_keys
@@ -91,6 +92,7 @@ class Supervisor:
         self._waits_for = ""
         self._to_stop: list[Child] = []
         self.is_stopping = False
+        self._is_reopening = False
         self._is_clean = True
         self._status = EXIT_STOPPED
         self._last_turn_ns = time.monotonic_ns()
@@ -116,6 +118,8 @@ class Supervisor:
                 else:
                     self._control.serve(key.fd, time.monotonic_ns())
             self._turn(time.monotonic_ns())
+            if self._is_reopening and not self._to_stop:
+                self._reopen()
         self._mark_closed()
         logger.info("node stopped", extra={"status": self._status, "clean": self._is_clean})
         return self._status
@@ -135,7 +139,7 @@ class Supervisor:
             exit_ = child.reap()
             if exit_ is not None:
                 self._child_ended(child, exit_, now_ns)
-        if self._stop.reason and not self.is_stopping:
+        if self._stop.reason and (self._is_reopening or not self.is_stopping):
             self._begin_stop(self._stop.reason, EXIT_STOPPED)
         if self._stop.reload:
             self._stop.reload = False
@@ -178,11 +182,14 @@ class Supervisor:
         fields = {"role": child.role.title, "exit": exit_.text, "lived_ms": lived_ms}
         if self.is_stopping:
             was_asked = child.stop_deadline_ns != 0
-            if was_asked and exit_.code == EXIT_STOPPED:
+            if (was_asked and exit_.code == EXIT_STOPPED) or exit_.code == EXIT_REOPEN:
                 logger.info("child stopped", extra=fields)
             else:
                 logger.error("child died while the node was stopping", extra=fields)
                 self._fail(exit_.node_status)
+            return
+        if exit_.code == EXIT_REOPEN:
+            self._begin_reopening()
             return
         self._counters[_DIED] += 1
         logger.error("child died", extra=fields)
@@ -222,7 +229,8 @@ class Supervisor:
     # --- stopping -------------------------------------------------------------------------------
 
     def _begin_stop(self, reason: str, status: int) -> None:
-        assert not self.is_stopping
+        assert self._is_reopening or not self.is_stopping
+        self._is_reopening = False
         logger.info("node stops", extra={"reason": reason, "status": status})
         self._notifier.stopping()
         self.is_stopping = True
@@ -231,6 +239,26 @@ class Supervisor:
             self._fail(status)
         elif len(self._settings.node.peers) > 1 and self._page.read_grant().role is RaftRole.LEADER:
             self._hand_over()
+
+    def _begin_reopening(self) -> None:
+        """Raft has another log for this node: all processes end, and begin again with that."""
+        logger.info("node is opened anew with the log of its leader")
+        self.is_stopping = self._is_reopening = True
+        self._to_stop = [self._children[role] for role in STOP_ORDER]
+
+    def _reopen(self) -> None:
+        """All processes have ended: put the log in place, and start them; or end, if one failed."""
+        self._is_reopening = False
+        if self._status != EXIT_STOPPED:
+            return
+        replace_log(StorePaths.of(self._settings))
+        self._page.reset()
+        self._readiness = Readiness()
+        self._flush_watch = FlushWatch()
+        self._waits_for = ""
+        self.is_stopping = False
+        for child in self._children.values():
+            self._spawn(child)
 
     def _hand_over(self) -> None:
         """Before a leader stops, another member is to lead: producers need not wait for it."""
@@ -423,6 +451,7 @@ def _open_node(settings: Settings, resources: ExitStack) -> CursorPage:
     resources.callback(java.release)
     for lock in (own / "lock", paths.directory / "supervisor.lock"):
         resources.callback(FamilyLock.take(lock, wait_ms=wait_ms).release)
+    replace_log(StorePaths.of(settings))
     page = _create_page(paths.cursors)
     resources.callback(page.close)
     page.enter_process(Role.SUPERVISOR)

@@ -190,6 +190,18 @@ class CursorPage:
         finally:
             os.close(fd)
 
+    def reset(self) -> None:
+        """Make the page as it was created; only the supervisor, and while nobody else has it.
+
+        What the supervisor says of itself stays; the generation is the next one.
+        """
+        own = _COUNTERS + 2 * Role.SUPERVISOR
+        kept = (_HEADER, _PROCESS + Role.SUPERVISOR, own, own + 1)
+        for at in range(len(self._cells)):
+            if at // FIELDS not in kept:
+                self._cells[at] = 0
+        self._cells[2] += 1
+
     def close(self) -> None:
         """Unmap; the page itself stays. Counters that were handed out end with it."""
         for view in self._lent:

@@ -282,6 +282,15 @@ class RaftCore:
         follower.invite_leader(state)
         return self._effects()
 
+    def lacks_before(self, source: NodeId, term: Term, first: Index) -> bool:
+        """Whether this node follows ``source`` in ``term``, whose log begins with entry ``first``,
+        and lacks what was before it: then whole files may take the place of its log.
+
+        What it has of other entries was never committed, or the leader would know of one that both
+        have.
+        """
+        return follower.lacks_before(self._state, source, term, first)
+
     def replicated(self, request: ReplicateTo, last: Index, size_bytes: int) -> Effects:
         """Entries from ``request.next`` to ``last`` were read; at most one ``Append`` to send.
 

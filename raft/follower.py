@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.model.ids import Index, NodeId
+from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft.effects import AppendEntries
+from ledgermq.raft.entry_terms import UNKNOWN_TERM
 from ledgermq.raft.messages import Append, AppendReply, EntryId, LogTail, RaftRole, TermRun
 from ledgermq.raft.node_state import NodeState, WriterState
 
@@ -97,6 +98,16 @@ def learn_commit(state: NodeState) -> None:
         state.set_commit(index)
 
 
+def lacks_before(state: NodeState, source: NodeId, term: Term, first: Index) -> bool:
+    """See ``RaftCore.lacks_before``."""
+    return (
+        state.role is RaftRole.FOLLOWER
+        and (state.leader, state.term) == (source, term)
+        and state.writer is WriterState.IDLE
+        and max(state.following.verified, state.commit) < first - 1
+    )
+
+
 def _accepts_leader(state: NodeState, source: NodeId, message: Append) -> bool:
     """Follow ``source``, unless this term has another leader, which only a bug can bring."""
     if message.term > state.term:
@@ -116,6 +127,9 @@ def _has_previous(state: NodeState, previous: EntryId) -> bool:
         return True
     if previous.index > state.commit:
         return False
+    if previous.term == UNKNOWN_TERM:
+        # The leader's log begins behind it. What is committed here, it had, too.
+        return True
     if term is not None:
         raise CorruptLogError("a committed entry is another one's", ours=term, leader=previous)
     # The log begins behind it: it was committed, and deleted since.

@@ -75,12 +75,30 @@ class EntryFiles:
         Raises:
             StorageError: the files cannot be read.
         """
-        starts = sorted(int(path.name) for path in self._data.iterdir() if path.name.isdigit())
-        if not starts:
+        begin = self.first_position()
+        if not (self._data / file_name(begin)).exists():
             return NO_INDEX
-        header = self._read(self._data, starts[0], HEADER_SIZE, self.file_size)
+        header = self._read(self._data, begin, HEADER_SIZE, self.file_size)
         if int.from_bytes(header[:4], "big") != 1:
             return NO_INDEX
+        return Index(int.from_bytes(header[8:16], "big"))
+
+    def first_position(self) -> Position:
+        """Where the oldest file begins; 0 when there is none."""
+        names = (path.name for path in self._data.iterdir() if path.name.isdigit())
+        return Position(min(map(int, names), default=0))
+
+    def index_at(self, position: Position) -> Index:
+        """Index of the entry that begins at ``position``.
+
+        Raises:
+            CorruptLogError: there is no entry.
+            StorageError: the files cannot be read.
+        """
+        header = self._read(self._data, position, HEADER_SIZE, self.file_size)
+        found = int.from_bytes(header[24:32], "big")
+        if int.from_bytes(header[:4], "big") != 1 or found != position:
+            raise CorruptLogError("no entry where one must begin", position=position, found=found)
         return Index(int.from_bytes(header[8:16], "big"))
 
     def items(self, first: Index, last: Index) -> Items:

@@ -1,0 +1,248 @@
+"""The leader's side of shipping files: offers them, and answers what the receiver asks for.
+
+The log is read, and digests are computed, in threads of their own: the raft process's loop neither
+waits for a disk nor for a gigabyte to be read. Bounds: a receiver has at most ``ASKS_MAX`` asks
+here, one slice is read at a time, and all receivers together get ``raft.shipping_bytes_per_s``.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from ledgermq.model.errors import StorageError
+from ledgermq.model.ids import NodeId
+from ledgermq.store.append_files import file_name
+from ledgermq.store.staged_log import file_digest, slice_digest
+from ledgermq.wire.ship_frames import (
+    Ask,
+    AskDigest,
+    Digest,
+    Gone,
+    Offer,
+    Slice,
+    encode_ship_frame,
+)
+
+logger = logging.getLogger(__name__)
+
+SLICE_SIZE_MAX = 512 * 1024
+ASKS_MAX = 8
+OFFER_NS = 300_000_000
+"""A receiver is told again how far the log reaches after this long."""
+
+DIGESTS_KEPT_MAX = 1_024
+
+Send = Callable[[NodeId, Sequence[bytes]], bool]
+
+
+class _Asked(NamedTuple):
+    """A question of ``peer``."""
+
+    peer: NodeId
+    ask: Ask | AskDigest
+
+
+class _Read(NamedTuple):
+    """A slice that a thread reads."""
+
+    asked: _Asked
+    future: Future[tuple[bytes, bytes]]
+
+
+class FileShipper:
+    """Owned by the raft process of a leader. Nothing here blocks.
+
+    Invariant: only bytes of an offer that its peer was made are read, and only whole files and
+    committed entries are offered.
+    """
+
+    def __init__(
+        self, data: Path, send: Send, *, bytes_per_s: int, wake: Callable[[], None]
+    ) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            data: folder of the log's files.
+            send: hands a message to a peer's socket; false when it takes none now.
+            bytes_per_s: of slices, to all receivers together.
+            wake: called in a thread when there is something to do for ``turn``.
+        """
+        self._data = data
+        self._send = send
+        self._bytes_per_s = bytes_per_s
+        self._wake = wake
+        self._offers: dict[NodeId, tuple[Offer, int]] = {}
+        self._asked: deque[_Asked] = deque()
+        self._read: _Read | None = None
+        self._free_at_ns = 0
+        self._digests: dict[tuple[int, int], Future[bytes]] = {}
+        self._waiting: list[_Asked] = []
+        self._reader: ThreadPoolExecutor | None = None
+        self._digester: ThreadPoolExecutor | None = None
+        self.bytes_sent = 0
+
+    def is_due(self, peer: NodeId, now_ns: int) -> bool:
+        """Whether ``peer`` is to be made an offer again."""
+        known = self._offers.get(peer)
+        return known is None or now_ns - known[1] >= OFFER_NS
+
+    def offer(self, peer: NodeId, offer: Offer, now_ns: int) -> None:
+        """Offer the log's files to ``peer``."""
+        known = self._offers.get(peer)
+        if known is None or known[0].term != offer.term:
+            logger.info(
+                "files offered: peer=%s first_index=%d bytes=%d",
+                peer,
+                offer.first,
+                offer.end - offer.begin,
+            )
+        self._offers[peer] = (offer, now_ns)
+        self._send(peer, [encode_ship_frame(offer)])
+
+    def take(self, peer: NodeId, ask: Ask | AskDigest) -> None:
+        """Answer ``ask`` later; one too many is dropped, and comes again."""
+        known = self._offers.get(peer)
+        if known is None or not _is_offered(ask, known[0]):
+            self._send(peer, [encode_ship_frame(Gone(ask.term, ask.position))])
+            return
+        asked = _Asked(peer, ask)
+        if isinstance(ask, AskDigest):
+            if asked not in self._waiting and len(self._waiting) < 4 * ASKS_MAX:
+                self._waiting.append(asked)
+        elif sum(one.peer == peer for one in self._asked) < ASKS_MAX:
+            self._asked.append(asked)
+
+    def turn(self, now_ns: int) -> None:
+        """Send what was read, read the next, answer what digests are ready."""
+        if self._read is not None and self._read.future.done():
+            self._finish_read(self._read, now_ns)
+            self._read = None
+        if self._read is None and self._asked and now_ns >= self._free_at_ns:
+            self._begin_read(self._asked.popleft())
+        if self._waiting:
+            self._waiting = [one for one in self._waiting if not self._answer_digest(one)]
+
+    def sleep_ms(self, now_ns: int) -> int | None:
+        """Until the next slice may be read; None while nothing waits for the time alone."""
+        if self._read is not None or not self._asked:
+            return None
+        return max(0, -(-(self._free_at_ns - now_ns) // 1_000_000))
+
+    def end_term(self) -> None:
+        """This node leads no more: what it offered is void."""
+        self._offers.clear()
+        self._asked.clear()
+        self._waiting.clear()
+
+    @property
+    def offers_any(self) -> bool:
+        """Whether somebody was made an offer that is not void."""
+        return bool(self._offers)
+
+    def close(self) -> None:
+        """End the threads."""
+        for pool in (self._reader, self._digester):
+            if pool is not None:
+                pool.shutdown(cancel_futures=True)
+
+    def _begin_read(self, asked: _Asked) -> None:
+        if self._reader is None:
+            self._reader = ThreadPoolExecutor(1, thread_name_prefix="ship-read")
+        file_size = self._offers[asked.peer][0].file_size
+        position, size = asked.ask.position, asked.ask.size
+        start = position - position % file_size
+        path = self._data / file_name(start)
+        future = self._reader.submit(_read_slice, path, position - start, size)
+        self._read = _Read(asked, future)
+        future.add_done_callback(lambda _: self._wake())
+
+    def _finish_read(self, read: _Read, now_ns: int) -> None:
+        peer, ask = read.asked
+        try:
+            data, digest = read.future.result()
+        except StorageError as error:
+            self._give_up(read.asked, error)
+            return
+        self._free_at_ns = now_ns + len(data) * 1_000_000_000 // self._bytes_per_s
+        if peer in self._offers:
+            head = encode_ship_frame(Slice(ask.term, ask.position, digest))
+            if self._send(peer, [head, data]):
+                self.bytes_sent += len(data)
+
+    def _answer_digest(self, asked: _Asked) -> bool:
+        """Whether nothing is left to do for ``asked``."""
+        peer, ask = asked
+        key = (ask.position, ask.size)
+        future = self._digests.get(key)
+        if future is None:
+            future = self._begin_digest(ask)
+        if not future.done():
+            return False
+        try:
+            digest = future.result()
+        except StorageError as error:
+            del self._digests[key]
+            self._give_up(asked, error)
+            return True
+        self._send(peer, [encode_ship_frame(Digest(ask.term, ask.position, ask.size, digest))])
+        return True
+
+    def _begin_digest(self, ask: Ask | AskDigest) -> Future[bytes]:
+        if self._digester is None:
+            self._digester = ThreadPoolExecutor(1, thread_name_prefix="ship-digest")
+        if len(self._digests) >= DIGESTS_KEPT_MAX:
+            self._digests.pop(next(iter(self._digests)))
+        path = self._data / file_name(ask.position)
+        future = self._digester.submit(file_digest, path, ask.size)
+        self._digests[ask.position, ask.size] = future
+        future.add_done_callback(lambda _: self._wake())
+        return future
+
+    def _give_up(self, asked: _Asked, error: StorageError) -> None:
+        """Retention was faster, and another offer will say so; anything else is our disk's fault.
+
+        Raises:
+            StorageError: ``error`` was not that a file is gone.
+        """
+        if error.errno != errno.ENOENT:
+            raise error
+        logger.info("file is gone that was asked for: peer=%s error=%s", asked.peer, error)
+        self._send(asked.peer, [encode_ship_frame(Gone(asked.ask.term, asked.ask.position))])
+
+
+def _is_offered(ask: Ask | AskDigest, offer: Offer) -> bool:
+    """Whether ``ask`` is about bytes of one file of ``offer``."""
+    if ask.term != offer.term or ask.size <= 0:
+        return False
+    at = ask.position % offer.file_size
+    if isinstance(ask, AskDigest) and at != 0:
+        return False
+    if isinstance(ask, Ask) and ask.size > SLICE_SIZE_MAX:
+        return False
+    end = ask.position + ask.size
+    return offer.begin <= ask.position and end <= offer.end and at + ask.size <= offer.file_size
+
+
+def _read_slice(path: Path, offset: int, size: int) -> tuple[bytes, bytes]:
+    """Bytes of a file, and their digest; what follows is asked of the disk already."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.pread(fd, size, offset)
+            os.posix_fadvise(fd, offset + size, 4 * SLICE_SIZE_MAX, os.POSIX_FADV_WILLNEED)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise StorageError(
+            "log not read", errno=error.errno, file=str(path), reason=error.strerror
+        ) from error
+    if len(data) != size:
+        raise StorageError("log file ends too early", file=str(path), offset=offset, size=size)
+    return data, slice_digest(data)
