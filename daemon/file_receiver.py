@@ -48,6 +48,9 @@ DISK_PAUSE_NS = 5_000_000_000
 OFFER_AGE_MAX_NS = 5_000_000_000
 """An offer that was not repeated for so long counts no more."""
 
+TELL_AGAIN_NS = 60_000_000_000
+"""A reason to refuse an offer is told once in this time: offers come three times a second."""
+
 SPARE_BYTES = 64 * 1024 * 1024
 _ENTRY_SIZE_MIN = 48 + 91
 
@@ -102,6 +105,7 @@ class FileReceiver:
         self._is_opened = self._is_ready = False
         self._digest_of = 0
         self._kept = self._arrived = self._asked = 0
+        self._refused, self._told_again_ns = "", 0
         self.bytes_received = 0
         self.is_complete = False
 
@@ -109,12 +113,18 @@ class FileReceiver:
         """The leader's log begins behind the end of ours, and these are its files.
 
         Raises:
-            ProtocolError: the offer cannot be taken; says why.
+            ProtocolError: the offer cannot be taken; says why, once a minute.
             StorageError: the disk cannot be looked at.
         """
         if not self._core.lacks_before(source, offer.term, offer.first):
             return
-        self._check(offer)
+        try:
+            self._check(offer)
+        except ProtocolError as error:
+            if error.message == self._refused and now_ns < self._told_again_ns:
+                return
+            self._refused, self._told_again_ns = error.message, now_ns + TELL_AGAIN_NS
+            raise
         before = self._offer
         if before is None or (before.term, self._source) != (offer.term, source):
             logger.info(
@@ -144,8 +154,10 @@ class FileReceiver:
             case Digest():
                 self._take_digest(frame)
             case Gone():
-                # The next offer says what there is.
-                self._offer = None
+                end = self._staged.end if self._staged is not None else None
+                if end is not None and 0 <= frame.position - end.position < self._goal:
+                    # The next offer says what there is.
+                    self._offer = None
 
     def turn(self, now_ns: int) -> None:
         """Go on with what can be done; ``is_complete`` once nothing is left to do.

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.model.errors import StorageError
-from ledgermq.store.append_files import sync_directory
+from ledgermq.store.disk_sync import sync_directory
 from ledgermq.store.log_checkpoint import replace_file
 
 logger = logging.getLogger(__name__)

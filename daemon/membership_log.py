@@ -168,13 +168,12 @@ class MembershipLog:
             self._file.put(entry)
         return [(entry.index, entry.roster.membership) for entry in found]
 
-    def replaced(self, entries: tuple[RosterEntry, ...]) -> None:
-        """The log was replaced by another one's, with these memberships.
+    def content(self) -> bytes:
+        """What another member with the same log has to remember, as the file has it.
 
-        Raises:
-            StorageError: that could not be made durable.
+        Also of entries that are not committed: those that its log has not, it forgets at its start.
         """
-        self._file.replace(entries)
+        return self._file.content()
 
     def _sized(self, proposal: Proposal, last: Index) -> Iterator[Index]:
         """Entries not searched yet that are as large as the proposal, and of its term."""

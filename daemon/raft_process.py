@@ -122,8 +122,14 @@ class RaftWorker:
             sick_after_ms=settings.raft.disk_sick_after_ms, now_ns=around.clock.monotonic_ns()
         )
         self._shipping = (
-            Shipping(settings, self._core, self._exchange, peers.send, memberships=lambda _: b"")
-            if self._exchange is not None and len(peers.voters) > 1
+            Shipping(
+                settings,
+                self._core,
+                self._exchange,
+                peers.send,
+                memberships=self._memberships.content,
+            )
+            if self._exchange is not None and self._memberships is not None
             else None
         )
         self._held = self._written = _UNSEEN
@@ -273,7 +279,7 @@ class RaftWorker:
         self._counters[_RECEIVED] += 1
         try:
             if self._shipping is not None and is_ship_frame(parts[0]):
-                self._shipping.take(time.monotonic_ns(), source, parts)
+                self._shipping.take(self._around.clock.monotonic_ns(), source, parts)
                 return
             message = decode_message(parts[0])
             has_entries = isinstance(message, Append) and bool(message.runs)
@@ -300,7 +306,7 @@ class RaftWorker:
             self._replicate(request)
         for shipment in effects.ship_files:
             assert self._shipping is not None
-            self._shipping.offer(shipment.peer, time.monotonic_ns())
+            self._shipping.offer(shipment.peer, self._around.clock.monotonic_ns())
         if effects.commit is not None:
             self._commit(effects.commit)
         if effects.leader is not None:

@@ -179,34 +179,12 @@ class RosterFile:
         if proposal != self.proposed:
             self._write(self.entries, proposal)
 
-    def replace(self, entries: tuple[RosterEntry, ...]) -> None:
-        """Begin anew with ``entries``: the log was replaced by another one's.
-
-        Raises:
-            StorageError: that could not be made durable.
-        """
-        self._write(entries, None)
+    def content(self) -> bytes:
+        """The file's content for another member with the same log; nothing is proposed there."""
+        return _encode(self.entries, None)
 
     def _write(self, entries: tuple[RosterEntry, ...], proposed: Proposal | None) -> None:
-        document = {
-            "entries": [
-                {
-                    "index": entry.index,
-                    "term": entry.term,
-                    "roster": json.loads(entry.roster.encode()),
-                }
-                for entry in entries
-            ],
-            "proposed": proposed
-            and {
-                "term": proposed.term,
-                "after": proposed.after,
-                "size": proposed.size,
-                "roster": json.loads(proposed.roster.encode()),
-            },
-        }
-        line = json.dumps(document, sort_keys=True).encode()
-        replace_file(self._path, b"%s\n%08x\n" % (line, zlib.crc32(line)))
+        replace_file(self._path, _encode(entries, proposed))
         self.entries, self.proposed = entries, proposed
 
     def _decode(self, content: bytes) -> None:
@@ -234,6 +212,28 @@ class RosterFile:
                 file=str(self._path),
                 reason=str(error),
             ) from error
+
+
+def _encode(entries: tuple[RosterEntry, ...], proposed: Proposal | None) -> bytes:
+    document = {
+        "entries": [
+            {
+                "index": entry.index,
+                "term": entry.term,
+                "roster": json.loads(entry.roster.encode()),
+            }
+            for entry in entries
+        ],
+        "proposed": proposed
+        and {
+            "term": proposed.term,
+            "after": proposed.after,
+            "size": proposed.size,
+            "roster": json.loads(proposed.roster.encode()),
+        },
+    }
+    line = json.dumps(document, sort_keys=True).encode()
+    return b"%s\n%08x\n" % (line, zlib.crc32(line))
 
 
 def _addresses(document: Mapping[str, object], kind: str) -> dict[NodeId, str]:

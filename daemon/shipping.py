@@ -17,7 +17,7 @@ from ledgermq.daemon.log_replacement import mark_complete, replaced_folder, stag
 from ledgermq.daemon.peer_admission import agreed_settings
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.model.errors import ProtocolError
-from ledgermq.model.ids import NO_INDEX, Index, NodeId
+from ledgermq.model.ids import NO_INDEX, NodeId
 from ledgermq.model.settings import Settings
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.messages import RaftRole
@@ -47,13 +47,13 @@ class Shipping:
         exchange: EntryExchange,
         send: Callable[[NodeId, Sequence[bytes]], bool],
         *,
-        memberships: Callable[[Index], bytes],
+        memberships: Callable[[], bytes],
     ) -> None:
         """Delete, in a thread, what a replacement has left behind.
 
         Args:
             send: hands a message to a peer's socket; false when it takes none now.
-            memberships: those of the entries up to an index, as the file ``members`` has them.
+            memberships: those of the log, as the file ``members`` has them.
         """
         self._paths = StorePaths.of(settings)
         self._core = core
@@ -98,7 +98,7 @@ class Shipping:
         extent = self._exchange.extent(self._core.commit)
         if extent is None:
             return
-        members = self._memberships(extent.last)
+        members = self._memberships()
         self._shipper.offer(peer, Offer(self._core.term, *extent, members), now_ns)
 
     def take(self, now_ns: int, source: NodeId, parts: Sequence[memoryview]) -> None:

@@ -180,15 +180,16 @@ class Supervisor:
     def _child_ended(self, child: Child, exit_: Exit, now_ns: int) -> None:
         lived_ms = (now_ns - child.forked_ns) // 1_000_000
         fields = {"role": child.role.title, "exit": exit_.text, "lived_ms": lived_ms}
+        wants_reopening = child.role is Role.RAFT and exit_.code == EXIT_REOPEN
         if self.is_stopping:
             was_asked = child.stop_deadline_ns != 0
-            if (was_asked and exit_.code == EXIT_STOPPED) or exit_.code == EXIT_REOPEN:
+            if (was_asked and exit_.code == EXIT_STOPPED) or wants_reopening:
                 logger.info("child stopped", extra=fields)
             else:
                 logger.error("child died while the node was stopping", extra=fields)
                 self._fail(exit_.node_status)
             return
-        if exit_.code == EXIT_REOPEN:
+        if wants_reopening:
             self._begin_reopening()
             return
         self._counters[_DIED] += 1

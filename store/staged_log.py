@@ -20,8 +20,9 @@ from pathlib import Path
 
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, Term
-from ledgermq.store.append_files import AppendFiles, file_name, sync_directory
+from ledgermq.store.append_files import AppendFiles, file_name
 from ledgermq.store.crc32 import crc32
+from ledgermq.store.disk_sync import sync_content, sync_directory, sync_file
 from ledgermq.store.dledger_entry import check_entry, decode_entry_header
 from ledgermq.store.dledger_index import FILE_SIZE as INDEX_FILE_SIZE
 from ledgermq.store.dledger_index import ITEM_SIZE
@@ -107,7 +108,7 @@ class StagedLog:
                 while done < len(data):
                     done += os.pwrite(fd, data[done:], offset + done)
                 if offset // SYNC_STEP != (offset + len(data)) // SYNC_STEP:
-                    os.fdatasync(fd)
+                    sync_content(fd)
             finally:
                 os.close(fd)
         except OSError as error:
@@ -154,7 +155,7 @@ class StagedLog:
                         end = self._verify(view, size, before)
                     finally:
                         view.release()
-                os.fsync(file.fileno())
+                sync_file(file.fileno())
             part.rename(self.folder / "data" / file_name(before.position))
             for folder in (self.folder / "data", self.folder):
                 sync_directory(folder)

@@ -48,7 +48,7 @@ class Offer(NamedTuple):
         end: position behind the last entry, or where the file behind it begins.
         first, last: indexes of the first and of the last entry.
         file_size: bytes of a file; all but the last one are shipped whole.
-        members: content of the file with the memberships of those entries; may be empty.
+        members: content of the file with the memberships of the log; may be empty.
     """
 
     term: Term

@@ -47,8 +47,7 @@ def received(member: Member) -> int:
     status = member.status()
     if status is None:
         return 0
-    found = next(one for one in status["processes"] if one["role"] == "raft")
-    return int(found["counters"]["shipped_bytes_received"])
+    return int(status["counters"]["raft"]["shipped_bytes_received"])
 
 
 class Shortened:
@@ -129,3 +128,46 @@ def test_a_member_with_an_old_log_is_shipped_the_leaders_files(
     assert set(sent) <= set(made.late.bodies())
     assert not set(made.old) & set(made.late.bodies())
     assert not (made.late.node.root / "ledgermq" / "shipped" / "data").exists()
+
+
+def test_a_member_with_an_empty_disk_is_shipped_the_leaders_files_once_it_is_trusted(
+    make_node: Callable[[], Node],
+) -> None:
+    made = Shortened(make_node, old=0, new=30, keep=4, ack="majority-fsync")
+    made.start()
+    made.trust_new_disk()
+    wait_until(lambda: made.late.node.logged("log replaced by"), "the files")
+    made.check_equal()
+
+
+def test_a_log_of_a_single_file_is_shipped_as_far_as_it_goes(
+    make_node: Callable[[], Node],
+) -> None:
+    made = Shortened(make_node, old=2, new=20, keep=1, ack="majority-memory")
+    made.start()
+    wait_until(lambda: made.late.node.logged("log replaced by"), "the file")
+    made.check_equal()
+
+
+@pytest.mark.parametrize("role", ["raft", "writer", "supervisor"])
+def test_a_process_that_dies_while_files_arrive_costs_nothing_that_has_arrived(
+    make_node: Callable[[], Node], role: str
+) -> None:
+    made = Shortened(make_node, old=3, new=60, keep=10, ack="majority-memory")
+    made.settings(shipping_bytes_per_s=3 * FILE_SIZE)
+    made.start()
+    late = made.late
+    wait_until(lambda: received(late) >= 3 * FILE_SIZE, "some files")
+    if role == "supervisor":
+        late.kill()
+        late.start()
+    else:
+        os.kill(late.node.child(role)["pid"], signal.SIGKILL)
+    sent = fill(made.full, "meanwhile", batches=10)
+    was_shipped = late.node.logged("log replaced by")
+    wait_until(lambda: late.node.logged("log replaced by"), "the files", timeout_s=60)
+    made.check_equal()
+
+    assert not was_shipped
+    assert set(sent) <= set(late.bodies())
+    assert role == "writer" or late.node.logged("files that are here already: bytes=")

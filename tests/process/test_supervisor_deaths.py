@@ -55,6 +55,37 @@ def test_a_child_that_ends_unasked_is_restarted_even_with_status_zero(
     assert node.child("raft")["last_exit"] == "exit status 0"
 
 
+def test_raft_may_ask_for_the_node_to_be_opened_anew(start_small_node: StartNode) -> None:
+    node = start_small_node()
+    before = node.pids()
+    node.order("raft.once", "exit 4")
+    node.wait_told("READY=1", 2)
+    after = node.pids()
+    with CursorPage.attach(node.runtime / "cursors") as page:
+        generation = page.generation
+    counters = node.status()["counters"]["supervisor"]
+
+    assert after["supervisor"] == before["supervisor"]
+    assert not set(after.values()) & (set(before.values()) - {before["supervisor"]})
+    assert (generation, counters["children_died"]) == (2, 0)
+    assert "STOPPING=1" not in node.listen()
+    assert (node.orders / "stopped").read_text().split() == ["broker", "writer", "dispatcher"]
+    assert node.stop() == 0
+
+
+def test_a_node_that_is_stopped_while_it_is_opened_anew_stops(start_small_node: StartNode) -> None:
+    node = start_small_node(supervision={"stop_timeout_ms": 2_000})
+    node.order("broker.always", "stubborn")
+    node.order("raft.once", "exit 4")
+    wait_until(lambda: node.status()["state"] == "stopping", "the beginning")
+    node.signal(signal.SIGTERM)
+    wait_until(lambda: "STOPPING=1" in node.listen(), "the word to systemd")
+
+    # The broker had to be killed.
+    assert node.wait_end() == 3
+    assert node.listen().count("READY=1") == 1
+
+
 @pytest.mark.parametrize(
     ("order", "status"), [("raise bug", 3), ("kill", 3), ("exit 7", 3)], ids=str
 )

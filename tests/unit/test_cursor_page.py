@@ -54,6 +54,28 @@ def test_a_page_says_which_cursors_were_published(tmp_path: Path) -> None:
     assert (page.has_written(), page.has_committed()) == (False, True)
 
 
+def test_a_page_that_is_reset_is_as_new_but_for_what_its_supervisor_says(tmp_path: Path) -> None:
+    page = CursorPage.create(tmp_path / "page")
+    page.enter_process(Role.SUPERVISOR)
+    page.counters(Role.SUPERVISOR)[3] = 7
+    for number in (1, 2):
+        page.publish_written(cursor(number), 5)
+        page.publish_committed(cursor(number))
+        page.publish_dispatched(Dispatched(Position(4), 5, 6, 7, 8))
+    page.enter_process(Role.RAFT)
+    page.counters(Role.RAFT)[2] = 9
+    generation, started_ms = page.generation, page.started_ms
+    page.reset()
+
+    assert (page.has_written(), page.has_committed(), page.has_dispatched()) == (False,) * 3
+    assert page.read_committed() == cursor(0)
+    assert (page.read_process(Role.RAFT).pid, page.counters(Role.RAFT)[2]) == (0, 0)
+    assert (page.generation, page.started_ms) == (generation + 1, started_ms)
+    assert page.read_process(Role.SUPERVISOR).pid == os.getpid()
+    assert page.counters(Role.SUPERVISOR)[3] == 7
+    CursorPage.attach(tmp_path / "page").close()
+
+
 @pytest.mark.slow
 def test_a_reader_never_sees_half_a_cursor_nor_waits_for_a_stopped_writer(tmp_path: Path) -> None:
     page = CursorPage.create(tmp_path / "page")

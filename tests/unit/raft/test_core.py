@@ -8,7 +8,7 @@ from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import NO_INDEX, Index, NodeId, Term
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import AppendEntries, Effects, LeaderChange
-from ledgermq.raft.entry_terms import EntryTerms
+from ledgermq.raft.entry_terms import UNKNOWN_TERM, EntryTerms
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.messages import (
     Append,
@@ -193,6 +193,48 @@ def test_entries_that_the_writer_never_got_are_asked_for_again() -> None:
     again = node.receive(6, B, append)
 
     assert taken.append == again.append == AppendEntries(Index(3), Index(4))
+
+
+def test_a_committed_entry_is_the_leaders_though_that_has_its_term_no_more() -> None:
+    node = core(A, B, C, commit=2)
+    node.log_ready(entry(3, 2), EntryTerms(runs=[TermRun(Term(3), 3)]))
+    append = Append(Term(4), EntryId(UNKNOWN_TERM, Index(2)), (TermRun(Term(4), 1),), Index(2), 1)
+
+    effects = node.receive(5, B, append)
+
+    assert effects.append == AppendEntries(Index(3), Index(3))
+    assert node.last == entry(4, 3)
+
+
+def test_an_uncommitted_entry_is_not_taken_for_one_of_a_term_that_nobody_knows() -> None:
+    node = core(A, B, C, commit=1)
+    node.log_ready(entry(3, 2), EntryTerms(runs=[TermRun(Term(3), 3)]))
+    append = Append(Term(4), EntryId(UNKNOWN_TERM, Index(2)), (TermRun(Term(4), 1),), Index(2), 1)
+
+    effects = node.receive(5, B, append)
+
+    assert effects.append is None
+    assert [reply.accepted for _, reply in effects.send if isinstance(reply, AppendReply)] == [
+        False
+    ]
+
+
+def test_files_may_take_the_place_of_a_log_only_while_it_lacks_what_was_before_them() -> None:
+    node = core(A, B, C)
+    node.log_ready(entry(3, 2), EntryTerms(runs=[TermRun(Term(3), 3)]))
+    before = node.lacks_before(B, Term(4), Index(40))
+    node.receive(5, B, Append(Term(4), entry(4, 39), (), Index(50), 1))
+
+    assert not before
+    assert node.lacks_before(B, Term(4), Index(40))
+    assert not node.lacks_before(C, Term(4), Index(40))
+    assert not node.lacks_before(B, Term(3), Index(40))
+
+    node.receive(6, B, Append(Term(4), entry(3, 2), (TermRun(Term(4), 37),), Index(1), 1))
+
+    assert node.last == entry(4, 39)
+    assert not node.lacks_before(B, Term(4), Index(40))
+    assert node.lacks_before(B, Term(4), Index(41))
 
 
 def test_a_committed_entry_is_never_cut() -> None:
