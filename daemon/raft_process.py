@@ -98,25 +98,10 @@ class RaftWorker:
             else None
         )
         committed = self._page.read_committed()
-        self._core = RaftCore(
-            NodeId(settings.node.self_id),
-            roster_of(settings).membership,
-            term_file.state,
+        self._core = _new_core(
+            around,
+            term_file,
             commit=committed.index if self._page.has_committed() else NO_INDEX,
-            entries_have_terms=self._exchange is not None,
-            timing=Timing(
-                heartbeat=settings.raft.heartbeat_ms,
-                election_min=settings.raft.election_timeout_min_ms,
-                election_max=settings.raft.election_timeout_max_ms,
-                transfer_max=settings.raft.transfer_timeout_ms,
-            ),
-            flow=FlowLimits(
-                inflight_count_max=settings.raft.in_flight_frames,
-                inflight_bytes_max=settings.raft.in_flight_bytes,
-            ),
-            preferred=tuple(NodeId(name) for name in settings.raft.preferred_leaders),
-            seed=around.clock.seed(),
-            now=_ticks(around.clock.monotonic_ns()),
         )
         self._disk = DiskWatch(
             sick_after_ms=settings.raft.disk_sick_after_ms, now_ns=around.clock.monotonic_ns()
@@ -440,6 +425,31 @@ class RaftWorker:
                 self._core.leader or NodeId(""),
             )
         )
+
+
+def _new_core(around: Environment, term_file: TermFile, *, commit: Index) -> RaftCore:
+    """The consensus core of this node, as the settings have it."""
+    settings = around.settings
+    return RaftCore(
+        NodeId(settings.node.self_id),
+        roster_of(settings).membership,
+        term_file.state,
+        commit=commit,
+        entries_have_terms=settings.store.log is LogKind.DLEDGER,
+        timing=Timing(
+            heartbeat=settings.raft.heartbeat_ms,
+            election_min=settings.raft.election_timeout_min_ms,
+            election_max=settings.raft.election_timeout_max_ms,
+            transfer_max=settings.raft.transfer_timeout_ms,
+        ),
+        flow=FlowLimits(
+            inflight_count_max=settings.raft.in_flight_frames,
+            inflight_bytes_max=settings.raft.in_flight_bytes,
+        ),
+        preferred=tuple(NodeId(name) for name in settings.raft.preferred_leaders),
+        seed=around.clock.seed(),
+        now=_ticks(around.clock.monotonic_ns()),
+    )
 
 
 def _ticks(now_ns: int) -> int:
