@@ -55,7 +55,7 @@ class ProducerOptions:
     linger_ms: float = 0.0
     batch_bytes: int = 256 * 1024
     window_bytes: int = 32 * 1024 * 1024
-    max_in_flight: int = 8
+    max_in_flight: int = 32
     timeout_s: float = 15.0
     retries: int = 64
 

@@ -80,6 +80,11 @@ class BrokerWorker:
         write_ms = self._tables.sleep_ms(now_ns)
         return min(*waits, SLEEP_MAX_MS if write_ms is None else write_ms, SLEEP_MAX_MS)
 
+    def hears_bells(self, now_ns: int) -> bool:
+        """While somebody waits for messages, or for this node to become the one to ask."""
+        del now_ns
+        return self._pulls.held > 0 or not self._standing.is_settled
+
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Orders, requests, growth of queues, deadlines; then what has to be written."""
         now_ms = now_ns // 1_000_000

@@ -20,9 +20,6 @@ logger = logging.getLogger(__name__)
 SLEEP_MAX_MS = 200
 """Longest sleep of an idle process: the bound on a lost bell, and the period of the ticks."""
 
-NAP_MS = 1
-"""A worker that rests for no longer is not to be woken by bells: it looks again by itself."""
-
 Pollable = zmq.Socket[bytes] | int
 
 
@@ -39,6 +36,12 @@ class Worker(Protocol):
 
     def sleep_ms(self, now_ns: int) -> int:
         """How long the process may sleep now; 0 while there is work left."""
+        ...
+
+    def hears_bells(self, now_ns: int) -> bool:
+        """Whether a bell may end the sleep that begins now; a wake-up that changes nothing costs
+        those their processor who wait for an answer.
+        """
         ...
 
 
@@ -93,9 +96,10 @@ def run(worker: Worker, *, page: CursorPage, role: Role, stop: StopFlag) -> None
     if stop.fileno() >= 0:
         poller.register(stop.fileno(), zmq.POLLIN)
     while not stop.reason:
-        page.set_asleep(role, True)
-        wait_ms = min(worker.sleep_ms(time.monotonic_ns()), SLEEP_MAX_MS)
-        if wait_ms <= NAP_MS:
+        now_ns = time.monotonic_ns()
+        page.set_asleep(role, worker.hears_bells(now_ns))
+        wait_ms = min(worker.sleep_ms(now_ns), SLEEP_MAX_MS)
+        if wait_ms <= 0:
             page.set_asleep(role, False)
         ready = dict(poller.poll(wait_ms))
         page.set_asleep(role, False)

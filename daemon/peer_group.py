@@ -170,12 +170,10 @@ class PeerGroup:
 
     @property
     def sources(self) -> list[Pollable]:
-        """What wakes the process."""
+        """What wakes the process; refusals, the one thing that outlets bring, can wait."""
         if self._in is None:
             return []
-        guard = [] if self._guard is None else [self._guard.socket]
-        assert self._out is not None
-        return [self._in, *guard, *self._out.sockets]
+        return [self._in] if self._guard is None else [self._in, self._guard.socket]
 
     @property
     def refusals(self) -> dict[NodeId, str]:
@@ -274,7 +272,6 @@ class PeerGroup:
         if self._in_monitor is None or self._out is None or now < self._watch_at:
             return
         self._watch_at = now + WATCH_S
-        # Refusals of members that joined later: their sockets are none of ``sources``.
         self._attend()
         self._note_troubles(self._out.look(now), now)
         failure = last_failure(self._in_monitor)

@@ -69,11 +69,6 @@ class PeerOutlets:
         self._greet_at: dict[NodeId, float] = {}
         self._wanted: dict[NodeId, float] = {}
 
-    @property
-    def sockets(self) -> list[zmq.Socket[bytes]]:
-        """Those that are open now."""
-        return [outlet.socket for outlet in self._out.values()]
-
     def __iter__(self) -> Iterator[tuple[NodeId, zmq.Socket[bytes]]]:
         """Peers and the sockets to them."""
         return iter([(peer, outlet.socket) for peer, outlet in self._out.items()])

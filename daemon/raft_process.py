@@ -154,6 +154,11 @@ class RaftWorker:
             waits.append(shipping)
         return max(0, min(waits))
 
+    def hears_bells(self, now_ns: int) -> bool:
+        """Always: others wait for what it does."""
+        del now_ns
+        return True
+
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Answers first, then the peers, then the cursors, then what time brings."""
         for message in self._around.inbox.drain(ready):
@@ -392,7 +397,9 @@ class RaftWorker:
         if self._memberships is not None and self._memberships.becomes_certain(index):
             self._peers.set_members(self._memberships.addresses(commit=index))
         self._counters[_COMMITS] += 1
-        self._writer.ring()
+        if self._core.role is RaftRole.LEADER:
+            # It has acknowledgements to give; a follower's has not.
+            self._writer.ring()
         self._dispatcher.ring()
 
     def _cursor_of(self, index: Index) -> LogCursor:

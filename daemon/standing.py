@@ -40,6 +40,11 @@ class ReaderStanding:
         self._until: Position | None = None
         self._served: Term | None = None
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether this node leads, and has said so: more dispatch changes nothing."""
+        return self._leads() and self._served == self._grant.term
+
     def look(self) -> Standing | None:
         """What the node is now; ``None`` when nothing can have changed since the last look."""
         version = self._page.grant_version

@@ -96,6 +96,11 @@ class WriterWorker:
             return max(0, (self._ready_sent_ns + READY_REPEAT_NS - now_ns) // 1_000_000)
         return 1_000
 
+    def hears_bells(self, now_ns: int) -> bool:
+        """Always: others wait for what it does."""
+        del now_ns
+        return True
+
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Orders, raft's entries, frames (staged, written and published once), then answers."""
         for message in self._around.inbox.drain(ready):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -239,8 +240,12 @@ def _make_member(
 
 
 def free_port() -> int:
-    """A port that nobody has now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    """A port that nobody has now, and that no connection is given in the meantime.
+
+    The system takes its own choices from 32768 on.
+    """
+    while True:
+        port = secrets.randbelow(20_000) + 12_000
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

@@ -124,6 +124,7 @@ def test_the_members_are_known_after_every_restart(make_node: Callable[[], Node]
 def test_a_change_that_cannot_be_says_why(make_node: Callable[[], Node]) -> None:
     group = make_growing_group(make_node, first=3, members=4)
     leader = group.leader()
+    group.wait_equal()
     follower = next(one for one in group.up() if one is not leader)
     refusals = [
         follower.command("raft", "add", "n3", "127.0.0.1:1").stderr,
