@@ -15,7 +15,7 @@ help:
 	@echo 'make test        all tests but those that need Java'
 	@echo 'make test-quick  the tests that take less than a quarter of a second each'
 	@echo 'make check       ruff, mypy --strict, import contracts'
-	@echo 'make check-all   check, and all tests, with the real RocketMQ as the oracle'
+	@echo 'make check-all   check, and all tests for longer, with the real RocketMQ and Porcupine'
 	@echo 'make bench       measure this machine (bench/)'
 	@echo 'make clean       remove what was built; make distclean: .venv too'
 
@@ -39,7 +39,8 @@ check: bootstrap
 	$(PYTHON_BIN)/lint-imports
 
 check-all: check
-	LEDGERMQ_KILLS=20 LEDGERMQ_SEEDS=3000 $(PYTEST)
+	LEDGERMQ_KILLS=20 LEDGERMQ_SEEDS=3000 \
+	LEDGERMQ_FAULT_ROUNDS=3 LEDGERMQ_FAULT_S=30 LEDGERMQ_PORCUPINE=1 $(PYTEST)
 
 bench: bootstrap
 	for name in $(BENCHES); do echo "== $$name"; $(PYTHON_BIN)/python -m bench.$$name || exit 1; done

@@ -80,9 +80,17 @@ class Node:
         self.config.write_text("\n".join(lines) + "\n")
 
     def launch(
-        self, command: list[str], *, watchdog_us: int = 0, python: tuple[str, ...] = ()
+        self,
+        command: list[str],
+        *,
+        watchdog_us: int = 0,
+        python: tuple[str, ...] = (),
+        prefix: tuple[str, ...] = (),
     ) -> None:
-        """Start the supervisor as systemd does; ``command`` is a script and its words."""
+        """Start the supervisor as systemd does; ``command`` is a script and its words.
+
+        ``prefix`` is a program that becomes the supervisor, as ``ip netns exec`` does.
+        """
         environment = {
             **os.environ,
             "PYTHONPATH": str(SOURCES),
@@ -92,7 +100,7 @@ class Node:
             environment["WATCHDOG_USEC"] = str(watchdog_us)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, *python, *command],
+                [*prefix, sys.executable, *python, *command],
                 env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
 

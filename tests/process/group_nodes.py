@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.running import topics_document
@@ -33,13 +33,43 @@ SIZES = {
 COMMAND = [sys.executable, "-m", "ledgermq.cli.main"]
 
 
-class Member:
-    """One node of the group."""
+class Network(Protocol):
+    """What lies between members, which are named by their numbers."""
 
-    def __init__(self, node: Node, name: str) -> None:
+    def peers(self, member: int) -> list[str]:
+        """``node.peers`` as this member is to have it."""
+        ...
+
+    def prefix(self, member: int) -> list[str]:
+        """Words before the command that starts this member."""
+        ...
+
+
+class Loopback:
+    """Nothing: each member reaches each other's port."""
+
+    def __init__(self, members: int) -> None:
+        self._peers = [f"n{number}-127.0.0.1:{free_port()}" for number in range(members)]
+
+    def peers(self, member: int) -> list[str]:
+        """The same for all."""
+        del member
+        return self._peers
+
+    def prefix(self, member: int) -> list[str]:
+        """None."""
+        del member
+        return []
+
+
+class Member:
+    """One node of the group; ``prefix`` are words before the command that starts it."""
+
+    def __init__(self, node: Node, name: str, prefix: Sequence[str] = ()) -> None:
         self.node = node
         self.name = name
         self.peer_address = ""
+        self._prefix = tuple(prefix)
 
     @property
     def address(self) -> str:
@@ -49,7 +79,10 @@ class Member:
     def start(self) -> None:
         """Start it; ``wait_ready`` comes later."""
         self.node.told.clear()
-        self.node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(self.node.config)])
+        self.node.launch(
+            ["-m", "ledgermq.cli.main", "serve", "--config", str(self.node.config)],
+            prefix=self._prefix,
+        )
 
     def kill(self) -> None:
         """End the supervisor with -9; its children follow."""
@@ -86,9 +119,13 @@ class Member:
 
     def log_digest(self) -> str:
         """Of the bytes of all data files, up to the last one that is not zero."""
+        return hashlib.sha256(self.log_bytes()).hexdigest()
+
+    def log_bytes(self) -> bytes:
+        """All data files, up to the last byte that is not zero."""
         folder = self.node.root / f"dledger-{self.name}" / "data"
         content = b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
-        return hashlib.sha256(content.rstrip(b"\0")).hexdigest()
+        return content.rstrip(b"\0")
 
     def bodies(self) -> list[bytes]:
         """Bodies of the topic's messages, queue by queue, read from the stopped node's files."""
@@ -179,22 +216,26 @@ def make_group(
     ack: str,
     sizes: Mapping[str, int] = SIZES,
     raft: Mapping[str, object] | None = None,
+    network: Network | None = None,
 ) -> Group:
-    """A group that was started, with keys and one topic of four queues."""
-    ports = [free_port() for _ in range(members)]
+    """A group that was started, with keys and one topic of four queues.
+
+    Args:
+        network: what lies between the members; loopback when left out.
+    """
+    between = network or Loopback(members)
     names = [f"n{number}" for number in range(members)]
-    peers = [f"{name}-127.0.0.1:{port}" for name, port in zip(names, ports, strict=True)]
     nodes = [make_node() for _ in names]
     folders = init_keys(nodes[0].folder / "group-keys", [NodeId(name) for name in names])
-    group = Group(
-        [
-            _make_member(node, name, peers, keys, ack=ack, sizes=sizes, raft=raft)
-            for name, node, keys in zip(names, nodes, folders, strict=True)
-        ]
-    )
-    for member in group.members:
+    made = []
+    for number, (name, node, keys) in enumerate(zip(names, nodes, folders, strict=True)):
+        peers, prefix = between.peers(number), between.prefix(number)
+        made.append(
+            _make_member(node, name, peers, keys, ack=ack, sizes=sizes, raft=raft, prefix=prefix)
+        )
+    for member in made:
         member.start()
-    return group
+    return Group(made)
 
 
 def make_growing_group(make_node: Callable[[], Node], *, first: int, members: int) -> Group:
@@ -225,6 +266,7 @@ def _make_member(
     ack: str,
     sizes: Mapping[str, int] = SIZES,
     raft: Mapping[str, object] | None = None,
+    prefix: Sequence[str] = (),
     **about: str,
 ) -> Member:
     node.configure(
@@ -232,11 +274,13 @@ def _make_member(
         store=dict(sizes),
         ack={"mode": ack},
         raft={"keys_dir": str(keys), **(raft or {})},
+        # Tests kill processes more often than an operator would stand.
+        supervision={"restarts_max": 1_000},
     )
     config = node.root / "config"
     config.mkdir(parents=True)
     (config / "topics.json").write_text(topics_document(TOPIC))
-    return Member(node, name)
+    return Member(node, name, prefix)
 
 
 def free_port() -> int:
