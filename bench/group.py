@@ -17,7 +17,7 @@ from typing import NamedTuple
 import psutil
 
 from bench.node import COMMAND, configuration
-from bench.processes import is_alive, processes_of
+from bench.processes import DIES_WITH_US, is_alive, processes_of
 from ledgermq.daemon.peer_keys import init_keys
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.model.errors import LedgerError
@@ -76,7 +76,7 @@ class GroupNode:
         assert not self.runs
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*COMMAND, "serve", "--config", str(self._config)],
+                [*DIES_WITH_US, *COMMAND, "serve", "--config", str(self._config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

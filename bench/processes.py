@@ -8,6 +8,9 @@ from types import FrameType
 
 import psutil
 
+DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
+"""In front of a command: it ends when this program does, were it by -9."""
+
 
 def processes_of(supervisor_pid: int) -> list[psutil.Process]:
     """The supervisor and its children."""

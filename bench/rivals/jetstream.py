@@ -14,6 +14,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.processes import DIES_WITH_US
+
 SERVER = "github.com/nats-io/nats-server/v2@v2.15.2"
 SOURCE = Path(__file__).with_name("nats")
 HOME = Path(os.environ.get("LEDGERMQ_RIVALS", Path.home() / ".cache" / "ledgermq-rivals"))
@@ -56,7 +58,7 @@ def jetstream(directory: Path, *, sync_always: bool) -> Iterator[str]:
     configuration = directory / "nats.conf"
     configuration.write_text(f"port: {port}\njetstream {{ store_dir: {store}{sync} }}\n")
     process = subprocess.Popen(
-        [str(server), "-a", "127.0.0.1", "-c", str(configuration)],
+        [*DIES_WITH_US, str(server), "-a", "127.0.0.1", "-c", str(configuration)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -88,7 +90,7 @@ def jetstream_group(directory: Path, *, sync_always: bool, servers: int = 3) -> 
         )
         processes.append(
             subprocess.Popen(
-                [str(server), "-a", "127.0.0.1", "-c", str(configuration)],
+                [*DIES_WITH_US, str(server), "-a", "127.0.0.1", "-c", str(configuration)],
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
