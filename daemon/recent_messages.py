@@ -8,9 +8,10 @@ in flight. The table is built when the first such frame comes, and extended late
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from struct import Struct
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -21,7 +22,17 @@ from ledgermq.model.ids import Position
 from ledgermq.store.append_files import file_name
 from ledgermq.store.dispatch_tables import DispatchTables
 from ledgermq.store.java_hash import index_key_hash
-from ledgermq.store.message import decode_message
+from ledgermq.store.message import (
+    BORN_HOST_AT,
+    PHYSICAL_OFFSET_AT,
+    QUEUE_OFFSET_AT,
+    SYS_FLAG_AT,
+    decode_message,
+    store_fields_at,
+)
+
+assert PHYSICAL_OFFSET_AT == QUEUE_OFFSET_AT + 8
+assert SYS_FLAG_AT == PHYSICAL_OFFSET_AT + 8
 
 PARTS_MAX = 8
 """So many sorted parts are searched one after the other before they become one."""
@@ -112,6 +123,27 @@ class RecentMessages:
                     at += 1
         return found
 
+    def count_behind(self, place: StoredMessage, size: int, messages: Iterable[memoryview]) -> int:
+        """How many of ``messages`` follow the one at ``place``, in the log and in its queue.
+
+        They are as clients send them: what only the leader knows is not compared.
+
+        Args:
+            size: of the message at ``place``.
+        """
+        start = place.physical_offset - place.physical_offset % self._file_size
+        at = place.physical_offset - start + size
+        count = 0
+        with self._mapped(start) as view:
+            for message in messages:
+                at += self._header_size
+                with view[at : at + len(message)] as stored:
+                    if not _is_stamped(stored, message, place.queue_offset + count + 1, start + at):
+                        break
+                at += len(message)
+                count += 1
+        return count
+
     def _candidates(self, key: MessageKey) -> Iterator[int]:
         wanted = index_key_hash(f"{key.topic}#{key.unique_id}")
         for part in self._parts:
@@ -145,6 +177,21 @@ class RecentMessages:
             yield view
 
 
+def _is_stamped(stored: memoryview, message: memoryview, queue_offset: int, position: int) -> bool:
+    """Whether ``stored`` is ``message`` with this queue offset at this position of the log."""
+    if len(stored) != len(message) or stored[:QUEUE_OFFSET_AT] != message[:QUEUE_OFFSET_AT]:
+        return False
+    if _OFFSETS.unpack_from(stored, QUEUE_OFFSET_AT) != (queue_offset, position):
+        return False
+    if stored[SYS_FLAG_AT:BORN_HOST_AT] != message[SYS_FLAG_AT:BORN_HOST_AT]:
+        return False
+    store_timestamp, behind_store_host = store_fields_at(message)
+    return (
+        stored[BORN_HOST_AT:store_timestamp] == message[BORN_HOST_AT:store_timestamp]
+        and stored[behind_store_host:] == message[behind_store_host:]
+    )
+
+
 def _read(view: memoryview, at: int, key: MessageKey) -> StoredMessage | None:
     """Where the message at ``at`` stands if it has this key; nothing of ``view`` is kept."""
     message = decode_message(view, at, check_crc=False)
@@ -159,6 +206,7 @@ def _read(view: memoryview, at: int, key: MessageKey) -> StoredMessage | None:
     )
 
 
+_OFFSETS = Struct(">qq")
 _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 
 

@@ -169,6 +169,15 @@ def message_size(
     return hosts + body_size + 1 + topic_size + 2 + properties_size
 
 
+def store_fields_at(record: memoryview) -> tuple[int, int]:
+    """Where the broker's own time stands in a whole record, and what follows the broker's host."""
+    (sys_flag,) = _SYS_FLAG.unpack_from(record, SYS_FLAG_AT)
+    born = HOST_V6_SIZE if sys_flag & BORN_HOST_V6 else HOST_V4_SIZE
+    store = HOST_V6_SIZE if sys_flag & STORE_HOST_V6 else HOST_V4_SIZE
+    store_timestamp = BORN_HOST_AT + born
+    return store_timestamp, store_timestamp + 8 + store
+
+
 def encode_message(message: Message) -> bytes:
     """The record of ``message``.
 

@@ -7,9 +7,16 @@ from tests.conftest import Golden
 
 from ledgermq.daemon.recent_messages import PARTS_MAX, MessageKey, RecentMessages, StoredMessage
 from ledgermq.model.ids import Position
+from ledgermq.store.append_files import file_name
 from ledgermq.store.dledger_entry import HEADER_SIZE
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.message import Message
+from ledgermq.store.message import (
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    SYS_FLAG_AT,
+    Message,
+    store_fields_at,
+)
 from ledgermq.store.store_directory import open_directory
 
 
@@ -33,6 +40,13 @@ class Log:
             first=self.reader.first,
             begin=begin,
         )
+
+    def record(self, message: Message) -> bytes:
+        """The bytes of a message as the log has them."""
+        start = message.physical_offset - message.physical_offset % self.file_size
+        with (self.folder / file_name(start)).open("rb") as file:
+            file.seek(message.physical_offset - start)
+            return file.read(message.size)
 
 
 @pytest.fixture
@@ -101,3 +115,65 @@ def test_a_table_grows_with_the_log(log: Log) -> None:
 
     assert len(steps) > PARTS_MAX
     assert found == [([None], [place_of(message)]) for message in steps]
+
+
+def as_sent(record: bytes) -> bytearray:
+    """A record of the log as its client sent it: what only the leader knows is zero."""
+    sent = bytearray(record)
+    time, behind_host = store_fields_at(memoryview(sent))
+    sent[QUEUE_OFFSET_AT:SYS_FLAG_AT] = bytes(SYS_FLAG_AT - QUEUE_OFFSET_AT)
+    sent[time:behind_host] = bytes(behind_host - time)
+    return sent
+
+
+def neighbours(log: Log) -> list[Message]:
+    """The longest row of messages of one queue that stand one behind the other in one file."""
+    rows: list[list[Message]] = [[]]
+    for one in log.messages:
+        last = rows[-1][-1] if rows[-1] else None
+        is_next = last is not None and (
+            (one.topic, one.queue_id, one.queue_offset, one.physical_offset)
+            == (
+                last.topic,
+                last.queue_id,
+                last.queue_offset + 1,
+                last.physical_offset + last.size + HEADER_SIZE,
+            )
+        )
+        if is_next and one.unique_id:
+            rows[-1].append(one)
+        else:
+            rows.append([one] if one.unique_id else [])
+    return max(rows, key=len)
+
+
+def test_messages_that_were_stored_together_are_found_by_the_first(log: Log) -> None:
+    row = neighbours(log)
+    sent = [as_sent(log.record(one)) for one in row]
+    changed = [bytearray(one) for one in sent]
+    changed[2][-1] ^= 1
+    elsewhere = [bytearray(one) for one in sent]
+    elsewhere[2][QUEUE_ID_AT + 3] ^= 1
+    table = log.table()
+    table.extend(log.end)
+    first = place_of(row[0])
+
+    assert len(row) > 3
+    for messages, expected in ((sent, len(row) - 1), (changed, 1), (elsewhere, 1), (sent[:1], 0)):
+        assert (
+            table.count_behind(first, row[0].size, [memoryview(one) for one in messages[1:]])
+            == expected
+        )
+
+
+def test_what_stands_behind_a_message_of_the_log_is_not_what_comes_next_in_a_queue(
+    log: Log,
+) -> None:
+    row = neighbours(log)
+    sent = [memoryview(as_sent(log.record(one))) for one in row]
+    table = log.table()
+    table.extend(log.end)
+    first = place_of(row[0])
+    later = first._replace(queue_offset=first.queue_offset + 1)
+
+    assert table.count_behind(later, row[0].size, sent[1:]) == 0
