@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import shutil
 import signal
+import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
+from tests.process.group_nodes import (
+    TOPIC,
+    Group,
+    Member,
+    make_group,
+    make_growing_group,
+    producer,
+)
 
 pytestmark = pytest.mark.slow
 
 FILE_SIZE = 262_144
-SLOW = {"shipping_bytes_per_s": 1_048_576}
 
 
 def bodies(prefix: str, count: int) -> list[bytes]:
@@ -40,6 +50,12 @@ def delete_oldest(member: Member, *, keep: int) -> None:
     folder = member.node.root / f"dledger-{member.name}" / "data"
     for name in data_files(member)[:-keep]:
         (folder / name).unlink()
+
+
+def add(leader: Member, member: Member, *kind: str) -> None:
+    words = ("raft", "add", member.name, member.peer_address, *kind, "--json", "--timeout", "60")
+    done = leader.command(*words)
+    assert done.returncode == 0, (done.stdout, done.stderr)
 
 
 def received(member: Member) -> int:
@@ -82,12 +98,12 @@ class Shortened:
             for name in ("identity", "log-checkpoint", "term", "dispatch-checkpoint"):
                 (self.late.node.root / "ledgermq" / name).unlink(missing_ok=True)
 
-    def settings(self, **raft: object) -> None:
-        """Change settings of all, while nobody runs."""
+    def ship_slowly(self, bytes_per_s: int) -> None:
+        """Change the settings of all, while nobody runs; and let processes die often."""
         for member in self.group.members:
             text = member.node.config.read_text()
-            for key, value in raft.items():
-                text = text.replace("[raft]\n", f"[raft]\n{key} = {value}\n")
+            limit = f"[raft]\nshipping_bytes_per_s = {bytes_per_s}\n"
+            text = text.replace("[raft]\n", limit) + "[supervision]\nrestarts_max = 100\n"
             member.node.config.write_text(text)
 
     def start(self) -> None:
@@ -154,7 +170,7 @@ def test_a_process_that_dies_while_files_arrive_costs_nothing_that_has_arrived(
     make_node: Callable[[], Node], role: str
 ) -> None:
     made = Shortened(make_node, old=3, new=60, keep=10, ack="majority-memory")
-    made.settings(shipping_bytes_per_s=3 * FILE_SIZE)
+    made.ship_slowly(3 * FILE_SIZE)
     made.start()
     late = made.late
     wait_until(lambda: received(late) >= 3 * FILE_SIZE, "some files")
@@ -171,3 +187,57 @@ def test_a_process_that_dies_while_files_arrive_costs_nothing_that_has_arrived(
     assert not was_shipped
     assert set(sent) <= set(late.bodies())
     assert role == "writer" or late.node.logged("files that are here already: bytes=")
+
+
+def test_a_new_member_is_shipped_the_files_and_who_the_members_are(
+    make_node: Callable[[], Node],
+) -> None:
+    group = make_growing_group(make_node, first=1, members=3)
+    first, learner, fresh = group.members
+    group.leader()
+    learner.start()
+    add(first, learner, "--learner")
+    fill([first], "old", batches=30)
+    group.wait_equal()
+    group.stop()
+    for member in (first, learner):
+        delete_oldest(member, keep=3)
+        member.start()
+    leader = group.leader()
+    fresh.start()
+    add(leader, fresh)
+    sent = fill([leader], "new", batches=3)
+    group.wait_equal()
+    status = json.loads(fresh.command("raft", "status", "--json").stdout)
+    group.stop()
+
+    assert fresh.node.logged("log replaced by")
+    assert (status["voters"], status["learners"]) == (["n0", "n2"], ["n1"])
+    assert len({member.log_digest() for member in group.members}) == 1
+    assert set(sent) <= set(fresh.bodies())
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_deaths_at_any_moment_end_in_the_leaders_log(
+    make_node: Callable[[], Node], seed: int
+) -> None:
+    made = Shortened(make_node, old=3, new=40, keep=6, ack="majority-memory")
+    made.ship_slowly(4 * FILE_SIZE)
+    made.start()
+    late = made.late
+    chance = random.Random(seed)
+    wait_until(lambda: late.node.logged("files are taken"), "the beginning")
+    for _ in range(12):
+        time.sleep(chance.uniform(0.0, 0.4))
+        role = chance.choice(["supervisor", "supervisor", "raft", "writer", "dispatcher"])
+        status = late.status()
+        processes = status["processes"] if status is not None else []
+        pid = next((one["pid"] for one in processes if one["role"] == role), 0)
+        if role == "supervisor":
+            late.kill()
+            late.start()
+        elif pid:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: late.node.logged("log replaced by"), "the files", timeout_s=60)
+    made.check_equal()
