@@ -126,17 +126,21 @@ class FileReceiver:
             self._refused, self._told_again_ns = error.message, now_ns + TELL_AGAIN_NS
             raise
         before = self._offer
-        if before is None or (before.term, self._source) != (offer.term, source):
-            logger.info(
-                "files are taken: leader=%s first_index=%d bytes=%d",
-                source,
-                offer.first,
-                offer.end - offer.begin,
-            )
-            self._is_ready = False
-            self._rewind()
-            self._moved_ns = now_ns
-        self._offer, self._source, self._offered_ns = offer, source, now_ns
+        self._offered_ns = now_ns
+        if before is not None and (before.term, self._source) == (offer.term, source):
+            # The end stays where it was, or this would run after a leader under load for ever: what
+            # the log has gained since comes entry by entry.
+            self._offer = before._replace(members=offer.members)
+            return
+        logger.info(
+            "files are taken: leader=%s first_index=%d bytes=%d",
+            source,
+            offer.first,
+            offer.end - offer.begin,
+        )
+        self._offer, self._source, self._moved_ns = offer, source, now_ns
+        self._is_ready = False
+        self._rewind()
 
     def take(self, source: NodeId, frame: Slice | Digest | Gone, data: memoryview | None) -> None:
         """An answer of the leader; what was not asked for, or comes twice, is passed.
@@ -238,10 +242,7 @@ class FileReceiver:
 
     def _go_on(self, offer: Offer, start: Position, now_ns: int) -> None:
         """Ask for what the arriving file still lacks."""
-        whole = min(self._file_size, offer.end - start)
-        if not self._goal or whole == self._file_size:
-            # A file that still grows is taken as far as it was when it was begun.
-            self._goal = whole
+        self._goal = min(self._file_size, offer.end - start)
         if not self._is_opened:
             self._open_part(offer, start, now_ns)
         if not self._is_opened or self._job is not None:

@@ -540,3 +540,15 @@ def test_a_slice_of_another_size_is_refused(
 
     assert "slice of another size" in link.refused[0]
     assert link.receiver.bytes_received == 0
+
+
+def test_the_end_stays_where_it_was_offered_first_though_the_log_grows(
+    leader: Shortened, make_link: Callable[[], Link]
+) -> None:
+    link = make_link()
+    link.offer(leader.offer._replace(end=Position(3 * FILE_SIZE)))
+    link.run_until(lambda: link.receiver.bytes_received > 0, "a slice")
+    link.run(leader.offer)
+    names = sorted(path.name for path in (link.folder / "data").iterdir())
+
+    assert names == [f"{FILE_SIZE:020d}", f"{2 * FILE_SIZE:020d}"]
