@@ -22,6 +22,8 @@ from tests.process.group_nodes import (
     producer,
 )
 
+from ledgermq.client import Consumer
+
 pytestmark = pytest.mark.slow
 
 FILE_SIZE = 262_144
@@ -153,6 +155,30 @@ def test_a_member_with_an_empty_disk_is_shipped_the_leaders_files_once_it_is_tru
     made.trust_new_disk()
     wait_until(lambda: made.late.node.logged("log replaced by"), "the files")
     made.check_equal()
+
+
+def test_a_member_whose_log_was_replaced_serves_and_leads(make_node: Callable[[], Node]) -> None:
+    made = Shortened(make_node, old=3, new=25, keep=3, ack="majority-fsync")
+    made.start()
+    late = made.late
+    wait_until(lambda: late.node.logged("log replaced by"), "the files")
+    made.group.wait_equal()
+    leader = made.group.leader()
+    done = leader.command("raft", "transfer", late.name, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    wait_until(lambda: late.leads, "the hand-over")
+    sent = fill([late], "led", batches=2)
+    found: list[bytes] = []
+    with Consumer(late.address, topic=TOPIC) as consumer:
+
+        def has_all() -> bool:
+            found.extend(bytes(message.body) for message in consumer.poll(0.2))
+            return set(sent) <= set(found)
+
+        wait_until(has_all, "the messages")
+    made.check_equal()
+
+    assert sorted(found) == sorted(late.bodies())
 
 
 def test_a_log_of_a_single_file_is_shipped_as_far_as_it_goes(

@@ -9,8 +9,9 @@ import pytest
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.store.crc32 import crc32
-from ledgermq.store.entry_files import EntryFiles, EntrySpan
+from ledgermq.store.entry_files import EntryFiles, EntrySpan, TermRun
 from ledgermq.store.kernel import verify_span
+from ledgermq.store.log_checkpoint import LogCheckpoint
 from ledgermq.store.log_writer import LogEnd
 from ledgermq.store.record_fault import RecordFault
 from tests.unit.store.test_log_writer import FILE_SIZE, Log
@@ -159,3 +160,33 @@ def test_an_index_without_an_entry_is_an_error(pair: Pair) -> None:
 def test_the_end_of_an_entry_is_the_logs_end_without_those_behind_it(pair: Pair) -> None:
     assert pair.entries.end_of(pair.last) == pair.leader.writer.end
     assert pair.entries.end_of(NO_INDEX) == LogEnd(Position(0), NO_INDEX, Term(0), 0)
+
+
+def test_a_log_whose_first_files_are_gone_is_opened_and_read(tmp_path: Path) -> None:
+    index_file_size = 32 * 50
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / f"{0:020d}").write_bytes(bytes(index_file_size))
+    log = Log(tmp_path)
+    log.put([b"x" * 900] * 300, term=3)
+    log.writer.publish()
+    end = log.writer.end
+    for family, count in (("data", 2), ("index", 2)):
+        for path in sorted((tmp_path / family).iterdir())[:count]:
+            path.unlink()
+    checkpoint = LogCheckpoint(end, FILE_SIZE)
+    found = [log.recover(checkpoint), log.recover(None)]
+    files = EntryFiles(
+        tmp_path / "data", tmp_path / "index", file_size=FILE_SIZE, index_file_size=index_file_size
+    )
+    first = files.first_index()
+    span = files.span(first, end.index_, size_max=SPAN_MAX)
+
+    assert [(one.end, one.first, one.bytes_dropped) for one in found] == [
+        (end, 2 * FILE_SIZE, 0)
+    ] * 2
+    assert 100 < first < 200
+    assert (files.first_position(), span.position) == (2 * FILE_SIZE, 2 * FILE_SIZE)
+    assert files.index_at(Position(2 * FILE_SIZE)) == first
+    assert files.term_runs(first, end.index_) == [TermRun(first, Term(3))]
+    with pytest.raises(CorruptLogError, match="no entry where one must begin"):
+        files.index_at(Position(2 * FILE_SIZE + 48))
