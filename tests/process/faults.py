@@ -264,6 +264,8 @@ def storm(scene: Scene, chance: random.Random, steps: int) -> None:
             elif kind == "role paused":
                 until_then.enter_context(paused([pid_of(one, role)]))
             elif kind == "restart":
+                # An interpreter that has only just begun dies of SIGTERM, whatever it runs.
+                all_pids(one)
                 assert one.node.stop() == 0
                 until_then.callback(one.start)
             time.sleep(chance.uniform(0.05, scene.lasting_s))
