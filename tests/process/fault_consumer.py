@@ -7,6 +7,7 @@ It goes along the end of each queue, and now and then reads again what it has re
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import sys
@@ -38,6 +39,7 @@ def values_of(batch: MessageBatch, first: int) -> list[str]:
 
 def main() -> None:
     addresses, topic, name, path = sys.argv[1:]
+    parent = os.getppid()
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     history = HistoryWriter(Path(path), name)
@@ -45,7 +47,8 @@ def main() -> None:
     reached: Counter[int] = Counter()
     options = ConsumerOptions(timeout_s=TIMEOUT_S)
     with Consumer(addresses, topic=topic, name=name, options=options) as consumer:
-        while not stop.wait(PAUSE_S):
+        # A test that was killed cannot tell its load to stop.
+        while not stop.wait(PAUSE_S) and os.getppid() == parent:
             queue = chance.randrange(QUEUES)
             first = reached[queue]
             if chance.random() < AGAIN_SHARE:
