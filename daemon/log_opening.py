@@ -12,6 +12,7 @@ from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import LogKind, Settings
+from ledgermq.store.entry_files import EntryFiles
 from ledgermq.store.host_address import encode_host
 from ledgermq.store.log_checkpoint import LogCheckpoint, decode
 from ledgermq.store.log_writer import LogWriter
@@ -97,6 +98,23 @@ def open_queue_offsets(
         span.release()
         map_.close()
     return offsets
+
+
+def entry_before(log: OpenLog, position: int) -> int:
+    """Where an entry begins, at or before ``position``; in a plain log, where the file begins."""
+    data, index = log.recovered.data, log.recovered.index
+    if index is None:
+        return max(int(log.recovered.first), position - position % data.file_size)
+    files = EntryFiles(
+        data.directory,
+        index.directory,
+        file_size=data.file_size,
+        index_file_size=index.file_size,
+    )
+    try:
+        return files.entry_before(position, log.writer.end.index_)
+    finally:
+        files.forget()
 
 
 def _queue_file_size(directory: Path, settings: Settings) -> int:

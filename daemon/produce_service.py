@@ -9,10 +9,11 @@ from __future__ import annotations
 import sys
 from collections import deque
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from ledgermq.daemon.environment import Environment
-from ledgermq.daemon.log_opening import OpenLog
+from ledgermq.daemon.log_opening import OpenLog, entry_before
 from ledgermq.daemon.put_batch import Put, PutBatch
 from ledgermq.daemon.put_lock import PutLockHolder
 from ledgermq.daemon.recent_messages import RecentMessages
@@ -444,12 +445,15 @@ class ProduceService:
 
     def _recent_messages(self) -> RecentMessages:
         log = self._open_log
+        end = self._log.end.position
+        window = self._settings.limits.total_window_bytes
         return RecentMessages(
             log.paths.data,
             file_size=log.recovered.data.file_size,
             header_size=self._log.header_size,
-            first=log.recovered.first,
-            begin=max(0, self._log.end.position - self._settings.limits.total_window_bytes),
+            begin=max(int(log.recovered.first), end - window),
+            end=end,
+            entry_before=partial(entry_before, log),
         )
 
     def _release(self, answer: Due) -> None:

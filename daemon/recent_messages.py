@@ -2,13 +2,14 @@
 
 A producer that was cut off does not know what became of its unanswered frames, and sends them
 again. Those are looked up among the last messages of the log: as many bytes as clients may have had
-in flight. The table is built when the first such frame comes, and extended later.
+in flight. The table is built when the first such frame comes, from the log's end backwards as far
+as is needed, and extended later.
 """
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
@@ -33,6 +34,10 @@ from ledgermq.store.message import (
 
 assert PHYSICAL_OFFSET_AT == QUEUE_OFFSET_AT + 8
 assert SYS_FLAG_AT == PHYSICAL_OFFSET_AT + 8
+
+STEP_SIZE = 8 * 1024 * 1024
+STEP_GROWTH = 4
+"""So much is taken when something is not found, and by this factor more each further time."""
 
 PARTS_MAX = 8
 """So many sorted parts are searched one after the other before they become one."""
@@ -65,25 +70,37 @@ class _Part(NamedTuple):
 class RecentMessages:
     """Table of the messages between two positions of the log; owned by the writer.
 
+    Invariant: ``_low <= _end``, and the table has every message between them.
+
     It holds 12 bytes a key: the hash that the index has, too, and where the record begins. What is
     found by it is read from the log and compared.
     """
 
     def __init__(
-        self, directory: Path, *, file_size: int, header_size: int, first: Position, begin: int
+        self,
+        directory: Path,
+        *,
+        file_size: int,
+        header_size: int,
+        begin: int,
+        end: Position,
+        entry_before: Callable[[int], int],
     ) -> None:
         """An empty table.
 
         Args:
             directory: the log's files.
-            first: position of the first file.
-            begin: messages before it are not looked at.
+            begin: messages before it are not looked for.
+            end: the log's end; what comes behind it is taken by ``extend``.
+            entry_before: where an entry begins, at or before a position that the log has.
         """
         self._directory = directory
         self._file_size = file_size
         self._header_size = header_size
-        self._end = max(int(first), begin - begin % file_size)
         self._begin = begin
+        self._low = self._end = int(end)
+        self._entry_before = entry_before
+        self._step = STEP_SIZE
         self._parts: list[_Part] = []
 
     def extend(self, end: Position) -> None:
@@ -92,26 +109,57 @@ class RecentMessages:
         Raises:
             CorruptLogError: the log cannot be read there.
         """
-        if self._end >= end:
-            return
-        tables = DispatchTables((0,), with_keys=True)
-        while self._end < end:
-            start = self._end - self._end % self._file_size
-            high = min(end - start, self._file_size)
-            with self._mapped(start) as view, view[:high] as span:
-                self._take(tables, span, start)
-            self._end = start + high
+        if self._end < end:
+            self._add(self._scan(self._end, end))
+            self._end = end
+
+    def find(self, keys: Sequence[MessageKey]) -> list[StoredMessage | None]:
+        """For each key the last message that has it.
+
+        Most that are asked for are near the log's end: what is further back is taken when one is
+        not found.
+
+        Raises:
+            CorruptLogError: the log cannot be read there.
+        """
+        found = self._find_in(self._parts, keys)
+        while self._low > self._begin:
+            missing = [row for row, key in enumerate(keys) if key.unique_id and found[row] is None]
+            if not missing:
+                break
+            older = self._take_older()
+            again = self._find_in([older], [keys[row] for row in missing])
+            for row, stored in zip(missing, again, strict=True):
+                found[row] = stored
+        return found
+
+    def _take_older(self) -> _Part:
+        """Take some more of what is before the table."""
+        target = max(self._begin, self._low - self._step)
+        self._step *= STEP_GROWTH
+        begin = self._entry_before(target)
+        if begin > target:
+            # The log begins there by now.
+            self._begin = begin
+        part = self._scan(begin, self._low)
+        self._low = begin
+        self._add(part)
+        return part
+
+    def _add(self, part: _Part) -> None:
+        self._parts.append(part)
         if len(self._parts) > PARTS_MAX:
             self._parts = [_sorted(self._parts)]
 
-    def find(self, keys: Sequence[MessageKey]) -> list[StoredMessage | None]:
-        """For each key the message that has it, if it is among those taken."""
+    def _find_in(
+        self, parts: Sequence[_Part], keys: Sequence[MessageKey]
+    ) -> list[StoredMessage | None]:
         found: list[StoredMessage | None] = [None] * len(keys)
         candidates = sorted(
             (position, number)
             for number, key in enumerate(keys)
             if key.unique_id
-            for position in self._candidates(key)
+            for position in _candidates(parts, key)
         )
         at = 0
         while at < len(candidates):
@@ -144,15 +192,22 @@ class RecentMessages:
                 count += 1
         return count
 
-    def _candidates(self, key: MessageKey) -> Iterator[int]:
-        wanted = index_key_hash(f"{key.topic}#{key.unique_id}")
-        for part in self._parts:
-            first, last = (np.searchsorted(part.hashes, wanted, side) for side in _SIDES)
-            yield from part.positions[first:last].tolist()
-
-    def _take(self, tables: DispatchTables, span: memoryview, base: int) -> None:
-        at = self._end - base
+    def _scan(self, begin: int, end: int) -> _Part:
+        """The messages between two positions where entries begin."""
+        tables = DispatchTables((0,), with_keys=True)
         parts: list[_Part] = []
+        at = begin
+        while at < end:
+            start = at - at % self._file_size
+            high = min(end - start, self._file_size)
+            with self._mapped(start) as view, view[:high] as span:
+                parts += self._scan_file(tables, span, start, at - start)
+            at = start + high
+        return _sorted(parts)
+
+    def _scan_file(
+        self, tables: DispatchTables, span: memoryview, base: int, at: int
+    ) -> Iterator[_Part]:
         while at < len(span):
             count, reached, _ = tables.scan(
                 span, at, len(span), header_size=self._header_size, base=base
@@ -160,13 +215,9 @@ class RecentMessages:
             if reached == at:
                 raise CorruptLogError("record not whole", position=base + at)
             at = reached
-            if base + reached <= self._begin:
-                continue
             for portion in tables.portions(span, base, count):
                 positions = tables.positions[portion.keys.rows]
-                parts.append(_Part(portion.keys.hashes.copy(), positions))
-        if parts:
-            self._parts.append(_sorted(parts))
+                yield _Part(portion.keys.hashes.copy(), positions)
 
     @contextmanager
     def _mapped(self, start: int) -> Iterator[memoryview]:
@@ -210,7 +261,16 @@ _OFFSETS = Struct(">qq")
 _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 
 
+def _candidates(parts: Sequence[_Part], key: MessageKey) -> Iterator[int]:
+    wanted = index_key_hash(f"{key.topic}#{key.unique_id}")
+    for part in parts:
+        first, last = (np.searchsorted(part.hashes, wanted, side) for side in _SIDES)
+        yield from part.positions[first:last].tolist()
+
+
 def _sorted(parts: Sequence[_Part]) -> _Part:
+    if not parts:
+        return _Part(np.empty(0, np.int32), np.empty(0, np.int64))
     hashes = np.concatenate([part.hashes for part in parts])
     positions = np.concatenate([part.positions for part in parts])
     order = np.argsort(hashes, kind="stable")

@@ -101,6 +101,25 @@ class EntryFiles:
             raise CorruptLogError("no entry where one must begin", position=position, found=found)
         return Index(int.from_bytes(header[8:16], "big"))
 
+    def entry_before(self, position: int, last: Index) -> Position:
+        """Where the entry begins that has the byte at ``position``, or that stands before it.
+
+        Args:
+            last: the log's last entry; the first one must not begin behind ``position``.
+
+        Raises:
+            CorruptLogError: an item is not there.
+            StorageError: the files cannot be read.
+        """
+        low, high = int(self.first_index()), int(last)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._position(middle) <= position:
+                low = middle
+            else:
+                high = middle - 1
+        return self._position(low)
+
     def items(self, first: Index, last: Index) -> Items:
         """The items of the entries from ``first`` to ``last``, both included.
 
@@ -186,6 +205,9 @@ class EntryFiles:
         for fd in self._open.values():
             os.close(fd)
         self._open.clear()
+
+    def _position(self, index: int) -> Position:
+        return Position(int(self.items(Index(index), Index(index))["position"][0]))
 
     def _term(self, index: int) -> Term:
         return Term(int(self.items(Index(index), Index(index))["term"][0]))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from tests.conftest import Golden
 
+from ledgermq.daemon import recent_messages
 from ledgermq.daemon.recent_messages import PARTS_MAX, MessageKey, RecentMessages, StoredMessage
 from ledgermq.model.ids import Position
 from ledgermq.store.append_files import file_name
 from ledgermq.store.dledger_entry import HEADER_SIZE
+from ledgermq.store.entry_files import EntryFiles
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.message import (
     QUEUE_ID_AT,
@@ -32,14 +36,29 @@ class Log:
         self.end = self.reader.end
         self.messages = [record.message for record in self.reader.iterate()]
 
-    def table(self, begin: int = 0) -> RecentMessages:
+    def table(self, begin: int = 0, end: int = 0) -> RecentMessages:
+        """Of the messages from ``begin`` to ``end``, which are taken when they are looked for."""
         return RecentMessages(
             self.folder,
             file_size=self.file_size,
             header_size=HEADER_SIZE,
-            first=self.reader.first,
             begin=begin,
+            end=Position(end),
+            entry_before=self.entry_before,
         )
+
+    def entry_before(self, position: int) -> int:
+        files = EntryFiles(
+            self.folder,
+            self.folder.parent / "index",
+            file_size=self.file_size,
+            index_file_size=next((self.folder.parent / "index").iterdir()).stat().st_size,
+        )
+        try:
+            last = Position(self.messages[-1].physical_offset - HEADER_SIZE)
+            return files.entry_before(position, files.index_at(last))
+        finally:
+            files.forget()
 
     def record(self, message: Message) -> bytes:
         """The bytes of a message as the log has them."""
@@ -96,11 +115,38 @@ def test_nothing_is_found_that_no_message_has(log: Log) -> None:
 def test_messages_before_the_beginning_are_not_looked_at(log: Log) -> None:
     named = [one for one in log.messages if one.unique_id]
     first, last = named[0], named[-1]
-    table = log.table(begin=log.end - 1)
-    table.extend(log.end)
+    table = log.table(begin=log.end - 1, end=log.end)
 
     assert first.physical_offset < log.file_size < log.end
     assert table.find([key_of(first), key_of(last)]) == [None, place_of(last)]
+
+
+def test_what_is_further_back_is_taken_when_it_is_asked_for(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent_messages, "STEP_SIZE", 10_000)
+    named = {key_of(one): one for one in log.messages if one.unique_id}
+    table = log.table(end=log.end)
+    found = [table.find([key]) for key in reversed(named)]
+    whole = log.table(end=log.end)
+
+    assert found == [[place_of(one)] for one in reversed(named.values())]
+    assert whole.find([MessageKey("orders", "0" * 32)]) == [None]
+    assert whole.find(list(named)) == [place_of(one) for one in named.values()]
+
+
+def test_the_entry_before_a_position_is_the_one_that_has_it(log: Log) -> None:
+    starts = [one.physical_offset - HEADER_SIZE for one in log.messages]
+    some = list(pairwise(starts))[::7]
+
+    assert len(some) > 10
+    for start, following in some:
+        assert [log.entry_before(at) for at in (start, start + 1, following - 1, following)] == [
+            start,
+            start,
+            start,
+            following,
+        ]
 
 
 def test_a_table_grows_with_the_log(log: Log) -> None:
