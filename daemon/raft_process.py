@@ -255,7 +255,10 @@ class RaftWorker:
             self._is_read = True
             terms = self._exchange.terms(last) if self._exchange is not None else None
             if self._memberships is not None and terms is not None:
-                self._tell_memberships(self._memberships.recovered(terms))
+                told = self._memberships.recovered(terms)
+                # After a new writer's recovery the core knows those that it was told before.
+                known = self._core.status().membership_index
+                self._tell_memberships([one for one in told if one[0] > known])
             effects = self._core.log_ready(last, terms)
         elif self._is_cutting:
             self._is_cutting = False
