@@ -215,6 +215,10 @@ class WriterWorker:
         files.forget()
 
         def cut() -> LogEnd:
+            # A power failure may leave the cut of one file and not that of another. Recovery must
+            # begin before it, and not trust a checkpoint that lies behind.
+            self._log.sync()
+            self._write_checkpoint(end)
             self._log.truncate(end)
             return end
 
