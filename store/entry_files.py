@@ -73,7 +73,8 @@ class EntryFiles:
         """Index of the oldest entry that is there; -1 in an empty log.
 
         Raises:
-            StorageError: the files cannot be read.
+            CorruptLogError: the entry is not where its index item says.
+            StorageError: the files cannot be read, or lack the item.
         """
         begin = self.first_position()
         if not (self._data / file_name(begin)).exists():
@@ -81,7 +82,10 @@ class EntryFiles:
         header = self._read(self._data, begin, HEADER_SIZE, self.file_size)
         if int.from_bytes(header[:4], "big") != 1:
             return NO_INDEX
-        return Index(int.from_bytes(header[8:16], "big"))
+        first = Index(int.from_bytes(header[8:16], "big", signed=True))
+        if first < 0 or int(self.items(first, first)["position"][0]) != begin:
+            raise CorruptLogError("first entry is not where its index says", index=first)
+        return first
 
     def first_position(self) -> Position:
         """Where the oldest file begins; 0 when there is none."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.store.crc32 import crc32
 from ledgermq.store.entry_files import EntryFiles, EntrySpan, TermRun
@@ -190,3 +190,13 @@ def test_a_log_whose_first_files_are_gone_is_opened_and_read(tmp_path: Path) -> 
     assert files.term_runs(first, end.index_) == [TermRun(first, Term(3))]
     with pytest.raises(CorruptLogError, match="no entry where one must begin"):
         files.index_at(Position(2 * FILE_SIZE + 48))
+
+
+@pytest.mark.parametrize("index", [1, 1 << 40, (1 << 64) - 1])
+def test_a_first_entry_of_another_index_is_an_error(pair: Pair, index: int) -> None:
+    with pair.leader.files()[0].open("r+b") as file:
+        file.seek(8)
+        file.write(index.to_bytes(8, "big"))
+
+    with pytest.raises((CorruptLogError, StorageError)):
+        pair.entries.first_index()
