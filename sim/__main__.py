@@ -1,0 +1,60 @@
+"""``python -m ledgermq.sim --seed N --count M``: runs, each with a seed that repeats it.
+
+    --seed N    the first seed (0)
+    --count M   how many seeds, one after the other (1)
+    --storm     elections follow one another at once, whatever the seed says
+    --flips     a disk turns a bit of an entry that was settled long ago
+    --trace     print what happened, also when nothing failed
+
+Exit status: 0 all promises were kept, 1 not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from ledgermq.sim.runs import Outcome, run_seed
+
+TRACE_LINES = 150
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the seeds that ``arguments`` name; the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m ledgermq.sim",
+        description="Run groups of real nodes on a fake network, disk and clock.",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the first seed")
+    parser.add_argument("--count", type=int, default=1, metavar="M", help="how many seeds")
+    parser.add_argument("--storm", action="store_true", help="elections and nothing else")
+    parser.add_argument("--flips", action="store_true", help="a disk turns a bit")
+    parser.add_argument("--trace", action="store_true", help="print what happened")
+    options = parser.parse_args(arguments)
+    failures = committed = acknowledged = leaders = 0
+    for seed in range(options.seed, options.seed + options.count):
+        outcome = run_seed(seed, storm=options.storm, flips=options.flips)
+        committed += outcome.committed
+        acknowledged += outcome.acknowledged
+        leaders += outcome.leaders
+        if outcome.failure:
+            failures += 1
+            _tell(seed, outcome, options)
+        if options.trace:
+            print("\n".join(outcome.history[-TRACE_LINES:]))
+    print(
+        f"seeds={options.count} failures={failures} committed={committed}"
+        f" acknowledged={acknowledged} leaders={leaders}"
+    )
+    return 1 if failures else 0
+
+
+def _tell(seed: int, outcome: Outcome, options: argparse.Namespace) -> None:
+    again = f"python -m ledgermq.sim --seed {seed}"
+    again += (" --storm" if options.storm else "") + (" --flips" if options.flips else "")
+    print(f"FAILED seed={seed} {outcome.failure} | again: {again} --trace", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,250 @@
+"""One node: the real workers of raft process and writer, on a simulated disk and clock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from ledgermq.broker.topics import TopicTable
+from ledgermq.daemon.client_socket import ClientSocket
+from ledgermq.daemon.log_opening import OpenLog, open_log
+from ledgermq.daemon.loop import Pollable
+from ledgermq.daemon.raft_process import RaftWorker
+from ledgermq.daemon.runtime_paths import RuntimePaths
+from ledgermq.daemon.store_paths import StorePaths
+from ledgermq.daemon.term_file import TermFile
+from ledgermq.daemon.writer import WriterWorker
+from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.model.ids import NodeId
+from ledgermq.model.settings import Settings
+from ledgermq.sim.client_port import CLIENTS_SOURCE, ClientPort
+from ledgermq.sim.clock import NodeClock
+from ledgermq.sim.disk import Disk
+from ledgermq.sim.events import Events
+from ledgermq.sim.log_flusher import FlusherMaker
+from ledgermq.sim.network import PEERS_SOURCE, Network, PeersEnd
+from ledgermq.sim.process import Bell, Inbox, Process
+from ledgermq.store.append_files import file_name
+
+TOPIC = "orders"
+QUEUES = 2
+
+
+@dataclass(slots=True)
+class SimEnvironment:
+    """The ``daemon.environment.Environment`` of one life of a process."""
+
+    settings: Settings
+    paths: RuntimePaths
+    page: CursorPage
+    inbox: Inbox
+    clock: NodeClock
+    node: Node
+    port: ClientPort
+
+    def bell(self, target: Role) -> Bell:
+        """See ``Environment``."""
+        node = self.node
+        return Bell(self.page, target, node.events, lambda: node.living(target))
+
+    def produce_socket(self, *, message_size_max: int) -> ClientSocket:
+        """See ``Environment``."""
+        return self.port
+
+
+class Node:
+    """Machine, disk and processes.
+
+    Attributes:
+        page: of the node's present start; None while it is off.
+        damaged: number of the entry in which its disk has turned a bit; it may refuse to work then.
+        refused: the error with which it does.
+        turned: called after each turn of one of its processes.
+        failed: called when a process ends by itself; true when that may be.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        peers: list[NodeId],
+        *,
+        disk: Disk,
+        clock: NodeClock,
+        network: Network,
+        events: Events,
+        random: Random,
+    ) -> None:
+        self.name = NodeId(settings.node.self_id)
+        self.settings = settings
+        self.disk = disk
+        self.clock = clock
+        self.events = events
+        self.page: CursorPage | None = None
+        self.raft: Process | None = None
+        self.writer: Process | None = None
+        self.port: ClientPort | None = None
+        self.damaged: int | None = None
+        self.refused: Exception | None = None
+        self.recovered: Callable[[Node], None] = lambda node: None
+        self.turned: Callable[[Node, Role], None] = lambda node, role: None
+        self.failed: Callable[[Node, Role, Exception], None] = _raise
+        self.paths = RuntimePaths(settings.listen.runtime_dir)
+        self.store = StorePaths.of(settings)
+        self.flushers = FlusherMaker(events, random, disk, clock)
+        self.step_ns = 0
+        self._peers = peers
+        self._network = network
+        self._random = random
+        self._raft_worker: RaftWorker | None = None
+        self._log: OpenLog | None = None
+
+    def format(self, *, index_file_size: int) -> None:
+        """An empty store with one topic."""
+        assert self.store.index is not None
+        for folder in (self.store.data, self.store.index, self.store.own, self.paths.directory):
+            folder.mkdir(parents=True)
+        # The size of index files is no setting: it is that of those there are.
+        with (self.store.index / file_name(0)).open("wb") as file:
+            file.truncate(index_file_size)
+        table = TopicTable()
+        table.create(TOPIC, QUEUES, 0)
+        self.store.topics.parent.mkdir()
+        self.store.topics.write_text(json.dumps(table.to_document()))
+        self.disk.format()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether its machine runs, with processes or without."""
+        return self.page is not None
+
+    def living(self, role: Role) -> Process | None:
+        """The present life of a process; None while there is none, or of one that is not driven."""
+        process = {Role.RAFT: self.raft, Role.WRITER: self.writer}.get(role)
+        return process if process is not None and process.alive else None
+
+    def start(self) -> None:
+        """Power on, both processes."""
+        assert self.page is None, self.name
+        self.page = CursorPage.create(self.paths.cursors)
+        self.start_writer()
+        self.start_raft()
+
+    def start_raft(self) -> None:
+        """Begin a life of the raft process."""
+        page = self.page
+        if page is None or self.living(Role.RAFT) is not None:
+            return
+        process = self._process(Role.RAFT, page)
+        try:
+            peers = PeersEnd(
+                self.name, self._peers, self._network, lambda: process.notify(PEERS_SOURCE)
+            )
+            term_file = TermFile(self.store.term, self.store.current_term)
+            self._raft_worker = RaftWorker(self._environment(process, page), term_file, peers)
+        except Exception as error:
+            process.alive = False
+            self.failed(self, Role.RAFT, error)
+            return
+        self.raft = process
+        process.begin(self._raft_worker)
+
+    def start_writer(self) -> None:
+        """Begin a life of the writer: the log is recovered."""
+        page = self.page
+        if page is None or self.living(Role.WRITER) is not None:
+            return
+        process = self._process(Role.WRITER, page)
+        self.port = ClientPort(self.events, self._random, lambda: process.notify(CLIENTS_SOURCE))
+        try:
+            self._log = open_log(self.settings, sign_of_life=lambda: None)
+            worker = WriterWorker(
+                self._environment(process, page), self._log, self.flushers.of(process)
+            )
+        except Exception as error:
+            process.alive = False
+            self.failed(self, Role.WRITER, error)
+            return
+        self.writer = process
+        self.recovered(self)
+        process.begin(worker)
+
+    def kill_raft(self) -> None:
+        """Its process is gone from one moment to the next; files and page stay as they are."""
+        worker, page = self._raft_worker, self.page
+        if self.raft is not None:
+            self.raft.end()
+        if worker is None or page is None:
+            return
+        left = page.read_grant()
+        worker.close()
+        page.publish_grant(left)
+        self._raft_worker = None
+
+    def kill_writer(self) -> None:
+        """As ``kill_raft``; a sync that ran is over, with or without effect."""
+        if self.writer is not None:
+            self.writer.end()
+        if self._log is not None:
+            self._log.writer.close()
+            self._log = None
+        # The kernel lives, and so does what was written.
+        self.disk.let_go(durable=False)
+
+    def kill(self) -> None:
+        """All processes are killed; the machine's memory goes with the next start's page."""
+        if self.page is None:
+            return
+        self.kill_raft()
+        self.kill_writer()
+        self.page.close()
+        self.page = None
+
+    def serve_operator(self) -> None:
+        """The raft process looks at its control socket, and does nothing else."""
+        if self._raft_worker is not None and self.raft is not None:
+            worker = self._raft_worker
+            self.raft.turn_for([source for source in worker.sources() if _is_descriptor(source)])
+
+    def pause(self, role: Role, until: int) -> None:
+        """As by SIGSTOP."""
+        process = self.living(role)
+        if process is not None:
+            process.paused_until = until
+
+    def set_step(self, step_ns: int) -> None:
+        """Longest that a process is kept from the processor."""
+        self.step_ns = step_ns
+        for process in (self.raft, self.writer):
+            if process is not None:
+                process.step_ns = step_ns
+
+    def _process(self, role: Role, page: CursorPage) -> Process:
+        page.enter_process(role)
+        process = Process(role, page, self.clock, self.events, self._random)
+        process.step_ns = self.step_ns
+        process.turned = lambda: self.turned(self, role)
+        process.failed = lambda error: self.failed(self, role, error)
+        return process
+
+    def _environment(self, process: Process, page: CursorPage) -> SimEnvironment:
+        assert self.port is not None
+        return SimEnvironment(
+            self.settings, self.paths, page, process.inbox, self.clock, self, self.port
+        )
+
+
+def _is_descriptor(source: Pollable) -> bool:
+    """Whether it is the operating system's: what the simulator has for sockets is negative."""
+    return isinstance(source, int) and source >= 0
+
+
+def _raise(node: Node, role: Role, error: Exception) -> None:
+    raise error
+
+
+def runtime_folder(root: Path) -> Path:
+    """Where the sockets and the page of a node at ``root`` are: not on its disk."""
+    return root.with_name(root.name + "-run")

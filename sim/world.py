@@ -1,0 +1,318 @@
+"""A group on one machine and in one thread: nodes, network, producers, and who looks at them."""
+
+from __future__ import annotations
+
+import json
+import socket
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Self
+
+from ledgermq.ipc.cursor_page import RaftRole, Role
+from ledgermq.model.errors import LedgerError
+from ledgermq.model.ids import NodeId
+from ledgermq.model.settings import (
+    AckMode,
+    AckSection,
+    ClusterState,
+    ListenSection,
+    NodeSection,
+    RaftSection,
+    Settings,
+    StoreSection,
+)
+from ledgermq.raft.membership import Membership
+from ledgermq.sim.checker import Checker
+from ledgermq.sim.clock import NodeClock
+from ledgermq.sim.disk import Disk, Disks
+from ledgermq.sim.events import MS, Events
+from ledgermq.sim.network import Network, Weather
+from ledgermq.sim.node import Node, runtime_folder
+from ledgermq.sim.observer import Observer
+from ledgermq.sim.producer import Producer
+from ledgermq.store.append_files import file_name
+from ledgermq.store.disk_sync import watched
+from ledgermq.store.log_checkpoint import decode
+
+MEMORY_FOLDER = Path("/dev/shm")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a group is like; sizes in bytes, times in milliseconds."""
+
+    members: int = 3
+    ack: AckMode = AckMode.MAJORITY_FSYNC
+    file_size: int = 32_768
+    index_file_size: int = 4_096
+    election_max_ms: int = 800
+    preferred: tuple[str, ...] = ()
+    producers: int = 3
+
+
+class World:
+    """All that a run consists of; a context, for it has files.
+
+    Attributes:
+        crash_points: how probable a crash is at the moments between a promise and what follows.
+    """
+
+    def __init__(self, seed: int, shape: Shape) -> None:
+        self.random = Random(seed)
+        self.shape = shape
+        self.events = Events()
+        self.checker = Checker()
+        self.network = Network(self.events, self.random)
+        self.network.seen = self.checker.sent
+        self.network.taken = self._taken
+        self.nodes: dict[NodeId, Node] = {}
+        self.observers: dict[NodeId, Observer] = {}
+        self.producers: list[Producer] = []
+        self.crash_points = 0.0
+        self._disks = Disks()
+        self._stack = ExitStack()
+        self._order: list[Node] = []
+        self._seen_grants: dict[NodeId, tuple[int, int]] = {}
+
+    def __enter__(self) -> Self:
+        memory = MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None
+        self.root = Path(
+            self._stack.enter_context(TemporaryDirectory(prefix="ledgermq-sim-", dir=memory))
+        )
+        self._stack.enter_context(watched(self._disks))
+        self._first = [NodeId(f"n{number}") for number in range(self.shape.members)]
+        for name in self._first:
+            self._add(name)
+        for name in self._first:
+            self.start(name)
+        for number in range(self.shape.producers):
+            self.producers.append(
+                Producer(f"p{number}", self._order, self.events, self.random, self.checker)
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in self.nodes.values():
+            node.kill()
+        for observer in self.observers.values():
+            observer.close()
+        self._stack.close()
+
+    def start(self, name: NodeId) -> None:
+        """Power on, if it is off."""
+        node = self.nodes[name]
+        if not node.is_on and node.refused is None:
+            self.events.trace(f"{name} starts")
+            self.observers[name].started()
+            node.start()
+
+    def kill(self, name: NodeId, *, power: bool) -> None:
+        """Kill a node's processes; with ``power`` also what its disk had not kept yet.
+
+        Only with ``majority-fsync``: else a power failure takes what was acknowledged.
+        """
+        node = self.nodes[name]
+        if not node.is_on:
+            return
+        self.events.trace(f"{name} {'loses power' if power else 'is killed'}")
+        if node.page is not None and node.living(Role.WRITER) is not None:
+            self.observers[name].look_at_log(node.page)
+        node.kill()
+        if power:
+            assert self.shape.ack is AckMode.MAJORITY_FSYNC
+            node.disk.power_failure()
+
+    def revive(self, name: NodeId, role: Role) -> None:
+        """Start a process again that has ended, as the supervisor does."""
+        node = self.nodes[name]
+        if node.refused is None:
+            node.start_raft() if role is Role.RAFT else node.start_writer()
+
+    def trouble(self, name: NodeId, role: Role) -> None:
+        """Kill one process; the supervisor starts it again soon."""
+        node = self.nodes[name]
+        if node.living(role) is None:
+            return
+        self.events.trace(f"{name} loses its {role.title}")
+        node.kill_raft() if role is Role.RAFT else node.kill_writer()
+        wait = self.random.randint(5, 100) * MS
+        self.events.after(wait, lambda: self.revive(name, role))
+
+    def flip(self, name: NodeId) -> None:
+        """Turn a bit of an entry that the node's log checkpoint calls durable and verified."""
+        node, observer = self.nodes[name], self.observers[name]
+        path = node.store.log_checkpoint
+        checkpoint = decode(path.read_bytes()) if path.exists() else None
+        if checkpoint is None or node.damaged is not None:
+            return
+        verified = [entry for entry in observer.log if entry.end <= checkpoint.end.position]
+        if not verified:
+            return
+        entry = self.random.choice(verified)
+        start = entry.position - entry.position % self.shape.file_size
+        low = entry.position - start
+        flip = node.disk.flip(node.store.data / file_name(start), low, low + len(entry.data))
+        node.damaged = entry.number
+        self.events.trace(f"{name}: a bit flips in entry {entry}, at {flip.offset}")
+
+    def set_weather(self, weather: Weather) -> None:
+        """From now on."""
+        self.network.weather = weather
+        for node in self.nodes.values():
+            node.set_step(weather.step_ns)
+            node.flushers.sync_ns = weather.sync_ns
+        for producer in self.producers:
+            producer.delay_ns = weather.delay_ns
+
+    def ask(self, name: NodeId, verb: str, **arguments: str) -> dict[str, object]:
+        """Ask a raft process over its control socket, as an operator does; its answer."""
+        node = self.nodes[name]
+        process = node.living(Role.RAFT)
+        if process is None:
+            return {"error": "down"}
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.connect(str(node.paths.raft_control))
+            client.sendall(json.dumps({"verb": verb, **arguments}).encode() + b"\n")
+            client.setblocking(False)
+            answer = b""
+            for _ in range(8):
+                node.serve_operator()
+                try:
+                    answer += client.recv(65_536)
+                except BlockingIOError:
+                    continue
+                if answer.endswith(b"\n"):
+                    break
+        if not answer:
+            return {"error": "stopped"}
+        found = json.loads(answer)
+        assert isinstance(found, dict), answer
+        return found
+
+    def leaders(self) -> list[Node]:
+        """Nodes that say so."""
+        found = []
+        for node in self.nodes.values():
+            page = node.page
+            if page is not None and node.living(Role.RAFT) is not None:
+                grant = page.read_grant()
+                if grant.role is RaftRole.LEADER:
+                    found.append((grant.term, node))
+        return [node for _, node in sorted(found, key=lambda pair: pair[0])]
+
+    def join(self) -> NodeId:
+        """Make one more node, which waits for being made a member, and start it."""
+        name = NodeId(f"n{len(self.nodes)}")
+        self._add(name)
+        self.nodes[name].set_step(self.network.weather.step_ns)
+        self.nodes[name].flushers.sync_ns = self.network.weather.sync_ns
+        self.start(name)
+        return name
+
+    def _add(self, name: NodeId) -> None:
+        members = self._first if name in self._first else [*self._first, name]
+        root = self.root / name
+        root.mkdir()
+        disk = Disk(root, self.random)
+        self._disks.disks.append(disk)
+        clock = NodeClock(self.events, self.random, rate=self.random.randint(950, 1_050))
+        others = [other for other in members if other != name]
+        node = Node(
+            self._settings(name, members, root),
+            others,
+            disk=disk,
+            clock=clock,
+            network=self.network,
+            events=self.events,
+            random=self.random,
+        )
+        node.format(index_file_size=self.shape.index_file_size)
+        node.recovered = self._recovered
+        node.turned = self._turned
+        node.failed = self._failed
+        self.nodes[name] = node
+        self._order.append(node)
+        self.observers[name] = Observer(
+            node,
+            self.checker,
+            first=Membership(frozenset(self._first)),
+            find=self.observers.values,
+            file_size=self.shape.file_size,
+            index_file_size=self.shape.index_file_size,
+        )
+
+    def _settings(self, name: NodeId, members: list[NodeId], root: Path) -> Settings:
+        number = len(self.nodes)
+        return Settings(
+            node=NodeSection(
+                self_id=name,
+                group="sim",
+                broker_name="sim",
+                peers=tuple(f"{member}-{address_of(member)}" for member in members),
+                listen_port=10_911 + number,
+                initial_cluster_state=(
+                    ClusterState.NEW if name in self._first else ClusterState.EXISTING
+                ),
+            ),
+            store=StoreSection(
+                path_root_dir=root,
+                mapped_file_size_commit_log=self.shape.file_size,
+                flush_interval_ms=100,
+                checkpoint_interval_ms=500,
+            ),
+            raft=RaftSection(
+                election_timeout_max_ms=self.shape.election_max_ms,
+                in_flight_bytes=8_192,
+                in_flight_frames=4,
+                frame_bytes=2_048,
+                transfer_timeout_ms=1_000,
+                preferred_leaders=self.shape.preferred,
+            ),
+            ack=AckSection(mode=self.shape.ack),
+            listen=ListenSection(runtime_dir=runtime_folder(root)),
+        )
+
+    def _taken(self, target: NodeId, source: NodeId) -> None:
+        self.observers[target].heard(source)
+
+    def _recovered(self, node: Node) -> None:
+        assert node.page is not None
+        self.observers[node.name].recovered(node.page)
+
+    def _turned(self, node: Node, role: Role) -> None:
+        page = node.page
+        assert page is not None
+        observer = self.observers[node.name]
+        if role is Role.WRITER:
+            observer.look_at_log(page)
+            return
+        before = observer.standing
+        observer.look_at_raft(page)
+        after = observer.standing
+        if after == before:
+            return
+        if after[:2] != before[:2]:
+            self.events.trace(f"{node.name} is {after.role.name.lower()} in term {after.term}")
+        # Between what a node has promised and what follows from it lies most trouble.
+        if self.crash_points and self.random.random() < self.crash_points:
+            power = self.shape.ack is AckMode.MAJORITY_FSYNC
+            self.kill(node.name, power=power)
+            wait = self.random.choice((5, 20, 100, 1_000)) * MS
+            self.events.after(wait, lambda: self.start(node.name))
+
+    def _failed(self, node: Node, role: Role, error: Exception) -> None:
+        """A process has ended by itself: only one of a damaged node may."""
+        if node.damaged is None or not isinstance(error, LedgerError):
+            self.events.trace(f"{node.name}: its {role.title} ends")
+            raise error
+        self.events.trace(f"{node.name} refuses to work: {error}")
+        node.refused = error
+        node.kill()
+
+
+def address_of(node: NodeId) -> str:
+    """Where a member is said to listen; nobody does."""
+    return f"127.0.0.1:{40_000 + int(node[1:])}"

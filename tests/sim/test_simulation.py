@@ -1,0 +1,75 @@
+"""Groups of real nodes under random faults: a failing seed is repeated by its number.
+
+``LEDGERMQ_SEEDS=2000 python -m pytest tests/sim`` looks at more of them, and
+``LEDGERMQ_FIRST_SEED=547`` begins there. Without pytest: ``python -m ledgermq.sim``.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ledgermq.sim.__main__ import main
+from ledgermq.sim.runs import run_seed
+
+FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
+COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "100"))
+SHARES = 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", range(SHARES))
+def test_a_group_keeps_its_promises_and_heals(share: int) -> None:
+    failures = []
+    for seed in range(FIRST + share, FIRST + COUNT, SHARES):
+        outcome = run_seed(seed)
+        if outcome.failure:
+            failures.append("\n".join([f"seed {seed}: {outcome.failure}", *outcome.history[-80:]]))
+
+    assert not failures, "\n\n".join(failures[:3])
+
+
+@pytest.mark.slow
+def test_a_seed_is_one_run() -> None:
+    first, second = (run_seed(7, run_ms=1_500) for _ in range(2))
+
+    # Folders of temporary files have names of their own.
+    assert [line for line in first.history if "/" not in line] == [
+        line for line in second.history if "/" not in line
+    ]
+    assert first[2:] == second[2:]
+
+
+@pytest.mark.slow
+def test_runs_do_something() -> None:
+    """The faults must not keep the group from work, or nothing would be checked."""
+    outcomes = [run_seed(seed) for seed in range(5)]
+
+    assert sum(outcome.acknowledged for outcome in outcomes) > 500
+    assert sum(outcome.leaders for outcome in outcomes) > 10
+
+
+@pytest.mark.slow
+def test_the_command_says_how_to_repeat_what_failed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ledgermq.raft.follower._has_previous", lambda state, previous: True)
+
+    status = main(["--seed", "5", "--count", "2"])
+
+    *lines, summary = capsys.readouterr().out.splitlines()
+    assert status == 1
+    assert summary.startswith("seeds=2 failures=")
+    assert lines
+    assert all("again: python -m ledgermq.sim --seed" in line for line in lines)
+
+
+@pytest.mark.slow
+def test_the_command_ends_well_when_all_promises_were_kept(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status = main(["--seed", "3"])
+
+    assert status == 0
+    assert capsys.readouterr().out.startswith("seeds=1 failures=0 ")
