@@ -60,6 +60,10 @@ def add(leader: Member, member: Member, *kind: str) -> None:
     assert done.returncode == 0, (done.stdout, done.stderr)
 
 
+def wait_replaced(member: Member) -> None:
+    wait_until(lambda: member.node.logged("log replaced by"), "the files", timeout_s=60)
+
+
 def received(member: Member) -> int:
     """Bytes of slices that the raft process has received since the page was made."""
     status = member.status()
@@ -138,7 +142,7 @@ def test_a_member_with_an_old_log_is_shipped_the_leaders_files(
 ) -> None:
     made = Shortened(make_node, old=5, new=40, keep=5, ack=ack)
     made.start()
-    wait_until(lambda: made.late.node.logged("log replaced by"), "the files")
+    wait_replaced(made.late)
     sent = fill(made.group.members, "after", batches=5)
     made.check_equal()
 
@@ -153,7 +157,7 @@ def test_a_member_with_an_empty_disk_is_shipped_the_leaders_files_once_it_is_tru
     made = Shortened(make_node, old=0, new=30, keep=4, ack="majority-fsync")
     made.start()
     made.trust_new_disk()
-    wait_until(lambda: made.late.node.logged("log replaced by"), "the files")
+    wait_replaced(made.late)
     made.check_equal()
 
 
@@ -161,7 +165,7 @@ def test_a_member_whose_log_was_replaced_serves_and_leads(make_node: Callable[[]
     made = Shortened(make_node, old=3, new=25, keep=3, ack="majority-fsync")
     made.start()
     late = made.late
-    wait_until(lambda: late.node.logged("log replaced by"), "the files")
+    wait_replaced(late)
     made.group.wait_equal()
     leader = made.group.leader()
     done = leader.command("raft", "transfer", late.name, "--json")
@@ -186,7 +190,7 @@ def test_a_log_of_a_single_file_is_shipped_as_far_as_it_goes(
 ) -> None:
     made = Shortened(make_node, old=2, new=20, keep=1, ack="majority-memory")
     made.start()
-    wait_until(lambda: made.late.node.logged("log replaced by"), "the file")
+    wait_replaced(made.late)
     made.check_equal()
 
 
@@ -195,18 +199,18 @@ def test_a_process_that_dies_while_files_arrive_costs_nothing_that_has_arrived(
     make_node: Callable[[], Node], role: str
 ) -> None:
     made = Shortened(make_node, old=3, new=60, keep=10, ack="majority-memory")
-    made.ship_slowly(3 * FILE_SIZE)
+    made.ship_slowly(2 * FILE_SIZE)
     made.start()
     late = made.late
     wait_until(lambda: received(late) >= 3 * FILE_SIZE, "some files")
+    was_shipped = late.node.logged("log replaced by")
     if role == "supervisor":
         late.kill()
         late.start()
     else:
         os.kill(late.node.child(role)["pid"], signal.SIGKILL)
     sent = fill(made.full, "meanwhile", batches=10)
-    was_shipped = late.node.logged("log replaced by")
-    wait_until(lambda: late.node.logged("log replaced by"), "the files", timeout_s=60)
+    wait_replaced(late)
     made.check_equal()
 
     assert not was_shipped
@@ -264,5 +268,5 @@ def test_deaths_at_any_moment_end_in_the_leaders_log(
         elif pid:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: late.node.logged("log replaced by"), "the files", timeout_s=60)
+    wait_replaced(late)
     made.check_equal()
