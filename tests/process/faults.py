@@ -18,6 +18,7 @@ from tests.process.fault_network import LossyNetwork
 from tests.process.group_nodes import Group, Member
 
 from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.model.errors import StaleGenerationError, StorageError
 
 ROLES = {
     "raft": Role.RAFT,
@@ -81,12 +82,13 @@ def pid_of(member: Member, role: str) -> int:
     """The process of a role once it runs, from the cursor page: nobody needs to answer."""
 
     def running() -> int:
-        # A node that has just begun has no page yet.
-        with suppress(FileNotFoundError):
+        # A node that has just begun has no page yet, or one that is being made.
+        try:
             with CursorPage.attach(member.node.runtime / "cursors") as page:
                 pid = page.read_process(ROLES[role]).pid
-            return pid if pid and is_alive(pid) else 0
-        return 0
+        except (StorageError, StaleGenerationError):
+            return 0
+        return pid if pid and is_alive(pid) else 0
 
     return int(wait_until(running, f"{role} to run"))
 
