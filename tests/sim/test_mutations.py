@@ -11,10 +11,12 @@ from ledgermq.daemon.raft_process import RaftWorker
 from ledgermq.ipc.cursor_page import LogCursor
 from ledgermq.model.ids import Index, NodeId
 from ledgermq.raft import candidate, follower, leader
+from ledgermq.raft.effects import AppendEntries
 from ledgermq.raft.leadership import Leadership
 from ledgermq.raft.messages import EntryId, Refusal, VoteRequest
 from ledgermq.raft.node_state import NodeState, WriterState
 from ledgermq.sim.runs import run_seed
+from ledgermq.store import recovery
 
 SEEDS = 500
 
@@ -102,6 +104,25 @@ def written_counts_as_durable(patch: Patch) -> None:
     patch.setattr(RaftWorker, "_counted", counted)
 
 
+def what_is_recovered_counts_as_synced(patch: Patch) -> None:
+    """A writer that was killed left it in the page cache: the next one must sync it."""
+    patch.setattr(recovery, "_sync", lambda directory, file_size, begin: None)
+
+
+def entries_go_to_a_writer_that_was_not_heard_of(patch: Patch) -> None:
+    """They follow what was in the ring of the one before, which died with it."""
+    append = RaftWorker._append
+
+    def hasty(worker: RaftWorker, accepted: AppendEntries) -> None:
+        is_read, worker._is_read = worker._is_read, True
+        try:
+            append(worker, accepted)
+        finally:
+            worker._is_read = is_read
+
+    patch.setattr(RaftWorker, "_append", hasty)
+
+
 MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     votes_are_not_synced,
     old_terms_are_committed_by_counting,
@@ -111,13 +132,19 @@ MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     commit_follows_the_end_of_the_log,
     shorter_logs_get_votes,
     written_counts_as_durable,
+    what_is_recovered_counts_as_synced,
+    entries_go_to_a_writer_that_was_not_heard_of,
 )
 
 # These need elections that follow one another at once.
 IN_STORMS = (old_terms_are_committed_by_counting,)
 
 # Where the rare ones were found last: looked at first, for a search from 0 takes a while.
-LIKELY: dict[Callable[[Patch], None], int] = {}
+LIKELY: dict[Callable[[Patch], None], int] = {
+    commit_follows_the_end_of_the_log: 16,
+    what_is_recovered_counts_as_synced: 39,
+    entries_go_to_a_writer_that_was_not_heard_of: 179,
+}
 
 
 @pytest.mark.slow
