@@ -62,7 +62,8 @@ _FAILURE_REASONS = {
         " listens there"
     ),
     int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL): (
-        "{peer} ended the handshake: its key is not the one that {node} has of it in raft.keys_dir"
+        "{peer} ended the handshake: it is stopping, or its key is not the one that {node} has"
+        " of it in raft.keys_dir"
     ),
 }
 

@@ -82,8 +82,7 @@ def load_files(directory: Path, *, file_size: int | None, default_size: int) -> 
     """
     paths = sorted(directory.iterdir()) if directory.is_dir() else []
     if paths and paths[-1].stat().st_size == 0:
-        # A crash came between the making of the file and its first size: it is made again.
-        logger.warning("log file was not finished: file=%s", paths[-1])
+        # It is just being made; or a crash came before its first size, and it is made again.
         del paths[-1]
     if not paths:
         return LogFiles(directory, (), file_size or default_size)
