@@ -51,6 +51,9 @@ ATTEND_EVERY = 32
 
 WATCH_S = 0.05
 
+HANDSHAKES_ENDED_MAX = 3
+"""So many that end with no member let in between are no accident."""
+
 _NOBLOCK = int(zmq.NOBLOCK)
 
 _FAILURE_REASONS = {
@@ -123,6 +126,7 @@ class PeerGroup:
         self._in_monitor: zmq.Socket[bytes] | None = None
         self._out: PeerOutlets | None = None
         self._unattended = 0
+        self._handshakes_ended = 0
         self._watch_at = 0.0
         if admission is None:
             return
@@ -276,7 +280,14 @@ class PeerGroup:
         self._attend()
         self._note_troubles(self._out.look(now), now)
         failure = last_failure(self._in_monitor)
-        if failure == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+        if failure == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and self._is_guarded:
+            # Whoever talks without CURVE may find out first, and go. One that stops does so, too.
+            self._handshakes_ended += 1
+        if (
+            failure == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+            or self._handshakes_ended >= HANDSHAKES_ENDED_MAX
+        ):
+            self._handshakes_ended = 0
             # ZeroMQ does not tell where such a connection came from.
             talk = "CURVE, with the right key of this node" if self._is_guarded else "without CURVE"
             reason = f"handshake failed: members talk {talk} (raft.curve, raft.keys_dir)"
@@ -352,6 +363,7 @@ class PeerGroup:
         older = [other for other, known in self._connections.items() if known.node == verdict.node]
         for other in older:
             del self._connections[other]
+        self._handshakes_ended = 0
         self._connections[routing_id] = _Connection(preamble, verdict.node)
         return verdict.node
 
