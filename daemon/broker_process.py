@@ -69,7 +69,7 @@ class BrokerWorker:
 
     def sleep_ms(self, now_ns: int) -> int:
         """Until the first deadline; 0 while queues with holds wait to be looked at."""
-        if self._pulls.is_behind():
+        if self._pulls.is_behind() or self._standing.has_news:
             return 0
         now_ms = now_ns // 1_000_000
         deadlines = [self._pulls.next_deadline_ms(), self._calls.next_deadline_ms()]

@@ -172,9 +172,8 @@ class ProduceService:
         return bool(self._due) and self._due[0].position <= position
 
     def begin_term(self, offsets: QueueOffsets) -> None:
-        """This node leads: number messages from ``offsets`` on, and look for resent ones anew."""
+        """This node leads: number messages from ``offsets`` on."""
         self._offsets = offsets
-        self._recent = self._recent_messages()
 
     def end_term(self) -> None:
         """Another node leads: what is not answered yet may be in the log one day, or never."""
@@ -207,9 +206,14 @@ class ProduceService:
                         self._end_session(identity)
             self._last_led = standing.term
 
+    def begin_following(self) -> None:
+        """Entries of another leader come next; the log may have been cut."""
+        self._recent = self._recent_messages()
+
     def note_entries(self, count: int) -> None:
         """So many entries of another leader were appended."""
         self._counters[_ENTRIES] += count
+        self._recent.follow(self._log.end.position)
 
     def take_frames(self, term: Term | None) -> bool:
         """Take what producers have sent, a bounded number; true when the log has grown.
@@ -445,14 +449,13 @@ class ProduceService:
 
     def _recent_messages(self) -> RecentMessages:
         log = self._open_log
-        end = self._log.end.position
-        window = self._settings.limits.total_window_bytes
         return RecentMessages(
             log.paths.data,
             file_size=log.recovered.data.file_size,
             header_size=self._log.header_size,
-            begin=max(int(log.recovered.first), end - window),
-            end=end,
+            first=int(log.recovered.first),
+            window=self._settings.limits.total_window_bytes,
+            end=self._log.end.position,
             entry_before=partial(entry_before, log),
         )
 

@@ -84,6 +84,7 @@ class RaftWorker:
         self._peer_sources = frozenset(peers.sources)
         self._writer = WriterLink(around.bell(Role.WRITER), around.paths.append_ring, around.clock)
         self._dispatcher = around.bell(Role.DISPATCHER)
+        self._broker = around.bell(Role.BROKER)
         self._counters = around.page.counters(Role.RAFT)
         self._waits_for_sync = settings.ack.mode is AckMode.MAJORITY_FSYNC
         self._frame_bytes = settings.raft.frame_bytes
@@ -191,6 +192,8 @@ class RaftWorker:
         """Close files, sockets and the ring; whoever looks at the page sees that nobody leads."""
         self._page.publish_grant(Grant(self._core.term, False, PageRole.FOLLOWER))
         self._writer.close()
+        self._dispatcher.close()
+        self._broker.close()
         self._control.close()
         self._peers.close()
         self._term_file.close()
@@ -435,6 +438,9 @@ class RaftWorker:
                 self._core.leader or NodeId(""),
             )
         )
+        # Both tell their clients.
+        self._writer.ring()
+        self._broker.ring()
 
 
 def _new_core(around: Environment, term_file: TermFile, *, commit: Index) -> RaftCore:

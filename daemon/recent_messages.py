@@ -2,8 +2,9 @@
 
 A producer that was cut off does not know what became of its unanswered frames, and sends them
 again. Those are looked up among the last messages of the log: as many bytes as clients may have had
-in flight. The table is built when the first such frame comes, from the log's end backwards as far
-as is needed, and extended later.
+in flight. A leader extends its table when the first such frame comes, and takes older messages from
+the log's end backwards as far as is needed. A follower keeps up with what is appended: when it
+leads all of a sudden, everybody sends again at once, and waits for that table.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ STEP_GROWTH = 4
 PARTS_MAX = 8
 """So many sorted parts are searched one after the other before they become one."""
 
+FOLLOW_SIZE = 1024 * 1024
+"""A follower takes so much at a time: a scan that short costs as little a message as a long one."""
+
 
 class MessageKey(NamedTuple):
     """What a message is known by: its topic and its unique id."""
@@ -61,10 +65,14 @@ class StoredMessage(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Hashes of the keys of messages, ascending, and the position of the record of each."""
+    """Hashes of the keys of messages, ascending, and the position of the record of each.
+
+    The messages are those before ``end``, back to the part before.
+    """
 
     hashes: npt.NDArray[np.int32]
     positions: npt.NDArray[np.int64]
+    end: int
 
 
 class RecentMessages:
@@ -82,7 +90,8 @@ class RecentMessages:
         *,
         file_size: int,
         header_size: int,
-        begin: int,
+        first: int,
+        window: int,
         end: Position,
         entry_before: Callable[[int], int],
     ) -> None:
@@ -90,14 +99,17 @@ class RecentMessages:
 
         Args:
             directory: the log's files.
-            begin: messages before it are not looked for.
-            end: the log's end; what comes behind it is taken by ``extend``.
+            first: where the log begins.
+            window: bytes before the end of the log in which messages are looked for.
+            end: the log's end; what comes behind it is taken by ``extend`` and ``follow``.
             entry_before: where an entry begins, at or before a position that the log has.
         """
         self._directory = directory
         self._file_size = file_size
         self._header_size = header_size
-        self._begin = begin
+        self._first = first
+        self._window = window
+        self._begin = max(first, end - window)
         self._low = self._end = int(end)
         self._entry_before = entry_before
         self._step = STEP_SIZE
@@ -109,9 +121,29 @@ class RecentMessages:
         Raises:
             CorruptLogError: the log cannot be read there.
         """
-        if self._end < end:
-            self._add(self._scan(self._end, end))
-            self._end = end
+        if end - self._end > self._window:
+            # Nobody has asked for long: what is needed of it is taken from the end backwards.
+            self._parts.clear()
+            self._low = self._end = int(end)
+            self._step = STEP_SIZE
+        elif self._end < end:
+            self._parts.append(self._scan(self._end, end))
+            self._end = int(end)
+        self._begin = max(self._first, end - self._window)
+        gone = 0
+        while gone < len(self._parts) and self._parts[gone].end <= self._begin:
+            self._low = self._parts[gone].end
+            gone += 1
+        del self._parts[:gone]
+
+    def follow(self, end: Position) -> None:
+        """As ``extend``, but in steps that are worth it: the table may lag behind by one.
+
+        Raises:
+            CorruptLogError: the log cannot be read there.
+        """
+        if end - self._end >= FOLLOW_SIZE:
+            self.extend(end)
 
     def find(self, keys: Sequence[MessageKey]) -> list[StoredMessage | None]:
         """For each key the last message that has it.
@@ -122,6 +154,9 @@ class RecentMessages:
         Raises:
             CorruptLogError: the log cannot be read there.
         """
+        if len(self._parts) > PARTS_MAX:
+            self._parts = [_since(_sorted(self._parts, self._end), self._begin)]
+            self._low = max(self._low, self._begin)
         found = self._find_in(self._parts, keys)
         while self._low > self._begin:
             missing = [row for row, key in enumerate(keys) if key.unique_id and found[row] is None]
@@ -143,13 +178,8 @@ class RecentMessages:
             self._begin = begin
         part = self._scan(begin, self._low)
         self._low = begin
-        self._add(part)
+        self._parts.insert(0, part)
         return part
-
-    def _add(self, part: _Part) -> None:
-        self._parts.append(part)
-        if len(self._parts) > PARTS_MAX:
-            self._parts = [_sorted(self._parts)]
 
     def _find_in(
         self, parts: Sequence[_Part], keys: Sequence[MessageKey]
@@ -203,7 +233,7 @@ class RecentMessages:
             with self._mapped(start) as view, view[:high] as span:
                 parts += self._scan_file(tables, span, start, at - start)
             at = start + high
-        return _sorted(parts)
+        return _sorted(parts, end)
 
     def _scan_file(
         self, tables: DispatchTables, span: memoryview, base: int, at: int
@@ -217,7 +247,7 @@ class RecentMessages:
             at = reached
             for portion in tables.portions(span, base, count):
                 positions = tables.positions[portion.keys.rows]
-                yield _Part(portion.keys.hashes.copy(), positions)
+                yield _Part(portion.keys.hashes.copy(), positions, reached)
 
     @contextmanager
     def _mapped(self, start: int) -> Iterator[memoryview]:
@@ -268,10 +298,16 @@ def _candidates(parts: Sequence[_Part], key: MessageKey) -> Iterator[int]:
         yield from part.positions[first:last].tolist()
 
 
-def _sorted(parts: Sequence[_Part]) -> _Part:
+def _sorted(parts: Sequence[_Part], end: int) -> _Part:
     if not parts:
-        return _Part(np.empty(0, np.int32), np.empty(0, np.int64))
+        return _Part(np.empty(0, np.int32), np.empty(0, np.int64), end)
     hashes = np.concatenate([part.hashes for part in parts])
     positions = np.concatenate([part.positions for part in parts])
-    order = np.argsort(hashes, kind="stable")
-    return _Part(hashes[order], positions[order])
+    order = np.argsort(hashes)
+    return _Part(hashes[order], positions[order], end)
+
+
+def _since(part: _Part, begin: int) -> _Part:
+    """What is not before ``begin``."""
+    kept = part.positions >= begin
+    return _Part(part.hashes[kept], part.positions[kept], part.end)

@@ -45,6 +45,17 @@ class ReaderStanding:
         """Whether this node leads, and has said so: more dispatch changes nothing."""
         return self._leads() and self._served == self._grant.term
 
+    @property
+    def has_news(self) -> bool:
+        """Whether ``look`` would find another standing than before: there may be no bell for it."""
+        if self._page.grant_version != self._version:
+            return True
+        if not self._leads() or self._served == self._grant.term:
+            return False
+        if self._until is None:
+            return self._page.read_committed().term == self._grant.term
+        return self._page.read_dispatched().position >= self._until
+
     def look(self) -> Standing | None:
         """What the node is now; ``None`` when nothing can have changed since the last look."""
         version = self._page.grant_version

@@ -89,8 +89,16 @@ class WriterWorker:
         return [*self._around.inbox.sources, self._service.socket.source]
 
     def sleep_ms(self, now_ns: int) -> int:
-        """Nothing to do while no acknowledgement is due."""
+        """Nothing to do while no acknowledgement is due, raft has put nothing into the ring, and
+        clients know what this node is.
+
+        Raft rings only a sleeper: what it does after the turn and before the sleep is seen here.
+        """
         if self._service.has_due(self._page.read_committed().position):
+            return 0
+        if self._ring is not None and not self._ring.is_empty:
+            return 0
+        if self._page.grant_version != self._told_version:
             return 0
         if not self._known_by_raft:
             return max(0, (self._ready_sent_ns + READY_REPEAT_NS - now_ns) // 1_000_000)
@@ -179,6 +187,7 @@ class WriterWorker:
             self._service.end_term()
             if order.number < self._log.end.index_:
                 self._truncate(Index(order.number))
+            self._service.begin_following()
             self._follows = True
 
     def _change_ring(self, *, attach: bool) -> None:

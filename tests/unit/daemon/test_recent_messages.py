@@ -42,7 +42,8 @@ class Log:
             self.folder,
             file_size=self.file_size,
             header_size=HEADER_SIZE,
-            begin=begin,
+            first=begin,
+            window=2**40,
             end=Position(end),
             entry_before=self.entry_before,
         )
@@ -223,3 +224,50 @@ def test_what_stands_behind_a_message_of_the_log_is_not_what_comes_next_in_a_que
     later = first._replace(queue_offset=first.queue_offset + 1)
 
     assert table.count_behind(later, row[0].size, sent[1:]) == 0
+
+
+def test_a_follower_has_taken_what_it_was_given_when_it_is_asked(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent_messages, "FOLLOW_SIZE", 8_192)
+    table = log.table(end=0)
+    for message in log.messages:
+        table.follow(Position(message.physical_offset - HEADER_SIZE))
+    table.extend(log.end)
+
+    def not_again(*_: object) -> int:
+        raise AssertionError("the log is searched again")
+
+    monkeypatch.setattr(table, "_take_older", not_again)
+    named = list({key_of(one): one for one in log.messages if one.unique_id}.values())
+
+    assert len(named) > 100
+    assert table.find([key_of(message) for message in named]) == [
+        place_of(message) for message in named
+    ]
+
+
+def test_what_lies_before_the_window_is_dropped_and_not_found(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent_messages, "FOLLOW_SIZE", 8_192)
+    window = 65_536
+    table = RecentMessages(
+        log.folder,
+        file_size=log.file_size,
+        header_size=HEADER_SIZE,
+        first=0,
+        window=window,
+        end=Position(0),
+        entry_before=log.entry_before,
+    )
+    for message in log.messages:
+        table.follow(Position(message.physical_offset - HEADER_SIZE))
+    table.extend(log.end)
+    named = list({key_of(one): one for one in log.messages if one.unique_id}.values())
+    found = table.find([key_of(message) for message in named])
+
+    recent = [row for row, one in enumerate(named) if one.physical_offset >= log.end - window]
+    assert 0 < len(recent) < len(named)
+    assert [found[row] for row in recent] == [place_of(named[row]) for row in recent]
+    assert found[0] is None
