@@ -21,8 +21,8 @@ from ledgermq.daemon.log_replacement import delete_folder, free_bytes
 from ledgermq.model.errors import CorruptLogError, ProtocolError, StorageError
 from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.store.dledger_index import ITEM_SIZE
-from ledgermq.store.log_checkpoint import replace_file
 from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
+from ledgermq.store.small_file import replace_file
 from ledgermq.store.staged_log import StagedLog, slice_digest
 from ledgermq.wire.ship_frames import (
     Ask,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ledgermq.daemon.store_paths import StorePaths
-from ledgermq.model.errors import ConfigError, StorageError
+from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import LogKind, Settings
 from ledgermq.store.entry_files import EntryFiles
@@ -18,6 +18,7 @@ from ledgermq.store.log_checkpoint import LogCheckpoint, decode
 from ledgermq.store.log_writer import LogWriter
 from ledgermq.store.queue_offsets import QueueOffsets
 from ledgermq.store.recovery import RecoveredLog, load_files, recover_log
+from ledgermq.store.small_file import read_file
 
 logger = logging.getLogger(__name__)
 
@@ -162,14 +163,9 @@ def check_kind(paths: StorePaths, settings: Settings) -> None:
 
 
 def _read_checkpoint(path: Path) -> LogCheckpoint | None:
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
+    content = read_file(path)
+    if content is None:
         return None
-    except OSError as error:
-        raise StorageError(
-            "checkpoint not read", errno=error.errno, file=str(path), reason=error.strerror
-        ) from error
     checkpoint = decode(content)
     if checkpoint is None:
         logger.warning("checkpoint not whole, more of the log is scanned: file=%s", path)

@@ -17,7 +17,7 @@ from pathlib import Path
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.model.errors import StorageError
 from ledgermq.store.disk_sync import sync_directory
-from ledgermq.store.log_checkpoint import replace_file
+from ledgermq.store.small_file import replace_file
 
 logger = logging.getLogger(__name__)
 

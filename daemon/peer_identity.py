@@ -28,10 +28,10 @@ import zlib
 from pathlib import Path
 from struct import Struct
 
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import NodeId
 from ledgermq.model.settings import NodeSection
-from ledgermq.store.log_checkpoint import replace_file
+from ledgermq.store.small_file import read_file, replace_file
 
 IDENTITY_SIZE = 16
 _FRAME = Struct("<4sI16s16s16s")
@@ -57,7 +57,7 @@ def take_identity(path: Path, node: NodeSection) -> bytes:
         StorageError: the operating system refused.
     """
     cluster = cluster_id(node)
-    content = _read(path)
+    content = read_file(path)
     if content is None:
         identity = os.urandom(IDENTITY_SIZE)
         body = _FRAME.pack(_MAGIC, _VERSION, cluster, identity, node.self_id.encode())
@@ -96,7 +96,7 @@ class KnownPeers:
             StorageError: the operating system refused.
         """
         self._path = path
-        self._identities = _decode_lines(path, _read(path) or b"")
+        self._identities = _decode_lines(path, read_file(path) or b"")
 
     def get(self, node: NodeId) -> bytes | None:
         """The identity of ``node``, None when it was never heard of."""
@@ -174,14 +174,3 @@ def _decode_lines(path: Path, content: bytes) -> dict[NodeId, bytes]:
             )
         identities[NodeId(node)] = bytes.fromhex(identity)
     return identities
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StorageError(
-            "file not read", errno=error.errno, file=str(path), reason=error.strerror
-        ) from error

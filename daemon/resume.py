@@ -5,7 +5,7 @@ from __future__ import annotations
 from ledgermq.daemon.log_opening import OpenLog
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.model.ids import Position
-from ledgermq.store.dispatch_checkpoint import decode
+from ledgermq.store import dispatch_checkpoint
 
 
 def dispatched_position(page: CursorPage, log: OpenLog, *, end: Position) -> Position:
@@ -19,9 +19,7 @@ def dispatched_position(page: CursorPage, log: OpenLog, *, end: Position) -> Pos
     """
     if page.has_dispatched():
         return Position(min(page.read_dispatched().position, end))
-    path = log.paths.own / "dispatch-checkpoint"
-    if path.exists():
-        checkpoint = decode(path.read_bytes())
-        if checkpoint is not None and log.recovered.first <= checkpoint.position <= end:
-            return Position(checkpoint.position)
+    checkpoint = dispatch_checkpoint.read(log.paths.own / "dispatch-checkpoint")
+    if checkpoint is not None and log.recovered.first <= checkpoint.position <= end:
+        return Position(checkpoint.position)
     return log.recovered.first

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.model.errors import CorruptLogError, ProtocolError, StorageError
+from ledgermq.model.errors import CorruptLogError, ProtocolError
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft.entry_terms import EntryTerms
 from ledgermq.raft.membership import Membership
-from ledgermq.store.log_checkpoint import replace_file
+from ledgermq.store.small_file import read_file, replace_file
 
 MEMBERS_MAX = 64
 _NODE = re.compile(r"[a-zA-Z][0-9]{1,8}")
@@ -129,15 +129,9 @@ class RosterFile:
         self.entries: tuple[RosterEntry, ...] = ()
         self.proposed: Proposal | None = None
         self._path = path
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise StorageError(
-                "file not read", errno=error.errno, file=str(path), reason=error.strerror
-            ) from error
-        self._decode(content)
+        content = read_file(path)
+        if content is not None:
+            self._decode(content)
 
     def keep_those_of(self, log: EntryTerms) -> None:
         """Forget the entries that ``log`` does not have.

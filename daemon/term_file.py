@@ -10,8 +10,8 @@ from ledgermq.model.ids import Term
 from ledgermq.raft.messages import HardState
 from ledgermq.raft.term_slots import FILE_SIZE, StoredState, decode_slots, encode_slot
 from ledgermq.store.disk_sync import sync_content, sync_directory, sync_file
-from ledgermq.store.log_checkpoint import replace_file
 from ledgermq.store.properties_file import CurrentTerm, decode_current_term, encode_current_term
+from ledgermq.store.small_file import replace_file
 
 
 class TermFile:

@@ -31,9 +31,10 @@ from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.model.settings import AckMode, Settings
 from ledgermq.store.entry_files import EntryFiles
-from ledgermq.store.log_checkpoint import LogCheckpoint, encode, replace_file
+from ledgermq.store.log_checkpoint import LogCheckpoint, encode
 from ledgermq.store.log_writer import INDEX_ITEM_SIZE, LogEnd
 from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
+from ledgermq.store.small_file import replace_file
 from ledgermq.wire.session import LEADER, Standing
 
 logger = logging.getLogger(__name__)

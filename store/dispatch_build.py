@@ -23,13 +23,9 @@ from ledgermq.store.dispatch_tables import DispatchTables, Portion
 from ledgermq.store.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
 from ledgermq.store.index_files import IndexFiles
 from ledgermq.store.kernel import ScanStatus
-from ledgermq.store.log_checkpoint import replace_file
 from ledgermq.store.queue_files import FILE_SIZE, QueueFiles, found_file_size
-from ledgermq.store.store_checkpoint import (
-    StoreCheckpoint,
-    decode_checkpoint,
-    encode_checkpoint,
-)
+from ledgermq.store.small_file import replace_file
+from ledgermq.store.store_checkpoint import StoreCheckpoint, encode_checkpoint, read_checkpoint
 
 
 class Built(NamedTuple):
@@ -173,7 +169,7 @@ class DispatchBuilder:
             queues,
             index,
             position=position,
-            store_timestamp=_read_store_checkpoint(root).queues_timestamp,
+            store_timestamp=read_checkpoint(root / "checkpoint").queues_timestamp,
             truncated=truncated,
         )
         # The old checkpoint may promise what was just taken away.
@@ -284,16 +280,6 @@ def _layout(store: StoreSection) -> IndexLayout:
 def _names_a_folder(topic: bytes) -> bool:
     """Whether a folder below ``consumequeue`` may have this name: a topic comes from a client."""
     return topic not in (b"", b".", b"..") and b"/" not in topic and b"\0" not in topic
-
-
-def _read_store_checkpoint(root: Path) -> StoreCheckpoint:
-    path = root / "checkpoint"
-    try:
-        return decode_checkpoint(path.read_bytes(), file=str(path))
-    except FileNotFoundError:
-        return StoreCheckpoint(0, 0, 0)
-    except OSError as error:
-        raise StorageError("checkpoint not read", errno=error.errno, file=str(path)) from error
 
 
 def _sync_file(path: str) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from ledgermq.model.errors import StorageError
+from ledgermq.store.small_file import read_file
 
 _BODY = Struct("<4sIqq16s")
 _CRC = Struct("<I")
@@ -64,12 +64,8 @@ def read(path: Path) -> DispatchCheckpoint | None:
     Raises:
         StorageError: the file is there and cannot be read.
     """
-    try:
-        return decode(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StorageError("checkpoint not read", errno=error.errno, file=str(path)) from error
+    content = read_file(path)
+    return None if content is None else decode(content)
 
 
 def boot_id() -> bytes:

@@ -15,16 +15,14 @@ Layout of ``ROOT/ledgermq/log-checkpoint``, little-endian:
 
 from __future__ import annotations
 
-import os
 import zlib
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import Index, Position, Term
-from ledgermq.store.disk_sync import sync_directory, sync_file
 from ledgermq.store.log_writer import LogEnd
+from ledgermq.store.small_file import read_file
 
 _FRAME = Struct("<4sIqqqIq")
 _CRC = Struct("<I")
@@ -62,23 +60,11 @@ def decode(content: bytes) -> LogCheckpoint | None:
     return LogCheckpoint(end, file_size)
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Put ``content`` at ``path`` so that a crash leaves the old content or the new one, durable.
+def read(path: Path) -> LogCheckpoint | None:
+    """The checkpoint at ``path``; None when there is none that is whole.
 
     Raises:
-        StorageError: the operating system refused.
+        StorageError: the file is there and cannot be read.
     """
-    fresh = path.with_name(path.name + ".tmp")
-    try:
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
-        try:
-            os.write(fd, content)
-            sync_file(fd)
-        finally:
-            os.close(fd)
-        fresh.rename(path)
-        sync_directory(path.parent)
-    except OSError as error:
-        raise StorageError(
-            "file not replaced", errno=error.errno, file=str(path), reason=error.strerror
-        ) from error
+    content = read_file(path)
+    return None if content is None else decode(content)

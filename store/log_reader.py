@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import NO_INDEX, Index, Position
 from ledgermq.store.dledger_entry import HEADER_SIZE, EntryHeader, decode_entry_header
 from ledgermq.store.dledger_index import ITEM_SIZE, decode_index_item
@@ -20,6 +20,7 @@ from ledgermq.store.kernel import ScanStatus, scan_entries
 from ledgermq.store.mapped_files import MappedFiles
 from ledgermq.store.message import SIZE_MIN, Message, decode_message
 from ledgermq.store.properties_file import decode_dledger_checkpoint
+from ledgermq.store.small_file import read_file
 from ledgermq.store.store_directory import StoreDirectory
 
 _ROWS = 4_096
@@ -99,14 +100,9 @@ class LogReader:
             return self._end
         divided = Position(self.parts[-1].files.first)
         path = self.directory.dledger / "checkpoint"
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
+        content = read_file(path)
+        if content is None:
             return divided
-        except OSError as error:
-            raise StorageError(
-                "checkpoint not read", errno=error.errno, file=str(path), reason=error.strerror
-            ) from error
         committed = decode_dledger_checkpoint(content, file=str(path)).committed
         if committed == NO_INDEX:
             return divided

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, Term
+from ledgermq.store import log_checkpoint
 from ledgermq.store.append_files import AppendFiles, file_name
 from ledgermq.store.crc32 import crc32
 from ledgermq.store.disk_sync import sync_content, sync_directory, sync_file
@@ -27,9 +28,10 @@ from ledgermq.store.dledger_entry import check_entry, decode_entry_header
 from ledgermq.store.dledger_index import FILE_SIZE as INDEX_FILE_SIZE
 from ledgermq.store.dledger_index import ITEM_SIZE
 from ledgermq.store.kernel import verify_span
-from ledgermq.store.log_checkpoint import LogCheckpoint, decode, encode, replace_file
+from ledgermq.store.log_checkpoint import LogCheckpoint, encode
 from ledgermq.store.log_writer import BLANK_SIZE, ENTRY_HEADER_SIZE, LogEnd
 from ledgermq.store.record_fault import RecordFault
+from ledgermq.store.small_file import replace_file
 
 DIGEST_SIZE = 32
 SYNC_STEP = 32 * 1024 * 1024
@@ -244,13 +246,7 @@ class StagedLog:
         self._end = end
 
     def _read_end(self) -> LogEnd | None:
-        path = self.folder / "log-checkpoint"
-        try:
-            checkpoint = decode(path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise _storage_error("checkpoint not read", path, error) from error
+        checkpoint = log_checkpoint.read(self.folder / "log-checkpoint")
         if checkpoint is None or checkpoint.file_size != self.file_size:
             return None
         return checkpoint.end

@@ -11,10 +11,15 @@ Layout, big-endian (RocketMQ ``StoreCheckpoint``), 4,096 bytes:
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
 from ledgermq.model.errors import CorruptLogError
+from ledgermq.store.small_file import read_file
+
+logger = logging.getLogger(__name__)
 
 _CHECKPOINT = Struct(">qqq")
 
@@ -66,3 +71,22 @@ def decode_checkpoint(data: bytes | memoryview, *, file: str = "") -> StoreCheck
                 "timestamp is negative", file=file, offset=8 * number, field=field, value=value
             )
     return checkpoint
+
+
+def read_checkpoint(path: Path) -> StoreCheckpoint:
+    """The checkpoint at ``path``; all zero when there is none, or none that is whole.
+
+    A wrong one is told in the process's log and costs a longer start: what it says can be found out
+    from the log's files again.
+
+    Raises:
+        StorageError: the file is there and cannot be read.
+    """
+    content = read_file(path)
+    if content is None:
+        return StoreCheckpoint(0, 0, 0)
+    try:
+        return decode_checkpoint(content, file=str(path))
+    except CorruptLogError as error:
+        logger.warning("checkpoint not used, more of the log is looked through: %s", error)
+        return StoreCheckpoint(0, 0, 0)

@@ -15,7 +15,7 @@ from pathlib import Path
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.ids import NodeId, Position
 from ledgermq.model.settings import LogKind
-from ledgermq.store.log_checkpoint import decode as decode_log_checkpoint
+from ledgermq.store import log_checkpoint
 from ledgermq.store.mapped_files import MappedFiles
 
 _DLEDGER_PREFIX = "dledger-"
@@ -124,15 +124,7 @@ def _dledger_folder(root: Path, names: set[str], self_id: str | None) -> Path | 
 
 def _checkpointed_size(root: Path) -> int | None:
     """What our own checkpoint says of the size of log files; RocketMQ's stores have none."""
-    try:
-        content = (root / "ledgermq" / "log-checkpoint").read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StorageError(
-            "checkpoint not read", errno=error.errno, directory=str(root), reason=error.strerror
-        ) from error
-    checkpoint = decode_log_checkpoint(content)
+    checkpoint = log_checkpoint.read(root / "ledgermq" / "log-checkpoint")
     return checkpoint.file_size if checkpoint is not None else None
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.store.store_checkpoint import StoreCheckpoint, decode_checkpoint, encode_checkpoint
+from ledgermq.store.store_checkpoint import (
+    StoreCheckpoint,
+    decode_checkpoint,
+    encode_checkpoint,
+    read_checkpoint,
+)
 
 _TIMES = st.integers(0, 2**63 - 1)
 
@@ -71,3 +77,18 @@ def test_a_negative_time_is_corrupt(at: int, field: str) -> None:
 
     details = caught.value.details
     assert (details["file"], details["offset"], details["field"]) == ("checkpoint", at, field)
+
+
+@pytest.mark.parametrize("content", [b"", b"torn", b"\x80" + bytes(4_095)])
+def test_a_file_that_is_not_whole_knows_nothing_and_is_told(
+    content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "checkpoint"
+    path.write_bytes(content)
+
+    assert read_checkpoint(path) == StoreCheckpoint(0, 0, 0)
+    assert bool(content) == (str(path) in caplog.text)
+
+
+def test_no_file_knows_nothing(tmp_path: Path) -> None:
+    assert read_checkpoint(tmp_path / "checkpoint") == StoreCheckpoint(0, 0, 0)

@@ -11,7 +11,7 @@ import pytest
 
 from ledgermq.sim.disk import PAGE_SIZE, SECTOR_SIZE, Disk, Disks
 from ledgermq.store.disk_sync import sync_content, sync_directory, watched
-from ledgermq.store.log_checkpoint import replace_file
+from ledgermq.store.small_file import replace_file
 
 SEEDS = range(40)
 

@@ -1,0 +1,50 @@
+"""JSON documents of our own that say themselves whether they are whole.
+
+A file is one line of JSON, UTF-8, and a second line with the CRC-32 of the first one in hexadecimal
+digits: an operator can read it, and a torn or edited one is found out.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.store.small_file import read_file, replace_file
+
+
+def read_document(path: Path) -> dict[str, object] | None:
+    """The document at ``path``; None when there is no such file.
+
+    Raises:
+        CorruptLogError: the file is torn, was changed by hand, or holds no JSON object.
+        StorageError: the operating system refused.
+    """
+    content = read_file(path)
+    if content is None:
+        return None
+    line, _, rest = content.partition(b"\n")
+    if rest != _checksum_line(line):
+        raise CorruptLogError("document does not match its checksum", file=str(path))
+    try:
+        document = json.loads(line)
+    except ValueError as error:
+        raise CorruptLogError("document is no JSON", file=str(path), reason=str(error)) from error
+    if not isinstance(document, dict):
+        raise CorruptLogError("document is no JSON object", file=str(path))
+    return document
+
+
+def write_document(path: Path, document: dict[str, object]) -> None:
+    """Replace the document at ``path``; it is durable on return.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    line = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    replace_file(path, line + b"\n" + _checksum_line(line))
+
+
+def _checksum_line(line: bytes) -> bytes:
+    return b"%08x\n" % zlib.crc32(line)

@@ -1,0 +1,54 @@
+"""Whole small files: read at once, replaced at once. Every small file of ours goes this way."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ledgermq.model.errors import StorageError
+from ledgermq.store.disk_sync import sync_directory, sync_file
+
+
+def read_file(path: Path) -> bytes | None:
+    """The file's content; None when there is no such file.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(
+            "file not read", errno=error.errno, file=str(path), reason=error.strerror
+        ) from error
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put ``content`` at ``path`` so that a crash leaves the old content or the new one, durable.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    fresh = path.with_name(path.name + ".tmp")
+    try:
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        try:
+            _write_all(fd, content)
+            sync_file(fd)
+        finally:
+            os.close(fd)
+        fresh.rename(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise StorageError(
+            "file not replaced", errno=error.errno, file=str(path), reason=error.strerror
+        ) from error
+
+
+def _write_all(fd: int, content: bytes) -> None:
+    # A disk that is nearly full takes a part, and says so only at the next call.
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(fd, rest) :]

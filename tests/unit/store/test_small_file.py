@@ -1,0 +1,51 @@
+"""Small files and documents: whole or not there, and who is told what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.store.checked_document import read_document, write_document
+from ledgermq.store.small_file import read_file, replace_file
+
+
+def test_what_was_put_is_read(tmp_path: Path) -> None:
+    replace_file(tmp_path / "file", b"old")
+    replace_file(tmp_path / "file", b"new" * 100_000)
+
+    assert read_file(tmp_path / "file") == b"new" * 100_000
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_no_file_is_no_content(tmp_path: Path) -> None:
+    assert read_file(tmp_path / "file") is None
+    assert read_document(tmp_path / "file") is None
+
+
+def test_what_the_system_refuses_is_told_with_the_file(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=str(tmp_path)):
+        read_file(tmp_path)
+    with pytest.raises(StorageError, match="gone"):
+        replace_file(tmp_path / "gone" / "file", b"")
+
+
+def test_a_document_is_read_as_it_was_written(tmp_path: Path) -> None:
+    document: dict[str, object] = {"name": "Größe", "list": [1, 2.5, None]}
+    write_document(tmp_path / "file", document)
+
+    assert read_document(tmp_path / "file") == document
+
+
+def test_any_changed_byte_of_a_document_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_document(path, {"index": 12})
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(CorruptLogError):
+            read_document(path)
+        path.write_bytes(whole[:at])
+        with pytest.raises(CorruptLogError):
+            read_document(path)
