@@ -5,7 +5,8 @@ Cython in pure-Python mode: the same file runs uncompiled. All functions work on
 records; buffers are bytes-like objects that the caller owns, offsets are relative to their start.
 
 ``crc32`` is always the same callable, ``(bytes-like, start value) -> int``; spans below
-``_SMALL`` bytes are summed here, because a Python call costs more than they do.
+``_SMALL`` bytes are summed here, because a Python call costs more than they do. Compiled, longer
+ones go to the C function of ``use_native_crc32``, if there is one, and nothing runs in Python.
 
 Field offsets are those of RocketMQ's message (``CommitLog.MessageExtEncoder``) and of DLedger's
 entry (``DLedgerEntryCoder``); the errors are numbered by ``RecordFault`` in ``record_fault.py``.
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _SMALL = cython.declare(cython.Py_ssize_t, 192)
+_TINY = cython.declare(cython.Py_ssize_t, 48)
+_NATIVE_CRC32 = cython.declare(cython.size_t, 0)
 _MESSAGE_MAGIC = cython.declare(cython.uint, 0xDAA320A7)
 _BLANK_MAGIC = cython.declare(cython.uint, 0xCBD43194)
 _CRC_MASK = cython.declare(cython.uint, 0x7FFFFFFF)
@@ -124,7 +127,8 @@ def _crc_tables() -> bytearray:
     return bytearray(b"".join(value.to_bytes(4, "little") for table in tables for value in table))
 
 
-_WORDS: cython.uint[::1] = memoryview(_crc_tables()).cast("I")
+# Declared, not annotated: as Python objects they would be converted with every call.
+_WORDS = cython.declare(cython.uint[::1], memoryview(_crc_tables()).cast("I"))
 
 
 @cython.cfunc
@@ -172,6 +176,18 @@ def _crc(
 
 
 @cython.cfunc
+@cython.exceptval(check=False)
+def _sum_of_no_chain(value: cython.uint) -> cython.uint:
+    """``value`` after the four zeros that stand for an entry's chainCrc while it is summed."""
+    table: cython.p_uint
+    table = _words(_WORDS)
+    value = value ^ _ONES
+    for _ in range(4):
+        value = (value >> 8) ^ table[value & 255]
+    return value ^ _ONES
+
+
+@cython.cfunc
 def _sum(
     data: cython.p_uchar,
     view: object,
@@ -181,10 +197,23 @@ def _sum(
     crc32: object,
 ) -> cython.uint:
     result: cython.uint
-    if cython.compiled and end - start < _SMALL:
+    if cython.compiled and end - start < (_SMALL if not _NATIVE_CRC32 else _TINY):
         return _crc(data, start, end, value)
+    if cython.compiled and _NATIVE_CRC32:
+        return call_crc32(_NATIVE_CRC32, value, data + start, end - start)  # noqa: F821  # type: ignore[name-defined]
     result = crc32(view[start:end], value)  # type: ignore[operator, index]
     return result
+
+
+def use_native_crc32(address: int) -> None:
+    """From now on sum with the C function ``uint32_t f(uint32_t, const uint8_t *, uint64_t)``.
+
+    Args:
+        address: of a function that stays loaded; 0 goes back to the callable. Uncompiled, it is
+            not used.
+    """
+    global _NATIVE_CRC32  # noqa: PLW0603
+    _NATIVE_CRC32 = address
 
 
 def crc_of(data: memoryview, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> int:
@@ -200,8 +229,9 @@ def _message_fault(
     at: cython.Py_ssize_t,
     size: cython.Py_ssize_t,
     crc32: object,
+    sums_body: cython.bint,
 ) -> cython.int:
-    """Fault of the structure or the body's CRC of the message of ``size`` bytes at ``at``."""
+    """Fault of the message of ``size`` bytes at ``at``: structure and, if asked, body CRC."""
     flags: cython.uint
     base: cython.Py_ssize_t
     body: cython.uint
@@ -227,7 +257,9 @@ def _message_fault(
     if properties > 32767 or base + 7 + body + topic + properties != size:
         return _PROPERTIES
     base += 4
-    if (_sum(data, view, at + base, at + base + body, 0, crc32) & _CRC_MASK) != _be32(data, at + 8):
+    if sums_body and (_sum(data, view, at + base, at + base + body, 0, crc32) & _CRC_MASK) != _be32(
+        data, at + 8
+    ):
         return _BODY_CRC
     return _OK
 
@@ -279,7 +311,7 @@ def check_run(
         if size > size_max or size < header_size + 91 or at + size > end:
             return _SIZE, number, at
         start = at + header_size
-        fault = _message_fault(data, payload, start, size - header_size, crc32)
+        fault = _message_fault(data, payload, start, size - header_size, crc32, True)
         if fault:
             return fault, number, at
         if _be32(data, start + 12) != queue_id:
@@ -401,7 +433,6 @@ def _entry_fault(
     size: cython.Py_ssize_t
     body_crc: cython.uint
     chain_crc: cython.uint
-    header: bytearray
     if end - at < 48:
         return _END
     if _be32(data, at) != 1:
@@ -422,9 +453,9 @@ def _entry_fault(
     if body_crc or chain_crc:
         if _sum(data, view, at + 48, at + size, 0, crc32) != body_crc:
             return _ENTRY_BODY_CRC
-        header = bytearray(view[at : at + 48])  # type: ignore[index]
-        header[36:40] = b"\0\0\0\0"
-        if crc32(header, chain) != chain_crc:  # type: ignore[operator]
+        chain = _sum(data, view, at, at + 36, chain, crc32)
+        chain = _sum_of_no_chain(chain)
+        if _sum(data, view, at + 40, at + 48, chain, crc32) != chain_crc:
             return _ENTRY_CHAIN_CRC
     return _OK
 
@@ -440,17 +471,20 @@ def verify_span(
     chain: cython.uint,
     items: bytearray,
     crc32: Callable[[memoryview, int], int],
+    sums_bodies: cython.bint = False,
 ) -> tuple[int, int, int, int, int, int]:
     """Verify records one behind the other until the first that is not one, or ``end``.
 
-    All fields and CRCs that the format has are checked; entries that Java wrote carry no CRC of
-    their own (both zero), there the body's CRC counts.
+    All fields are checked, and the CRCs that cover every byte: those of the entry; entries that
+    Java wrote carry none (both zero), there the body's CRC counts, as with a plain CommitLog.
 
     Args:
         span: bytes of the log; ``at`` is where ``position`` lies in it.
         index: index that the next entry must have; -1 takes the first as it comes.
         term: the next entry's term must not be below.
         chain: stored chainCrc of the entry before.
+        sums_bodies: compare the CRC of each body, too, where that of its entry says already that
+            the bytes are those that the leader wrote: finds a leader that wrote a wrong one.
         items: index items (32 bytes an entry) are appended to it; none without entry headers.
 
     Returns:
@@ -462,8 +496,14 @@ def verify_span(
     count: cython.Py_ssize_t = 0
     size: cython.Py_ssize_t
     start: cython.Py_ssize_t
+    is_summed: cython.bint
     fault: cython.int = _END
+    # As many as fit in, and one: a buffer without octets has no address.
+    found = bytearray(32 * ((end - at) // (48 + 91) + 1 if header_size else 1))
+    item_octets: cython.uchar[::1] = found
+    out: cython.p_uchar
     data = _pointer(octets)
+    out = _pointer(item_octets)
     while at < end:
         if end - at >= 8 and _is_blank(data, at, header_size):
             fault = _BLANK
@@ -482,7 +522,10 @@ def verify_span(
                 fault = _SIZE
                 break
         start = at + header_size
-        fault = _message_fault(data, span, start, size - header_size, crc32)
+        is_summed = header_size and (_be32(data, at + 36) or _be32(data, at + 40))
+        fault = _message_fault(
+            data, span, start, size - header_size, crc32, sums_bodies or not is_summed
+        )
         if fault:
             break
         if _be64(data, start + 28) != cython.cast(cython.ulonglong, position + header_size):
@@ -492,19 +535,28 @@ def verify_span(
             index = cython.cast(cython.longlong, _be64(data, at + 8)) + 1
             term = cython.cast(cython.longlong, _be64(data, at + 16))
             chain = _be32(data, at + 36)
-            items += _index_item(span, at)
+            _put_item(out, 32 * count, data, at)
         position += size
         at += size
         count += 1
         fault = _END
+    if header_size:
+        items += memoryview(found)[: 32 * count]
     return at, count, index, term, chain, fault
 
 
 @cython.cfunc
-def _index_item(span: memoryview, at: cython.Py_ssize_t) -> bytes:
+@cython.inline
+@cython.exceptval(check=False)
+def _put_item(
+    out: cython.p_uchar, place: cython.Py_ssize_t, data: cython.p_uchar, at: cython.Py_ssize_t
+) -> cython.void:
     """The index item of the entry at ``at``: magic, position, size, index, term."""
-    header = bytes(span[at : at + 32])
-    return header[:4] + header[24:32] + header[4:8] + header[8:24]
+    _put32(out, place, _be32(data, at))
+    _put64(out, place + 4, _be64(data, at + 24))
+    _put32(out, place + 12, _be32(data, at + 4))
+    _put64(out, place + 16, _be64(data, at + 8))
+    _put64(out, place + 24, _be64(data, at + 16))
 
 
 @cython.cfunc

@@ -1,5 +1,6 @@
 from ledgermq.store.crc32 import Crc32
 
+def use_native_crc32(address: int) -> None: ...
 def crc_of(data: memoryview, start: int, end: int) -> int: ...
 def check_run(
     payload: memoryview,
@@ -44,4 +45,5 @@ def verify_span(
     chain: int,
     items: bytearray,
     crc32: Crc32,
+    sums_bodies: bool = False,
 ) -> tuple[int, int, int, int, int, int]: ...

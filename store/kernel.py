@@ -28,9 +28,13 @@ def load_plain(name: str) -> ModuleType:
 if os.environ.get("LEDGERMQ_PURE") == "1":
     sys.modules.update({name: load_plain(name) for name in _NAMES})
 
+from ledgermq.store import _stamp  # noqa: E402
 from ledgermq.store._link import link_keys, set_slots  # noqa: E402
 from ledgermq.store._scan import dispatch_span, java_hash, scan_entries  # noqa: E402
 from ledgermq.store._stamp import check_run, stamp_run, verify_span  # noqa: E402
+from ledgermq.store.crc32 import native_address  # noqa: E402
+
+_stamp.use_native_crc32(native_address())
 
 __all__ = [
     "MALFORMED",

@@ -159,6 +159,7 @@ def _verify_file(
         run.end.chain,
         items,
         crc32,
+        sums_bodies=True,
     )
     fault = RecordFault(number)
     position = Position(start + reached)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import struct
 import zlib
+from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.store.crc32 import crc32
+from ledgermq.store.crc32 import crc32, native_address
 from ledgermq.store.dledger_entry import decode_entry
 from ledgermq.store.kernel import load_plain
 from ledgermq.store.message import decode_message
@@ -131,6 +132,15 @@ def test_both_variants_stamp_the_same_bytes() -> None:
     assert stamp(VARIANTS["loaded"], payload, sizes) == stamp(VARIANTS["plain"], payload, sizes)
 
 
+@pytest.fixture(params=[True, False])
+def native(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With isal's C function, where there is one, and without."""
+    loaded = VARIANTS["loaded"]
+    loaded.use_native_crc32(native_address() if request.param else 0)
+    yield
+    loaded.use_native_crc32(native_address())
+
+
 @given(st.binary(max_size=700))
 def test_the_kernels_own_sum_is_crc_32(data: bytes) -> None:
     sums = {kernel.crc_of(memoryview(data + b"!"), 0, len(data)) for kernel in VARIANTS.values()}
@@ -138,8 +148,24 @@ def test_the_kernels_own_sum_is_crc_32(data: bytes) -> None:
     assert sums == {zlib.crc32(data)}
 
 
-def test_every_changed_byte_of_a_stamped_entry_ends_the_verified_span() -> None:
-    payload, sizes = frame_of([record(b"first", number=1), record(b"second", number=2)])
+def test_a_wrong_sum_of_a_body_in_an_entry_with_sums_is_found_when_asked_for() -> None:
+    good = record(b"a body of some length", number=1)
+    payload, sizes = frame_of([good[: HEADER_SIZE + 8] + b"\0\0\0\1" + good[HEADER_SIZE + 12 :]])
+
+    def verify(kernel: ModuleType, *, sums_bodies: bool) -> RecordFault:
+        content, _, _ = stamp(kernel, payload, sizes)
+        span = (memoryview(content), 0, len(content), 48, 7_000, 40, 3, 5, bytearray(), crc32)
+        return RecordFault(kernel.verify_span(*span, sums_bodies=sums_bodies)[-1])
+
+    for kernel in VARIANTS.values():
+        assert verify(kernel, sums_bodies=False) is RecordFault.END
+        assert verify(kernel, sums_bodies=True) is RecordFault.BODY_CRC
+
+
+@pytest.mark.usefixtures("native")
+@pytest.mark.parametrize("body", [b"first", b"longer than what the kernel sums itself" * 20])
+def test_every_changed_byte_of_a_stamped_entry_ends_the_verified_span(body: bytes) -> None:
+    payload, sizes = frame_of([record(body, number=1), record(b"second", number=2)])
     kernel = VARIANTS["loaded"]
     good, items, _ = stamp(kernel, payload, sizes)
 
