@@ -8,11 +8,12 @@ WITHOUT_ORACLE := not oracle
 # Programs of bench/ say themselves how they are run; the other modules there are their parts.
 BENCHES = $(basename $(notdir $(shell grep -l 'python -m bench\.' bench/*.py)))
 
-.PHONY: help demo test test-quick check check-all bench bootstrap clean distclean
+.PHONY: help demo test test-again test-quick check check-all bench bootstrap clean distclean
 
 help:
 	@echo 'make demo        take over a store that RocketMQ wrote, and go on with it; then a group of three'
 	@echo 'make test        all tests but those that need Java'
+	@echo 'make test-again  what failed in the last run, one after the other'
 	@echo 'make test-quick  the tests that take less than a quarter of a second each'
 	@echo 'make check       ruff, mypy --strict, import contracts'
 	@echo 'make check-all   check, and all tests for longer, with the real RocketMQ and Porcupine'
@@ -28,6 +29,10 @@ demo: bootstrap
 
 test: bootstrap
 	$(PYTEST) -m '$(WITHOUT_ORACLE)'
+
+# One after the other: what failed in the last run.
+test-again: bootstrap
+	$(PYTHON_BIN)/python -m pytest -q -m '$(WITHOUT_ORACLE)' --last-failed --last-failed-no-failures none
 
 test-quick: bootstrap
 	$(PYTEST) -m '$(WITHOUT_ORACLE) and not slow'
