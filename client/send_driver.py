@@ -1,9 +1,9 @@
 """Threads around a ``SendPipeline``: who polls the sockets, and who waits for whom.
 
-One thread at a time polls, the *poller*. A thread that waits for a result polls itself when nobody
-else does: a caller with one message under way sends, polls, and takes its own answer, and no other
-thread runs. A background thread polls while messages are under way and nobody waits for them; when
-all is quiet it sleeps until it is woken.
+One thread at a time polls, the *poller*. A thread that waits for a result polls itself when no
+other waiting thread does: it sends, polls, and takes its own answer, and no other thread runs. A
+background thread polls while messages are under way and nobody waits for them, and makes way for
+who comes to wait; when all is quiet it sleeps until it is woken.
 
 ZeroMQ sockets are used under the lock only. Polling needs no lock: it looks at their descriptors.
 """
@@ -26,7 +26,9 @@ from ledgermq.model.errors import TimedOutError
 logger = logging.getLogger(__name__)
 
 QUIET_TICK_S = 0.02
-"""How soon the background looks after a message whose sender went away without waiting."""
+"""How soon the background looks after messages whose sender went away without waiting; who has just
+waited gets a second one: it mostly comes back.
+"""
 
 QUIET_S = 1.0
 """After so long without messages the background thread sleeps until it is woken."""
@@ -56,21 +58,51 @@ class Bell:
         os.close(self.descriptor)
 
 
+class Watch:
+    """What one poller at a time sleeps at: the descriptors of a link, and a bell of its own."""
+
+    def __init__(self) -> None:
+        self.bell = Bell()
+        self.generation = -1
+        """Of the link whose descriptors are watched."""
+        self.until = NEVER
+        """When the sleep ends by itself."""
+        self._poll = select.poll()
+
+    def prepare(self, pipeline: SendPipeline, until: float) -> None:
+        """Know what to poll, and until when; under the pipeline's lock."""
+        link = pipeline.link
+        if self.generation != link.generation:
+            self.generation = link.generation
+            self._poll = select.poll()
+            self._poll.register(self.bell.descriptor, select.POLLIN)
+            for descriptor in link.descriptors:
+                self._poll.register(descriptor, select.POLLIN)
+        self.until = min(until, pipeline.deadline)
+
+    def sleep(self, now: float) -> None:
+        """Until something can be read, the bell rings, or it is time; without the lock."""
+        seconds = min(max(0.0, self.until - now), POLL_S_MAX)
+        for descriptor, _ in self._poll.poll(seconds * 1_000):
+            if descriptor == self.bell.descriptor:
+                self.bell.clear()
+
+
 class SendDriver:
     """Drives one pipeline, which nobody touches but under ``lock``.
 
     Invariants, under ``lock``: ``_poller`` is the thread that polls or is about to, 0 when there is
-    none; whoever stops polling wakes the background thread if there is still work.
+    none; whoever stops polling leaves followers to the background thread, and the rest to its tick.
     """
 
     def __init__(self, pipeline: SendPipeline, *, name: str) -> None:
         self.pipeline = pipeline
         self.lock = threading.Lock()
         self._poller = 0
-        self._poller_until = NEVER
-        self._poller_bell = Bell()
-        self._poll = select.poll()
-        self._poll_generation = -1
+        # Two: the background may still be on its way out of its sleep when a waiter begins its own.
+        self._waiters_watch = Watch()
+        self._backgrounds_watch = Watch()
+        self._has_just_waited = False
         self._followers = 0
         self._room_waiters: list[threading.Lock] = []
         self._background_bell = Bell()
@@ -91,13 +123,14 @@ class SendDriver:
         if self._poller == threading.get_ident():
             return
         if self._poller:
+            watch = self._watch_of_poller()
             # The poller may wait for what was taken just now, sleep too long, or poll what is gone.
             if (
                 taken
-                or self.pipeline.deadline < self._poller_until
-                or self.pipeline.link.generation != self._poll_generation
+                or self.pipeline.deadline < watch.until
+                or self.pipeline.link.generation != watch.generation
             ):
-                self._poller_bell.ring()
+                watch.bell.ring()
         elif self._has_work() and (is_urgent or self._should_wake_background()):
             self._background_sleeps = False
             self._background_bell.ring()
@@ -151,7 +184,8 @@ class SendDriver:
                 return
             self._closing = True
             self._background_bell.ring()
-            self._poller_bell.ring()
+            self._waiters_watch.bell.ring()
+            self._backgrounds_watch.bell.ring()
         if self._thread is not threading.current_thread():
             self._thread.join()
         with self.lock:
@@ -159,7 +193,8 @@ class SendDriver:
             self.pipeline.link.close()
             self._release_room_waiters()
         self.deliver()
-        self._poller_bell.close()
+        self._waiters_watch.bell.close()
+        self._backgrounds_watch.bell.close()
         self._background_bell.close()
 
     def _wait_until(self, done: Callable[[], bool], until: float, make_waiter: MakeWaiter) -> bool:
@@ -174,13 +209,13 @@ class SendDriver:
                     if is_done or now >= until or self._closing:
                         self._stop_polling(me)
                         break
-                    waiter = None if self._poller in (0, me) else make_waiter()
+                    waiter = None if self._may_poll(me) else make_waiter()
                     if waiter is None:
-                        self._poller = me
-                        seconds = self._prepare_poll(until, now)
+                        self._take_over(me)
+                        self._waiters_watch.prepare(self.pipeline, until)
                 self.deliver()
                 if waiter is None:
-                    self._poll_once(seconds)
+                    self._waiters_watch.sleep(now)
                 else:
                     self._follow(waiter, until - now)
         except BaseException:
@@ -190,6 +225,22 @@ class SendDriver:
             raise
         self.deliver()
         return is_done
+
+    def _may_poll(self, me: int) -> bool:
+        """Whether a thread that waits polls itself: no other waiting thread does, nor wants to."""
+        if self._poller == self._thread.ident:
+            return self._followers == 0
+        return self._poller in (0, me)
+
+    def _take_over(self, me: int) -> None:
+        """Let a waiting thread be the poller; the background makes way."""
+        if self._poller not in (0, me):
+            self._backgrounds_watch.bell.ring()
+        self._poller = me
+
+    def _watch_of_poller(self) -> Watch:
+        is_background = self._poller == self._thread.ident
+        return self._backgrounds_watch if is_background else self._waiters_watch
 
     def _follow(self, waiter: threading.Lock, seconds: float) -> None:
         """Wait for another thread to poll what this one waits for."""
@@ -216,6 +267,8 @@ class SendDriver:
                     return
                 now = time.monotonic()
                 self._background_sleeps = False
+                if not self._has_work():
+                    self._has_just_waited = False
                 if self._poller == 0 and self._has_work() and self._is_left_alone(frames):
                     self._poller = me
                 self.advance()
@@ -225,12 +278,12 @@ class SendDriver:
                 if is_poller or frames != self.pipeline.frames_made:
                     active_at, frames = now, self.pipeline.frames_made
                 if is_poller:
-                    seconds = self._prepare_poll(NEVER, now)
+                    self._backgrounds_watch.prepare(self.pipeline, NEVER)
                 else:
                     self._background_sleeps = now - active_at > QUIET_S
             self.deliver()
             if is_poller:
-                self._poll_once(seconds)
+                self._backgrounds_watch.sleep(now)
             else:
                 self._sleep_in_background(forever=now - active_at > QUIET_S)
 
@@ -240,29 +293,12 @@ class SendDriver:
         )
         self._background_bell.clear()
 
-    def _prepare_poll(self, until: float, now: float) -> float:
-        """Know what to poll; for how many seconds."""
-        link = self.pipeline.link
-        if self._poll_generation != link.generation:
-            self._poll_generation = link.generation
-            self._poll = select.poll()
-            self._poll.register(self._poller_bell.descriptor, select.POLLIN)
-            for descriptor in link.descriptors:
-                self._poll.register(descriptor, select.POLLIN)
-        self._poller_until = min(until, self.pipeline.deadline, now + POLL_S_MAX)
-        return max(0.0, self._poller_until - now)
-
-    def _poll_once(self, seconds: float) -> None:
-        bell = self._poller_bell
-        for descriptor, _ in self._poll.poll(seconds * 1_000):
-            if descriptor == bell.descriptor:
-                bell.clear()
-
     def _stop_polling(self, me: int) -> None:
         if self._poller != me:
             return
         self._poller = 0
-        if self._has_work() and not self._closing:
+        self._has_just_waited = me != self._thread.ident
+        if self._has_work() and not self._closing and self._should_wake_background():
             self._background_sleeps = False
             self._background_bell.ring()
 
@@ -285,12 +321,18 @@ class SendDriver:
             frames: how many frames there were at the last tick: the sender of a newer one has had
                 no time to come and wait.
         """
+        has_just_waited, self._has_just_waited = self._has_just_waited, False
+        if self._followers > 0:
+            return True
         pipeline = self.pipeline
-        return self._followers > 0 or pipeline.in_flight != 1 or pipeline.frames_made == frames
+        return not has_just_waited and (pipeline.in_flight != 1 or pipeline.frames_made == frames)
 
     def _should_wake_background(self) -> bool:
-        # A lone frame waits for its sender, or for the background's next tick.
-        return self._background_sleeps or self.pipeline.in_flight != 1
+        # A lone frame waits for its sender, or for the background's next tick; so do all when the
+        # last thread that waited may be back in a moment.
+        if self._background_sleeps or self._followers > 0:
+            return True
+        return not self._has_just_waited and self.pipeline.in_flight != 1
 
     def _room_waiter(self) -> threading.Lock:
         lock = threading.Lock()

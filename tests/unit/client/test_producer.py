@@ -442,3 +442,24 @@ def test_what_has_no_outcome_when_the_producer_closes_fails(peer: Peer) -> None:
 def test_options_behind_their_limits_are_refused_by_name(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):
         ProducerOptions(**options)
+
+
+def test_messages_that_nobody_waits_for_are_taken_after_a_wait(peer: Peer) -> None:
+    called = threading.Semaphore(0)
+    with Producer(peer.address) as producer:
+        producer.send("T", b"waited for").result()
+        for number in range(3):
+            producer.send_batch("T", numbers(number + 1), callback=lambda _: called.release())
+
+        assert all(called.acquire(timeout=PATIENCE_S) for _ in range(3))
+
+
+def test_who_waits_takes_over_from_the_background_and_gives_back(peer: Peer) -> None:
+    called = []
+    with Producer(peer.address) as producer:
+        for _ in range(200):
+            left = [producer.send_batch("T", [b"x"], callback=called.append) for _ in range(4)]
+            left[0].result(PATIENCE_S)
+        wait_until(lambda: len(called) == 800)
+
+    assert len(peer.seen) == 800
