@@ -9,16 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ledgermq.daemon.store_paths import StorePaths
-from ledgermq.model.errors import ConfigError
+from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import LogKind, Settings
 from ledgermq.store.entry_files import EntryFiles
 from ledgermq.store.host_address import encode_host
+from ledgermq.store.kept_aside import FOLDER, keep_aside, settle_last_file
 from ledgermq.store.log_checkpoint import LogCheckpoint, decode
 from ledgermq.store.log_writer import LogWriter
 from ledgermq.store.queue_offsets import QueueOffsets
-from ledgermq.store.recovery import RecoveredLog, load_files, recover_log
+from ledgermq.store.recovery import INDEX_FILE_SIZE, RecoveredLog, load_files, recover_log
 from ledgermq.store.small_file import read_file
+from ledgermq.store.store_checkpoint import read_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -53,12 +55,15 @@ def open_log(settings: Settings, *, sign_of_life: Callable[[], None]) -> OpenLog
         logger.info("recovering the log: bytes=%d of=%d", done, total)
         sign_of_life()
 
+    checkpoint = _read_checkpoint(paths.log_checkpoint)
+    settle_log_files(paths, settings, checkpoint)
     recovered = recover_log(
         paths.data,
         paths.index,
         file_size=settings.store.mapped_file_size_commit_log,
-        checkpoint=_read_checkpoint(paths.log_checkpoint),
+        checkpoint=checkpoint,
         progress=report,
+        certain_before_ms=_certain_before_ms(paths),
     )
     store_host = encode_host((settings.node.broker_ip, settings.node.listen_port))
     writer = LogWriter(recovered.data, recovered.index, end=recovered.end, store_host=store_host)
@@ -70,6 +75,38 @@ def open_log(settings: Settings, *, sign_of_life: Callable[[], None]) -> OpenLog
         recovered.records_scanned,
     )
     return OpenLog(writer, recovered, paths, store_host)
+
+
+def settle_log_files(
+    paths: StorePaths, settings: Settings, checkpoint: LogCheckpoint | None
+) -> None:
+    """Keep aside what of the log's files no recovery can read, where a start is possible without.
+
+    A last file of a wrong size: its whole records are taken over. DLedger's index, if its files are
+    not those of an index: it is built again.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    aside = paths.own / FOLDER
+    expected = checkpoint.file_size if checkpoint is not None else None
+    configured = settings.store.mapped_file_size_commit_log
+    # A setting that fits no file is refused by recovery, with its name.
+    if None in (configured, expected) or configured == expected:
+        settle_last_file(paths.data, expected=expected, aside=aside)
+    if paths.index is None:
+        return
+    try:
+        load_files(paths.index, file_size=None, default_size=INDEX_FILE_SIZE)
+    except CorruptLogError as error:
+        keep_aside(paths.index, aside, reason=f"index of the log is built again: {error}")
+
+
+def _certain_before_ms(paths: StorePaths) -> int | None:
+    """Store time up to which a broker that crashed had synced its log; None after a clean stop."""
+    if not (paths.root / "abort").exists():
+        return None
+    return read_checkpoint(paths.root / "checkpoint").recovery_timestamp
 
 
 def open_queue_offsets(

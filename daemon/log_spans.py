@@ -15,6 +15,7 @@ from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import LogKind, Settings
+from ledgermq.store.first_entry import first_entry_offset
 
 ENTRY_HEADER_SIZE = 48
 RELEASE_STEP = 16 * 1024 * 1024
@@ -61,11 +62,12 @@ class LogSpans:
         return cls(((paths.root / "commitlog", 0), (paths.data, ENTRY_HEADER_SIZE)))
 
     def start(self) -> Position:
-        """First position that there is; 0 when there is no file."""
-        for folder, _ in self._folders:
+        """Where the first record begins that there is; 0 when there is no file."""
+        for folder, header_size in self._folders:
             starts = _starts(folder)
             if starts:
-                return Position(starts[0])
+                path = folder / f"{starts[0]:020d}"
+                return Position(starts[0] + (first_entry_offset(path) if header_size else 0))
         return Position(0)
 
     def span(self, position: Position) -> LogSpan | None:

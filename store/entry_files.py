@@ -19,6 +19,7 @@ from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.store.append_files import file_name
 from ledgermq.store.dledger_entry import HEADER_SIZE
 from ledgermq.store.dledger_index import FILE_SIZE, ITEM_SIZE
+from ledgermq.store.first_entry import first_entry_offset
 from ledgermq.store.log_writer import LogEnd
 
 ITEM = np.dtype(
@@ -77,7 +78,7 @@ class EntryFiles:
             StorageError: the files cannot be read, or lack the item.
         """
         begin = self.first_position()
-        if not (self._data / file_name(begin)).exists():
+        if not (self._data / file_name(begin - begin % self.file_size)).exists():
             return NO_INDEX
         header = self._read(self._data, begin, HEADER_SIZE, self.file_size)
         if int.from_bytes(header[:4], "big") != 1:
@@ -88,9 +89,12 @@ class EntryFiles:
         return first
 
     def first_position(self) -> Position:
-        """Where the oldest file begins; 0 when there is none."""
+        """Where the oldest entry begins; the oldest file if it has none, 0 when there is none."""
         names = (path.name for path in self._data.iterdir() if path.name.isdigit())
-        return Position(min(map(int, names), default=0))
+        start = min(map(int, names), default=None)
+        if start is None:
+            return Position(0)
+        return Position(start + first_entry_offset(self._data / file_name(start)))
 
     def index_at(self, position: Position) -> Index:
         """Index of the entry that begins at ``position``.

@@ -16,6 +16,7 @@ from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import NO_INDEX, Index, Position
 from ledgermq.store.dledger_entry import HEADER_SIZE, EntryHeader, decode_entry_header
 from ledgermq.store.dledger_index import ITEM_SIZE, decode_index_item
+from ledgermq.store.first_entry import first_entry_offset
 from ledgermq.store.kernel import ScanStatus, scan_entries
 from ledgermq.store.mapped_files import MappedFiles
 from ledgermq.store.message import SIZE_MIN, Message, decode_message
@@ -74,13 +75,13 @@ class LogReader:
             parts.append(LogPart(data, HEADER_SIZE))
             self.index_files = MappedFiles(directory.dledger / "index")
         self.parts = tuple(parts)
+        self._first = self._find_first()
         self._end = self._find_end()
 
     @property
     def first(self) -> Position:
-        """Position of the first byte that there is."""
-        starts = [part.files.first for part in self.parts if part.files.starts]
-        return Position(min(starts, default=0))
+        """Position of the first record; of the first byte, if there is no record."""
+        return self._first
 
     @property
     def end(self) -> Position:
@@ -114,6 +115,7 @@ class LogReader:
             part.files.refresh()
         if self.index_files is not None:
             self.index_files.refresh()
+        self._first = self._find_first()
         self._end = self._find_end()
 
     def close(self) -> None:
@@ -249,18 +251,27 @@ class LogReader:
             )
         return item.position + item.size
 
+    def _find_first(self) -> Position:
+        for part in self.parts:
+            if part.files.starts:
+                first = part.files.first
+                begins = first_entry_offset(part.files.path(first)) if part.header_size else 0
+                return Position(first + begins)
+        return Position(0)
+
     def _find_end(self) -> Position:
         """Scan the last file that begins with a record, or with the blank of an old log."""
         starts, sizes = np.empty(_ROWS, np.int64), np.empty(_ROWS, np.int64)
         for part in reversed(self.parts):
             for start in reversed(part.files.starts):
                 view = part.files.view(start, part.files.file_size)
-                at, status = 0, ScanStatus.FULL
+                at, status = max(0, self._first - start), ScanStatus.FULL
+                begin = at
                 while status is ScanStatus.FULL:
                     _, at, number = scan_entries(
                         view, at, len(view), part.header_size, start, starts.data, sizes.data
                     )
                     status = ScanStatus(number)
-                if at:
+                if at > begin:
                     return Position(start + at)
         return self.first

@@ -22,6 +22,7 @@ from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.append_files import AppendFiles, file_name
 from ledgermq.store.crc32 import crc32
 from ledgermq.store.disk_sync import sync_content, sync_directory
+from ledgermq.store.first_entry import first_entry_offset
 from ledgermq.store.kernel import verify_span
 from ledgermq.store.log_checkpoint import LogCheckpoint
 from ledgermq.store.log_writer import ENTRY_HEADER_SIZE, INDEX_ITEM_SIZE, LogEnd
@@ -36,6 +37,10 @@ _ITEM = Struct(">4xqIqq")
 _ITEM_FULL = Struct(">iqIqq")
 _BLANK = Struct(">II")
 _ZEROS_STEP = 1 << 20
+_SYS_FLAG, _STORE_TIME, _STORE_TIME_V6 = 36, 56, 68
+"""Offsets in a message: its flags, and its store time behind a born host of 8 or 20 bytes."""
+
+_BORN_HOST_V6 = 0x10
 FILES_SCANNED = 3
 """As the reference: without a checkpoint the last three files are scanned."""
 
@@ -112,6 +117,7 @@ def recover_log(
     file_size: int | None,
     checkpoint: LogCheckpoint | None,
     progress: Callable[[int, int], None],
+    certain_before_ms: int | None = None,
 ) -> RecoveredLog:
     """Find the log's end, make durable what is before it, and open its files there.
 
@@ -123,6 +129,9 @@ def recover_log(
         file_size: size of a log file by the settings, None for that of the files.
         checkpoint: our own, when it could be read.
         progress: called with bytes done and bytes to do while the scan runs.
+        certain_before_ms: after a crash of another broker, store time up to which that had synced
+            the log (``StoreCheckpoint``): the scan begins at a file that begins before. None when
+            the log was closed in order.
 
     Raises:
         CorruptLogError: what is there cannot be a log that a crash left behind.
@@ -134,7 +143,8 @@ def recover_log(
         if index_directory is not None
         else None
     )
-    scan = _begin(files, index_files, checkpoint)
+    first = _first_position(files, entries=index_files is not None)
+    scan = _begin(files, index_files, checkpoint, first, certain_before_ms)
     begin = scan.end.position
     first_item = max(0, scan.first_index)
     if files.starts:
@@ -155,8 +165,9 @@ def recover_log(
         index = _mended_index(index_files, scan)
         _sync(index_directory, index.file_size, first_item * INDEX_ITEM_SIZE)
     _sync(data_directory, files.file_size, begin)
-    first = Position(files.starts[0] if files.starts else end.position)
-    return RecoveredLog(end, first, data, index, scan.records, dropped)
+    return RecoveredLog(
+        end, first if files.starts else end.position, data, index, scan.records, dropped
+    )
 
 
 def _sync(directory: Path | None, file_size: int, begin: int) -> None:
@@ -202,25 +213,72 @@ class _MappedFile:
         self._map.close()
 
 
+def _first_position(files: LogFiles, *, entries: bool) -> Position:
+    """Where the first record begins; within the first file, after a rebase of RocketMQ's."""
+    if not files.starts:
+        return Position(0)
+    start = files.starts[0]
+    return Position(start + (first_entry_offset(files.path(start)) if entries else 0))
+
+
 def _begin(
-    files: LogFiles, index_files: LogFiles | None, checkpoint: LogCheckpoint | None
+    files: LogFiles,
+    index_files: LogFiles | None,
+    checkpoint: LogCheckpoint | None,
+    first: Position,
+    certain_before_ms: int | None,
 ) -> _Scan:
-    """Where the scan begins: our checkpoint if it fits the files, else the reference's rule."""
+    """Where the scan begins: our checkpoint if it fits the files, else the reference's rule.
+
+    At the log's first record when DLedger's index does not reach back to it: all is built again.
+    """
     entries = index_files is not None
     if not files.starts:
         end = LogEnd(Position(0), Index(-1 if entries else 0), Term(0), 0)
         return _Scan(end, 0, 0, bytearray(), RecordFault.END)
-    if checkpoint is not None and _fits(files, index_files, checkpoint):
+    tried = files.starts[: max(1, len(files.starts) - FILES_SCANNED + 1)]
+    if index_files is not None and not _reaches_back(index_files, files, first):
+        logger.warning("index of the log does not reach back to its first entry: built again")
+        tried = files.starts[:1]
+    elif checkpoint is not None and _fits(files, index_files, checkpoint):
         end = checkpoint.end
         return _Scan(end, 0, end.index_ + 1, bytearray(), RecordFault.END)
-    for start in reversed(files.starts[: max(1, len(files.starts) - FILES_SCANNED + 1)]):
-        with _MappedFile(files, start) as view:
-            found = _first_record(view, start, entries=entries)
+    for start in reversed(tried):
+        begin = first if start == files.starts[0] else Position(start)
+        with _MappedFile(files, start) as whole, whole[begin - start :] as view:
+            if begin != first and not _is_certain(view, certain_before_ms, entries=entries):
+                continue
+            found = _first_record(view, begin, entries=entries)
         if found is not None:
             return found
-    start = files.starts[0]
-    end = LogEnd(Position(start), Index(-1 if entries else start), Term(0), 0)
+    end = LogEnd(first, Index(-1 if entries else first), Term(0), 0)
     return _Scan(end, 0, 0, bytearray(), RecordFault.END)
+
+
+def _is_certain(view: memoryview, before_ms: int | None, *, entries: bool) -> bool:
+    """Whether the first message is as old as ``before_ms`` (``isMappedFileMatchedRecover``)."""
+    if before_ms is None:
+        return True
+    at = ENTRY_HEADER_SIZE if entries else 0
+    flags = int.from_bytes(view[at + _SYS_FLAG : at + _SYS_FLAG + 4], "big")
+    at += _STORE_TIME_V6 if flags & _BORN_HOST_V6 else _STORE_TIME
+    return 0 < int.from_bytes(view[at : at + 8], "big", signed=True) <= before_ms
+
+
+def _reaches_back(index_files: LogFiles, files: LogFiles, first: Position) -> bool:
+    """Whether DLedger's index has the item of the log's first entry; true without an entry."""
+    start = files.starts[0]
+    with _MappedFile(files, start) as view:
+        magic, _, index, _, position, *_ = _ENTRY.unpack_from(view, first - start)
+    if (magic, position) != (1, first) or index < 0:
+        return True
+    at = index * INDEX_ITEM_SIZE
+    item_start = at - at % index_files.file_size
+    if item_start not in index_files.starts:
+        return False
+    with _MappedFile(index_files, item_start) as view:
+        item_magic, found, _, item_index, _ = _ITEM_FULL.unpack_from(view, at - item_start)
+    return bool((item_magic, found, item_index) == (1, first, index))
 
 
 def _fits(files: LogFiles, index_files: LogFiles | None, checkpoint: LogCheckpoint) -> bool:
