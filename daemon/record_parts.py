@@ -42,8 +42,10 @@ class RecordParts(NamedTuple):
     sizes: npt.NDArray[np.uint32]
 
 
-def take_records(log: LogView, positions: Integers, sizes: Integers) -> RecordParts:
+def take_records(log: LogView, positions: Integers, sizes: Integers) -> RecordParts | None:
     """As many of the records, from the first one on, as are sound and fit into one part.
+
+    ``None`` when the first one was removed, together with the file that had it.
 
     Args:
         positions: ascending, in host order, and below the dispatched position.
@@ -53,21 +55,19 @@ def take_records(log: LogView, positions: Integers, sizes: Integers) -> RecordPa
         CorruptLogError: the first record is not what its unit says; names file and offset.
     """
     assert len(positions) == len(sizes) > 0
-    file = _file_of(log, int(positions[0]))
+    first = int(positions[0])
+    file = log.file_of(first)
+    if file is None:
+        if first < log.first_position:
+            return None
+        raise CorruptLogError("no file of the log has a dispatched message", position=first)
     # What lies in a later file is asked for again: at most one short answer a file.
     fits = positions + sizes <= file.end
     count = len(positions) if fits.all() else int(fits.argmin())
     if count == 0:
-        raise _corrupt(file, int(positions[0]), "size")
+        raise _corrupt(file, first, "size")
     count = _sound_count(file, positions[:count], sizes[:count])
     return _pack(file, positions[:count] - file.start, sizes[:count])
-
-
-def _file_of(log: LogView, position: int) -> LogFile:
-    file = log.file_of(position)
-    if file is None:
-        raise CorruptLogError("no file of the log has a dispatched message", position=position)
-    return file
 
 
 def _sound_count(file: LogFile, positions: Integers, sizes: Integers) -> int:

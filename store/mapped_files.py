@@ -22,6 +22,10 @@ from ledgermq.store.append_files import file_name
 _NAME_SIZE = 20
 
 
+class VanishedError(StorageError):
+    """A file was deleted between the look at its folder and now; ``refresh`` notices it."""
+
+
 class MappedFiles:
     """Read-only files of one family in ``directory``, which need not exist yet."""
 
@@ -92,6 +96,7 @@ class MappedFiles:
 
         Raises:
             CorruptLogError: not within one file.
+            VanishedError: the file was deleted since it was seen.
             StorageError: the file cannot be mapped.
         """
         if not self.first <= position < self.end:
@@ -123,6 +128,16 @@ class MappedFiles:
         """Give the memory of all maps back; what is read again is taken from the page cache."""
         for map_, _ in self._maps.values():
             map_.madvise(mmap.MADV_DONTNEED)
+
+    def advise(self, position: int, size: int, advice: int) -> None:
+        """``madvise`` for the pages at ``position``, in one file and on a page's border in it.
+
+        Nothing happens when the file is not mapped.
+        """
+        start = self.start_of(position)
+        mapped = self._maps.get(start)
+        if mapped is not None:
+            mapped[0].madvise(advice, position - start, size)
 
     def close(self) -> None:
         """Let go of all maps; views that are still held stay valid."""
@@ -189,8 +204,12 @@ class MappedFiles:
             raise CorruptLogError(
                 "file of a wrong size",
                 file=str(path),
-                size=path.stat().st_size,
+                size=self._size_of(path),
                 expected=self._file_size,
+            ) from error
+        except FileNotFoundError as error:
+            raise VanishedError(
+                "file was deleted meanwhile", errno=error.errno, file=str(path)
             ) from error
         except OSError as error:
             raise self._error("file not mapped", path, error) from error

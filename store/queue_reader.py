@@ -14,7 +14,7 @@ from struct import Struct
 import numpy as np
 
 from ledgermq.model.errors import CorruptLogError, StorageError
-from ledgermq.store.mapped_files import MappedFiles
+from ledgermq.store.mapped_files import MappedFiles, VanishedError
 from ledgermq.store.queue_end import CHUNK_UNITS, PREFILL_SIZE, UNIT, UNIT_SIZE, Units
 
 _POSITION_AND_SIZE = Struct(">qi")
@@ -62,6 +62,17 @@ class QueueReader:
             log_end: first position past what may be read of the log.
             log_first: first position that the log still has.
         """
+        while True:
+            try:
+                return self._bounds(log_end, log_first)
+            except VanishedError:
+                # The oldest files are deleted while we look. What vanished is listed no more.
+                if not self.files.refresh():
+                    raise
+
+    def _bounds(self, log_end: int, log_first: int) -> tuple[int, int]:
+        if not self.files.starts and self._known:
+            self.forget()
         if self._known and log_end < self._log_end:
             self.forget()
         if not self._known:
@@ -79,12 +90,19 @@ class QueueReader:
 
         They end where ``bounds`` said last. Within one file they are a view of its map, else a
         copy.
+
+        Raises:
+            VanishedError: a file was deleted since ``bounds``.
         """
         assert first >= 0, first
         parts = self._parts(first, min(first + count, self._max))
         if len(parts) == 1:
             return parts[0]
         return np.concatenate(parts) if parts else np.empty(0, UNIT)
+
+    def next_file(self, offset: int) -> int:
+        """First queue offset of the file behind the one of ``offset`` (``rollNextFile``)."""
+        return offset + self._per_file - offset % self._per_file
 
     def refresh(self) -> bool:
         """Look which files were created or deleted; whether any was."""

@@ -43,7 +43,9 @@ def write_log(
 
 def take(log: LogView, positions: list[int], records: list[bytes]) -> RecordParts:
     sizes = np.array([len(record) for record in records], np.int64)
-    return take_records(log, np.array(positions, np.int64), sizes)
+    parts = take_records(log, np.array(positions, np.int64), sizes)
+    assert parts is not None
+    return parts
 
 
 def given(parts: RecordParts) -> list[bytes]:
@@ -172,3 +174,14 @@ def test_the_store_time_is_that_of_the_message(tmp_path: Path) -> None:
     assert log.store_time(len(records[0]), len(records[1])) == 5
     assert log.store_time(2_000, 91) == -1
     assert log.store_time(9_999, 91) == -1
+
+
+def test_records_whose_file_was_deleted_are_removed_and_not_corrupt(tmp_path: Path) -> None:
+    _, positions, records = write_log(tmp_path / "log", [500] * 3, gap=48)
+    write_log(tmp_path / "log", [500] * 3, gap=48, base=FILE_SIZE)
+    log = LogView((tmp_path / "log",))
+    (tmp_path / "log" / f"{0:020d}").unlink()
+    sizes = np.array([len(record) for record in records], np.int64)
+
+    assert take_records(log, np.array(positions, np.int64), sizes) is None
+    assert log.first_position == FILE_SIZE

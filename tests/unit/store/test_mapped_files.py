@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.store.mapped_files import MappedFiles
+from ledgermq.store.mapped_files import MappedFiles, VanishedError
 
 SIZE = 4_096
 
@@ -163,3 +163,18 @@ def test_a_gap_is_refused(tmp_path: Path) -> None:
         MappedFiles(tmp_path)
 
     assert caught.value.details == {"file": str(behind), "offset": 2 * SIZE, "expected": SIZE}
+
+
+def test_a_file_that_was_deleted_since_is_told_from_one_that_cannot_be_read(
+    tmp_path: Path,
+) -> None:
+    oldest = put_file(tmp_path, 0)
+    put_file(tmp_path, SIZE)
+    files = MappedFiles(tmp_path)
+    oldest.unlink()
+    with pytest.raises(VanishedError) as caught:
+        files.view(0, 1)
+
+    assert caught.value.details["file"] == str(oldest)
+    assert files.refresh()
+    assert files.first == SIZE

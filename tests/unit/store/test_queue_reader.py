@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.model.errors import CorruptLogError
+from ledgermq.store.mapped_files import VanishedError
 from ledgermq.store.queue_end import UNIT_SIZE
 from ledgermq.store.queue_reader import QueueReader
 from ledgermq.store.queue_unit import PREFILL, QueueUnit, put_unit
@@ -230,3 +231,47 @@ def test_a_message_that_cannot_be_read_makes_the_offset_of_a_time_0(tmp_path: Pa
     queue.bounds(FAR)
 
     assert queue.offset_by_time(1_000, lambda _at, _size: -1, 0) == 0
+
+
+def test_files_that_are_deleted_while_they_are_looked_at_are_not_missed(tmp_path: Path) -> None:
+    put_queue(tmp_path / "q", 13)
+    known = QueueReader(tmp_path / "q", file_size=FILE_SIZE)
+    bounds = known.bounds(FAR)
+    fresh = QueueReader(tmp_path / "q", file_size=FILE_SIZE)
+    (tmp_path / "q" / f"{0:020d}").unlink()
+
+    assert bounds == (0, 13)
+    # What it has mapped it can read until it looks.
+    assert known.bounds(FAR, log_first=5 * MESSAGE_SIZE) == (5, 13)
+    assert fresh.bounds(FAR, log_first=3 * MESSAGE_SIZE) == (5, 13)
+    with pytest.raises(VanishedError):
+        QueueReader.units(queue_without_maps(tmp_path / "q"), 5, 9)
+
+
+def queue_without_maps(directory: Path) -> QueueReader:
+    """A reader that knows its bounds, and whose first file was deleted then."""
+    queue = QueueReader(directory, file_size=FILE_SIZE)
+    queue.bounds(FAR)
+    queue.files.close()
+    (directory / f"{FILE_SIZE:020d}").unlink()
+    return queue
+
+
+def test_a_queue_whose_folder_was_emptied_is_empty(tmp_path: Path) -> None:
+    put_queue(tmp_path / "q", 13)
+    queue = QueueReader(tmp_path / "q", file_size=FILE_SIZE)
+    queue.bounds(FAR)
+    for path in (tmp_path / "q").iterdir():
+        path.unlink()
+    queue.refresh()
+
+    assert queue.bounds(FAR) == (0, 0)
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(0, 5), (4, 5), (5, 10), (12, 15)])
+def test_the_next_file_begins_where_java_rolls_to(
+    tmp_path: Path, offset: int, expected: int
+) -> None:
+    put_queue(tmp_path / "q", 13)
+
+    assert QueueReader(tmp_path / "q", file_size=None).next_file(offset) == expected
