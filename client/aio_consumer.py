@@ -130,7 +130,7 @@ class AsyncConsumer:
             hold_ms,
         )
         until = time.monotonic() + hold_ms / 1_000 + self.options.timeout_s
-        request = pull_request(pull, deadline=until)
+        request = pull_request(pull, self._link, deadline=until)
         await self._open().ask(request)
         return pulled_batch(self.topic, queue_id, request)
 

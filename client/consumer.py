@@ -118,7 +118,7 @@ class Consumer:
             hold_ms,
         )
         until = time.monotonic() + hold_ms / 1_000 + options.timeout_s
-        request = pull_request(pull, deadline=until)
+        request = pull_request(pull, self._broker.requests.link, deadline=until)
         self._broker.wait(request)
         return pulled_batch(self.topic, queue_id, request)
 

@@ -11,7 +11,9 @@ When the leader changes, the connection to the old one is closed with all that i
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from itertools import count
 
 from ledgermq.client.address import Address
 from ledgermq.client.link import Context, FoundLink, Link, Part
@@ -27,27 +29,42 @@ _ROLE = bytes([Kind.ROLE])
 
 
 class _Member:
-    """One node; ``standing`` is set exactly while its session stands."""
+    """One node; ``standing`` is set exactly while its session stands.
 
-    __slots__ = ("_greeting", "link", "standing")
+    ``is_asked``: it was asked what only the leader is asked otherwise, in this session.
+    """
+
+    __slots__ = ("_greeting", "is_asked", "link", "standing")
 
     def __init__(self, link: Link) -> None:
         self.link = link
+        self.is_asked = False
         self.standing: Standing | None = None
         self._greeting: Welcome | None = None
 
-    def look(self, now: float) -> None:
-        """Take what the node tells, and look after its connection."""
+    def look(self, now: float, answers: deque[list[Part]]) -> bool:
+        """Take what the node tells, and look after its connection; true when a question got lost.
+
+        Args:
+            answers: where its answers are put.
+        """
         link = self.link
+        has_ended = False
         try:
             while (parts := link.receive()) is not None:
                 if parts[0][_KIND] == _ROLE:
                     self.note_greeting()
                     self.take_role(parts)
+                elif self.is_asked:
+                    answers.append(parts)
         except ProtocolError:
-            link.lose(now)
-        link.advance(now)
+            has_ended = link.lose(now)
+        has_ended = link.advance(now) or has_ended
         self.note_greeting()
+        if has_ended and self.is_asked:
+            self.is_asked = False
+            return True
+        return False
 
     def note_greeting(self) -> None:
         """Take what the node said when its session began, once."""
@@ -95,8 +112,13 @@ class Group:
         self.welcome: Welcome | None = None
         self.last_welcome: Welcome | None = None
         self.changes = 0
+        # Answers of several nodes are told apart by what they answer.
+        ids = count(1)
+        for link in links:
+            link.share_ids(ids)
         self._members = [_Member(link) for link in links]
         self._leader: _Member | None = None
+        self._answers: deque[list[Part]] = deque()
         self._term = 0
         self._led_term = 0
         self._look_at = 0.0
@@ -121,7 +143,7 @@ class Group:
     @property
     def deadline(self) -> float:
         """When ``advance`` has work that no descriptor tells of."""
-        if self._has_news:
+        if self._has_news or self._answers:
             return 0.0
         return max(self._look_at, min(member.link.deadline for member in self._members))
 
@@ -129,12 +151,27 @@ class Group:
         """A request id that the leader's link has not used."""
         return self._led().next_id()
 
+    def send_to(self, node: str, parts: Sequence[bytes]) -> bool:
+        """Hand a question to the member ``node``; false when it cannot be asked now.
+
+        Its answer comes out of ``receive``. When its session ends, ``advance`` says so as it does
+        of the leader's.
+        """
+        for member in self._members:
+            welcome = member.link.welcome
+            if welcome is not None and welcome.node == node:
+                member.is_asked = True
+                return member.link.send(parts)
+        return False
+
     def send(self, parts: Sequence[bytes]) -> bool:
         """Hand a message for the leader to ZeroMQ; false when it takes none."""
         return self._led().send(parts)
 
     def receive(self) -> list[Part] | None:
         """The parts of the leader's next message that is not about the session itself."""
+        if self._answers:
+            return self._answers.popleft()
         leader = self._leader
         if leader is None:
             return None
@@ -156,7 +193,7 @@ class Group:
             self._look_at = now + LOOK_S
             for member in self._members:
                 if member is not self._leader:
-                    member.look(now)
+                    has_ended = member.look(now, self._answers) or has_ended
             has_ended = self._choose(now) or has_ended
         return has_ended
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import zmq
@@ -73,7 +73,7 @@ class Link:
         self._context = context
         self._client = client
         self._instance = os.urandom(12).hex()
-        self._ids = itertools.count(1)
+        self._ids: Iterator[int] = itertools.count(1)
         self._socket: zmq.Socket[bytes] | None = None
         self._monitor: zmq.Socket[bytes] | None = None
         self._hello_id = 0
@@ -85,6 +85,10 @@ class Link:
     def next_id(self) -> int:
         """A request id that this link has not used."""
         return next(self._ids)
+
+    def share_ids(self, ids: Iterator[int]) -> None:
+        """Take request ids from ``ids``, which others take theirs from, too."""
+        self._ids = ids
 
     @property
     def descriptors(self) -> tuple[int, ...]:

@@ -9,14 +9,15 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from ledgermq.client.broker import route_of
+from ledgermq.client.group import AnyLink
 from ledgermq.client.received import MessageBatch, ReceivedMessage
 from ledgermq.client.requests import Request, RequestPipeline, call_request, call_result
 from ledgermq.model.errors import ConfigError, LedgerError, TopicUnknownError
 from ledgermq.store.java_hash import java_hash
-from ledgermq.wire.header import Kind
+from ledgermq.wire.header import VERSION_MIN, Kind
 from ledgermq.wire.pull_frame import (
     BYTES_MAX,
     HOLD_MS_MAX,
@@ -29,9 +30,14 @@ from ledgermq.wire.pull_frame import (
 )
 
 ALL_TAGS = "*"
+ReadFrom = Literal["leader", "followers"]
 RESETS_KEPT = 100
 QUEUES_REFRESH_S = 30.0
 """Queues that are added to a topic are found after so long."""
+
+
+_BELIEVED = frozenset({PullStatus.FOUND, PullStatus.NO_MATCHED_MESSAGE})
+"""What a follower says for sure; all else is asked the leader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,8 @@ class ConsumerOptions:
         hold_ms: how long the broker may wait for messages before it says that there are none.
         prefetch: batches of one queue that are kept ahead.
         timeout_s: how long the broker may be away before ``poll`` raises, and time for each call.
+        read_from: ``leader``, or ``followers``: old messages come from the follower that the leader
+            suggests, if its address was given, too. Nothing is missed or repeated by that.
     """
 
     messages_max: int = 1_024
@@ -51,8 +59,13 @@ class ConsumerOptions:
     hold_ms: int = 5_000
     prefetch: int = 2
     timeout_s: float = 15.0
+    read_from: ReadFrom = "leader"
 
     def __post_init__(self) -> None:
+        if self.read_from not in get_args(ReadFrom):
+            raise ConfigError(
+                "read_from is no kind of node", value=self.read_from, allowed=get_args(ReadFrom)
+            )
         limits = {
             "messages_max": (1, MESSAGES_MAX),
             "bytes_max": (1, BYTES_MAX),
@@ -84,14 +97,18 @@ class OffsetReset(NamedTuple):
 
 
 class _Queue:
-    """One queue: ``position <= ask_offset`` unless the log was cut."""
+    """One queue: ``position <= ask_offset`` unless the log was cut.
 
-    __slots__ = ("ask_offset", "batches", "position", "queue_id", "request")
+    ``node`` is the follower to ask next, empty for the leader.
+    """
+
+    __slots__ = ("ask_offset", "batches", "node", "position", "queue_id", "request")
 
     def __init__(self, queue_id: int, offset: int) -> None:
         self.queue_id = queue_id
         self.position = offset
         self.ask_offset = offset
+        self.node = ""
         self.request: Request | None = None
         self.batches: deque[MessageBatch] = deque()
 
@@ -240,10 +257,16 @@ class PullPipeline:
             queue.ask_offset,
             options.messages_max,
             options.bytes_max,
-            options.hold_ms,
+            # A follower that has nothing more does not wait: the leader has it sooner.
+            0 if queue.node else options.hold_ms,
             self._hashes,
         )
-        request = pull_request(pull, deadline=now + options.hold_ms / 1_000 + options.timeout_s)
+        request = pull_request(
+            pull,
+            self.requests.link,
+            deadline=now + options.hold_ms / 1_000 + options.timeout_s,
+            node=queue.node,
+        )
         request.callback = partial(self._take_pulled, queue)
         queue.request = request
         self.requests.ask(request)
@@ -257,12 +280,19 @@ class PullPipeline:
             self._error = error
             return
         wanted, queue.ask_offset = queue.ask_offset, batch.next_offset
-        if batch.status in (PullStatus.OFFSET_TOO_SMALL, PullStatus.OFFSET_TOO_LARGE):
-            if batch.next_offset == wanted:
+        if queue.node and batch.status not in _BELIEVED:
+            # A follower may be behind the leader, and may have lost what the leader has.
+            queue.node, queue.ask_offset = "", wanted
+            return
+        if self.options.read_from == "followers":
+            queue.node = batch.suggested
+        if batch.status.corrects_offset:
+            if batch.status is not PullStatus.NO_MESSAGE_IN_QUEUE and batch.next_offset == wanted:
                 queue.ask_offset = batch.next_offset = max(batch.begin, min(wanted, batch.end))
-            self.resets.append(
-                OffsetReset(queue.queue_id, wanted, batch.begin, batch.end, batch.next_offset)
-            )
+            if batch.next_offset != wanted:
+                self.resets.append(
+                    OffsetReset(queue.queue_id, wanted, batch.begin, batch.end, batch.next_offset)
+                )
         if self.tags and len(batch):
             batch.keep_tags(self.tags)
         # A batch without messages may still say how far the queue was read.
@@ -279,13 +309,19 @@ class PullPipeline:
                 self._add(queue_id, 0)
 
 
-def pull_request(pull: Pull, *, deadline: float) -> Request:
-    """The question that asks ``pull``, whatever its request id."""
+def pull_request(pull: Pull, link: AnyLink, *, deadline: float, node: str = "") -> Request:
+    """The question that asks ``pull``, whatever its request id, in the version that is spoken.
+
+    Args:
+        link: which it will be sent over.
+        node: the member to ask; the leader when empty, or when that one cannot be asked.
+    """
 
     def encode(request_id: int) -> list[bytes]:
-        return [encode_pull(pull._replace(request_id=request_id))]
+        version = link.welcome.version if link.welcome is not None else VERSION_MIN
+        return [encode_pull(pull._replace(request_id=request_id, version=version))]
 
-    return Request(encode, Kind.PULLED, deadline=deadline)
+    return Request(encode, Kind.PULLED, deadline=deadline, node=node)
 
 
 def pulled_batch(topic: str, queue_id: int, request: Request) -> MessageBatch:

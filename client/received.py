@@ -221,6 +221,7 @@ class MessageBatch(Sequence[ReceivedMessage]):
             lie before it, too.
         begin: first queue offset that the queue holds.
         end: queue offset behind its last message.
+        suggested: id of the member that had better be asked for what follows; empty = the leader.
     """
 
     __slots__ = (
@@ -232,6 +233,7 @@ class MessageBatch(Sequence[ReceivedMessage]):
         "next_offset",
         "queue_id",
         "status",
+        "suggested",
         "topic",
     )
 
@@ -242,6 +244,7 @@ class MessageBatch(Sequence[ReceivedMessage]):
         self.next_offset = pulled.next_offset
         self.begin = pulled.begin
         self.end = pulled.end
+        self.suggested = pulled.suggested
         self._records = records
         self._starts: Sequence[int] = pulled.starts
         self._sizes: Sequence[int] = pulled.sizes
@@ -298,5 +301,5 @@ class MessageBatch(Sequence[ReceivedMessage]):
 def no_messages(topic: str) -> MessageBatch:
     """The batch that ``poll`` gives when there is nothing."""
     nothing = memoryview(b"").cast("I")
-    pulled = Pulled(0, PullStatus.NO_NEW_MESSAGE, 0, 0, 0, nothing, nothing)
+    pulled = Pulled(0, PullStatus.OFFSET_OVERFLOW_ONE, 0, 0, 0, nothing, nothing)
     return MessageBatch(topic, -1, pulled, memoryview(b""))

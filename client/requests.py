@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
-from ledgermq.client.group import AnyLink
+from ledgermq.client.group import AnyLink, Group
 from ledgermq.client.link import Part
 from ledgermq.model.errors import (
     LedgerError,
@@ -31,10 +31,15 @@ steps serve callers that block and callers that await."""
 class Request:
     """One question; done when it has ``parts`` of an answer, or an ``error``."""
 
-    __slots__ = ("ask_at", "callback", "deadline", "encode", "error", "expected", "parts")
+    __slots__ = ("ask_at", "callback", "deadline", "encode", "error", "expected", "node", "parts")
 
     def __init__(
-        self, encode: Callable[[int], list[bytes]], expected: Kind, *, deadline: float
+        self,
+        encode: Callable[[int], list[bytes]],
+        expected: Kind,
+        *,
+        deadline: float,
+        node: str = "",
     ) -> None:
         """A question.
 
@@ -42,7 +47,9 @@ class Request:
             encode: its message, from a request id.
             expected: kind of the answer.
             deadline: when to give up.
+            node: the member to ask; the leader when empty, or when that one cannot be asked.
         """
+        self.node = node
         self.encode = encode
         self.expected = expected
         self.deadline = deadline
@@ -163,7 +170,11 @@ class RequestPipeline:
             raise ProtocolError("not an answer to this question", kind=header.kind.name)
         refusal = decode_refused(parts[1])
         del self._asked[header.request_id]
-        if refusal.number == StaleGenerationError.number:
+        if request.node:
+            # Whatever a follower has against it, the leader decides.
+            request.node = ""
+            self._waiting.append(request)
+        elif refusal.number == StaleGenerationError.number:
             self._waiting.append(request)
             self.link.lose(now)
             self._ask_all_again()
@@ -177,11 +188,19 @@ class RequestPipeline:
         later: list[Request] = []
         for request in self._waiting:
             request_id = self.link.next_id()
-            if request.ask_at <= now and self.link.send(request.encode(request_id)):
+            if request.ask_at <= now and self._send(request, request_id):
                 self._asked[request_id] = request
             else:
                 later.append(request)
         self._waiting = later
+
+    def _send(self, request: Request, request_id: int) -> bool:
+        parts = request.encode(request_id)
+        if request.node and isinstance(self.link, Group):
+            if self.link.send_to(request.node, parts):
+                return True
+            request.node = ""
+        return self.link.send(parts)
 
     def _ask_all_again(self) -> None:
         self._waiting = [*self._asked.values(), *self._waiting]

@@ -35,6 +35,9 @@ COUNTER_NAMES = tuple(counter.name.lower() for counter in Counter)
 ORDER_REPEAT_MS = 100
 """TOPICS_CHANGED is repeated after this long without an answer."""
 
+LOOK_AT_FILES_MS = 2_000
+"""Files of the log that were deleted keep their space until this process has let go of them."""
+
 IDLE_MS = 1_000
 """Without a request for this long the pages of the maps are given back."""
 
@@ -61,6 +64,7 @@ class BrokerWorker:
         self._ordered_version = -1
         self._order_due_ms = 0
         self._used_ms = 0
+        self._looked_ms = 0
         self._is_tidy = False
 
     def sources(self) -> list[Pollable]:
@@ -108,6 +112,12 @@ class BrokerWorker:
             self._service.send_reply(reply)
         self._order_topics(now_ms)
         self._tables.tick(now_ns)
+        self._look_after_files(now_ms)
+
+    def _look_after_files(self, now_ms: int) -> None:
+        if now_ms - self._looked_ms >= LOOK_AT_FILES_MS:
+            self._store.notice_deleted()
+            self._looked_ms = now_ms
         if not self._is_tidy and now_ms - self._used_ms >= IDLE_MS:
             self._store.tidy()
             self._is_tidy = True

@@ -45,6 +45,7 @@ from ledgermq.wire.session import (
     encode_result,
     encode_role,
     encode_welcome,
+    hello_version,
 )
 
 logger = logging.getLogger(__name__)
@@ -270,9 +271,10 @@ class ConsumeService:
         produce = self._produce_ipc
         if head is not None and _IPC_PEER.fullmatch(str(head.get("Peer-Address"))) is None:
             produce = self._settings.listen.produce or ""
-        self._send([client, *encode_welcome(request_id, self._welcome(produce))])
+        welcome = self._welcome(produce, version=hello_version(parts[1]))
+        self._send([client, *encode_welcome(request_id, welcome)])
 
-    def _welcome(self, produce: str) -> Welcome:
+    def _welcome(self, produce: str, *, version: int) -> Welcome:
         node = self._settings.node
         host = f"[{node.broker_ip}]" if ":" in node.broker_ip else node.broker_ip
         return Welcome(
@@ -294,6 +296,7 @@ class ConsumeService:
             window_bytes=self._window,
             produce=produce,
             store_host=f"{host}:{node.listen_port}",
+            version=version,
         )
 
     def _end_session(self, client: bytes) -> None:

@@ -14,7 +14,7 @@ from typing import Self
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.model.settings import LogKind, Settings
 from ledgermq.store.host_address import HOST_V4_SIZE, HOST_V6_SIZE
-from ledgermq.store.mapped_files import MappedFiles
+from ledgermq.store.mapped_files import MappedFiles, VanishedError
 from ledgermq.store.message import BORN_HOST_AT, BORN_HOST_V6, MAGIC, MAGIC_AT, SYS_FLAG_AT
 
 _WORD = Struct(">I")
@@ -75,6 +75,12 @@ class LogView:
         for family in self._families:
             family.release_pages()
 
+    def advise(self, position: int, size: int, advice: int) -> None:
+        """``madvise`` for what is mapped of the log at ``position``; nothing if it is removed."""
+        family = self._family_of(position)
+        if family is not None:
+            family.advise(position, size, advice)
+
     def file_of(self, position: int) -> LogFile | None:
         """The file that has the byte at ``position``, ``None`` when none has (any more).
 
@@ -88,7 +94,13 @@ class LogView:
             if family is None:
                 return None
         start = family.start_of(position)
-        return LogFile(start, family.path(start), family.view(start, family.file_size))
+        try:
+            view = family.view(start, family.file_size)
+        except VanishedError:
+            # Retention was faster; from now on the log begins behind it.
+            self.refresh()
+            return None
+        return LogFile(start, family.path(start), view)
 
     def store_time(self, position: int, size: int) -> int:
         """Store timestamp of the message at ``position``, epoch ms; -1 if there is none."""

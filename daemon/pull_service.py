@@ -15,12 +15,12 @@ from ledgermq.daemon.readable_store import ReadableStore
 from ledgermq.model.errors import LedgerError
 from ledgermq.wire.pull_frame import Pull, PullStatus, encode_pulled
 
-ANSWER_SIZE_MAX = 4 * 1024 * 1024
-"""Most bytes of one answer, unless its only message is larger."""
-
 SCAN_STEP_UNITS = 4_096
 SCANNED_UNITS_MAX = 65_536
 """Units that one pull by tags looks at before it says how far it came."""
+
+_VAIN = (PullStatus.NO_MATCHED_MESSAGE, PullStatus.MESSAGE_WAS_REMOVING)
+"""By whether the last unit that was looked at is that of a removed message."""
 
 HELD_QUEUES_PER_TURN = 512
 """Queues looked at in one turn for those who wait, so that the loop comes round."""
@@ -43,10 +43,14 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A pull that waits; ``scanned_to`` is how far its tags were looked for in vain."""
+    """A pull that waits; ``scanned_to`` is how far its tags were looked for in vain.
+
+    ``status`` is what the last message that was looked at is a case of.
+    """
 
     pull: Pull
     scanned_to: int
+    status: PullStatus = PullStatus.NO_MATCHED_MESSAGE
 
 
 class PullService:
@@ -171,13 +175,12 @@ class PullService:
             at_end = held.scanned_to >= bounds.end
             if at_end and may_hold:
                 return held
-            return _nothing(client, pull, PullStatus.NO_MATCHED_MESSAGE, held.scanned_to, bounds)
+            return _nothing(client, pull, held.status, held.scanned_to, bounds)
         if verdict.may_hold:
             if may_hold:
                 return held
             if held.scanned_to != pull.queue_offset:
-                status = PullStatus.NO_MATCHED_MESSAGE
-                return _nothing(client, pull, status, held.scanned_to, bounds)
+                return _nothing(client, pull, held.status, held.scanned_to, bounds)
         return _nothing(client, pull, verdict.status, verdict.next_offset, bounds)
 
     def _scan(
@@ -187,23 +190,33 @@ class PullService:
         pull = held.pull
         hashes = np.array(pull.tag_hashes, np.int64)
         step = SCAN_STEP_UNITS if pull.tag_hashes else pull.messages_max
-        offset = held.scanned_to
+        offset, status = held.scanned_to, held.status
         stop = min(bounds.end, offset + SCANNED_UNITS_MAX)
+        store = self._store
         while offset < stop:
-            units = self._store.units(queue, offset, step)
+            units = store.units(queue, offset, step)
+            if units is None:
+                if offset == held.scanned_to:
+                    status, offset = PullStatus.OFFSET_FOUND_NULL, store.next_file(queue, offset)
+                return _nothing(client, pull, status, offset, bounds)
             positions = units["position"].astype(np.int64)
             sizes = units["size"].astype(np.int64)
-            chosen, scanned = select(
+            chosen, scanned, ends_removed, looked_at = select(
                 positions,
                 sizes,
                 units["tags"],
                 tag_hashes=hashes,
                 count_max=pull.messages_max,
-                size_max=min(pull.bytes_max, ANSWER_SIZE_MAX),
-                first_position=self._store.log.first_position,
+                size_max=pull.bytes_max,
+                first_position=store.log.first_position,
+                disk_below=store.disk_below,
+                limits=store.limits,
             )
             if chosen.size:
-                parts = self._store.records(positions[chosen], sizes[chosen])
+                parts = store.records(positions[chosen], sizes[chosen])
+                if parts is None:
+                    # Removed since, and known to be: the same units are looked at again.
+                    continue
                 count = len(parts.starts)
                 # What did not fit into the part is where the client goes on.
                 taken = scanned if count == chosen.size else int(chosen[count])
@@ -215,17 +228,25 @@ class PullService:
                     end=bounds.end,
                     starts=parts.starts.tobytes(),
                     sizes=parts.sizes.tobytes(),
+                    suggested=store.suggested(looked_at),
+                    version=pull.version,
                 )
                 return Answer(client, pull.request_id, head, parts.payload, count)
+            status = _VAIN[ends_removed]
             offset += scanned
-        return Held(pull, offset)
+        return Held(pull, offset, status)
 
 
 def _nothing(
     client: Client, pull: Pull, status: PullStatus, next_offset: int, bounds: QueueBounds
 ) -> Answer:
     head = encode_pulled(
-        pull.request_id, status, next_offset=next_offset, begin=bounds.first, end=bounds.end
+        pull.request_id,
+        status,
+        next_offset=next_offset,
+        begin=bounds.first,
+        end=bounds.end,
+        version=pull.version,
     )
     return Answer(client, pull.request_id, head)
 

@@ -25,6 +25,7 @@ from ledgermq.daemon.peers import Peers
 from ledgermq.daemon.raft_control import RaftControl
 from ledgermq.daemon.shipping import LogArrivedError, Shipping, is_ship_frame
 from ledgermq.daemon.store_paths import StorePaths
+from ledgermq.daemon.suggested_reader import SuggestedReader
 from ledgermq.daemon.system_entries import no_op_record
 from ledgermq.daemon.term_file import TermFile
 from ledgermq.daemon.writer_link import KEEP_ALL, WriterLink
@@ -118,6 +119,7 @@ class RaftWorker:
             if self._exchange is not None and self._memberships is not None
             else None
         )
+        self._reader = SuggestedReader(self._page, silent_max=settings.raft.election_timeout_min_ms)
         self._held = self._written = _UNSEEN
         self._marks: deque[LogCursor] = deque()
         self._is_read = self._is_cutting = False
@@ -176,6 +178,8 @@ class RaftWorker:
             self._look_at_cursors()
         if now >= self._core.deadline:
             self._carry_out(self._core.tick(now))
+            if self._core.role is RaftRole.LEADER:
+                self._reader.look(self._core.status())
         self._writer.repeat_when_due(now_ns)
         trouble = self._disk.look(self._page, now_ns)
         if trouble is not None:
@@ -430,6 +434,8 @@ class RaftWorker:
         self._publish_grant()
 
     def _publish_grant(self) -> None:
+        if self._core.role is not RaftRole.LEADER:
+            self._reader.forget()
         self._page.publish_grant(
             Grant(
                 self._core.term,

@@ -9,13 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ledgermq.broker.holds import QueueName
-from ledgermq.broker.pull_rules import QueueBounds, pending_messages_max
+from ledgermq.broker.pull_rules import QueueBounds, TransferLimits, pending_messages_max
 from ledgermq.daemon.log_view import LogView
+from ledgermq.daemon.old_pages import HOT_TAIL_SIZE, OldPages
 from ledgermq.daemon.record_parts import RecordParts, take_records
 from ledgermq.daemon.store_paths import StorePaths
-from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.ipc.cursor_page import CursorPage, RaftRole
 from ledgermq.model.errors import NotLeaderError, StorageError
-from ledgermq.model.settings import Settings
+from ledgermq.model.settings import ReadsSection, Settings
+from ledgermq.store.mapped_files import VanishedError
 from ledgermq.store.queue_end import UNIT_SIZE, Units
 from ledgermq.store.queue_reader import QueueReader
 
@@ -26,6 +28,18 @@ PAGES_RELEASED_AFTER = 64 * 1024 * 1024
 """Pages of the log's maps count as memory of this process until they are given back."""
 
 Integers = npt.NDArray[np.int64]
+
+
+def transfer_limits(reads: ReadsSection) -> TransferLimits:
+    """What one answer may hold on this machine, whose memory is part of the rule."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return TransferLimits(
+        reads.max_transfer_bytes_on_message_in_memory,
+        reads.max_transfer_count_on_message_in_memory,
+        reads.max_transfer_bytes_on_message_in_disk,
+        reads.max_transfer_count_on_message_in_disk,
+        memory * reads.access_message_in_memory_max_ratio // 100,
+    )
 
 
 class ReadableStore:
@@ -41,6 +55,9 @@ class ReadableStore:
         self._file_size = None if size is None else -(-size // UNIT_SIZE) * UNIT_SIZE
         self._readers: dict[QueueName, QueueReader] = {}
         self.log = LogView.of(settings)
+        self.limits = transfer_limits(settings.reads)
+        self._self_id = settings.node.self_id
+        self._old_pages = OldPages(self.log, settings.reads.old_read_cache_bytes)
         self._is_ready = False
         self._position = 0
         self._generation = page.read_dispatched().log_generation
@@ -84,13 +101,49 @@ class ReadableStore:
         written = self._page.read_written().position
         return QueueBounds(first, end, pending_messages_max(self._position, written))
 
-    def units(self, queue: QueueName, offset: int, count: int) -> Units:
-        """Units of ``queue`` from ``offset`` on, within what ``bounds`` said."""
-        return self._reader(queue).units(offset, count)
+    @property
+    def disk_below(self) -> int:
+        """Position below which messages count as on disk, as RocketMQ reckons it."""
+        return self._position - self.limits.memory_share
 
-    def records(self, positions: Integers, sizes: Integers) -> RecordParts:
-        """See ``take_records``."""
+    def suggested(self, looked_at: int) -> str:
+        """Id of the member to ask for what follows ``looked_at``; empty = the leader.
+
+        Who reads what is on disk is sent to a follower that holds all that is committed, and a
+        follower keeps such a reader for itself.
+        """
+        if looked_at >= self.disk_below:
+            return ""
+        grant = self._page.read_grant()
+        if grant.role is RaftRole.LEADER:
+            return self._page.read_reader()
+        return self._self_id if grant.leader else ""
+
+    def units(self, queue: QueueName, offset: int, count: int) -> Units | None:
+        """Units of ``queue`` from ``offset`` on, within what ``bounds`` said.
+
+        ``None`` when their file was deleted since.
+        """
+        reader = self._reader(queue)
+        try:
+            return reader.units(offset, count)
+        except VanishedError:
+            reader.refresh()
+            self.log.refresh()
+            return None
+
+    def next_file(self, queue: QueueName, offset: int) -> int:
+        """First queue offset of the file behind the one of ``offset``."""
+        return self._reader(queue).next_file(offset)
+
+    def records(self, positions: Integers, sizes: Integers) -> RecordParts | None:
+        """See ``take_records``; what comes from the disk leaves the page cache as it was."""
+        first, end = int(positions[0]), int(positions[-1] + sizes[-1])
+        if first < self._position - HOT_TAIL_SIZE:
+            self._old_pages.touch(first, end)
         parts = take_records(self.log, positions, sizes)
+        if parts is None:
+            return None
         self._shown_size += len(parts.payload)
         if self._shown_size >= PAGES_RELEASED_AFTER:
             self._shown_size = 0
@@ -99,10 +152,18 @@ class ReadableStore:
 
     def offset_by_time(self, queue: QueueName, timestamp_ms: int) -> int:
         """Queue offset that a time leads to, as RocketMQ finds it."""
-        self.bounds(queue)
-        return self._reader(queue).offset_by_time(
-            timestamp_ms, self.log.store_time, self.log.first_position
-        )
+        reader = self._reader(queue)
+        while True:
+            first = self.log.first_position
+            try:
+                self.bounds(queue)
+                offset = reader.offset_by_time(timestamp_ms, self.log.store_time, first)
+            except VanishedError:
+                reader.refresh()
+                self.log.refresh()
+                continue
+            if self.log.first_position == first:
+                return offset
 
     def topics(self) -> list[str]:
         """The topics that have a folder, whether the topic table knows them or not."""
@@ -125,11 +186,19 @@ class ReadableStore:
         return sum(end - first for first, end, _ in bounds)
 
     def tidy(self) -> None:
-        """Now and then: notice deleted files of the log, give back what was touched."""
-        self.log.refresh()
+        """When nobody asks: give back what was touched."""
         self.log.release_pages()
+        self._old_pages.give_back_all()
         for reader in self._readers.values():
             reader.files.release_pages()
+
+    def notice_deleted(self) -> None:
+        """Now and then: let go of files that were deleted, whose space is not free before."""
+        before = self.log.first_position
+        self.log.refresh()
+        if self.log.first_position != before:
+            for reader in self._readers.values():
+                reader.refresh()
 
     def _reader(self, queue: QueueName) -> QueueReader:
         reader = self._readers.get(queue)

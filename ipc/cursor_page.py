@@ -15,6 +15,7 @@ the sequence up, so a reader never waits, not even for a writer that died inside
                                     log_generation
     5     put_lock    writer      S holder pid, since_ns, taken, slow, recovered
     6     grant       raft        S term, granted (0/1), role, leader (16 bytes, ASCII)
+    7     reader      raft        S follower to read old messages from (16 bytes, ASCII)
     8-15  process     that one    pid, beat_ns, asleep, generation, started_ns
     16-31 counters    that one    sixteen counters, two slots a process
     32-39                         second copies of 1 to 7
@@ -34,6 +35,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -48,7 +50,7 @@ FIELDS = SLOT_SIZE // 8
 MAGIC = 0x4547415051_4D4C
 VERSION = 1
 
-_HEADER, _WRITTEN, _DURABLE, _COMMITTED, _DISPATCHED, _PUT_LOCK, _GRANT = range(7)
+_HEADER, _WRITTEN, _DURABLE, _COMMITTED, _DISPATCHED, _PUT_LOCK, _GRANT, _READER = range(8)
 _PROCESS = 8
 _COUNTERS = 16
 _SECOND_COPY = 32
@@ -304,9 +306,7 @@ class CursorPage:
 
     def publish_grant(self, grant: Grant) -> None:
         """What raft lets the writer do; the writer acts on the message, others read this."""
-        leader = grant.leader.encode("ascii").ljust(_NODE_ID_SIZE, b"\0")
-        assert len(leader) == _NODE_ID_SIZE, grant.leader
-        cells = int.from_bytes(leader[:8], "big"), int.from_bytes(leader[8:], "big")
+        cells = _name_cells(grant.leader)
         self._publish(_GRANT, (grant.term, int(grant.granted), int(grant.role), *cells))
 
     @property
@@ -317,8 +317,15 @@ class CursorPage:
     def read_grant(self) -> Grant:
         """Term, whether the writer may stamp, and the node's role."""
         term, granted, role, *cells = self._snapshot(_GRANT, 5)
-        leader = b"".join(cell.to_bytes(8, "big") for cell in cells).rstrip(b"\0")
-        return Grant(Term(term), bool(granted), RaftRole(role), NodeId(leader.decode("ascii")))
+        return Grant(Term(term), bool(granted), RaftRole(role), _name_of(cells))
+
+    def publish_reader(self, node: NodeId) -> None:
+        """A follower that holds what is committed; empty when there is none, or no leader here."""
+        self._publish(_READER, _name_cells(node))
+
+    def read_reader(self) -> NodeId:
+        """The follower that readers of old messages are sent to; empty when there is none."""
+        return _name_of(self._snapshot(_READER, 2))
 
     def enter_process(self, role: Role) -> int:
         """Take the slot of ``role`` for this process; the number of times it was taken."""
@@ -359,3 +366,14 @@ class CursorPage:
 
 def _cursor(values: list[int]) -> LogCursor:
     return LogCursor(Position(values[0]), Index(values[1]), Term(values[2]))
+
+
+def _name_cells(name: NodeId) -> tuple[int, int]:
+    content = name.encode("ascii").ljust(_NODE_ID_SIZE, b"\0")
+    assert len(content) == _NODE_ID_SIZE, name
+    return int.from_bytes(content[:8], "big"), int.from_bytes(content[8:], "big")
+
+
+def _name_of(cells: Iterable[int]) -> NodeId:
+    content = b"".join(cell.to_bytes(8, "big") for cell in cells)
+    return NodeId(content.rstrip(b"\0").decode("ascii"))

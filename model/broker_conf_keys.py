@@ -23,6 +23,11 @@ TRANSLATED = {
     "defaultTopicQueueNums": "topics.default_topic_queue_nums",
     "autoCreateSubscriptionGroup": "topics.auto_create_subscription_group",
     "osPageCacheBusyTimeOutMills": "limits.os_page_cache_busy_timeout_mills",
+    "maxTransferBytesOnMessageInMemory": "reads.max_transfer_bytes_on_message_in_memory",
+    "maxTransferCountOnMessageInMemory": "reads.max_transfer_count_on_message_in_memory",
+    "maxTransferBytesOnMessageInDisk": "reads.max_transfer_bytes_on_message_in_disk",
+    "maxTransferCountOnMessageInDisk": "reads.max_transfer_count_on_message_in_disk",
+    "accessMessageInMemoryMaxRatio": "reads.access_message_in_memory_max_ratio",
 }
 """Keys with an equal."""
 
@@ -53,7 +58,10 @@ SAME_WHEN: dict[str, tuple[frozenset[str], str]] = {
     "enableMultiDispatch": (_OFF, "light queues are not kept"),
     "aclEnable": (_OFF, "access control lists are not read: keep the sockets to their users"),
     "offsetCheckInSlave": (_OFF, "offsets are checked on every node"),
-    "slaveReadEnable": (_OFF, "only the leader serves reads"),
+    "slaveReadEnable": (
+        frozenset({"true", "false"}),
+        "must be true or false; a consumer says itself whether it reads from followers",
+    ),
     "longPollingEnable": (_ON, "pulls are always held"),
     "enableCalcFilterBitMap": (_OFF, "filter bit maps are not kept"),
     "enablePropertyFilter": (_OFF, "filters by property (SQL92) are not kept"),
@@ -70,7 +78,6 @@ _THREADS = "processes have one loop each, and no thread pools"
 _SYNC = "the writer syncs whatever waits, at once; ack.mode says who waits for it"
 _RETENTION = "the node deletes no log files by itself: watch the disk"
 _REGISTER = "nodes do not register with a name server"
-_TRANSFER = "the client says in each pull how much it takes"
 _DELAY = "delivery of delayed messages has no settings but its levels"
 _NO_FILTER = "filters by property (SQL92) are not kept"
 _HA = "there is no master-slave replication"
@@ -119,11 +126,6 @@ WITHOUT_EQUAL = {
     "bitMapLengthConsumeQueueExt": "extended queue units are not written",
     "maxMsgsNumBatch": "limits of a frame are fixed (docs/formats/client-protocol.md)",
     "defaultQueryMaxNum": "the query says how many it takes",
-    "maxTransferBytesOnMessageInMemory": _TRANSFER,
-    "maxTransferCountOnMessageInMemory": _TRANSFER,
-    "maxTransferBytesOnMessageInDisk": _TRANSFER,
-    "maxTransferCountOnMessageInDisk": _TRANSFER,
-    "accessMessageInMemoryMaxRatio": _TRANSFER,
     "transferMsgByHeap": "messages are sent out of the page cache",
     "diskFallRecorded": "what is behind is always counted",
     "shortPollingTimeMills": "pulls are always held",

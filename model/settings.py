@@ -119,6 +119,18 @@ class LimitsSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadsSection:
+    """How much one answer to a reader may hold, and what old reads may take (RocketMQ's names)."""
+
+    max_transfer_bytes_on_message_in_memory: int = 4 * 1024 * 1024
+    max_transfer_count_on_message_in_memory: int = 65_536
+    max_transfer_bytes_on_message_in_disk: int = 1024 * 1024
+    max_transfer_count_on_message_in_disk: int = 4_096
+    access_message_in_memory_max_ratio: int = 40
+    old_read_cache_bytes: int = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisionSection:
     """How the supervisor treats its children."""
 
@@ -147,5 +159,6 @@ class Settings:
     listen: ListenSection = field(default_factory=ListenSection)
     topics: TopicsSection = field(default_factory=TopicsSection)
     limits: LimitsSection = field(default_factory=LimitsSection)
+    reads: ReadsSection = field(default_factory=ReadsSection)
     supervision: SupervisionSection = field(default_factory=SupervisionSection)
     log: LogSection = field(default_factory=LogSection)

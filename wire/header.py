@@ -4,7 +4,7 @@ Layout, little-endian (docs/formats/client-protocol.md):
 
     offset  size  field
     0       3     magic ``LMQ``
-    3       1     version
+    3       1     version, 1; 2 in what a session of version 2 has in another form
     4       1     kind
     5       1     flags
     6       2     reserved, 0
@@ -21,7 +21,10 @@ from typing import NamedTuple
 from ledgermq.model.errors import ProtocolError
 
 MAGIC = b"LMQ"
-VERSION = 1
+VERSION = 2
+"""The newest version spoken here; a session has the lower one of its two sides."""
+
+VERSION_MIN = 1
 _HEADER = Struct("<3sBBBHQ")
 HEADER_SIZE = _HEADER.size
 
@@ -49,6 +52,8 @@ class Kind(IntEnum):
     RESULT = 21
     PULL = 30
     PULLED = 31
+    QUERY = 40
+    QUERIED = 41
 
 
 _KINDS = {int(kind): kind for kind in Kind}
@@ -60,11 +65,18 @@ class Header(NamedTuple):
     kind: Kind
     flags: int
     request_id: int
+    version: int = VERSION_MIN
 
 
-def encode_header(kind: Kind, request_id: int, flags: int = 0) -> bytes:
-    """The header's bytes."""
-    return _HEADER.pack(MAGIC, VERSION, kind, flags, 0, request_id)
+def encode_header(
+    kind: Kind, request_id: int, flags: int = 0, *, version: int = VERSION_MIN
+) -> bytes:
+    """The header's bytes.
+
+    Args:
+        version: of the message's form; only a session of that version may have it.
+    """
+    return _HEADER.pack(MAGIC, version, kind, flags, 0, request_id)
 
 
 def decode_header(message: bytes | memoryview) -> Header:
@@ -78,9 +90,9 @@ def decode_header(message: bytes | memoryview) -> Header:
     magic, version, kind, flags, _, request_id = _HEADER.unpack_from(message)
     if magic != MAGIC:
         raise ProtocolError("message of another protocol", magic=magic.hex(), expected=MAGIC.hex())
-    if version != VERSION:
+    if not VERSION_MIN <= version <= VERSION:
         raise ProtocolError("protocol version not spoken here", version=version, expected=VERSION)
     known = _KINDS.get(kind)
     if known is None:
         raise ProtocolError("unknown kind of message", kind=kind)
-    return Header(known, flags, request_id)
+    return Header(known, flags, request_id, version)

@@ -1,6 +1,7 @@
 """PULL and PULLED: ask for messages of one queue, and get them as they stand in the log.
 
-The layouts are in docs/formats/client-protocol.md. The tables of a PULLED are handed on as
+The layouts are in docs/formats/client-protocol.md. A PULLED has the version of its PULL: in one of
+version 1 there are five statuses, and no node is suggested. The tables of a PULLED are handed on as
 memoryviews of the frame; its records travel in a part of their own and are not touched here.
 """
 
@@ -14,10 +15,10 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.limits import QUEUE_ID_MAX, TOPIC_SIZE_MAX
-from ledgermq.wire.header import HEADER_SIZE, Kind, decode_header, encode_header
+from ledgermq.wire.header import HEADER_SIZE, VERSION, Kind, decode_header, encode_header
 
 _PULL = Struct("<qiIIIHH")
-_PULLED = Struct("<B3xIqqq")
+_PULLED = Struct("<BB2xIqqq")
 PULL_HASHES_AT = HEADER_SIZE + _PULL.size
 PULLED_TABLES_AT = HEADER_SIZE + _PULLED.size
 
@@ -37,28 +38,58 @@ TAG_HASHES_MAX = 256
 """Most tags of one subscription."""
 
 
+NODE_SIZE_MAX = 16
+"""Most bytes of a member's id."""
+
+
 class PullStatus(IntEnum):
-    """What a PULLED found; names and meaning are those of RocketMQ's ``PullStatus``."""
+    """What a PULLED found; names and meaning are those of RocketMQ's ``GetMessageStatus``."""
 
     FOUND = 0
-    NO_NEW_MESSAGE = 1
+    OFFSET_OVERFLOW_ONE = 1
     NO_MATCHED_MESSAGE = 2
     OFFSET_TOO_SMALL = 3
-    OFFSET_TOO_LARGE = 4
+    OFFSET_OVERFLOW_BADLY = 4
+    NO_MESSAGE_IN_QUEUE = 5
+    OFFSET_FOUND_NULL = 6
+    MESSAGE_WAS_REMOVING = 7
+    NO_MATCHED_LOGIC_QUEUE = 8
+
+    @property
+    def corrects_offset(self) -> bool:
+        """Whether what was asked for is not in the queue, and ``next_offset`` is elsewhere."""
+        return self in _CORRECTIONS
 
 
 _STATUSES = {int(status): status for status in PullStatus}
+_CORRECTIONS = frozenset(
+    {
+        PullStatus.OFFSET_TOO_SMALL,
+        PullStatus.OFFSET_OVERFLOW_BADLY,
+        PullStatus.NO_MESSAGE_IN_QUEUE,
+        PullStatus.OFFSET_FOUND_NULL,
+        PullStatus.NO_MATCHED_LOGIC_QUEUE,
+    }
+)
+_IN_VERSION_1 = {
+    PullStatus.NO_MESSAGE_IN_QUEUE: PullStatus.OFFSET_OVERFLOW_ONE,
+    PullStatus.OFFSET_FOUND_NULL: PullStatus.NO_MATCHED_MESSAGE,
+    PullStatus.MESSAGE_WAS_REMOVING: PullStatus.NO_MATCHED_MESSAGE,
+    PullStatus.NO_MATCHED_LOGIC_QUEUE: PullStatus.OFFSET_OVERFLOW_BADLY,
+}
+"""What a client of version 1 is told; it goes on at the next offset whatever the status."""
 
 
 class Pull(NamedTuple):
     """What a PULL asks for.
 
     Attributes:
-        queue_offset: of the first message wanted.
+        queue_offset: of the first message wanted; any whole number gets an answer.
         messages_max: most messages of the answer.
         bytes_max: most bytes of the answer; one message is given whatever its size.
         hold_ms: how long the node may wait for a message when it has none.
         tag_hashes: Java's hashes of the tags wanted; empty = all messages.
+        version: of the answer.
     """
 
     request_id: int
@@ -69,6 +100,7 @@ class Pull(NamedTuple):
     bytes_max: int
     hold_ms: int
     tag_hashes: tuple[int, ...] = ()
+    version: int = VERSION
 
 
 class Pulled(NamedTuple):
@@ -80,6 +112,7 @@ class Pulled(NamedTuple):
         end: queue offset behind its last message.
         starts: unsigned 32-bit offset in part 2 of each message.
         sizes: unsigned 32-bit size of each message.
+        suggested: id of the member that had better be asked for what follows; empty = the leader.
     """
 
     request_id: int
@@ -89,6 +122,7 @@ class Pulled(NamedTuple):
     end: int
     starts: memoryview
     sizes: memoryview
+    suggested: str = ""
 
 
 def encode_pull(pull: Pull) -> bytes:
@@ -104,7 +138,8 @@ def encode_pull(pull: Pull) -> bytes:
         len(topic),
     )
     hashes = Struct(f"<{len(pull.tag_hashes)}i").pack(*pull.tag_hashes)
-    return b"".join((encode_header(Kind.PULL, pull.request_id), fixed, hashes, topic))
+    header = encode_header(Kind.PULL, pull.request_id, version=pull.version)
+    return b"".join((header, fixed, hashes, topic))
 
 
 def decode_pull(message: bytes | memoryview) -> Pull:
@@ -121,7 +156,6 @@ def decode_pull(message: bytes | memoryview) -> Pull:
     offset, queue_id, messages, size, hold_ms, hash_count, topic_size = _PULL.unpack_from(
         message, HEADER_SIZE
     )
-    _check("queue offset", offset, 0, 2**63 - 1)
     _check("queue id", queue_id, 0, QUEUE_ID_MAX)
     _check("most messages", messages, 1, MESSAGES_MAX)
     _check("most bytes", size, 0, BYTES_MAX)
@@ -140,7 +174,9 @@ def decode_pull(message: bytes | memoryview) -> Pull:
     except UnicodeDecodeError as error:
         raise ProtocolError("topic is not UTF-8", topic=bytes(message[topic_at:])) from error
     hashes = Struct(f"<{hash_count}i").unpack_from(message, PULL_HASHES_AT)
-    return Pull(header.request_id, topic, queue_id, offset, messages, size, hold_ms, hashes)
+    return Pull(
+        header.request_id, topic, queue_id, offset, messages, size, hold_ms, hashes, header.version
+    )
 
 
 def encode_pulled(
@@ -152,17 +188,25 @@ def encode_pulled(
     end: int,
     starts: bytes | memoryview = b"",
     sizes: bytes | memoryview = b"",
+    suggested: str = "",
+    version: int = VERSION,
 ) -> bytes:
     """Part 1 of a PULLED.
 
     Args:
+        suggested: id of the member that had better be asked next.
+        version: that of the PULL.
         starts: where each message begins in part 2, as little-endian 32-bit words.
         sizes: size of each message, likewise.
     """
     starts, sizes = memoryview(starts).cast("B"), memoryview(sizes).cast("B")
     assert len(starts) == len(sizes) and len(starts) % 4 == 0, (len(starts), len(sizes))
-    fixed = _PULLED.pack(status, len(starts) // 4, next_offset, begin, end)
-    return b"".join((encode_header(Kind.PULLED, request_id), fixed, starts, sizes))
+    if version == 1:
+        status, suggested = _IN_VERSION_1.get(status, status), ""
+    node = suggested.encode()
+    fixed = _PULLED.pack(status, len(node), len(starts) // 4, next_offset, begin, end)
+    header = encode_header(Kind.PULLED, request_id, version=version)
+    return b"".join((header, fixed, starts, sizes, node))
 
 
 def decode_pulled(message: bytes | memoryview, *, records_size: int) -> Pulled:
@@ -179,17 +223,19 @@ def decode_pulled(message: bytes | memoryview, *, records_size: int) -> Pulled:
         raise ProtocolError("not a PULLED", kind=header.kind.name)
     if len(message) < PULLED_TABLES_AT:
         raise ProtocolError("PULLED too short", size=len(message), minimum=PULLED_TABLES_AT)
-    number, count, next_offset, begin, end = _PULLED.unpack_from(message, HEADER_SIZE)
+    number, node_size, count, next_offset, begin, end = _PULLED.unpack_from(message, HEADER_SIZE)
     status = _STATUSES.get(number)
     if status is None:
         raise ProtocolError("unknown status of a pull", status=number, limit=max(_STATUSES))
     _check("message count", count, 0, MESSAGES_MAX)
+    _check("size of the suggested node", node_size, 0, NODE_SIZE_MAX)
     sizes_at = PULLED_TABLES_AT + 4 * count
-    if len(message) != sizes_at + 4 * count:
+    node_at = sizes_at + 4 * count
+    if len(message) != node_at + node_size:
         raise ProtocolError(
             "PULLED of another size than its tables",
             size=len(message),
-            expected=sizes_at + 4 * count,
+            expected=node_at + node_size,
         )
     if count == 0 and status is PullStatus.FOUND:
         raise ProtocolError("PULLED found no message", count=count, minimum=1)
@@ -198,10 +244,11 @@ def decode_pulled(message: bytes | memoryview, *, records_size: int) -> Pulled:
     _check("end of the queue", end, begin, 2**63 - 1)
     view = memoryview(message)
     starts = view[PULLED_TABLES_AT:sizes_at].cast("I")
-    sizes = view[sizes_at:].cast("I")
+    sizes = view[sizes_at:node_at].cast("I")
     if count:
         _check_records(starts, sizes, records_size)
-    return Pulled(header.request_id, status, next_offset, begin, end, starts, sizes)
+    suggested = str(view[node_at:], "ascii", "replace")
+    return Pulled(header.request_id, status, next_offset, begin, end, starts, sizes, suggested)
 
 
 def _check_records(starts: Sequence[int], sizes: Sequence[int], records_size: int) -> None:

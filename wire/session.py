@@ -8,12 +8,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ledgermq.model.errors import LedgerError, OutcomeUnknownError, ProtocolError
-from ledgermq.wire.header import VERSION, Kind, encode_header
+from ledgermq.wire.header import VERSION, VERSION_MIN, Kind, encode_header
 from ledgermq.wire.statuses import ERRORS_BY_NUMBER, status_of
 
 BODY_SIZE_MAX = 1024 * 1024
 INSTANCE_SIZE_MAX = 64
-_OPTIONAL: dict[str, int | str] = {"produce": "", "store_host": "", "term": 0, "leader": ""}
+_OPTIONAL: dict[str, int | str] = {
+    "produce": "",
+    "store_host": "",
+    "term": 0,
+    "leader": "",
+    "version": VERSION_MIN,
+}
 
 LEADER = "leader"
 FOLLOWER = "follower"
@@ -42,8 +48,8 @@ class Standing(NamedTuple):
 class Welcome:
     """What a node tells a client that said HELLO; ``produce`` only from the broker.
 
-    Fields with a default may be missing. ``store_host`` is ``ip:port`` as in the offset ids of what
-    the node stores; ``[ip]:port`` with IPv6.
+    Fields with a default may be missing. ``version`` is the session's. ``store_host`` is
+    ``ip:port`` as in the offset ids of what the node stores; ``[ip]:port`` with IPv6.
     """
 
     cluster: str
@@ -62,6 +68,7 @@ class Welcome:
     store_host: str = ""
     term: int = 0
     leader: str = ""
+    version: int = VERSION_MIN
 
     @property
     def standing(self) -> Standing:
@@ -97,7 +104,13 @@ def encode_hello(request_id: int, *, client: str, library: str, instance: str = 
     Args:
         instance: the same text for all connections of one producer or consumer, one after another.
     """
-    body = {"client": client, "instance": instance, "library": library, "version": VERSION}
+    body = {
+        "client": client,
+        "instance": instance,
+        "library": library,
+        "version": VERSION_MIN,
+        "version_max": VERSION,
+    }
     return [encode_header(Kind.HELLO, request_id), encode_body(body)]
 
 
@@ -109,7 +122,7 @@ def decode_hello(body: bytes | memoryview) -> str:
     """
     fields = decode_body(body)
     version = fields.get("version")
-    if version != VERSION:
+    if not isinstance(version, int) or not VERSION_MIN <= version <= VERSION:
         raise ProtocolError("protocol version not spoken here", version=version, expected=VERSION)
     name = fields.get("client")
     if not isinstance(name, str) or len(name) > 255:
@@ -131,12 +144,25 @@ def hello_instance(body: bytes | memoryview) -> str:
     return instance
 
 
+def hello_version(body: bytes | memoryview) -> int:
+    """The version of a session that begins with a HELLO that ``decode_hello`` has passed.
+
+    Raises:
+        ProtocolError: ``version_max`` is no number, or below ``version``.
+    """
+    fields = decode_body(body)
+    lowest = _integer(fields, "version")
+    highest = fields.get("version_max", lowest)
+    if not isinstance(highest, int) or highest < lowest:
+        raise ProtocolError("versions of a HELLO are no range", version=lowest, version_max=highest)
+    return min(VERSION, highest)
+
+
 def encode_welcome(request_id: int, welcome: Welcome) -> list[bytes]:
     """The parts of a WELCOME."""
     body: dict[str, object] = {
         name: getattr(welcome, name) for name in Welcome.__dataclass_fields__
     }
-    body["version"] = VERSION
     return [encode_header(Kind.WELCOME, request_id), encode_body(body)]
 
 

@@ -94,7 +94,7 @@ def test_a_stop_answers_holds_keeps_offsets_and_ends_with_zero(node: NodeMaker) 
 
     assert committed == {}
     assert status == 0
-    assert answer.status is PullStatus.NO_NEW_MESSAGE
+    assert answer.status is PullStatus.NO_MESSAGE_IN_QUEUE
     assert stored_offsets(one, "g", "plain0") == {0: 4}
 
 

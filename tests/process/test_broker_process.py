@@ -144,9 +144,9 @@ def test_wishes_and_statuses_are_kept(node: NodeMaker) -> None:
     assert [len(record) for record in first.records] == sizes[:1]
     assert [len(record) for record in fitting.records] == sizes[:3]
     assert (fitting.pulled.next_offset, fitting.pulled.begin, fitting.pulled.end) == (3, 0, end)
-    assert (at_end.status, at_end.pulled.next_offset) == (PullStatus.NO_NEW_MESSAGE, end)
-    assert (behind.status, behind.pulled.next_offset) == (PullStatus.OFFSET_TOO_LARGE, end)
-    assert (empty.status, empty.pulled.end) == (PullStatus.NO_NEW_MESSAGE, 0)
+    assert (at_end.status, at_end.pulled.next_offset) == (PullStatus.OFFSET_OVERFLOW_ONE, end)
+    assert (behind.status, behind.pulled.next_offset) == (PullStatus.OFFSET_OVERFLOW_BADLY, end)
+    assert (empty.status, empty.pulled.end) == (PullStatus.NO_MESSAGE_IN_QUEUE, 0)
 
 
 @pytest.mark.slow
@@ -165,7 +165,7 @@ def test_nothing_is_shown_beyond_what_is_dispatched(node: NodeMaker) -> None:
     assert len(records) == shown
     assert max(told(record)["physicalOffset"] for record in records) < position
     # What the queue may still reach is waited for, and not corrected to an earlier offset.
-    assert (ahead.status, ahead.pulled.next_offset) == (PullStatus.NO_NEW_MESSAGE, len(units))
+    assert (ahead.status, ahead.pulled.next_offset) == (PullStatus.OFFSET_OVERFLOW_ONE, len(units))
 
 
 @pytest.mark.slow
@@ -223,7 +223,7 @@ def test_a_hold_ends_in_time(node: NodeMaker) -> None:
     answer = client.pull("plain0", 0, end, hold_ms=120)
     took_s = time.monotonic() - begin
 
-    assert (answer.status, answer.pulled.next_offset) == (PullStatus.NO_NEW_MESSAGE, end)
+    assert (answer.status, answer.pulled.next_offset) == (PullStatus.OFFSET_OVERFLOW_ONE, end)
     assert 0.12 <= took_s < 0.5
     one.wait(lambda: one.count(Counter.HELD) == 0)
 

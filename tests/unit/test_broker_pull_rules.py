@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ledgermq.broker.pull_rules import (
     QueueBounds,
     Selection,
+    TransferLimits,
     Verdict,
     judge_offset,
     match_tags,
@@ -30,17 +31,21 @@ def column(values: list[int], dtype: str = ">i8") -> np.ndarray:
 @pytest.mark.parametrize(
     ("offset", "bounds", "expected"),
     [
-        (0, QueueBounds(0, 0), Verdict(PullStatus.NO_NEW_MESSAGE, 0, True)),
-        (3, QueueBounds(0, 0), Verdict(PullStatus.OFFSET_TOO_LARGE, 0, False)),
-        (-1, QueueBounds(0, 0), Verdict(PullStatus.OFFSET_TOO_SMALL, 0, False)),
+        (0, QueueBounds(0, 0), Verdict(PullStatus.NO_MESSAGE_IN_QUEUE, 0, True)),
+        (3, QueueBounds(0, 0), Verdict(PullStatus.NO_MESSAGE_IN_QUEUE, 0, False)),
+        (-1, QueueBounds(0, 0), Verdict(PullStatus.NO_MESSAGE_IN_QUEUE, 0, False)),
+        (3, QueueBounds(0, 0, 5), Verdict(PullStatus.NO_MESSAGE_IN_QUEUE, 3, True)),
+        (6, QueueBounds(0, 0, 5), Verdict(PullStatus.NO_MESSAGE_IN_QUEUE, 0, False)),
+        (-1, QueueBounds(0, 4), Verdict(PullStatus.OFFSET_TOO_SMALL, 0, False)),
+        (0, QueueBounds(5, 5), Verdict(PullStatus.OFFSET_TOO_SMALL, 5, False)),
         (4, QueueBounds(5, 9), Verdict(PullStatus.OFFSET_TOO_SMALL, 5, False)),
         (5, QueueBounds(5, 9), None),
         (8, QueueBounds(5, 9), None),
-        (9, QueueBounds(5, 9), Verdict(PullStatus.NO_NEW_MESSAGE, 9, True)),
-        (10, QueueBounds(5, 9), Verdict(PullStatus.OFFSET_TOO_LARGE, 9, False)),
-        (5, QueueBounds(5, 5), Verdict(PullStatus.NO_NEW_MESSAGE, 5, True)),
-        (11, QueueBounds(5, 9, 2), Verdict(PullStatus.NO_NEW_MESSAGE, 11, True)),
-        (12, QueueBounds(5, 9, 2), Verdict(PullStatus.OFFSET_TOO_LARGE, 9, False)),
+        (9, QueueBounds(5, 9), Verdict(PullStatus.OFFSET_OVERFLOW_ONE, 9, True)),
+        (10, QueueBounds(5, 9), Verdict(PullStatus.OFFSET_OVERFLOW_BADLY, 9, False)),
+        (5, QueueBounds(5, 5), Verdict(PullStatus.OFFSET_OVERFLOW_ONE, 5, True)),
+        (11, QueueBounds(5, 9, 2), Verdict(PullStatus.OFFSET_OVERFLOW_ONE, 11, True)),
+        (12, QueueBounds(5, 9, 2), Verdict(PullStatus.OFFSET_OVERFLOW_BADLY, 9, False)),
     ],
 )
 def test_an_offset_is_judged_as_rocketmq_judges_it(
@@ -57,16 +62,36 @@ def test_the_part_of_the_log_that_is_not_dispatched_bounds_what_may_come() -> No
     assert pending_messages_max(1_000, 1_000 + 3 * SIZE_MIN - 1) == 2
 
 
-def test_prefilled_units_are_not_handed_out() -> None:
-    selection = select(
-        column([0, 0, 500]),
-        column([PREFILL_SIZE, PREFILL_SIZE, 100], ">i4"),
-        column([0, 0, 0]),
-        tag_hashes=NOTHING,
-        count_max=9,
-        size_max=999,
-        first_position=0,
+UNLIMITED = TransferLimits(2**40, 2**40, 2**40, 2**40, 0)
+
+
+def selected(
+    positions: list[int],
+    sizes: list[int],
+    tags: list[int] | None = None,
+    *,
+    wanted: list[int] | None = None,
+    count_max: int = 99,
+    size_max: int = 9_999,
+    first_position: int = 0,
+    disk_below: int = 0,
+    limits: TransferLimits = UNLIMITED,
+) -> Selection:
+    return select(
+        column(positions),
+        column(sizes, ">i4"),
+        column(tags if tags is not None else [0] * len(sizes)),
+        tag_hashes=np.array(wanted or [], np.int64),
+        count_max=count_max,
+        size_max=size_max,
+        first_position=first_position,
+        disk_below=disk_below,
+        limits=limits,
     )
+
+
+def test_prefilled_units_are_not_handed_out() -> None:
+    selection = selected([0, 0, 500], [PREFILL_SIZE, PREFILL_SIZE, 100])
 
     assert (selection.chosen.tolist(), selection.scanned) == ([2], 3)
 
@@ -80,31 +105,38 @@ def test_tags_are_compared_by_their_low_32_bits_as_java_does() -> None:
 
 
 def test_messages_that_were_removed_are_passed_over() -> None:
-    selection = select(
-        column([0, 100, 200]),
-        column([100, 100, 100], ">i4"),
-        column([0, 0, 0]),
-        tag_hashes=NOTHING,
-        count_max=1,
-        size_max=100,
-        first_position=100,
-    )
+    selection = selected([0, 100, 200], [100] * 3, count_max=1, size_max=100, first_position=100)
 
     assert (selection.chosen.tolist(), selection.scanned) == ([1], 2)
+    assert not selection.ends_removed
+
+
+def test_that_all_messages_were_removed_is_told_from_that_none_matched() -> None:
+    removed = selected([0, 100], [100, 100], first_position=200)
+    unmatched = selected([0, 100], [100, 100], [1, 1], wanted=[2], first_position=100)
+
+    assert (removed.chosen.tolist(), removed.scanned, removed.ends_removed) == ([], 2, True)
+    assert (unmatched.chosen.tolist(), unmatched.ends_removed) == ([], False)
 
 
 def test_the_first_message_is_given_however_large_it_is() -> None:
-    selection = select(
-        column([0, 100]),
-        column([100, 100], ">i4"),
-        column([0, 0]),
-        tag_hashes=NOTHING,
-        count_max=5,
-        size_max=0,
-        first_position=0,
-    )
+    selection = selected([0, 100], [100, 100], size_max=0)
 
     assert (selection.chosen.tolist(), selection.scanned) == ([0], 1)
+
+
+@pytest.mark.parametrize(
+    ("disk_below", "chosen"), [(0, 4), (101, 4), (200, 4), (201, 2), (300, 2), (1_000, 2)]
+)
+def test_less_is_given_of_what_is_on_disk(disk_below: int, chosen: int) -> None:
+    limits = TransferLimits(500, 4, 250, 2, 0)
+
+    selection = selected(
+        [0, 100, 200, 300, 400, 500], [100] * 6, disk_below=disk_below, limits=limits
+    )
+
+    assert len(selection.chosen) == selection.scanned == chosen
+    assert selection.looked_at == 100 * chosen
 
 
 units = st.lists(
@@ -114,16 +146,28 @@ units = st.lists(
 
 
 def plain_selection(
-    rows: list[tuple[int, int]], wanted: list[int], count_max: int, size_max: int
+    *,
+    rows: list[tuple[int, int]],
+    wanted: list[int],
+    count_max: int,
+    size_max: int,
+    disk_below: int,
+    limits: TransferLimits,
 ) -> tuple[list[int], int]:
     """RocketMQ's loop over the units."""
     chosen: list[int] = []
-    size = 0
+    size = position = 0
     for number, (unit_size, tag) in enumerate(rows):
+        if position < disk_below:
+            most, largest = limits.disk_count, limits.disk_size
+        else:
+            most, largest = limits.memory_count, limits.memory_size
+        most, largest = min(most, count_max), min(largest, size_max)
+        if chosen and (len(chosen) >= most or size + unit_size > largest):
+            return chosen, number
+        position += unit_size
         if wanted and tag not in wanted:
             continue
-        if chosen and (len(chosen) >= count_max or size + unit_size > size_max):
-            return chosen, number
         chosen.append(number)
         size += unit_size
     return chosen, len(rows)
@@ -134,22 +178,43 @@ def plain_selection(
     wanted=st.lists(st.sampled_from([0, 1, -1, 7, 99]), max_size=3),
     count_max=st.integers(1, 50),
     size_max=st.integers(0, 3_000),
+    disk_below=st.integers(0, 9_000),
+    limits=st.builds(
+        TransferLimits,
+        st.integers(1, 3_000),
+        st.integers(1, 50),
+        st.integers(1, 3_000),
+        st.integers(1, 50),
+        st.just(0),
+    ),
 )
 def test_a_selection_is_what_rocketmqs_loop_selects(
-    rows: list[tuple[int, int]], wanted: list[int], count_max: int, size_max: int
+    *,
+    rows: list[tuple[int, int]],
+    wanted: list[int],
+    count_max: int,
+    size_max: int,
+    disk_below: int,
+    limits: TransferLimits,
 ) -> None:
     sizes = [size for size, _ in rows]
-    positions = [sum(sizes[:number]) for number in range(len(rows))]
-
-    selection: Selection = select(
-        column(positions),
-        column(sizes, ">i4"),
-        column([tag for _, tag in rows]),
-        tag_hashes=np.array(wanted, np.int64),
+    selection = selected(
+        [sum(sizes[:number]) for number in range(len(rows))],
+        sizes,
+        [tag for _, tag in rows],
+        wanted=wanted,
         count_max=count_max,
         size_max=size_max,
-        first_position=0,
+        disk_below=disk_below,
+        limits=limits,
     )
 
-    expected = plain_selection(rows, wanted, count_max, size_max)
+    expected = plain_selection(
+        rows=rows,
+        wanted=wanted,
+        count_max=count_max,
+        size_max=size_max,
+        disk_below=disk_below,
+        limits=limits,
+    )
     assert (selection.chosen.tolist(), selection.scanned) == expected

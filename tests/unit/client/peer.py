@@ -356,7 +356,7 @@ class Peer:
         queue = self.queues[pull.topic, pull.queue_id]
         begin, status = pull.queue_offset, PullStatus.FOUND
         if begin > len(queue):
-            begin, status = len(queue), PullStatus.OFFSET_TOO_LARGE
+            begin, status = len(queue), PullStatus.OFFSET_OVERFLOW_BADLY
         rows = queue[begin : begin + pull.messages_max]
         found = [
             row for row in rows if not pull.tag_hashes or java_hash(row.tag) in pull.tag_hashes
@@ -365,7 +365,7 @@ class Peer:
             if pull.hold_ms:
                 self._held.append((identity, pull))
                 return []
-            status = PullStatus.NO_NEW_MESSAGE
+            status = PullStatus.OFFSET_OVERFLOW_ONE
         elif not found and status is PullStatus.FOUND:
             status = PullStatus.NO_MATCHED_MESSAGE
         starts, sizes, at = array("I"), array("I"), 0

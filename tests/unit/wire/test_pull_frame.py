@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.model.errors import ProtocolError
-from ledgermq.wire.header import Kind, encode_header
+from ledgermq.wire.header import VERSION, VERSION_MIN, Kind, decode_header, encode_header
 from ledgermq.wire.pull_frame import (
     BYTES_MAX,
     HOLD_MS_MAX,
@@ -24,7 +24,7 @@ from ledgermq.wire.pull_frame import (
     encode_pulled,
 )
 
-_OFFSET = st.integers(0, 2**63 - 1)
+_OFFSET = st.integers(-(2**63), 2**63 - 1)
 _PULLS = st.builds(
     Pull,
     request_id=st.integers(0, 2**64 - 1),
@@ -35,6 +35,7 @@ _PULLS = st.builds(
     bytes_max=st.integers(0, BYTES_MAX),
     hold_ms=st.integers(0, HOLD_MS_MAX),
     tag_hashes=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=8).map(tuple),
+    version=st.integers(VERSION_MIN, VERSION),
 )
 _SIZES = st.lists(st.integers(1, 500), min_size=1, max_size=20)
 
@@ -69,7 +70,6 @@ def test_a_cut_or_longer_pull_is_refused(pull: Pull) -> None:
 @pytest.mark.parametrize(
     ("field", "changes", "limit"),
     [
-        ("queue offset", {"queue_offset": -1}, 2**63 - 1),
         ("queue id", {"queue_id": -1}, 65_535),
         ("queue id", {"queue_id": 65_536}, 65_535),
         ("most messages", {"messages_max": 0}, MESSAGES_MAX),
@@ -128,6 +128,37 @@ def test_a_message_behind_its_part_is_refused(sizes: list[int]) -> None:
         decode_pulled(message, records_size=records_size - 1)
 
     assert caught.value.details == {"end": records_size, "limit": records_size - 1}
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 1), (6, 2), (7, 2), (8, 4)],
+)
+def test_a_client_of_version_1_is_told_what_it_knows(status: int, told: int) -> None:
+    table = array("I", [0]).tobytes() if status == 0 else b""
+    message = encode_pulled(
+        5, PullStatus(status), next_offset=7, begin=1, end=9,
+        starts=table, sizes=table, suggested="n2", version=1,
+    )  # fmt: skip
+
+    assert decode_header(message).version == 1
+    # A byte more than the tables and such a client would refuse it.
+    assert (len(message), message[16], message[17]) == (48 + 2 * len(table), told, 0)
+
+
+@given(_SIZES, st.sampled_from(["", "n0", "z12345678"]))
+def test_a_suggested_node_comes_back(sizes: list[int], node: str) -> None:
+    table = array("I", [0] * len(sizes)).tobytes()
+    message = encode_pulled(
+        5, PullStatus.FOUND, next_offset=7, begin=1, end=9,
+        starts=table, sizes=array("I", sizes).tobytes(), suggested=node,
+    )  # fmt: skip
+
+    pulled = decode_pulled(message, records_size=500)
+
+    assert (pulled.suggested, list(pulled.sizes)) == (node, sizes)
+    with pytest.raises(ProtocolError):
+        decode_pulled(message + b"x", records_size=500)
 
 
 @pytest.mark.parametrize("status", list(PullStatus)[1:])

@@ -19,7 +19,7 @@ from ledgermq.model.errors import (
     StorageError,
     TimedOutError,
 )
-from ledgermq.wire.header import Kind, decode_header
+from ledgermq.wire.header import VERSION, Kind, decode_header
 from ledgermq.wire.session import (
     BODY_SIZE_MAX,
     Refusal,
@@ -35,6 +35,7 @@ from ledgermq.wire.session import (
     encode_result,
     encode_welcome,
     hello_instance,
+    hello_version,
 )
 from ledgermq.wire.statuses import STATUSES, status_of
 
@@ -65,11 +66,36 @@ def test_a_hello_names_the_client() -> None:
 @pytest.mark.parametrize(
     "fields",
     [{"client": "x"}, {"client": 1, "version": 1}, {"client": "x" * 256, "version": 1},
-     {"version": 1}, {"client": "x", "version": 2}],
+     {"version": 1}, {"client": "x", "version": 0}, {"client": "x", "version": VERSION + 1},
+     {"client": "x", "version": "1"}],
 )  # fmt: skip
 def test_a_hello_without_name_or_of_another_version_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ProtocolError):
         decode_hello(json.dumps(fields).encode())
+
+
+@pytest.mark.parametrize(
+    ("fields", "version"),
+    [
+        ({"version": 1}, 1),
+        ({"version": 1, "version_max": 1}, 1),
+        ({"version": 1, "version_max": 2}, 2),
+        ({"version": 2}, 2),
+        ({"version": 1, "version_max": 99}, 2),
+    ],
+)
+def test_a_session_has_the_highest_version_that_both_sides_speak(
+    fields: dict[str, object], version: int
+) -> None:
+    body = json.dumps({"client": "x", **fields}).encode()
+
+    assert (decode_hello(body), hello_version(body)) == ("x", version)
+
+
+@pytest.mark.parametrize("highest", [0, "2", None])
+def test_a_hello_whose_versions_are_no_range_is_refused(highest: object) -> None:
+    with pytest.raises(ProtocolError, match="range"):
+        hello_version(json.dumps({"client": "x", "version": 1, "version_max": highest}).encode())
 
 
 @pytest.mark.parametrize("produce", ["", "ipc:///run/ledgermq/produce"])
