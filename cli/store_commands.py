@@ -1,7 +1,7 @@
 """``ledgermq store``: read a store directory, of a stopped node or of a copy, without any settings.
 
-Nothing in the directory is changed, and no lock is taken: a running node's store can be read too,
-and shows what it held when it was opened.
+``dump`` and ``query`` change nothing, and take no lock: a running node's store can be read too, and
+shows what it held when it was opened. What changes a store has a module of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ledgermq.cli import store_downgrade_command, store_upgrade_command
 from ledgermq.cli.message_json import Json, message_as_json, plain_body, queued_message_as_json
 from ledgermq.model.errors import ConfigError
 from ledgermq.store.index_file import ITEM_SIZE, SLOT_SIZE, IndexLayout
@@ -21,8 +22,8 @@ from ledgermq.store.store_view import StoreView
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``store`` with its two verbs."""
-    parser = subparsers.add_parser("store", help="read a store directory")
+    """Add ``store`` with its verbs."""
+    parser = subparsers.add_parser("store", help="read and convert a store directory")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
     dump = verbs.add_parser("dump", help="print all messages, queue by queue")
@@ -53,6 +54,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         verb.add_argument("directory", type=Path, help="storePathRootDir")
         verb.add_argument("--self-id", help="whose DLedger log, where there are several")
         verb.add_argument("--json", action="store_true", help="print one JSON object a line")
+
+    store_upgrade_command.register(verbs)
+    store_downgrade_command.register(verbs)
 
 
 def _dump(arguments: argparse.Namespace) -> int:

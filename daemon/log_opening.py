@@ -12,15 +12,22 @@ from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import LogKind, Settings
+from ledgermq.store.conversion_journal import refuse_unfinished
 from ledgermq.store.entry_files import EntryFiles
 from ledgermq.store.host_address import encode_host
 from ledgermq.store.kept_aside import FOLDER, keep_aside, settle_last_file
 from ledgermq.store.log_checkpoint import LogCheckpoint, decode
 from ledgermq.store.log_writer import LogWriter
 from ledgermq.store.queue_offsets import QueueOffsets
-from ledgermq.store.recovery import INDEX_FILE_SIZE, RecoveredLog, load_files, recover_log
+from ledgermq.store.recovery import (
+    INDEX_FILE_SIZE,
+    LogFiles,
+    RecoveredLog,
+    load_files,
+    recover_log,
+)
 from ledgermq.store.small_file import read_file
-from ledgermq.store.store_checkpoint import read_checkpoint
+from ledgermq.store.store_checkpoint import certain_before_ms
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +70,7 @@ def open_log(settings: Settings, *, sign_of_life: Callable[[], None]) -> OpenLog
         file_size=settings.store.mapped_file_size_commit_log,
         checkpoint=checkpoint,
         progress=report,
-        certain_before_ms=_certain_before_ms(paths),
+        certain_before_ms=certain_before_ms(paths.root),
     )
     store_host = encode_host((settings.node.broker_ip, settings.node.listen_port))
     writer = LogWriter(recovered.data, recovered.index, end=recovered.end, store_host=store_host)
@@ -102,13 +109,6 @@ def settle_log_files(
         keep_aside(paths.index, aside, reason=f"index of the log is built again: {error}")
 
 
-def _certain_before_ms(paths: StorePaths) -> int | None:
-    """Store time up to which a broker that crashed had synced its log; None after a clean stop."""
-    if not (paths.root / "abort").exists():
-        return None
-    return read_checkpoint(paths.root / "checkpoint").recovery_timestamp
-
-
 def open_queue_offsets(
     log: OpenLog, settings: Settings, *, begin: Position, end: Position
 ) -> QueueOffsets:
@@ -123,7 +123,19 @@ def open_queue_offsets(
         file_size=_queue_file_size(log.paths.consume_queues, settings),
         log_end=end,
     )
-    files = load_files(log.paths.data, file_size=log.recovered.data.file_size, default_size=0)
+    data = load_files(log.paths.data, file_size=log.recovered.data.file_size, default_size=0)
+    if log.paths.old is not None and begin < log.recovered.first:
+        # Dispatch stands in the part of the log that the store was taken over with.
+        old = load_files(log.paths.old, file_size=None, default_size=0)
+        _note(offsets, old, begin=begin, end=log.recovered.first, header_size=0)
+    _note(offsets, data, begin=begin, end=end, header_size=log.writer.header_size)
+    return offsets
+
+
+def _note(
+    offsets: QueueOffsets, files: LogFiles, *, begin: Position, end: Position, header_size: int
+) -> None:
+    """Count the messages of ``files`` from ``begin`` to ``end``."""
     for start in files.starts:
         low = max(start, begin)
         high = min(start + files.file_size, end)
@@ -132,10 +144,9 @@ def open_queue_offsets(
         with files.path(start).open("rb") as file:
             map_ = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         span = memoryview(map_)[low - start : high - start]
-        offsets.note_span(span, base=low, header_size=log.writer.header_size)
+        offsets.note_span(span, base=low, header_size=header_size)
         span.release()
         map_.close()
-    return offsets
 
 
 def entry_before(log: OpenLog, position: int) -> int:
@@ -169,14 +180,17 @@ def check_kind(paths: StorePaths, settings: Settings) -> None:
     """Look whether the directory holds the log that the settings name, or none; touch nothing.
 
     Raises:
-        ConfigError: it holds another kind of log, or another member's.
+        ConfigError: it holds another kind of log, or another member's; or it is in the middle of a
+            conversion from one kind to the other. Names the command that helps.
     """
+    refuse_unfinished(paths.root)
     plain = paths.root / "commitlog"
     dledger = sorted(path.name for path in paths.root.glob("dledger-*"))
     if settings.store.log is LogKind.COMMITLOG:
         if dledger:
             raise ConfigError(
-                "the directory holds a DLedger log, but the settings say a plain CommitLog",
+                "the directory holds a DLedger log, but the settings say a plain CommitLog:"
+                f" ledgermq store downgrade {paths.root} makes a plain one of it",
                 directory=str(paths.root),
                 found=dledger,
                 setting="store.log",
@@ -192,8 +206,11 @@ def check_kind(paths: StorePaths, settings: Settings) -> None:
             setting="node.self_id",
         )
     if plain.is_dir() and any(plain.iterdir()):
+        node = settings.node
         raise ConfigError(
-            "the directory holds a plain CommitLog, but the settings say a DLedger log",
+            "the directory holds a plain CommitLog, but the settings say a DLedger log: ledgermq"
+            f" store upgrade {paths.root} --group {node.group} --self-id {node.self_id} makes the"
+            " old part of one of it",
             directory=str(paths.root),
             setting="store.log",
         )

@@ -20,6 +20,8 @@ def dispatched_position(page: CursorPage, log: OpenLog, *, end: Position) -> Pos
     if page.has_dispatched():
         return Position(min(page.read_dispatched().position, end))
     checkpoint = dispatch_checkpoint.read(log.paths.own / "dispatch-checkpoint")
-    if checkpoint is not None and log.recovered.first <= checkpoint.position <= end:
+    # A position below that is in the log that the store was taken over with.
+    first = 0 if log.paths.old is not None and log.paths.old.is_dir() else log.recovered.first
+    if checkpoint is not None and first <= checkpoint.position <= end:
         return Position(checkpoint.position)
     return log.recovered.first

@@ -16,11 +16,13 @@ import errno
 import fcntl
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
 from typing import ClassVar, Self
 
-from ledgermq.model.errors import StorageError, StoreLockedError
+from ledgermq.model.errors import ConfigError, StorageError, StoreLockedError
 
 LOCK_CONTENT = b"lock"
 RETRY_S = 0.01
@@ -122,6 +124,59 @@ class FamilyLock:
     def release(self) -> None:
         """Close our descriptor; the lock is free once those of our children are closed, too."""
         os.close(self._fd)
+
+
+@contextmanager
+def stopped_store(root: Path) -> Iterator[None]:
+    """Both locks of the store in ``root``: inside, no broker and no node has it open.
+
+    A superuser acts as the store's owner inside: what is written must be the broker's own.
+
+    Raises:
+        ConfigError: there is no such directory.
+        StoreLockedError: the store is open; names the pid.
+        StorageError: a lock file cannot be made.
+    """
+    if not root.is_dir():
+        raise ConfigError("no such store directory", directory=str(root))
+    with _as_owner(root), _locked(root):
+        yield
+
+
+@contextmanager
+def _as_owner(root: Path) -> Iterator[None]:
+    owner = root.stat()
+    if os.geteuid() != 0 or owner.st_uid == 0:
+        yield
+        return
+    group = os.getegid()
+    os.setegid(owner.st_gid)
+    os.seteuid(owner.st_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(group)
+
+
+@contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    own = root / "ledgermq"
+    try:
+        own.mkdir(exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"store not locked: {error.strerror}", errno=error.errno, path=str(own)
+        ) from error
+    java = JavaLock.take(root / "lock")
+    try:
+        family = FamilyLock.take(own / "lock", wait_ms=0)
+        try:
+            yield
+        finally:
+            family.release()
+    finally:
+        java.release()
 
 
 def _open(path: Path) -> int:

@@ -35,6 +35,11 @@ class StorePaths:
         )
 
     @property
+    def old(self) -> Path | None:
+        """The plain log that a DLedger log may go on from; None where the log is the plain one."""
+        return None if self.index is None else self.root / "commitlog"
+
+    @property
     def own(self) -> Path:
         """What is ours alone; RocketMQ ignores it."""
         return self.root / "ledgermq"

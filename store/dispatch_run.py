@@ -52,7 +52,7 @@ def dispatch_log(
 
 
 def _part_of(parts: Sequence[LogPart], position: int) -> LogPart:
-    for part in parts:
+    for part in reversed(parts):
         if part.files.first <= position < part.files.end:
             return part
     raise CorruptLogError(

@@ -157,7 +157,8 @@ class EntryFiles:
             StorageError: the files cannot be read.
         """
         if index < 0:
-            return LogEnd(Position(0), NO_INDEX, Term(0), 0)
+            # A log that a store was upgraded to does not begin at 0.
+            return LogEnd(self.first_position(), NO_INDEX, Term(0), 0)
         item = self.items(index, index)[0]
         position = int(item["position"])
         header = self._read(self._data, position, HEADER_SIZE, self.file_size)

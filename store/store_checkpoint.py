@@ -90,3 +90,14 @@ def read_checkpoint(path: Path) -> StoreCheckpoint:
     except CorruptLogError as error:
         logger.warning("checkpoint not used, more of the log is looked through: %s", error)
         return StoreCheckpoint(0, 0, 0)
+
+
+def certain_before_ms(root: Path) -> int | None:
+    """Store time up to which a broker that crashed had synced its log; None after a clean stop.
+
+    Raises:
+        StorageError: the checkpoint of the store in ``root`` is there and cannot be read.
+    """
+    if not (root / "abort").exists():
+        return None
+    return read_checkpoint(root / "checkpoint").recovery_timestamp

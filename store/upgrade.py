@@ -29,6 +29,7 @@ from ledgermq.store.dledger_entry import HEADER_SIZE
 from ledgermq.store.log_reader import LogPart
 from ledgermq.store.mapped_files import MappedFiles
 from ledgermq.store.recovery import recover_log
+from ledgermq.store.store_checkpoint import certain_before_ms
 from ledgermq.store.store_markers import BLANK_SIZE, encode_blank
 
 Progress = Callable[[str, int, int], None]
@@ -211,6 +212,7 @@ def _recover(
         file_size=MappedFiles(directory).file_size,
         checkpoint=log_checkpoint.read(root / journal.OWN / "log-checkpoint"),
         progress=lambda done, total: progress("recovering the old log", done, total),
+        certain_before_ms=certain_before_ms(root),
     )
     recovered.data.close()
     end = recovered.end.position
