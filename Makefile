@@ -45,7 +45,7 @@ check: bootstrap
 
 check-all: check
 	LEDGERMQ_KILLS=20 LEDGERMQ_SEEDS=2000 \
-	LEDGERMQ_FAULT_ROUNDS=3 LEDGERMQ_FAULT_S=30 LEDGERMQ_PORCUPINE=1 $(PYTEST)
+	LEDGERMQ_FLIP_STEP=1 LEDGERMQ_FAULT_ROUNDS=3 LEDGERMQ_FAULT_S=30 LEDGERMQ_PORCUPINE=1 $(PYTEST)
 
 bench: bootstrap
 	for name in $(BENCHES); do echo "== $$name"; $(PYTHON_BIN)/python -m bench.$$name || exit 1; done

@@ -13,7 +13,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ledgermq.cli import store_downgrade_command, store_upgrade_command
+from ledgermq.cli import (
+    store_check_command,
+    store_downgrade_command,
+    store_upgrade_command,
+)
 from ledgermq.cli.message_json import Json, message_as_json, plain_body, queued_message_as_json
 from ledgermq.model.errors import ConfigError
 from ledgermq.store.index_file import ITEM_SIZE, SLOT_SIZE, IndexLayout
@@ -55,6 +59,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         verb.add_argument("--self-id", help="whose DLedger log, where there are several")
         verb.add_argument("--json", action="store_true", help="print one JSON object a line")
 
+    store_check_command.register(verbs)
     store_upgrade_command.register(verbs)
     store_downgrade_command.register(verbs)
 

@@ -82,6 +82,17 @@ def take_identity(path: Path, node: NodeSection) -> bytes:
     return identity
 
 
+def identity_of(path: Path) -> tuple[bytes, bytes, str] | None:
+    """Cluster id, identity and node id in the file at ``path``; None when there is none.
+
+    Raises:
+        CorruptLogError: the file is not whole.
+        StorageError: the operating system refused.
+    """
+    content = read_file(path)
+    return None if content is None else _decode(path, content)
+
+
 class KnownPeers:
     """The identities that the other members had when they were first heard of.
 

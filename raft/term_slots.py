@@ -28,6 +28,9 @@ SLOT_SIZE = 512
 FILE_SIZE = 2 * SLOT_SIZE
 _SLOT = Struct("<4sIQQ32s")
 _CRC = Struct("<I")
+SLOT_USED = _SLOT.size + _CRC.size
+"""Bytes of a slot that say something; the others are zeros."""
+
 _MAGIC = b"LMQT"
 _VERSION = 1
 
@@ -55,7 +58,7 @@ def decode_slots(content: bytes) -> StoredState | None:
         CorruptLogError: neither slot is whole. Voting from an older state could elect two leaders,
             so the node must not start until an operator has decided.
     """
-    slots = [_decode(content[at : at + SLOT_SIZE]) for at in (0, SLOT_SIZE)]
+    slots = [decode_slot(content[at : at + SLOT_SIZE]) for at in (0, SLOT_SIZE)]
     whole = [slot for slot in slots if slot is not None]
     if whole:
         return max(whole, key=lambda slot: slot.sequence)
@@ -64,7 +67,8 @@ def decode_slots(content: bytes) -> StoredState | None:
     return None
 
 
-def _decode(slot: bytes) -> StoredState | None:
+def decode_slot(slot: bytes) -> StoredState | None:
+    """What one slot of ``SLOT_SIZE`` bytes says; None when it is not whole."""
     if len(slot) < _SLOT.size + _CRC.size:
         return None
     body = slot[: _SLOT.size]

@@ -257,7 +257,7 @@ class DispatchBuilder:
     def _put_units(self, span: memoryview, portion: Portion) -> tuple[int, int]:
         put = unnamed = 0
         for block in self._tables.blocks(span, portion):
-            if _names_a_folder(block.topic):
+            if names_a_folder(block.topic):
                 put += self.queues.append(*block)
             else:
                 unnamed += len(block.units)
@@ -277,7 +277,7 @@ def _layout(store: StoreSection) -> IndexLayout:
     )
 
 
-def _names_a_folder(topic: bytes) -> bool:
+def names_a_folder(topic: bytes) -> bool:
     """Whether a folder below ``consumequeue`` may have this name: a topic comes from a client."""
     return topic not in (b"", b".", b"..") and b"/" not in topic and b"\0" not in topic
 

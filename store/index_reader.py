@@ -129,6 +129,18 @@ class IndexReader:
         self._files = []
 
 
+def find_layout(directory: Path) -> IndexLayout | None:
+    """Geometry of the files in ``directory``, as far as they tell it.
+
+    Raises:
+        ConfigError: the files fit more than one, or none.
+        CorruptLogError: a stray file.
+        StorageError: a file cannot be read.
+    """
+    files = [(path, _map(path)) for path in _listed(directory)]
+    return _layout_of([(path, view) for path, view in files if len(view)])
+
+
 def _overlap(header: IndexHeader, begin: int, end: int) -> bool:
     return begin <= header.end_timestamp and end >= header.begin_timestamp
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position, Term
@@ -190,13 +191,9 @@ def _check_protection(files: MappedFiles, start: int, items: bytearray, run: _Ru
     entries = np.frombuffer(items, _ITEM)
     if not len(entries):
         return run.protected
-    view = np.frombuffer(files.view(start, files.file_size), np.uint8)
-    at = (entries["position"].astype(np.int64) - start)[:, None] + np.arange(
-        CHAIN_CRC_AT, BODY_SIZE_AT
-    )
-    protected = np.concatenate(([run.protected], view[at].any(axis=1)))
-    terms = np.concatenate(([run.end.term], entries["term"].astype(np.int64)))
-    lost = np.flatnonzero(protected[:-1] & ~protected[1:] & (terms[:-1] == terms[1:]))
+    protected = entry_protection(files.view(start, files.file_size), start, entries)
+    terms = entries["term"].astype(np.int64)
+    lost = lost_protection(protected, terms, (run.protected, run.end.term))
     if len(lost):
         position = int(entries["position"][lost[0]])
         raise _corrupt(
@@ -204,6 +201,34 @@ def _check_protection(files: MappedFiles, start: int, items: bytearray, run: _Ru
             files, position + CHAIN_CRC_AT, "chain_crc",
         )  # fmt: skip
     return bool(protected[-1])
+
+
+def entry_protection(
+    view: memoryview, start: int, entries: npt.NDArray[np.void]
+) -> npt.NDArray[np.bool_]:
+    """Which entries carry CRCs of ours.
+
+    Args:
+        view: the log file that begins at position ``start``.
+        entries: their index items.
+    """
+    octets = np.frombuffer(view, np.uint8)
+    at = (entries["position"].astype(np.int64) - start)[:, None]
+    found: npt.NDArray[np.bool_] = octets[at + np.arange(CHAIN_CRC_AT, BODY_SIZE_AT)].any(axis=1)
+    return found
+
+
+def lost_protection(
+    protected: npt.NDArray[np.bool_], terms: npt.NDArray[np.int64], before: tuple[bool, int]
+) -> npt.NDArray[np.intp]:
+    """Numbers of the entries that carry no CRCs, behind one of the same term that does.
+
+    Args:
+        before: whether the entry before the first one carries them, and its term.
+    """
+    was = np.concatenate(([before[0]], protected[:-1]))
+    same = np.concatenate(([before[1]], terms[:-1])) == terms
+    return np.flatnonzero(was & ~protected & same)
 
 
 def _has_item(files: MappedFiles, index: int, item: bytes) -> bool:

@@ -68,9 +68,9 @@ def open_directory(root: Path, *, self_id: str | None = None) -> StoreDirectory:
         CorruptLogError: log files of different sizes, or what is no log file among them.
         StorageError: the directory cannot be read.
     """
-    names = _names(root)
+    names = names_in(root)
     commit_log = root / "commitlog" if "commitlog" in names else None
-    dledger = _dledger_folder(root, names, self_id)
+    dledger = dledger_folder(root, names, self_id)
     if dledger is None and commit_log is None:
         raise ConfigError(
             "neither commitlog/ nor dledger-*/ in it: not a store directory", directory=str(root)
@@ -96,7 +96,12 @@ def open_directory(root: Path, *, self_id: str | None = None) -> StoreDirectory:
     )
 
 
-def _names(root: Path) -> set[str]:
+def names_in(root: Path) -> set[str]:
+    """Names of what stands in ``root``.
+
+    Raises:
+        StorageError: the directory cannot be read.
+    """
     try:
         return {path.name for path in root.iterdir()}
     except OSError as error:
@@ -108,7 +113,12 @@ def _names(root: Path) -> set[str]:
         ) from error
 
 
-def _dledger_folder(root: Path, names: set[str], self_id: str | None) -> Path | None:
+def dledger_folder(root: Path, names: set[str], self_id: str | None) -> Path | None:
+    """Folder of the DLedger log among ``names``, None without one.
+
+    Raises:
+        ConfigError: there are several and ``self_id`` names none, or it names another.
+    """
     if self_id is not None:
         name = _DLEDGER_PREFIX + self_id
         if name not in names:

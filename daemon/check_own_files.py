@@ -1,0 +1,117 @@
+"""Files under ``ROOT/ledgermq/`` that only a node's processes understand, looked at offline.
+
+Term and vote, identity, peers and members: each carries CRCs. DLedger's ``currterm`` mirrors the
+first of them, and is compared with it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ledgermq.daemon.peer_identity import KnownPeers, identity_of
+from ledgermq.daemon.roster import RosterFile
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.raft.term_slots import SLOT_SIZE, SLOT_USED, StoredState, decode_slot, decode_slots
+from ledgermq.store.findings import START_MENDS, Finding, Severity
+from ledgermq.store.properties_file import decode_current_term
+from ledgermq.store.small_file import read_file
+
+KNOWN = frozenset(
+    {
+        "term",
+        "identity",
+        "peers",
+        "members",
+        "keys",
+        "log-checkpoint",
+        "dispatch-checkpoint",
+        "shipped",
+        "replaced",
+        "set-aside",
+        "lock",
+    }
+)
+"""What may stand in the folder; the text of ``lock`` is a process id, and is not looked at."""
+
+_BY_HAND = "see docs/operating/check-and-repair.md"
+
+
+def check_own_files(root: Path, dledger: Path | None) -> list[Finding]:
+    """Everything in ``root/ledgermq`` that ``store`` does not know, and ``currterm``.
+
+    Raises:
+        StorageError: a file cannot be read.
+    """
+    own = root / "ledgermq"
+    findings: list[Finding] = []
+    for path in sorted(own.iterdir()) if own.is_dir() else ():
+        if path.name not in KNOWN:
+            name = str(path.relative_to(root))
+            findings.append(Finding(Severity.NOTE, name, None, "unknown file"))
+    stored = _check_term(own / "term", root, findings)
+    if dledger is not None:
+        _check_current_term(dledger / "currterm", root, stored, findings)
+    for name, read in (
+        ("identity", identity_of),
+        ("peers", KnownPeers),
+        ("members", RosterFile),
+    ):
+        path = own / name
+        if not path.exists():
+            continue
+        try:
+            read(path)
+        except CorruptLogError as error:
+            place = str(path.relative_to(root))
+            findings.append(Finding(Severity.DAMAGE, place, 0, error.message, remedy=_BY_HAND))
+    return findings
+
+
+def _check_term(path: Path, root: Path, findings: list[Finding]) -> StoredState | None:
+    content = read_file(path)
+    if not content:
+        return None
+    name = str(path.relative_to(root))
+    try:
+        stored = decode_slots(content)
+    except CorruptLogError as error:
+        findings.append(Finding(Severity.DAMAGE, name, 0, error.message, remedy=_BY_HAND))
+        return None
+    for at in (0, SLOT_SIZE):
+        slot = content[at : at + SLOT_SIZE]
+        if any(slot) and decode_slot(slot) is None:
+            text = "one of the two slots is not whole; the other one counts"
+            findings.append(Finding(Severity.DERIVED, name, at, text, remedy=START_MENDS))
+        elif any(slot[SLOT_USED:]):
+            text = "byte that no field uses is not zero"
+            findings.append(Finding(Severity.NOTE, name, at + SLOT_USED, text))
+    if any(content[2 * SLOT_SIZE :]):
+        text = "bytes behind both slots"
+        findings.append(Finding(Severity.NOTE, name, 2 * SLOT_SIZE, text))
+    return stored
+
+
+def _check_current_term(
+    path: Path, root: Path, stored: StoredState | None, findings: list[Finding]
+) -> None:
+    content = read_file(path)
+    if content is None:
+        return
+    name = str(path.relative_to(root))
+    try:
+        found = decode_current_term(content, file=name)
+    except CorruptLogError as error:
+        findings.append(Finding(Severity.DAMAGE, name, 0, error.message, remedy=_BY_HAND))
+        return
+    if stored is None:
+        return
+    ours = (stored.state.term, stored.state.vote)
+    if ours != (found.term, found.vote):
+        # A RocketMQ broker that had the directory leaves a higher one, which counts.
+        text = "term and vote are not those of ledgermq/term"
+        findings.append(
+            Finding(
+                Severity.DERIVED, name, 0, text, str(ours), str((found.term, found.vote)),
+                START_MENDS,
+            )
+        )  # fmt: skip

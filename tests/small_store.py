@@ -1,0 +1,103 @@
+"""A whole store of our own with tiny files, for tests that break it, build it again, or copy it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ledgermq.daemon.peer_identity import KnownPeers, take_identity
+from ledgermq.daemon.term_file import TermFile
+from ledgermq.model.ids import Index, NodeId, Position, QueueOffset, Term
+from ledgermq.model.settings import NodeSection, StoreSection
+from ledgermq.raft.messages import HardState
+from ledgermq.store.append_files import AppendFiles
+from ledgermq.store.dispatch_build import DispatchBuilder
+from ledgermq.store.dledger_index import ITEM_SIZE
+from ledgermq.store.host_address import encode_host
+from ledgermq.store.log_checkpoint import LogCheckpoint, encode
+from ledgermq.store.log_reader import LogReader
+from ledgermq.store.log_writer import LogEnd, LogWriter, Run
+from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
+from ledgermq.store.store_directory import open_directory
+from tests.unit.store.records import BROKER, frame_of, record
+
+LOG_FILE_SIZE = 900
+INDEX_FILE_SIZE = 8 * ITEM_SIZE
+SIZES = {
+    "mapped_file_size_consume_queue": 60,
+    "max_hash_slot_num": 5,
+    "max_index_num": 4,
+}
+BEGIN_MS = 1_600_000_000_000
+
+
+def write_store(root: Path, *, entries: bool = True, messages: int = 10) -> None:
+    """A store that was stopped: three log files, two queues, four index files."""
+    _write_log(root, entries=entries, messages=messages)
+    dispatch(root)
+    config = root / "config"
+    config.mkdir()
+    topic = {"topicName": "orders", "perm": 6, "readQueueNums": 2, "writeQueueNums": 2}
+    (config / "topics.json").write_text(
+        json.dumps({"dataVersion": {"counter": 1}, "topicConfigTable": {"orders": topic}})
+    )
+    (root / "lock").write_bytes(b"lock")
+    own = root / "ledgermq"
+    current_term = root / "dledger-n0" / "currterm" if entries else None
+    term = TermFile(own / "term", current_term)
+    term.persist(HardState(Term(1), NodeId("n0")))
+    term.persist(HardState(Term(2), NodeId("n0")))
+    term.close()
+    if entries:
+        take_identity(own / "identity", NodeSection(self_id="n0"))
+        KnownPeers(own / "peers").remember(NodeId("n1"), bytes(range(16)))
+
+
+def dispatch(root: Path) -> None:
+    """Build what the dispatcher builds, and its checkpoints."""
+    directory = open_directory(root)
+    reader = LogReader(directory)
+    section = StoreSection(path_root_dir=root, log=directory.log, **SIZES)
+    builder = DispatchBuilder.open(
+        section, log_start=reader.first, log_end=reader.end, published=None
+    )
+    builder.position = reader.first
+    while builder.position < reader.end:
+        span = reader.span(builder.position)
+        end = min(reader.end, span.position + len(span.view))
+        builder.build(span.view, span.position, Position(end), header_size=span.header_size)
+    builder.flush()
+    builder.close()
+    reader.close()
+
+
+def _write_log(root: Path, *, entries: bool, messages: int) -> None:
+    folder = root / "dledger-n0" / "data" if entries else root / "commitlog"
+    data = AppendFiles(folder, file_size=LOG_FILE_SIZE, position=0)
+    index = None
+    if entries:
+        index_folder = root / "dledger-n0" / "index"
+        index = AppendFiles(index_folder, file_size=INDEX_FILE_SIZE, position=0)
+    end = LogEnd(Position(0), Index(-1 if entries else 0), Term(0), 0)
+    writer = LogWriter(data, index, end=end, store_host=encode_host(BROKER))
+    for number in range(messages):
+        body = f"body of message {number}".encode() * (number % 3 + 1)
+        one = record(body, number=number, queue_id=number % 2, header_size=writer.header_size)
+        payload, sizes = frame_of([one])
+        writer.put(
+            payload,
+            sizes,
+            [Run(1, QueueOffset(number // 2))],
+            term=Term(1 + number // 6),
+            store_timestamp=BEGIN_MS + 700 * number,
+        )
+    writer.publish()
+    checkpoint = LogCheckpoint(writer.end, LOG_FILE_SIZE)
+    last = writer.end.index_
+    writer.close()
+    (root / "ledgermq").mkdir()
+    (root / "ledgermq" / "log-checkpoint").write_bytes(encode(checkpoint))
+    if entries:
+        (root / "dledger-n0" / "checkpoint").write_bytes(
+            encode_dledger_checkpoint(DLedgerCheckpoint(last, last))
+        )
