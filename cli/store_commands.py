@@ -16,6 +16,7 @@ from pathlib import Path
 from ledgermq.cli import (
     store_check_command,
     store_downgrade_command,
+    store_rebuild_command,
     store_upgrade_command,
 )
 from ledgermq.cli.message_json import Json, message_as_json, plain_body, queued_message_as_json
@@ -60,6 +61,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         verb.add_argument("--json", action="store_true", help="print one JSON object a line")
 
     store_check_command.register(verbs)
+    store_rebuild_command.register(verbs)
     store_upgrade_command.register(verbs)
     store_downgrade_command.register(verbs)
 

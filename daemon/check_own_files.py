@@ -28,6 +28,9 @@ KNOWN = frozenset(
         "shipped",
         "replaced",
         "set-aside",
+        "rebuild",
+        "conversion",
+        "conversion.json",
         "lock",
     }
 )

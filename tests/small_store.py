@@ -54,14 +54,13 @@ def write_store(root: Path, *, entries: bool = True, messages: int = 10) -> None
 
 
 def dispatch(root: Path) -> None:
-    """Build what the dispatcher builds, and its checkpoints."""
+    """Go on where the dispatcher would go on after a start, to the end."""
     directory = open_directory(root)
     reader = LogReader(directory)
     section = StoreSection(path_root_dir=root, log=directory.log, **SIZES)
     builder = DispatchBuilder.open(
         section, log_start=reader.first, log_end=reader.end, published=None
     )
-    builder.position = reader.first
     while builder.position < reader.end:
         span = reader.span(builder.position)
         end = min(reader.end, span.position + len(span.view))

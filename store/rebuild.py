@@ -1,0 +1,154 @@
+"""ConsumeQueues, Index and checkpoints of a stopped store, built again from its log.
+
+They are built beside the old ones, in ``ROOT/ledgermq/rebuild/``, by what the dispatcher builds
+them with, and take their place when they are complete and durable. While they do, there is no
+``consumequeue/``: a node that is started in between builds everything from the log's beginning, so
+no crash leaves old and new ones side by side. The old ones are kept aside.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from ledgermq.model.errors import StorageError
+from ledgermq.model.ids import Position
+from ledgermq.model.settings import StoreSection
+from ledgermq.store.disk_sync import sync_directory
+from ledgermq.store.dispatch_build import DispatchBuilder
+from ledgermq.store.kept_aside import FOLDER, keep_aside
+from ledgermq.store.log_reader import LogReader
+from ledgermq.store.small_file import read_file, replace_file
+from ledgermq.store.store_directory import StoreDirectory
+
+STEP = 64 * 1024 * 1024
+"""Bytes dispatched between two calls of ``told``."""
+
+_REASON = "built again from the log"
+
+
+class Rebuilt(NamedTuple):
+    """What was built, and where the old files are now.
+
+    Attributes:
+        first, end: positions of the log from which, and up to which.
+        skipped: messages that cannot be parsed; RocketMQ has no units for them, either.
+        aside: old files and folders.
+    """
+
+    first: Position
+    end: Position
+    messages: int
+    units: int
+    keys: int
+    skipped: int
+    aside: tuple[Path, ...]
+
+
+def rebuild(
+    directory: StoreDirectory,
+    section: StoreSection,
+    *,
+    told: Callable[[int, int], None] = lambda _done, _all: None,
+) -> Rebuilt:
+    """Build everything that follows from the log, up to its committed end, and put it in place.
+
+    The caller has the store's locks. Killed at any moment, it is run again and begins anew; so is
+    a node that is started instead.
+
+    Args:
+        section: sizes of the files; its folder is that of the directory.
+        told: bytes of the log that were dispatched, and how many there are.
+
+    Raises:
+        CorruptLogError: the log is damaged; what there was is as it was.
+        StorageError: the operating system refused, as a full disk does; run it again.
+    """
+    root = directory.root
+    staging = root / "ledgermq" / "rebuild"
+    _delete(staging)
+    reader = LogReader(directory)
+    try:
+        built = _build(reader, replace(section, path_root_dir=staging), told)
+    except BaseException:
+        _delete(staging)
+        raise
+    finally:
+        reader.close()
+    aside = _put_in_place(root, staging)
+    _delete(staging)
+    return built._replace(aside=aside)
+
+
+def _build(reader: LogReader, section: StoreSection, told: Callable[[int, int], None]) -> Rebuilt:
+    first, end = reader.first, reader.committed_end()
+    # An empty log has no committed entry, and a first position of 0.
+    end = Position(max(first, end))
+    (section.path_root_dir / "consumequeue").mkdir(parents=True)
+    if section.message_index_enable:
+        (section.path_root_dir / "index").mkdir()
+    builder = DispatchBuilder.open(section, log_start=first, log_end=end, published=None)
+    messages = units = keys = skipped = 0
+    try:
+        while builder.position < end:
+            before = builder.position
+            span = reader.span(before)
+            file_end = min(end, before + len(span.view))
+            near = Position(min(file_end, before + STEP))
+            built = builder.build(span.view, before, near, header_size=span.header_size)
+            if built.position == before:
+                # An entry larger than a step.
+                near = Position(file_end)
+                built = builder.build(span.view, before, near, header_size=span.header_size)
+            if built.position == before:
+                # What is behind the last entry of a file that has no blank.
+                break
+            messages += built.messages
+            units += built.units
+            keys += built.keys
+            skipped += built.skipped
+            told(builder.position - first, end - first)
+        builder.flush()
+    finally:
+        builder.close()
+    return Rebuilt(first, builder.position, messages, units, keys, skipped, ())
+
+
+def _put_in_place(root: Path, staging: Path) -> tuple[Path, ...]:
+    """Rename; the consume queues are taken away first and put in place last."""
+    kept = root / "ledgermq" / FOLDER
+    aside = [
+        keep_aside(root / name, kept, reason=_REASON)
+        for name in ("consumequeue", "index")
+        if (root / name).exists()
+    ]
+    try:
+        (root / "ledgermq" / "dispatch-checkpoint").unlink(missing_ok=True)
+        if (staging / "index").exists():
+            (staging / "index").rename(root / "index")
+            sync_directory(root)
+        (staging / "consumequeue").rename(root / "consumequeue")
+        sync_directory(root)
+    except OSError as error:
+        raise StorageError(
+            "new files not put in place", errno=error.errno, file=str(root), reason=error.strerror
+        ) from error
+    # Last: before it there is none, and the queues say themselves how far they go.
+    for name in ("checkpoint", "ledgermq/dispatch-checkpoint"):
+        content = read_file(staging / name)
+        assert content is not None, name
+        replace_file(root / name, content)
+    return tuple(aside)
+
+
+def _delete(folder: Path) -> None:
+    try:
+        if folder.exists():
+            shutil.rmtree(folder)
+    except OSError as error:
+        raise StorageError(
+            "folder not deleted", errno=error.errno, file=str(folder), reason=error.strerror
+        ) from error
