@@ -90,6 +90,12 @@ def describe(status: Mapping[str, object]) -> Iterator[str]:
         yield f"hand-over   {status['transfer']}"
     if status["disk_is_sick"]:
         yield "disk        sick: this node does not lead"
+    lost = cast("Mapping[str, int] | None", status.get("lost"))
+    if lost:
+        yield (
+            f"damage      the log lost entries up to {lost['index']:,} of term {lost['term']}:"
+            " this node does not lead before it has them again"
+        )
     peers = cast("Sequence[Mapping[str, object]]", status["peers"])
     if peers:
         yield ""

@@ -29,8 +29,8 @@ EXIT_CONFIG = 1
 EXIT_STORAGE = 2
 EXIT_BUG = 3
 EXIT_REOPEN = 4
-"""Of the raft process alone: another log waits to be put in place (``daemon/log_replacement.py``).
-The supervisor stops all processes, does that, and starts them again."""
+"""Another log waits to be put in place (``daemon/log_replacement.py``), or a damage of this one was
+noted (``daemon/log_trouble.py``). The supervisor stops all processes, and starts them again."""
 
 Entry = Callable[[Settings, StopFlag], int]
 """Runs a process until it is told to stop; its exit status."""

@@ -13,9 +13,9 @@ from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.settings import Settings
 from ledgermq.store.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
+from ledgermq.store.log_scan import load_files
 from ledgermq.store.queue_files import found_file_size
 from ledgermq.store.queue_unit import UNIT_SIZE
-from ledgermq.store.recovery import load_files
 
 
 class FoundStore(NamedTuple):

@@ -132,6 +132,7 @@ class Flusher:
         try:
             while self._wait():
                 self._flush(bell)
+            # No cut comes any more.
             self._flush(bell)
             self._write_checkpoint(self._done)
         except StorageError as error:
@@ -170,12 +171,17 @@ class Flusher:
                 self._condition.notify_all()
             bell.ring()
         now = time.monotonic()
-        # A cut may come meanwhile: a checkpoint that does not fit the log any more is not believed.
-        done = self._done
-        if done != self._checkpointed and now >= self._checkpoint_due:
+        with self._condition:
+            done = self._done
+            # No cut may come between: a checkpoint behind the log's end would pass for damage.
+            self._syncing = done != self._checkpointed and now >= self._checkpoint_due
+        if self._syncing:
             self._write_checkpoint(done)
-            self._checkpointed = done
-            self._checkpoint_due = now + self._plan.checkpoint_interval_s
+            with self._condition:
+                self._syncing = False
+                self._checkpointed = done
+                self._checkpoint_due = now + self._plan.checkpoint_interval_s
+                self._condition.notify_all()
 
     def _publish(self, end: LogEnd) -> None:
         cursor = LogCursor(end.position, end.index_, end.term)

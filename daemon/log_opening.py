@@ -8,26 +8,32 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ledgermq.daemon.log_trouble import LogDamagedError, has_others, note_damage
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.model.errors import ConfigError, CorruptLogError
-from ledgermq.model.ids import Position
+from ledgermq.model.ids import NO_INDEX, Position
 from ledgermq.model.settings import LogKind, Settings
 from ledgermq.store.conversion_journal import refuse_unfinished
 from ledgermq.store.entry_files import EntryFiles
 from ledgermq.store.host_address import encode_host
 from ledgermq.store.kept_aside import FOLDER, keep_aside, settle_last_file
 from ledgermq.store.log_checkpoint import LogCheckpoint, decode
+from ledgermq.store.log_damage import LogDamage, damage_path, read_damage
+from ledgermq.store.log_scan import LogFiles, load_files
 from ledgermq.store.log_writer import LogWriter
+from ledgermq.store.properties_file import decode_dledger_checkpoint
 from ledgermq.store.queue_offsets import QueueOffsets
 from ledgermq.store.recovery import (
     INDEX_FILE_SIZE,
-    LogFiles,
+    NOTHING_KNOWN,
+    ForeignEnd,
     RecoveredLog,
-    load_files,
+    Verdict,
     recover_log,
+    refuse_damage,
 )
 from ledgermq.store.small_file import read_file
-from ledgermq.store.store_checkpoint import certain_before_ms
+from ledgermq.store.store_checkpoint import certain_before_ms, read_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -44,14 +50,19 @@ class OpenLog:
     store_host: bytes
 
 
-def open_log(settings: Settings, *, sign_of_life: Callable[[], None]) -> OpenLog:
+def open_log(settings: Settings, *, is_in_use: bool, sign_of_life: Callable[[], None]) -> OpenLog:
     """Recover the log that the settings name, and open it for appending.
 
+    A damaged log is refused where nobody else has it. A member of a group notes the damage and goes
+    on with what is before it (docs/decisions/0010).
+
     Args:
+        is_in_use: other processes of the node have read the log already.
         sign_of_life: called again and again while a long scan runs.
 
     Raises:
         ConfigError: the directory holds another kind of log than the settings say.
+        LogDamagedError: a damage was noted, and nothing cut yet: the others must end first.
         CorruptLogError, StorageError: see ``recover_log``.
     """
     paths = StorePaths.of(settings)
@@ -62,6 +73,13 @@ def open_log(settings: Settings, *, sign_of_life: Callable[[], None]) -> OpenLog
         logger.info("recovering the log: bytes=%d of=%d", done, total)
         sign_of_life()
 
+    def decide(damage: LogDamage) -> None:
+        if not has_others(settings):
+            refuse_damage(damage)
+        note_damage(settings, damage)
+        if is_in_use:
+            raise LogDamagedError("log damaged while it is in use: the node is opened anew")
+
     checkpoint = _read_checkpoint(paths.log_checkpoint)
     settle_log_files(paths, settings, checkpoint)
     recovered = recover_log(
@@ -71,6 +89,9 @@ def open_log(settings: Settings, *, sign_of_life: Callable[[], None]) -> OpenLog
         checkpoint=checkpoint,
         progress=report,
         certain_before_ms=certain_before_ms(paths.root),
+        known=read_damage(damage_path(paths.root)),
+        foreign=_foreign_end(paths) if checkpoint is None else NOTHING_KNOWN,
+        on_damage=decide,
     )
     store_host = encode_host((settings.node.broker_ip, settings.node.listen_port))
     writer = LogWriter(recovered.data, recovered.index, end=recovered.end, store_host=store_host)
@@ -81,6 +102,8 @@ def open_log(settings: Settings, *, sign_of_life: Callable[[], None]) -> OpenLog
         recovered.end.term,
         recovered.records_scanned,
     )
+    if recovered.verdict is not Verdict.WHOLE:
+        logger.warning("log recovered with a loss: %s", recovered.verdict.value)
     return OpenLog(writer, recovered, paths, store_host)
 
 
@@ -214,6 +237,19 @@ def check_kind(paths: StorePaths, settings: Settings) -> None:
             directory=str(paths.root),
             setting="store.log",
         )
+
+
+def _foreign_end(paths: StorePaths) -> ForeignEnd:
+    """What RocketMQ has noted of how far the log is durable."""
+    committed = NO_INDEX
+    path = paths.dledger_checkpoint
+    content = None if path is None else read_file(path)
+    if content is not None:
+        try:
+            committed = decode_dledger_checkpoint(content, file=str(path)).committed
+        except CorruptLogError as error:
+            logger.warning("checkpoint of DLedger not used: %s", error)
+    return ForeignEnd(committed, read_checkpoint(paths.root / "checkpoint").log_timestamp)
 
 
 def _read_checkpoint(path: Path) -> LogCheckpoint | None:

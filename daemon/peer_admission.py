@@ -10,7 +10,8 @@ from ledgermq.daemon.peer_keys import members
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.model.ids import NodeId
 from ledgermq.model.settings import Settings
-from ledgermq.store.recovery import COMMIT_LOG_FILE_SIZE, load_files
+from ledgermq.store.log_scan import load_files
+from ledgermq.store.recovery import COMMIT_LOG_FILE_SIZE
 from ledgermq.wire.peer_preamble import (
     VERSION,
     AgreedSettings,

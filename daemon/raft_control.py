@@ -138,6 +138,7 @@ def status_document(status: CoreStatus, refusals: Mapping[NodeId, str]) -> dict[
         "commit": status.commit,
         "writer": status.writer.value,
         "disk_is_sick": status.sick,
+        "lost": status.lost and {"term": status.lost.term, "index": status.lost.index},
         "voters": sorted(membership.voters),
         "learners": sorted(membership.learners),
         "witnesses": sorted(membership.witnesses),

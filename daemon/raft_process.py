@@ -16,6 +16,7 @@ from ledgermq.daemon.disk_watch import DiskWatch
 from ledgermq.daemon.entry_exchange import EntryExchange
 from ledgermq.daemon.environment import Environment
 from ledgermq.daemon.log_replacement import is_complete
+from ledgermq.daemon.log_trouble import LogDamagedError
 from ledgermq.daemon.loop import Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
 from ledgermq.daemon.membership_log import MembershipLog, Told, roster_of
@@ -40,6 +41,7 @@ from ledgermq.raft.effects import AppendEntries, Effects, LeaderChange, Replicat
 from ledgermq.raft.message_codec import decode_message, encode_message
 from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
 from ledgermq.raft.timing import FlowLimits, Timing
+from ledgermq.store.log_damage import damage_path, read_damage
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +124,7 @@ class RaftWorker:
         self._reader = SuggestedReader(self._page, silent_max=settings.raft.election_timeout_min_ms)
         self._held = self._written = _UNSEEN
         self._marks: deque[LogCursor] = deque()
-        self._is_read = self._is_cutting = False
+        self._is_read = self._is_cutting = self._was_recovered = False
         self._entries: memoryview | None = None
         self._announced: tuple[Index, ...] = ()
         self._control = RaftControl(
@@ -239,7 +241,7 @@ class RaftWorker:
             return
         if order.kind is OrderKind.READY:
             # A writer that has just recovered the log: nobody has told it what to do.
-            self._is_read = self._is_cutting = False
+            self._is_read = self._is_cutting = self._was_recovered = False
             self._writer.follow(self._core.term, KEEP_ALL)
         elif self._writer.take_answer(order):
             self._take_answer(order, EntryId(Term(order.extra), Index(order.number)))
@@ -254,6 +256,11 @@ class RaftWorker:
         if answer.kind is OrderKind.GRANTED:
             # An election may have been won before a new writer had said where its log ends.
             self._is_read = True
+        if not self._was_recovered:
+            self._was_recovered = True
+            lost = self._lost_entry()
+            if lost is not None:
+                self._carry_out(self._core.log_damaged(lost))
         if self._memberships is not None and self._is_read:
             self._tell_memberships(self._memberships.settled(last))
         if answer.kind is OrderKind.GRANTED:
@@ -274,6 +281,11 @@ class RaftWorker:
             effects = self._core.writer_revoked(last)
         self._carry_out(effects)
         self._publish_grant()
+
+    def _lost_entry(self) -> EntryId | None:
+        """The last entry that the log held before it was damaged; None when it lacks nothing."""
+        damage = read_damage(damage_path(self._around.settings.store.path_root_dir))
+        return None if damage is None else EntryId(damage.last_term, damage.last_index)
 
     def _take_message(self, now: int, source: NodeId, parts: list[memoryview]) -> None:
         self._counters[_RECEIVED] += 1
@@ -495,6 +507,9 @@ def run(settings: Settings, stop: StopFlag) -> int:
         run_loop(worker, page=around.page, role=Role.RAFT, stop=stop)
     except LogArrivedError:
         logger.info("the leader's log is here: it takes the place of the one in use")
+        return EXIT_REOPEN
+    except LogDamagedError as error:
+        logger.error("%s", error)
         return EXIT_REOPEN
     finally:
         worker.close()

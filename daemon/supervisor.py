@@ -180,7 +180,7 @@ class Supervisor:
     def _child_ended(self, child: Child, exit_: Exit, now_ns: int) -> None:
         lived_ms = (now_ns - child.forked_ns) // 1_000_000
         fields = {"role": child.role.title, "exit": exit_.text, "lived_ms": lived_ms}
-        wants_reopening = child.role is Role.RAFT and exit_.code == EXIT_REOPEN
+        wants_reopening = exit_.code == EXIT_REOPEN
         if self.is_stopping:
             was_asked = child.stop_deadline_ns != 0
             if (was_asked and exit_.code == EXIT_STOPPED) or wants_reopening:
@@ -242,8 +242,9 @@ class Supervisor:
             self._hand_over()
 
     def _begin_reopening(self) -> None:
-        """Raft has another log for this node: all processes end, and begin again with that."""
-        logger.info("node is opened anew with the log of its leader")
+        """The log is another one from now on, or is to be looked at again: all processes end, and
+        begin again with what is there then."""
+        logger.info("node is opened anew")
         self.is_stopping = self._is_reopening = True
         self._to_stop = [self._children[role] for role in STOP_ORDER]
 

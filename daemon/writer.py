@@ -1,9 +1,9 @@
 """The writer process: takes messages from producers, and is the only one that writes the log.
 
-It alone writes the log's files, DLedger's index files and ``checkpoint``, and our
-``log-checkpoint``; it publishes the cursors ``written``, ``durable`` and ``put_lock``. It stamps
-only in a term that raft has granted, and answers a producer only when ``committed`` has passed the
-frame (with ``ack.mode = leader``: when the log has it).
+It alone writes the log's files, DLedger's index files and ``checkpoint``, our ``log-checkpoint``,
+and removes the mark of a damage, ``log-damage``; it publishes the cursors ``written``, ``durable``
+and ``put_lock``. It stamps only in a term that raft has granted, and answers a producer only when
+``committed`` has passed the frame (with ``ack.mode = leader``: when the log has it).
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import sys
 import time
 from collections.abc import Mapping
 
+from ledgermq.daemon.child_process import EXIT_REOPEN, EXIT_STOPPED
 from ledgermq.daemon.environment import Environment
 from ledgermq.daemon.flusher import Flusher, FlushPlan, MakeFlusher
 from ledgermq.daemon.log_opening import OpenLog, open_log, open_queue_offsets
+from ledgermq.daemon.log_trouble import LogDamagedError
 from ledgermq.daemon.loop import Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
 from ledgermq.daemon.node import Surroundings
@@ -32,6 +34,7 @@ from ledgermq.model.ids import Index, Position, Term
 from ledgermq.model.settings import AckMode, Settings
 from ledgermq.store.entry_files import EntryFiles
 from ledgermq.store.log_checkpoint import LogCheckpoint, encode
+from ledgermq.store.log_damage import LogDamage, damage_path, read_damage, remove_damage
 from ledgermq.store.log_writer import INDEX_ITEM_SIZE, LogEnd
 from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 from ledgermq.store.small_file import replace_file
@@ -70,6 +73,7 @@ class WriterWorker:
         self._ring: AppendRing | None = None
         self._put_lock = PutLockHolder(around.page, settings.limits.put_lock_warn_ms)
         self._topics = WritableTopics(log.paths.topics)
+        self._damage = read_damage(damage_path(log.paths.root))
         self._publish_written()
         self._flusher = make_flusher(
             log.writer,
@@ -121,6 +125,8 @@ class WriterWorker:
         if self._service.socket.source in ready and self._service.take_frames(self._term):
             self._published()
         self._service.acknowledge(self._page.read_committed().position)
+        if self._damage is not None:
+            self._look_at_damage(self._damage)
         if not self._known_by_raft and now_ns - self._ready_sent_ns >= READY_REPEAT_NS:
             self._ready_sent_ns = now_ns
             self._raft.send(self._report(Order(OrderKind.READY)).encode())
@@ -190,6 +196,15 @@ class WriterWorker:
                 self._truncate(Index(order.number))
             self._service.begin_following()
             self._follows = True
+
+    def _look_at_damage(self, damage: LogDamage) -> None:
+        """Remove the mark when the log has durably again what it once had."""
+        durable = self._page.read_durable()[0]
+        if not damage.is_mended_by(durable.term, durable.index):
+            return
+        self._damage = None
+        remove_damage(damage_path(self._paths.root))
+        logger.info("log has again what it had lost: index=%d", durable.index)
 
     def _change_ring(self, *, attach: bool) -> None:
         if self._ring is not None:
@@ -279,14 +294,24 @@ def run(settings: Settings, stop: StopFlag) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     started = time.monotonic()
     around = Surroundings.enter(Role.WRITER, settings)
-    log = open_log(
-        settings, sign_of_life=lambda: around.page.beat(Role.WRITER, time.monotonic_ns())
-    )
+    try:
+        log = open_log(
+            settings,
+            is_in_use=around.page.has_committed(),
+            sign_of_life=lambda: around.page.beat(Role.WRITER, time.monotonic_ns()),
+        )
+    except LogDamagedError as error:
+        logger.error("%s", error)
+        around.leave()
+        return EXIT_REOPEN
     worker = WriterWorker(around, log, Flusher)
     logger.info("writer serves: after_ms=%d", (time.monotonic() - started) * 1000)
     try:
         run_loop(worker, page=around.page, role=Role.WRITER, stop=stop)
+    except LogDamagedError as error:
+        logger.error("%s", error)
+        return EXIT_REOPEN
     finally:
         worker.close()
         around.leave()
-    return 0
+    return EXIT_STOPPED

@@ -143,7 +143,7 @@ def _refusal(state: NodeState, source: NodeId, request: VoteRequest) -> Refusal 
         vote = state.hard_state.vote
         if vote not in (None, source) or state.leader not in (None, source):
             return Refusal.VOTED
-    ours = state.log.last
+    ours = state.last_held_ever
     if (request.last.term, request.last.index) < (ours.term, ours.index):
         return Refusal.LOG_BEHIND
     return None

@@ -161,6 +161,19 @@ class RaftCore:
                     state.out.reads.append(ReadAnswer(message.read, message.index))
         return self._effects()
 
+    def log_damaged(self, lost: EntryId) -> Effects:
+        """The log lacks entries up to ``lost`` that this node once held.
+
+        To be told before ``log_ready``. Until it holds as much again this node votes as if it had
+        them, does not campaign, and says that it could not lead (docs/decisions/0010).
+        """
+        state = self._state
+        state.lost = lost
+        state.note(f"its log lost entries up to {lost} to damage: follows until it has them again")
+        if state.role is not RaftRole.FOLLOWER:
+            state.follow(state.term, None)
+        return self._effects()
+
     def log_ready(self, last: EntryId, log: EntryTerms | None = None) -> Effects:
         """A writer has recovered the log and holds no grant; ``last`` is its last entry.
 
@@ -191,7 +204,8 @@ class RaftCore:
             state.follow(state.term, None)
         elif not first:
             follower.invite_leader(state)
-        if state.leadership is None and state.membership.voters == {state.node}:
+        is_alone = state.membership.voters == {state.node}
+        if state.leadership is None and is_alone and not state.barriers():
             candidate.pre_campaign(state)
         return self._effects()
 
@@ -238,6 +252,7 @@ class RaftCore:
             return self._effects()
         leader.entries_written(state, EntryId(state.term, last))
         state.held = max(state.held, min(last, state.log.last.index))
+        state.regain()
         if state.leadership is not None:
             leader.entries_held(state, state.leadership)
         else:
@@ -277,6 +292,7 @@ class RaftCore:
         state.log = log
         state.history = MembershipHistory(membership)
         state.held = log.last.index
+        state.regain()
         if commit > state.commit:
             state.set_commit(commit)
         follower.invite_leader(state)

@@ -5,7 +5,9 @@ Invariants:
 * ``commit`` never goes back; ``commit ≤ held ≤ log.last.index`` but for entries that this node has
   not reported after a start;
 * the writer has a grant of no term but the one that this node leads in, and entries of another
-  leader are taken only while it has none and no cut is under way.
+  leader are taken only while it has none and no cut is under way;
+* while ``lost`` is set, the log lacks entries that this node once had durable: it votes as if it
+  had them, and does not campaign (docs/decisions/0010).
 """
 
 from __future__ import annotations
@@ -96,6 +98,7 @@ class NodeState:
         self.now = now
         self.log = EntryTerms()
         self.held = NO_INDEX
+        self.lost: EntryId | None = None
         self.role = RaftRole.FOLLOWER
         self.leader: NodeId | None = None
         self.heard = now - policy.timing.election_max
@@ -121,6 +124,27 @@ class NodeState:
     def membership(self) -> Membership:
         """The one in force."""
         return self.history.current
+
+    @property
+    def last_held_ever(self) -> EntryId:
+        """The last entry that this node has told others it holds: what candidates must have."""
+        last = self.log.last
+        if self.lost is None or (last.term, last.index) >= (self.lost.term, self.lost.index):
+            return last
+        return self.lost
+
+    def regain(self) -> None:
+        """Forget what was lost once the log holds as much again.
+
+        After the cut entries come from leaders alone. One of a later term has all that was
+        committed before; the one of the same term has what this node had from it.
+        """
+        if self.lost is None:
+            return
+        last = self.log.entry(Index(min(self.held, self.log.last.index)))
+        if (last.term, last.index) >= (self.lost.term, self.lost.index):
+            self.note(f"holds again what its log had lost, up to {self.lost}: now {last}")
+            self.lost = None
 
     def send(self, target: NodeId, message: Message) -> None:
         """Send it with the effects of this event."""
@@ -164,6 +188,8 @@ class NodeState:
             found.append("this node is a witness: it has no messages")
         if self.sick and len(self.membership.electable) > 1:
             found.append("its disk is sick")
+        if self.lost is not None:
+            found.append(f"its log lost entries to damage, and has not all up to {self.lost} again")
         if self.writer is not WriterState.IDLE:
             found.append(f"its writer {self.writer.value}")
         return found

@@ -28,7 +28,11 @@ class PeerStatus:
 
 @dataclass(frozen=True, slots=True)
 class CoreStatus:
-    """One node's view; ``peers`` only at the leader."""
+    """One node's view; ``peers`` only at the leader.
+
+    Attributes:
+        lost: the last entry that it held before its log was damaged, until it holds as much again.
+    """
 
     node: NodeId
     role: RaftRole
@@ -40,6 +44,7 @@ class CoreStatus:
     commit: Index
     writer: WriterState
     sick: bool
+    lost: EntryId | None
     membership: Membership
     membership_index: Index
     transfer: str | None
@@ -62,6 +67,7 @@ def status(state: NodeState) -> CoreStatus:
         commit=state.commit,
         writer=state.writer,
         sick=state.sick,
+        lost=state.lost,
         membership=state.membership,
         membership_index=state.history.index,
         transfer=f"{transfer.target}: {transfer.stage.value}" if transfer else None,

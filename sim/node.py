@@ -159,7 +159,9 @@ class Node:
         process = self._process(Role.WRITER, page)
         self.port = ClientPort(self.events, self._random, lambda: process.notify(CLIENTS_SOURCE))
         try:
-            self._log = open_log(self.settings, sign_of_life=lambda: None)
+            self._log = open_log(
+                self.settings, is_in_use=page.has_committed(), sign_of_life=lambda: None
+            )
             worker = WriterWorker(
                 self._environment(process, page), self._log, self.flushers.of(process)
             )

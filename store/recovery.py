@@ -4,68 +4,73 @@ Both logs, after clean and unclean stops (``DLedgerMmapFileStore.recover``,
 ``CommitLog.recoverNormally``). Better than the reference: the scan begins at our own checkpoint
 when there is one, checks every CRC that an entry has, and what a crash left behind the end is
 zeroed, so that it can never be taken for records later.
+
+Where the records that are whole end, one of three things has happened (``Verdict``; the rules are
+in docs/decisions/0009):
+
+* nothing before the durable end is lacking: what follows is a *torn tail*, and is cut;
+* the log ends before its durable end: it is *damaged*. Whoever opens it decides, by ``on_damage``,
+  whether that is an error, or is noted and cut;
+* the checkpoint is of another log than the one that is there: it is *not believed*, and more is
+  scanned.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
-import mmap
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from struct import Struct
+from typing import NamedTuple, NoReturn
+
+import numpy as np
 
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.append_files import AppendFiles, file_name
-from ledgermq.store.crc32 import crc32
 from ledgermq.store.disk_sync import sync_content, sync_directory
-from ledgermq.store.first_entry import first_entry_offset
-from ledgermq.store.kernel import verify_span
+from ledgermq.store.entry_files import ITEM
 from ledgermq.store.log_checkpoint import LogCheckpoint
-from ledgermq.store.log_writer import ENTRY_HEADER_SIZE, INDEX_ITEM_SIZE, LogEnd
+from ledgermq.store.log_damage import LogDamage
+from ledgermq.store.log_scan import (
+    LogFiles,
+    LogScan,
+    MappedFile,
+    begin_scan,
+    first_position,
+    item_of,
+    load_files,
+    scan_log,
+)
+from ledgermq.store.log_writer import INDEX_ITEM_SIZE, LogEnd
 from ledgermq.store.record_fault import RecordFault
 
 logger = logging.getLogger(__name__)
 
 COMMIT_LOG_FILE_SIZE = 1_073_741_824
 INDEX_FILE_SIZE = 167_772_160
-_ENTRY = Struct(">iIqqqiIII")
-_ITEM = Struct(">4xqIqq")
-_ITEM_FULL = Struct(">iqIqq")
-_BLANK = Struct(">II")
 _ZEROS_STEP = 1 << 20
-_SYS_FLAG, _STORE_TIME, _STORE_TIME_V6 = 36, 56, 68
-"""Offsets in a message: its flags, and its store time behind a born host of 8 or 20 bytes."""
-
-_BORN_HOST_V6 = 0x10
-FILES_SCANNED = 3
-"""As the reference: without a checkpoint the last three files are scanned."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogFiles:
-    """The files of one family, oldest first, and their size."""
+class Verdict(StrEnum):
+    """What a recovery has found at the log's end."""
 
-    directory: Path
-    starts: tuple[int, ...]
-    file_size: int
-
-    @property
-    def end(self) -> int:
-        """Position behind the last file."""
-        return self.starts[-1] + self.file_size if self.starts else 0
-
-    def path(self, start: int) -> Path:
-        """Path of the file that begins at ``start``."""
-        return self.directory / file_name(start)
+    WHOLE = "nothing behind its end"
+    TORN_TAIL = "a torn tail, cut"
+    DAMAGED = "damage before its durable end, cut there"
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveredLog:
-    """What recovery found, and the files, open for appending at the end."""
+    """What recovery found, and the files, open for appending at the end.
+
+    Attributes:
+        believed: the scan began at the checkpoint; false also where there was none.
+        damage: set when the verdict is ``DAMAGED``.
+    """
 
     end: LogEnd
     first: Position
@@ -73,41 +78,41 @@ class RecoveredLog:
     index: AppendFiles | None
     records_scanned: int
     bytes_dropped: int
+    verdict: Verdict = Verdict.WHOLE
+    believed: bool = False
+    damage: LogDamage | None = None
 
 
-def load_files(directory: Path, *, file_size: int | None, default_size: int) -> LogFiles:
-    """The files of a family, all of one size and without a gap.
+class ForeignEnd(NamedTuple):
+    """How far a log was durable once, as RocketMQ has noted.
 
-    Args:
-        file_size: what the settings say, None to take the size that the files have.
-        default_size: size for a family without files and without a setting.
+    Attributes:
+        committed: DLedger's ``committedIndex``; -1 when it says nothing.
+        store_timestamp: store time of the last message on disk, epoch ms; 0 when it says nothing.
+    """
+
+    committed: Index
+    store_timestamp: int
+
+
+NOTHING_KNOWN = ForeignEnd(Index(-1), 0)
+
+
+def refuse_damage(damage: LogDamage) -> NoReturn:
+    """The ``on_damage`` of who has nobody to fetch from.
 
     Raises:
-        CorruptLogError: a stray name, a size that differs, a gap; names file, size and expected.
+        CorruptLogError: always; says what an operator can do.
     """
-    paths = sorted(directory.iterdir()) if directory.is_dir() else []
-    if paths and paths[-1].stat().st_size == 0:
-        # It is just being made; or a crash came before its first size, and it is made again.
-        del paths[-1]
-    if not paths:
-        return LogFiles(directory, (), file_size or default_size)
-    expected = file_size or paths[0].stat().st_size
-    starts: list[int] = []
-    for path in paths:
-        if not (path.name.isdigit() and len(path.name) == 20):
-            raise CorruptLogError("stray file among the files of the log", file=str(path))
-        size = path.stat().st_size
-        if size != expected:
-            raise CorruptLogError(
-                "log file of a wrong size", file=str(path), size=size, expected=expected
-            )
-        start = int(path.name)
-        if starts and start != starts[-1] + expected:
-            raise CorruptLogError(
-                "gap before a file of the log", file=str(path), expected=starts[-1] + expected
-            )
-        starts.append(start)
-    return LogFiles(directory, tuple(starts), expected)
+    raise CorruptLogError(
+        "log is damaged before its durable end: restore the store from a backup, look at it with"
+        " 'ledgermq store check', or go on without what is lost ('ledgermq store accept-loss')",
+        file=damage.file,
+        position=damage.position,
+        field=damage.field,
+        durable_position=damage.last_position,
+        durable_index=damage.last_index,
+    )
 
 
 def recover_log(
@@ -118,6 +123,9 @@ def recover_log(
     checkpoint: LogCheckpoint | None,
     progress: Callable[[int, int], None],
     certain_before_ms: int | None = None,
+    known: LogDamage | None = None,
+    foreign: ForeignEnd = NOTHING_KNOWN,
+    on_damage: Callable[[LogDamage], None] = refuse_damage,
 ) -> RecoveredLog:
     """Find the log's end, make durable what is before it, and open its files there.
 
@@ -132,9 +140,14 @@ def recover_log(
         certain_before_ms: after a crash of another broker, store time up to which that had synced
             the log (``StoreCheckpoint``): the scan begins at a file that begins before. None when
             the log was closed in order.
+        known: the mark of a damage: the scan begins before it.
+        foreign: what RocketMQ has noted; counts where there is no checkpoint of ours.
+        on_damage: called before anything is cut or written, when the log ends before its durable
+            end. When it returns, the log is cut behind its last good record; it may raise instead.
 
     Raises:
-        CorruptLogError: what is there cannot be a log that a crash left behind.
+        CorruptLogError: what is there cannot be a log that a crash left behind, or ``on_damage``
+            refuses it.
         StorageError: the operating system refused.
     """
     files = load_files(data_directory, file_size=file_size, default_size=COMMIT_LOG_FILE_SIZE)
@@ -143,21 +156,43 @@ def recover_log(
         if index_directory is not None
         else None
     )
-    first = _first_position(files, entries=index_files is not None)
-    scan = _begin(files, index_files, checkpoint, first, certain_before_ms)
+    if checkpoint is not None and checkpoint.file_size != files.file_size:
+        checkpoint = None
+    first = first_position(files, entries=index_files is not None)
+    scan, believed = begin_scan(
+        files,
+        index_files,
+        first=first,
+        checkpoint=checkpoint,
+        known=known,
+        certain_before_ms=certain_before_ms,
+    )
     begin = scan.end.position
     first_item = max(0, scan.first_index)
     if files.starts:
-        scan = _scan(files, scan, entries=index_files is not None, progress=progress)
+        checked_from = checkpoint.end.position if believed and checkpoint else begin
+        scan = scan_log(
+            files,
+            scan,
+            entries=index_files is not None,
+            tearable_from=checked_from,
+            progress=progress,
+        )
     end = scan.end
     data = AppendFiles(data_directory, file_size=files.file_size, position=end.position)
     dropped = _dropped(files, end.position)
+    damage = _damage(
+        files, index_files, scan, dropped=dropped, checkpoint=checkpoint, foreign=foreign
+    )
+    if damage is not None:
+        on_damage(damage)
     if dropped:
         logger.warning(
-            "log cut behind its last whole record: position=%d bytes=%d fault=%s",
+            "log cut behind its last whole record: position=%d bytes=%d fault=%s verdict=%s",
             end.position,
             dropped,
             scan.fault.field,
+            "torn tail" if damage is None else "damage",
         )
         data.cut()
     index = None
@@ -165,9 +200,12 @@ def recover_log(
         index = _mended_index(index_files, scan)
         _sync(index_directory, index.file_size, first_item * INDEX_ITEM_SIZE)
     _sync(data_directory, files.file_size, begin)
-    return RecoveredLog(
-        end, first if files.starts else end.position, data, index, scan.records, dropped
-    )
+    if not files.starts:
+        first = end.position
+    verdict = Verdict.TORN_TAIL if dropped else Verdict.WHOLE
+    if damage is not None:
+        verdict = Verdict.DAMAGED
+    return RecoveredLog(end, first, data, index, scan.records, dropped, verdict, believed, damage)
 
 
 def _sync(directory: Path | None, file_size: int, begin: int) -> None:
@@ -186,226 +224,8 @@ def _sync(directory: Path | None, file_size: int, begin: int) -> None:
         ) from error
 
 
-@dataclass(slots=True)
-class _Scan:
-    """The scan's state: where it is, and the index items of the entries that it has passed."""
-
-    end: LogEnd
-    records: int
-    first_index: int
-    items: bytearray
-    fault: RecordFault
-
-
-class _MappedFile:
-    """Read-only view of one file of the log, for the time of a scan."""
-
-    def __init__(self, files: LogFiles, start: int) -> None:
-        with files.path(start).open("rb") as file:
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self.view = memoryview(self._map)
-
-    def __enter__(self) -> memoryview:
-        return self.view
-
-    def __exit__(self, *_: object) -> None:
-        self.view.release()
-        self._map.close()
-
-
-def _first_position(files: LogFiles, *, entries: bool) -> Position:
-    """Where the first record begins; within the first file, after a rebase of RocketMQ's."""
-    if not files.starts:
-        return Position(0)
-    start = files.starts[0]
-    return Position(start + (first_entry_offset(files.path(start)) if entries else 0))
-
-
-def _begin(
-    files: LogFiles,
-    index_files: LogFiles | None,
-    checkpoint: LogCheckpoint | None,
-    first: Position,
-    certain_before_ms: int | None,
-) -> _Scan:
-    """Where the scan begins: our checkpoint if it fits the files, else the reference's rule.
-
-    At the log's first record when DLedger's index does not reach back to it: all is built again.
-    """
-    entries = index_files is not None
-    if not files.starts:
-        end = LogEnd(Position(0), Index(-1 if entries else 0), Term(0), 0)
-        return _Scan(end, 0, 0, bytearray(), RecordFault.END)
-    tried = files.starts[: max(1, len(files.starts) - FILES_SCANNED + 1)]
-    if index_files is not None and not _reaches_back(index_files, files, first):
-        logger.warning("index of the log does not reach back to its first entry: built again")
-        tried = files.starts[:1]
-    elif checkpoint is not None and _fits(files, index_files, checkpoint):
-        end = checkpoint.end
-        return _Scan(end, 0, end.index_ + 1, bytearray(), RecordFault.END)
-    for start in reversed(tried):
-        begin = first if start == files.starts[0] else Position(start)
-        with _MappedFile(files, start) as whole, whole[begin - start :] as view:
-            if begin != first and not _is_certain(view, certain_before_ms, entries=entries):
-                continue
-            found = _first_record(view, begin, entries=entries)
-        if found is not None:
-            return found
-    end = LogEnd(first, Index(-1 if entries else first), Term(0), 0)
-    return _Scan(end, 0, 0, bytearray(), RecordFault.END)
-
-
-def _is_certain(view: memoryview, before_ms: int | None, *, entries: bool) -> bool:
-    """Whether the first message is as old as ``before_ms`` (``isMappedFileMatchedRecover``)."""
-    if before_ms is None:
-        return True
-    at = ENTRY_HEADER_SIZE if entries else 0
-    flags = int.from_bytes(view[at + _SYS_FLAG : at + _SYS_FLAG + 4], "big")
-    at += _STORE_TIME_V6 if flags & _BORN_HOST_V6 else _STORE_TIME
-    return 0 < int.from_bytes(view[at : at + 8], "big", signed=True) <= before_ms
-
-
-def _reaches_back(index_files: LogFiles, files: LogFiles, first: Position) -> bool:
-    """Whether DLedger's index has the item of the log's first entry; true without an entry."""
-    start = files.starts[0]
-    with _MappedFile(files, start) as view:
-        magic, _, index, _, position, *_ = _ENTRY.unpack_from(view, first - start)
-    if (magic, position) != (1, first) or index < 0:
-        return True
-    at = index * INDEX_ITEM_SIZE
-    item_start = at - at % index_files.file_size
-    if item_start not in index_files.starts:
-        return False
-    with _MappedFile(index_files, item_start) as view:
-        item_magic, found, _, item_index, _ = _ITEM_FULL.unpack_from(view, at - item_start)
-    return bool((item_magic, found, item_index) == (1, first, index))
-
-
-def _fits(files: LogFiles, index_files: LogFiles | None, checkpoint: LogCheckpoint) -> bool:
-    """Whether the log still is the one of the checkpoint: another broker may have had it since."""
-    end = checkpoint.end
-    if checkpoint.file_size != files.file_size:
-        return False
-    if not files.starts[0] <= end.position <= files.end:
-        return False
-    if index_files is None:
-        return True
-    if end.index_ < 0:
-        return end.position == files.starts[0]
-    at = end.index_ * INDEX_ITEM_SIZE
-    start = at - at % index_files.file_size
-    if start not in index_files.starts:
-        return False
-    with _MappedFile(index_files, start) as view:
-        item = bytes(view[at - start : at - start + INDEX_ITEM_SIZE])
-    position, size, index, term = _ITEM.unpack(item)
-    # A blank may stand between the entry's end and the checkpoint's position.
-    ends = (position + size, files.file_size - position % files.file_size + position)
-    return end.position in ends and (index, term) == (end.index_, end.term)
-
-
-def _first_record(view: memoryview, start: int, *, entries: bool) -> _Scan | None:
-    """A scan that begins with the file at ``start``; None when its first record is not whole.
-
-    The chain of CRCs goes over file ends. What the entry before had is not looked up: the file's
-    first entry is taken by its own CRC, and the chain is followed from there.
-    """
-    if not entries:
-        end = LogEnd(Position(start), Index(start), Term(0), 0)
-        size = int.from_bytes(view[:4], "big")
-        good = _verify(view, 0, min(size, len(view)), end, header_size=0)[1]
-        return _Scan(end, 0, 0, bytearray(), RecordFault.END) if good else None
-    magic, size, index, term, position, channel, chain, body_crc, body_size = _ENTRY.unpack_from(
-        view
-    )
-    whole = ENTRY_HEADER_SIZE < size == body_size + ENTRY_HEADER_SIZE <= len(view)
-    if not (whole and (magic, position, channel) == (1, start, 0)):
-        return None
-    if (chain or body_crc) and crc32(view[ENTRY_HEADER_SIZE:size], 0) != body_crc:
-        return None
-    if index == 0:
-        end = LogEnd(Position(start), Index(-1), Term(0), 0)
-        return _Scan(end, 0, 0, bytearray(), RecordFault.END)
-    end = LogEnd(Position(start + size), Index(index), Term(term), chain)
-    item = bytearray(_ITEM_FULL.pack(magic, position, size, index, term))
-    return _Scan(end, 1, index, item, RecordFault.END)
-
-
-def _verify(
-    view: memoryview, at: int, end_at: int, end: LogEnd, *, header_size: int
-) -> tuple[LogEnd, int, bytearray, RecordFault]:
-    """Verify from ``end`` (at ``at`` in ``view``) on; the new end, records, index items, fault."""
-    items = bytearray()
-    reached, count, index, term, chain, fault = verify_span(
-        view,
-        at,
-        end_at,
-        header_size,
-        end.position,
-        end.index_ + 1 if header_size else -1,
-        end.term if header_size else 0,
-        end.chain,
-        items,
-        crc32,
-    )
-    position = Position(end.position + reached - at)
-    if header_size:
-        return (
-            LogEnd(position, Index(index - 1), Term(term), chain),
-            count,
-            items,
-            RecordFault(fault),
-        )
-    return LogEnd(position, Index(position), Term(0), 0), count, items, RecordFault(fault)
-
-
-def _scan(
-    files: LogFiles, scan: _Scan, *, entries: bool, progress: Callable[[int, int], None]
-) -> _Scan:
-    """Verify from the scan's beginning until the first record that is not one."""
-    header_size = ENTRY_HEADER_SIZE if entries else 0
-    total = files.end - scan.end.position
-    begun = scan.end.position
-    while scan.end.position < files.end:
-        start = scan.end.position - scan.end.position % files.file_size
-        start = max(start, files.starts[0])
-        with _MappedFile(files, start) as view:
-            at = scan.end.position - start
-            end, count, items, fault = _verify(
-                view, at, len(view), scan.end, header_size=header_size
-            )
-            remaining = start + files.file_size - end.position
-            blank = fault is RecordFault.BLANK and _is_whole_blank(
-                view, end.position - start, remaining, entries=entries
-            )
-        scan.end = end
-        scan.records += count
-        scan.items += items
-        scan.fault = fault
-        progress(end.position - begun, total)
-        if not (blank or remaining == 0):
-            return scan
-        position = Position(start + files.file_size)
-        scan.end = end._replace(
-            position=position, index_=end.index_ if entries else Index(position)
-        )
-        scan.fault = RecordFault.END
-    return scan
-
-
-def _is_whole_blank(view: memoryview, at: int, remaining: int, *, entries: bool) -> bool:
-    """Whether the blank at ``at`` says that exactly the rest of the file is blank."""
-    first, second = _BLANK.unpack_from(view, at)
-    said: int = second if entries else first
-    return said == remaining
-
-
 def _dropped(files: LogFiles, position: int) -> int:
-    """Bytes behind ``position`` up to the last that is not zero; 0 in an ordinary log.
-
-    Raises:
-        CorruptLogError: more than a file would be dropped; no crash does that.
-    """
+    """Bytes behind ``position`` up to the last that is not zero; 0 in an ordinary log."""
     last = position
     for start in files.starts:
         if start + files.file_size <= position:
@@ -414,16 +234,72 @@ def _dropped(files: LogFiles, position: int) -> int:
         used = _used(files.path(start), low)
         if used > low:
             last = start + used
-    dropped = last - position
-    if dropped > files.file_size:
-        raise CorruptLogError(
-            "log ends in the middle: more than a file would have to be dropped",
-            file=str(files.path(max(s for s in files.starts if s <= position))),
-            offset=position % files.file_size,
-            bytes=dropped,
-            limit=files.file_size,
+    return last - position
+
+
+def _damage(
+    files: LogFiles,
+    index_files: LogFiles | None,
+    scan: LogScan,
+    *,
+    dropped: int,
+    checkpoint: LogCheckpoint | None,
+    foreign: ForeignEnd,
+) -> LogDamage | None:
+    """What is lacking before the durable end; None when nothing is (docs/decisions/0009)."""
+    end = scan.end
+    durable = [] if checkpoint is None else [checkpoint.end]
+    if index_files is None:
+        lacks = any(end.position < one.position for one in durable)
+        if checkpoint is None:
+            lacks = scan.latest < foreign.store_timestamp and scan.records > 0
+    else:
+        lacks = any((end.term, end.index_) < (one.term, one.index_) for one in durable)
+        if checkpoint is None:
+            lacks = end.index_ < foreign.committed
+    # No crash leaves more than a file that nobody had called durable.
+    if not lacks and dropped <= files.file_size:
+        return None
+    traces = [end, *durable, *_traces(files, index_files, scan, checkpoint)]
+    last = max(traces, key=lambda one: (one.term, one.index_))
+    file = max((start for start in files.starts if start <= end.position), default=0)
+    return LogDamage(
+        end.position,
+        file_name(file),
+        scan.fault.field,
+        Position(max(one.position for one in traces)),
+        last.index_,
+        last.term,
+    )
+
+
+def _traces(
+    files: LogFiles, index_files: LogFiles | None, scan: LogScan, checkpoint: LogCheckpoint | None
+) -> list[LogEnd]:
+    """How far the log went behind its damage: whole records behind the checkpoint, index items.
+
+    What this node has promised others it held is among them.
+    """
+    found: list[LogEnd] = []
+    if checkpoint is not None and files.starts and files.starts[0] <= checkpoint.end.position:
+        behind = LogScan(checkpoint.end, 0, 0, bytearray(), RecordFault.END)
+        behind = scan_log(
+            files,
+            behind,
+            entries=index_files is not None,
+            tearable_from=checkpoint.end.position,
+            progress=lambda done, total: None,
         )
-    return dropped
+        found.append(behind.end)
+    if index_files is None:
+        return found
+    end = scan.end
+    while True:
+        position, index, term = item_of(index_files, end.index_ + 1)
+        if index < 0 or position <= end.position or term < end.term:
+            found.append(end)
+            return found
+        end = LogEnd(Position(position), Index(index), Term(term), 0)
 
 
 def _used(path: Path, low: int) -> int:
@@ -454,13 +330,16 @@ def _used(path: Path, low: int) -> int:
     return used
 
 
-def _mended_index(files: LogFiles, scan: _Scan) -> AppendFiles:
+def _mended_index(files: LogFiles, scan: LogScan) -> AppendFiles:
     """DLedger's index files, open behind the last item, with the scanned entries' items right."""
     position = scan.first_index * INDEX_ITEM_SIZE
     if not scan.items:
         position = (scan.end.index_ + 1) * INDEX_ITEM_SIZE
-    index = AppendFiles(files.directory, file_size=files.file_size, position=position)
     items = memoryview(scan.items)
+    right = _right_items(files, position, items)
+    position += right
+    items = items[right:]
+    index = AppendFiles(files.directory, file_size=files.file_size, position=position)
     while items.nbytes:
         if index.room == 0:
             index.roll()
@@ -469,3 +348,22 @@ def _mended_index(files: LogFiles, scan: _Scan) -> AppendFiles:
         items = items[part.nbytes :]
     index.cut()
     return index
+
+
+def _right_items(files: LogFiles, position: int, items: memoryview) -> int:
+    """Bytes of ``items``, which belong at ``position``, that stand there already."""
+    right = 0
+    while right < items.nbytes:
+        start = (position + right) - (position + right) % files.file_size
+        if start not in files.starts:
+            break
+        with MappedFile(files, start) as view:
+            at = position + right - start
+            wanted = np.frombuffer(items[right : right + len(view) - at], ITEM)
+            found = np.frombuffer(view[at : at + wanted.nbytes], ITEM)
+            wrong = np.flatnonzero(wanted != found)
+            del found
+        if len(wrong):
+            return right + int(wrong[0]) * INDEX_ITEM_SIZE
+        right += wanted.nbytes
+    return right

@@ -10,7 +10,7 @@ import pytest
 
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index
-from ledgermq.store import recovery
+from ledgermq.store import log_scan
 from ledgermq.store.append_files import AppendFiles, file_name
 from ledgermq.store.entry_files import EntryFiles
 from ledgermq.store.kept_aside import settle_last_file
@@ -196,4 +196,4 @@ def test_records_behind_a_torn_one_are_cut_and_zeroed(log: Log) -> None:
     assert found.end.position == int(last.name) + size
     assert last.read_bytes()[size:].count(0) == FILE_SIZE - size
     assert found.bytes_dropped > 0
-    assert recovery.FILES_SCANNED == 3
+    assert log_scan.FILES_SCANNED == 3
