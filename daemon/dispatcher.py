@@ -20,6 +20,7 @@ from ledgermq.daemon.node import Surroundings
 from ledgermq.ipc.cursor_page import Dispatched, Role
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import Settings
+from ledgermq.store.derived_files import DerivedFiles, load_derived_files
 from ledgermq.store.dispatch_build import DispatchBuilder
 
 logger = logging.getLogger(__name__)
@@ -67,9 +68,11 @@ class DispatchWorker:
         self._page = around.page
         self._spans = spans
         self._bell = around.bell(Role.BROKER)
+        self._writer = around.bell(Role.WRITER)
         self._counters = self._page.counters(Role.DISPATCHER)
         self._builder: DispatchBuilder | None = None
         self._published = self._page.read_dispatched()
+        self._found: DerivedFiles | None = self._load()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flusher")
         self._flush: Future[None] | None = None
         self._flush_due_ns = 0
@@ -82,11 +85,14 @@ class DispatchWorker:
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Dispatch one bounded span, flush when it is time."""
         self._around.inbox.drain(ready)
-        committed = self._page.read_committed().position
-        if committed == 0:
-            # Nothing is known of the log yet, or nothing is in it.
+        if not self._page.has_written():
+            # The log is still being recovered.
             return
         builder = self._opened()
+        committed = self._page.read_committed().position
+        if committed == 0:
+            # Nothing is known of what is committed yet, or nothing is in the log.
+            return
         if builder.position < committed:
             self._build(builder, committed)
             # Under steady small traffic one turn takes what came in a while: woken for every
@@ -99,7 +105,7 @@ class DispatchWorker:
         """Do not sleep while committed messages wait."""
         committed = self._page.read_committed().position
         if self._builder is None:
-            return 0 if committed > 0 else SLEEP_MAX_MS
+            return 0 if self._page.has_written() else SLEEP_MAX_MS
         pending = committed - self._published.position
         if pending >= SMALL_SPAN:
             return 0
@@ -134,9 +140,21 @@ class DispatchWorker:
         self._thread.shutdown()
         self._spans.close()
         self._bell.close()
+        self._writer.close()
         self._counters.release()
         if self._builder is not None:
             self._builder.close()
+        elif self._found is not None:
+            self._found.close()
+
+    def _load(self) -> DerivedFiles:
+        """Look where queues and index end, while the log is being recovered or beside it."""
+        known = Position(self._published.position) if self._published.position > 0 else None
+        return load_derived_files(
+            self._around.settings.store,
+            published=known,
+            sign_of_life=lambda: self._page.beat(Role.DISPATCHER, time.monotonic_ns()),
+        )
 
     def _opened(self) -> DispatchBuilder:
         """The builder; opened anew when the log became shorter than what was dispatched."""
@@ -144,7 +162,6 @@ class DispatchWorker:
         builder = self._builder
         if builder is not None and builder.position <= log_end:
             return builder
-        known = Position(self._published.position) if self._published.position > 0 else None
         if builder is not None:
             logger.warning(
                 "log is shorter than what was dispatched: log_end=%d dispatched=%d",
@@ -152,13 +169,17 @@ class DispatchWorker:
                 builder.position,
             )
             self._wait_for_flush()
-            known = builder.position
             builder.close()
+            store = self._around.settings.store
+            self._found = load_derived_files(store, published=builder.position)
+        found, self._found = self._found, None
+        assert found is not None
         builder = DispatchBuilder.open(
             self._around.settings.store,
             log_start=self._spans.start(),
             log_end=log_end,
-            published=known,
+            published=found.published,
+            files=found,
         )
         self._counters[Counter.TRUNCATED] += builder.truncated
         generation = self._published.log_generation + (builder.truncated > 0)
@@ -170,6 +191,11 @@ class DispatchWorker:
             builder.truncated,
         )
         self._builder = builder
+        if builder.position < self._published.position:
+            # Something is to be built again: readers and the writer must not go beyond it.
+            self._publish(builder, builder.position, self._published.changed_ns)
+        self._page.publish_queues(builder.position)
+        self._writer.ring()
         return builder
 
     def _build(self, builder: DispatchBuilder, committed: Position) -> None:

@@ -22,6 +22,8 @@ from ledgermq.store.log_damage import LogDamage, damage_path, read_damage
 from ledgermq.store.log_scan import LogFiles, load_files
 from ledgermq.store.log_writer import LogWriter
 from ledgermq.store.properties_file import decode_dledger_checkpoint
+from ledgermq.store.queue_end import UNIT_SIZE
+from ledgermq.store.queue_files import FILE_SIZE, found_file_size
 from ledgermq.store.queue_offsets import QueueOffsets
 from ledgermq.store.recovery import (
     INDEX_FILE_SIZE,
@@ -36,8 +38,6 @@ from ledgermq.store.small_file import read_file
 from ledgermq.store.store_checkpoint import certain_before_ms, read_checkpoint
 
 logger = logging.getLogger(__name__)
-
-QUEUE_FILE_SIZE = 6_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +133,19 @@ def settle_log_files(
 
 
 def open_queue_offsets(
-    log: OpenLog, settings: Settings, *, begin: Position, end: Position
+    log: OpenLog,
+    settings: Settings,
+    *,
+    begin: Position,
+    end: Position,
+    sign_of_life: Callable[[], None],
 ) -> QueueOffsets:
     """The table of next queue offsets.
 
     Args:
         begin: everything in the log before it is in the ConsumeQueues.
         end: the log's end.
+        sign_of_life: called again and again while much of the log is read.
     """
     offsets = QueueOffsets(
         log.paths.consume_queues,
@@ -150,20 +156,26 @@ def open_queue_offsets(
     if log.paths.old is not None and begin < log.recovered.first:
         # Dispatch stands in the part of the log that the store was taken over with.
         old = load_files(log.paths.old, file_size=None, default_size=0)
-        _note(offsets, old, begin=begin, end=log.recovered.first, header_size=0)
-    _note(offsets, data, begin=begin, end=end, header_size=log.writer.header_size)
+        _note(offsets, old, (begin, log.recovered.first), 0, sign_of_life)
+    begin = max(begin, log.recovered.first)
+    _note(offsets, data, (begin, end), log.writer.header_size, sign_of_life)
     return offsets
 
 
 def _note(
-    offsets: QueueOffsets, files: LogFiles, *, begin: Position, end: Position, header_size: int
+    offsets: QueueOffsets,
+    files: LogFiles,
+    part: tuple[Position, Position],
+    header_size: int,
+    sign_of_life: Callable[[], None],
 ) -> None:
-    """Count the messages of ``files`` from ``begin`` to ``end``."""
+    """Count the messages of ``files`` in a half-open ``part`` of the log."""
     for start in files.starts:
-        low = max(start, begin)
-        high = min(start + files.file_size, end)
+        low = max(start, part[0])
+        high = min(start + files.file_size, part[1])
         if low >= high:
             continue
+        sign_of_life()
         with files.path(start).open("rb") as file:
             map_ = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         span = memoryview(map_)[low - start : high - start]
@@ -193,10 +205,8 @@ def _queue_file_size(directory: Path, settings: Settings) -> int:
     """Size of a ConsumeQueue file: the setting, else that of the files that are there."""
     configured = settings.store.mapped_file_size_consume_queue
     if configured is not None:
-        return configured
-    for path in directory.glob("*/*/*"):
-        return path.stat().st_size
-    return QUEUE_FILE_SIZE
+        return -(-configured // UNIT_SIZE) * UNIT_SIZE
+    return found_file_size(directory) or FILE_SIZE
 
 
 def check_kind(paths: StorePaths, settings: Settings) -> None:

@@ -63,6 +63,8 @@ class WriterWorker:
         self._data_file_size = log.recovered.data.file_size
         self._raft = around.bell(Role.RAFT)
         self._broker = around.bell(Role.BROKER)
+        self._dispatcher = around.bell(Role.DISPATCHER)
+        self._postponed: Order | None = None
         self._term: Term | None = None
         self._told_term: Term | None = None
         self._told_version = -1
@@ -87,6 +89,8 @@ class WriterWorker:
             self._write_checkpoint,
         )
         self._open_log = log
+        # It waits with its queues for where the log ends.
+        self._dispatcher.ring()
         self._service = ProduceService(around, log, topics=self._topics, put_lock=self._put_lock)
 
     def sources(self) -> list[Pollable]:
@@ -118,6 +122,9 @@ class WriterWorker:
         """Orders, raft's entries, frames (staged, written and published once), then answers."""
         for message in self._around.inbox.drain(ready):
             self._take(message)
+        if self._postponed is not None and self._page.has_queues():
+            order, self._postponed = self._postponed, None
+            self._carry_out(order)
         if self._page.grant_version != self._told_version or self._term != self._told_term:
             self._tell_standing()
         if self._ring is not None and not self._ring.is_empty:
@@ -169,14 +176,22 @@ class WriterWorker:
             self._topics.reload()
             self._broker.send(topics_loaded(order.version))
         elif order.kind in _ANSWERS:
-            # An order that came before is answered again, and not carried out again.
-            if order.sequence > self._sequence:
-                self._sequence = order.sequence
-                self._known_by_raft = True
-                self._obey(order)
-            self._raft.send(self._report(order).encode())
+            self._known_by_raft = True
+            if order.kind is OrderKind.GRANT and not self._page.has_queues():
+                # How to number messages is known once the dispatcher has looked at the queues.
+                self._postponed = order
+            else:
+                self._postponed = None
+                self._carry_out(order)
         else:
             logger.warning("order refused: not one for a writer: kind=%s", order.kind.name)
+
+    def _carry_out(self, order: Order) -> None:
+        """Obey, and answer; an order that came before is answered again, and not obeyed again."""
+        if order.sequence > self._sequence:
+            self._sequence = order.sequence
+            self._obey(order)
+        self._raft.send(self._report(order).encode())
 
     def _obey(self, order: Order) -> None:
         """Raft decides who stamps: this writer in its term, or the leader whose entries come."""
@@ -184,9 +199,12 @@ class WriterWorker:
         self._follows = False
         self._change_ring(attach=True)
         if order.kind is OrderKind.GRANT:
-            begin = dispatched_position(self._page, self._open_log, end=self._log.end.position)
             offsets = open_queue_offsets(
-                self._open_log, self._around.settings, begin=begin, end=self._log.end.position
+                self._open_log,
+                self._around.settings,
+                begin=dispatched_position(self._page, end=self._log.end.position),
+                end=self._log.end.position,
+                sign_of_life=self._give_sign,
             )
             self._service.begin_term(offsets)
             self._term = Term(order.term)
@@ -205,6 +223,9 @@ class WriterWorker:
         self._damage = None
         remove_damage(damage_path(self._paths.root))
         logger.info("log has again what it had lost: index=%d", durable.index)
+
+    def _give_sign(self) -> None:
+        self._page.beat(Role.WRITER, self._around.clock.monotonic_ns())
 
     def _change_ring(self, *, attach: bool) -> None:
         if self._ring is not None:

@@ -17,8 +17,10 @@ the sequence up, so a reader never waits, not even for a writer that died inside
     6     grant       raft        S term, granted (0/1), role, leader (16 bytes, ASCII)
     7     reader      raft        S follower to read old messages from (16 bytes, ASCII)
     8-15  process     that one    pid, beat_ns, asleep, generation, started_ns
-    16-31 counters    that one    sixteen counters, two slots a process
+    16-25 counters    that one    sixteen counters, two slots a process
+    31    queues      dispatcher  S position
     32-39                         second copies of 1 to 7
+    63                            second copy of 31
 
 Everything here is disposable: a process that starts again rebuilds its slots from the files. Times
 named ``_ns`` are CLOCK_MONOTONIC, the same for all processes of one boot; ``_ms`` are epoch
@@ -53,6 +55,7 @@ VERSION = 1
 _HEADER, _WRITTEN, _DURABLE, _COMMITTED, _DISPATCHED, _PUT_LOCK, _GRANT, _READER = range(8)
 _PROCESS = 8
 _COUNTERS = 16
+_QUEUES = 31
 _SECOND_COPY = 32
 _READ_ATTEMPTS = 10_000
 _NODE_ID_SIZE = 16
@@ -295,6 +298,21 @@ class CursorPage:
         """How far ConsumeQueue and Index are built."""
         values = self._snapshot(_DISPATCHED, 5)
         return Dispatched(Position(values[0]), *values[1:])
+
+    def publish_queues(self, position: Position) -> None:
+        """All messages below ``position`` are in the ConsumeQueues, as the files themselves say.
+
+        Unlike ``dispatched`` it does not wait for raft to say what is committed.
+        """
+        self._publish(_QUEUES, (position,))
+
+    def has_queues(self) -> bool:
+        """Whether the dispatcher has looked at the queues since the node was started."""
+        return self._cells[_QUEUES * FIELDS] != 0
+
+    def read_queues(self) -> Position:
+        """Up to where the queues held all messages when the dispatcher opened them."""
+        return Position(self._snapshot(_QUEUES, 1)[0])
 
     def publish_put_lock(self, lock: PutLock) -> None:
         """State of the put lock."""

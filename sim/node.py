@@ -18,7 +18,7 @@ from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.daemon.term_file import TermFile
 from ledgermq.daemon.writer import WriterWorker
 from ledgermq.ipc.cursor_page import CursorPage, Role
-from ledgermq.model.ids import NodeId
+from ledgermq.model.ids import NodeId, Position
 from ledgermq.model.settings import Settings
 from ledgermq.sim.client_port import CLIENTS_SOURCE, ClientPort
 from ledgermq.sim.clock import NodeClock
@@ -129,6 +129,8 @@ class Node:
         """Power on, both processes."""
         assert self.page is None, self.name
         self.page = CursorPage.create(self.paths.cursors)
+        # There is no dispatcher, and no queue: all is numbered by the log.
+        self.page.publish_queues(Position(0))
         self.start_writer()
         self.start_raft()
 

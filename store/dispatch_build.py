@@ -17,13 +17,13 @@ from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import StoreSection
 from ledgermq.store import dispatch_checkpoint
+from ledgermq.store.derived_files import DerivedFiles, load_derived_files, own_path, settle
 from ledgermq.store.disk_sync import sync_content, sync_directory
 from ledgermq.store.dispatch_checkpoint import DispatchCheckpoint
 from ledgermq.store.dispatch_tables import DispatchTables, Portion
-from ledgermq.store.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
 from ledgermq.store.index_files import IndexFiles
 from ledgermq.store.kernel import ScanStatus
-from ledgermq.store.queue_files import FILE_SIZE, QueueFiles, found_file_size
+from ledgermq.store.queue_files import QueueFiles
 from ledgermq.store.small_file import replace_file
 from ledgermq.store.store_checkpoint import StoreCheckpoint, encode_checkpoint, read_checkpoint
 
@@ -73,7 +73,7 @@ class FlushJob:
         except OSError as error:
             raise StorageError("folder not synced", errno=error.errno, file=path) from error
         replace_file(self.root / "checkpoint", encode_checkpoint(self.store_checkpoint))
-        replace_file(_own_path(self.root), dispatch_checkpoint.encode(self.checkpoint))
+        replace_file(own_path(self.root), dispatch_checkpoint.encode(self.checkpoint))
 
 
 class DispatchBuilder:
@@ -116,58 +116,28 @@ class DispatchBuilder:
         log_start: Position,
         log_end: Position,
         published: Position | None,
+        files: DerivedFiles | None = None,
     ) -> Self:
-        """Find where to go on, and take away what the log does not have (any more).
-
-        Where to go on: where the node's last dispatcher stood, if it ran on this page; else our
-        checkpoint, if the queues are still those it was written for; else behind the last message
-        that has a queue unit, as RocketMQ does.
+        """Find where to go on (``derived_files``), and take away what the log does not have.
 
         Args:
             log_start, log_end: the log's first position, and the one behind its last entry.
             published: cursor ``dispatched`` of the node's page, None when it was never published.
+            files: what was found before the log's end was known; the builder owns them now.
 
         Raises:
-            ConfigError: files have another size than the settings say.
-            CorruptLogError: a file that does not belong here.
+            ConfigError: all files have another size than the settings say.
             StorageError: the operating system refused.
         """
+        if files is None:
+            files = load_derived_files(store, published=published)
+        assert files.published == published, (files.published, published)
+        position, truncated = settle(files, log_start=log_start, log_end=log_end)
         root = store.path_root_dir
-        saved = dispatch_checkpoint.read(_own_path(root))
-        lost_power = (
-            published is None
-            and saved is not None
-            and saved.boot_id != dispatch_checkpoint.boot_id()
-        )
-        queues = QueueFiles(
-            root / "consumequeue",
-            file_size=store.mapped_file_size_consume_queue
-            or found_file_size(root / "consumequeue")
-            or FILE_SIZE,
-            whole_below=saved.position if saved is not None else 0,
-        )
-        index = IndexFiles(root / "index", _layout(store)) if store.message_index_enable else None
-        if saved is not None and not (
-            log_start <= saved.position and saved.last_unit_end <= queues.log_end
-        ):
-            saved, lost_power = None, False
-        if published is not None:
-            position = published
-        elif saved is not None:
-            position = Position(saved.position)
-        else:
-            position = Position(queues.log_end)
-        position = Position(min(max(position, log_start), log_end))
-        truncated = queues.truncate_beyond(position if lost_power else log_end)
-        if lost_power:
-            queues.discard_tails()
-        queues.rewind(position)
-        if index is not None:
-            index.truncate_beyond(position, repair=lost_power)
         builder = cls(
             store,
-            queues,
-            index,
+            files.queues,
+            files.index,
             position=position,
             store_timestamp=read_checkpoint(root / "checkpoint").queues_timestamp,
             truncated=truncated,
@@ -239,13 +209,19 @@ class DispatchBuilder:
             self._root,
             files,
             directories,
-            DispatchCheckpoint(self.position, self.queues.log_end, self._boot_id),
+            DispatchCheckpoint(
+                self.position,
+                self.queues.log_end,
+                self._boot_id,
+                self.queues.units,
+                -1 if self.index is None else self.index.end_position,
+            ),
             StoreCheckpoint(self.store_timestamp, self.store_timestamp, index_timestamp),
         )
 
     def flush(self) -> None:
         """Make everything up to ``position`` durable, and write the checkpoints."""
-        _own_path(self._root).parent.mkdir(parents=True, exist_ok=True)
+        own_path(self._root).parent.mkdir(parents=True, exist_ok=True)
         self.begin_flush().run()
 
     def close(self) -> None:
@@ -265,16 +241,6 @@ class DispatchBuilder:
         if row >= 0:
             self.store_timestamp = int(self._tables.store_times[row])
         return put, unnamed
-
-
-def _own_path(root: Path) -> Path:
-    return root / "ledgermq" / "dispatch-checkpoint"
-
-
-def _layout(store: StoreSection) -> IndexLayout:
-    return IndexLayout(
-        slots=store.max_hash_slot_num or SLOTS_DEFAULT, items=store.max_index_num or ITEMS_DEFAULT
-    )
 
 
 def names_a_folder(topic: bytes) -> bool:

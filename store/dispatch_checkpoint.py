@@ -4,14 +4,18 @@ Layout of ``ROOT/ledgermq/dispatch-checkpoint``, little-endian:
 
     offset  size  field
     0       4     magic ``LMQD``
-    4       4     version, 1
+    4       4     version, 2
     8       8     position: first one of the log that is not covered
     16      8     position behind the last message that has a queue unit, -1 when none has
     24      16    boot id of the machine when it was written
-    40      4     CRC-32 of the bytes before
+    40      8     queue offsets of all queues' ends, summed up
+    48      8     position of the last message that has a key in the Index, -1 when none has
+    56      4     CRC-32 of the bytes before
+
+Version 1 ends with its CRC at 40: neither sum nor index are known then, -1.
 
 The boot id tells a killed process from a power failure: only after the latter may what was written
-behind the position be damaged.
+behind the position be damaged. The sum tells that units are missing, wherever that is.
 """
 
 from __future__ import annotations
@@ -27,7 +31,9 @@ from ledgermq.store.small_file import read_file
 _BODY = Struct("<4sIqq16s")
 _CRC = Struct("<I")
 _MAGIC = b"LMQD"
-_VERSION = 1
+_LATER = Struct("<qq")
+_VERSION = 2
+_SIZES = {_BODY.size + _CRC.size: 1, _BODY.size + _LATER.size + _CRC.size: _VERSION}
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -37,25 +43,29 @@ class DispatchCheckpoint(NamedTuple):
     position: int
     last_unit_end: int
     boot_id: bytes
+    units: int = -1
+    index_end: int = -1
 
 
 def encode(checkpoint: DispatchCheckpoint) -> bytes:
     """The file's content."""
-    body = _BODY.pack(_MAGIC, _VERSION, *checkpoint)
+    body = _BODY.pack(_MAGIC, _VERSION, *checkpoint[:3]) + _LATER.pack(*checkpoint[3:])
     return body + _CRC.pack(zlib.crc32(body))
 
 
 def decode(content: bytes) -> DispatchCheckpoint | None:
     """What the file says; None when it is not whole: then the queues themselves are asked."""
-    if len(content) != _BODY.size + _CRC.size:
+    version = _SIZES.get(len(content))
+    if version is None:
         return None
-    body = content[: _BODY.size]
-    if _CRC.unpack_from(content, _BODY.size)[0] != zlib.crc32(body):
+    body = content[: -_CRC.size]
+    if _CRC.unpack_from(content, len(body))[0] != zlib.crc32(body):
         return None
-    magic, version, *values = _BODY.unpack(body)
-    if (magic, version) != (_MAGIC, _VERSION):
+    magic, said, *values = _BODY.unpack_from(body)
+    if (magic, said) != (_MAGIC, version):
         return None
-    return DispatchCheckpoint(*values)
+    later = _LATER.unpack_from(body, _BODY.size) if version == _VERSION else ()
+    return DispatchCheckpoint(*values, *later)
 
 
 def read(path: Path) -> DispatchCheckpoint | None:

@@ -32,12 +32,14 @@ from ledgermq.store.index_file import (
     get_header,
     put_header,
 )
+from ledgermq.store.kept_aside import keep_aside
 from ledgermq.store.kernel import link_keys, set_slots
 
 KEYS_AT_ONCE = 16_384
 """Keys linked in one call: their scratch table stays in the processor's cache."""
 
 _REPAIR_ITEMS = 1_000_000
+_NAME_SIZE = 17
 
 _ITEM = np.dtype([("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 
@@ -70,7 +72,11 @@ class IndexFiles:
     Invariant: positions put are ascending; ``end_position`` is that of the last message with a
     key, -1 when there is none.
 
+    A file that is none is kept aside, and so are all later ones: keys are put in the order of the
+    log, so all of theirs are to be put again.
+
     Attributes:
+        lost: whether files were kept aside.
         dirty_files, dirty_directories: paths that must be synced; ``DispatchBuilder`` takes them.
     """
 
@@ -79,16 +85,18 @@ class IndexFiles:
         root: Path,
         layout: IndexLayout,
         *,
+        aside: Path,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """Open the newest file of the folder ``root``, if there is one.
 
         Args:
+            aside: folder for files that are none of the index's, or no whole ones.
             clock_ms: epoch milliseconds; names new files, in local time.
 
         Raises:
-            ConfigError: the files there have another geometry.
-            CorruptLogError: a file that is none of the index's.
+            ConfigError: the files there have another geometry, all the same one.
+            StorageError: the operating system refused.
         """
         self.root = root
         self.layout = layout
@@ -97,10 +105,19 @@ class IndexFiles:
         self._clock_ms = clock_ms
         self._heads = np.zeros(4 * KEYS_AT_ONCE, np.int32)
         self._items = bytearray(KEYS_AT_ONCE * ITEM_SIZE)
-        self._names = _index_names(root, layout)
+        self._names, self.lost = _index_names(root, layout, aside)
         self._file: _OpenFile | None = None
-        if self._names:
-            self._file = _OpenFile(root / self._names[-1], layout)
+        while self._names and self._file is None:
+            path = root / self._names[-1]
+            try:
+                self._file = _OpenFile(path, layout)
+            except CorruptLogError as error:
+                keep_aside(path, aside, reason=f"keys are put again: {error}")
+                del self._names[-1]
+                self.lost = True
+        if self.lost and self.end_position >= 0:
+            # Other keys of the last message may have been in the next file: it is put again.
+            self.truncate_beyond(self.end_position)
 
     @property
     def file_names(self) -> tuple[str, ...]:
@@ -283,7 +300,11 @@ class _OpenFile:
             ) from error
         self._page = memoryview(self._map)
         self.slots = self._page[HEADER_SIZE : layout.item_at(0)]
-        self.header = get_header(self._page, layout, file=str(path))
+        try:
+            self.header = get_header(self._page, layout, file=str(path))
+        except CorruptLogError:
+            self.close()
+            raise
 
     @classmethod
     def create(cls, path: Path, layout: IndexLayout, header: IndexHeader) -> _OpenFile:
@@ -365,28 +386,42 @@ class _OpenFile:
         return np.frombuffer(data, _ITEM)
 
 
-def _index_names(root: Path, layout: IndexLayout) -> list[str]:
+def _index_names(root: Path, layout: IndexLayout, aside: Path) -> tuple[list[str], bool]:
+    """Names of the files that can be used, ascending, and whether keys were lost with others."""
     if not root.is_dir():
-        return []
-    names: list[str] = []
+        return [], False
+    sizes: dict[str, int] = {}
     with os.scandir(root) as entries:
-        for entry in entries:
-            if not (len(entry.name) == 17 and entry.name.isdecimal()):
-                raise CorruptLogError("stray file in the index", file=entry.path)
+        for entry in list(entries):
+            if not (len(entry.name) == _NAME_SIZE and entry.name.isdecimal()):
+                keep_aside(Path(entry.path), aside, reason="no file of the index")
+                continue
             size = entry.stat().st_size
             if size in (0, layout.item_at(0)):
                 # A crash came before the file had its size: nothing was put into it yet.
                 Path(entry.path).unlink()
                 continue
-            if size != layout.file_size:
-                raise ConfigError(
-                    "index file of another size than max_hash_slot_num and max_index_num make",
-                    file=entry.path,
-                    size=size,
-                    expected=layout.file_size,
-                )
-            names.append(entry.name)
-    return sorted(names)
+            sizes[entry.name] = size
+    names = sorted(sizes)
+    wrong = [name for name in names if sizes[name] != layout.file_size]
+    if len(wrong) == len(names) > 1 and len(set(sizes.values())) == 1:
+        # No crash gives all files one other size: a setting was changed.
+        raise ConfigError(
+            "index files of another size than max_hash_slot_num and max_index_num make",
+            file=str(root / names[0]),
+            size=sizes[names[0]],
+            expected=layout.file_size,
+        )
+    if not wrong:
+        return names, False
+    kept = names.index(wrong[0])
+    for name in reversed(names[kept:]):
+        reason = (
+            f"keys are put again: size={sizes[name]} expected={layout.file_size} "
+            f"first_wrong_file={wrong[0]}"
+        )
+        keep_aside(root / name, aside, reason=reason)
+    return names[:kept], True
 
 
 def _name_at(milliseconds: int) -> str:

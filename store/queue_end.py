@@ -94,18 +94,26 @@ def file_starts(directory: Path, file_size: int) -> list[int]:
     return starts
 
 
-def find_end(directory: Path, file_size: int, *, whole_below: int) -> QueueEnd:
+def find_end(directory: Path, file_size: int, *, whole_below: int | None) -> QueueEnd:
     """The end of the queue in ``directory``, by its units.
 
     Args:
-        whole_below: units of messages below this position are known to be on disk, so the search
-            begins at the last file that starts with such a unit, else three files from the end.
+        whole_below: after a power failure, which may have left holes: units of messages below this
+            position are known to be on disk, so the search begins at the last file that starts with
+            such a unit, else three files from the end. None where there can be no hole: then the
+            end is found by bisection.
+
+    Raises:
+        CorruptLogError: a file of another size or name, or a gap between files.
+        StorageError: a file cannot be read.
     """
     queue = QueueEnd(str(directory))
     starts = file_starts(directory, file_size)
     if not starts:
         return queue
     units_per_file = file_size // UNIT_SIZE
+    if whole_below is None:
+        return _bisected(queue, starts, units_per_file)
     # In a file before the first scanned one all units are there.
     scanned = max(0, len(starts) - RECOVERED_FILES)
     for number in range(len(starts) - 1, scanned, -1):
@@ -129,6 +137,43 @@ def find_end(directory: Path, file_size: int, *, whole_below: int) -> QueueEnd:
     queue.end = end
     queue.log_end = int(last["position"][0]) + int(last["size"][0])
     return queue
+
+
+def _bisected(queue: QueueEnd, starts: list[int], units_per_file: int) -> QueueEnd:
+    """As ``find_end``; reads a unit where that reads a file."""
+    for start in reversed(starts):
+        used, last = _used_by_bisection(queue.path_of(start), units_per_file)
+        if last is None:
+            continue
+        if last["size"][0] != PREFILL_SIZE:
+            queue.first = starts[0] // UNIT_SIZE
+            queue.end = start // UNIT_SIZE + used
+            queue.log_end = int(last["position"][0]) + int(last["size"][0])
+        break
+    return queue
+
+
+def _used_by_bisection(path: str, units_per_file: int) -> tuple[int, Units | None]:
+    """How many units of a file are used, and the last of them; none stands behind an unused one."""
+    used, unused = 0, units_per_file
+    last: Units | None = None
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            # Each read is far from the one before, and the rest of a block is of no use.
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+            while used < unused:
+                middle = (used + unused) // 2
+                unit = np.frombuffer(os.pread(fd, UNIT_SIZE, middle * UNIT_SIZE), UNIT)
+                if unit["size"][0] > 0 and unit["position"][0] >= 0:
+                    used, last = middle + 1, unit
+                else:
+                    unused = middle
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise StorageError("queue file not read", errno=error.errno, file=path) from error
+    return used, last
 
 
 def count_below(path: str, used: int, position: int) -> int:

@@ -9,14 +9,18 @@ block may be put again.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from ledgermq.model.errors import ConfigError, StorageError
+from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.store.descriptor_cache import DESCRIPTORS_MAX, DescriptorCache, write_fully
+from ledgermq.store.kept_aside import keep_aside
 from ledgermq.store.queue_end import (
     PREFILL_SIZE,
     UNIT,
@@ -34,20 +38,30 @@ FILE_SIZE = 300_000 * UNIT_SIZE
 Offsets = npt.NDArray[np.int64]
 
 
+_SAMPLED_QUEUES = 64
+_READERS = 8
+"""Ends are found side by side: what is not in memory is waited for, and costs no processor."""
+
+_QUEUES_A_SIGN = 256
+
+
 def found_file_size(root: Path) -> int | None:
-    """Size of the queue files below ``root``, None when there are none."""
-    for directory in _queue_directories(root):
+    """Size that most queue files below ``root`` have, None when there are none."""
+    sizes: Counter[int] = Counter()
+    for directory in islice(_queue_directories(root), _SAMPLED_QUEUES):
         with os.scandir(directory) as entries:
-            sizes = [entry.stat().st_size for entry in entries]
-        if any(sizes):
-            return max(sizes)
-    return None
+            sizes.update(entry.stat().st_size for entry in entries)
+    del sizes[0]
+    return max(sizes, key=lambda size: (sizes[size], size), default=None)
 
 
 class QueueFiles:
     """All queues below one ``consumequeue`` folder, with the names of what is not yet durable.
 
+    A queue whose files are not those of a queue is kept aside, and is to be built again.
+
     Attributes:
+        lost: queues that were kept aside.
         gaps: units whose queue offset was above the next one of the queue. As in RocketMQ they are
             put at the end nevertheless. Who reports them sets this back.
         dirty_files, dirty_directories: paths that must be synced; ``DispatchBuilder`` takes them.
@@ -58,18 +72,23 @@ class QueueFiles:
         root: Path,
         *,
         file_size: int,
-        whole_below: int = 0,
+        aside: Path,
+        whole_below: int | None = None,
         descriptors_max: int = DESCRIPTORS_MAX,
+        sign_of_life: Callable[[], None] = lambda: None,
     ) -> None:
         """Find the end of every queue.
 
         Args:
             root: the folder ``consumequeue``.
             file_size: bytes of a file; as in RocketMQ, rounded up to whole units.
+            aside: folder for queues that are none.
             whole_below: see ``find_end``.
+            sign_of_life: called again and again while many queues are looked at.
 
         Raises:
-            CorruptLogError: a file of another size or name.
+            ConfigError: no queue has files of that size, and there are several.
+            StorageError: a file cannot be read, or a queue not be kept aside.
         """
         if file_size <= 0:
             raise ConfigError("mapped_file_size_consume_queue must be positive", value=file_size)
@@ -80,9 +99,55 @@ class QueueFiles:
         self.dirty_directories: set[str] = set()
         self._descriptors = DescriptorCache(descriptors_max)
         self._queues: dict[tuple[bytes, int], QueueEnd] = {}
-        for directory in _queue_directories(root):
-            key = (os.fsencode(directory.parent.name), int(directory.name))
-            self._queues[key] = find_end(directory, self.file_size, whole_below=whole_below)
+        self.lost = self._find(aside, whole_below, sign_of_life)
+
+    def _find(
+        self, aside: Path, whole_below: int | None, sign_of_life: Callable[[], None]
+    ) -> list[str]:
+        """Fill the table of queues; the names of those that are none."""
+
+        def end_or_fault(directory: Path) -> QueueEnd | CorruptLogError:
+            try:
+                return find_end(directory, self.file_size, whole_below=whole_below)
+            except CorruptLogError as error:
+                return error
+
+        directories = list(_queue_directories(self.root))
+        faults: list[tuple[Path, CorruptLogError]] = []
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="queue-ends") as pool:
+            for number, (directory, found) in enumerate(
+                zip(directories, pool.map(end_or_fault, directories), strict=True)
+            ):
+                if number % _QUEUES_A_SIGN == 0:
+                    sign_of_life()
+                if isinstance(found, CorruptLogError):
+                    faults.append((directory, found))
+                    continue
+                key = (os.fsencode(directory.parent.name), int(directory.name))
+                self._queues[key] = found
+        if len(faults) > 1 and not self._queues:
+            self._refuse_another_size(faults)
+        for directory, fault in faults:
+            keep_aside(directory, aside, reason=f"queue is built again: {fault}")
+        return [str(directory) for directory, _ in faults]
+
+    def _refuse_another_size(self, faults: list[tuple[Path, CorruptLogError]]) -> None:
+        """No crash gives all files of all queues one other size: the setting was changed."""
+        found = found_file_size(self.root)
+        if found != self.file_size and all(
+            fault.details.get("size") == found for _, fault in faults
+        ):
+            raise ConfigError(
+                "queue files have another size than the settings say",
+                setting="store.mapped_file_size_consume_queue",
+                expected=self.file_size,
+                found=found,
+            )
+
+    @property
+    def units(self) -> int:
+        """Queue offsets of all ends, summed up: another number when a unit is missing."""
+        return sum(queue.end for queue in self._queues.values())
 
     @property
     def log_end(self) -> int:

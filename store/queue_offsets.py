@@ -81,12 +81,14 @@ class QueueOffsets:
                 np.empty(10, np.int64).data,
             )
             assert NO_UNIT < 0
+            last = np.full(group_count, -1, np.int64)
+            rows = groups[:count] >= 0
+            np.maximum.at(last, groups[:count][rows], offsets[:count][rows])
             for group in range(group_count):
                 topic_at = int(topics[group])
                 topic = bytes(span[topic_at : topic_at + span[topic_at - 1]])
                 queue = (topic, QueueId(int(queues[group])))
-                last = int(offsets[:count][groups[:count] == group].max())
-                self._noted[queue] = max(last + 1, self._noted.get(queue, 0))
+                self._noted[queue] = max(int(last[group]) + 1, self._noted.get(queue, 0))
 
     def next_offset(self, topic: bytes, queue_id: QueueId) -> QueueOffset:
         """Queue offset of the next message of that queue.
@@ -110,7 +112,7 @@ class QueueOffsets:
         directory = self._directory / topic.decode("ascii") / str(queue_id)
         if not directory.is_dir():
             return 0
-        end = find_end(directory, self._file_size, whole_below=0)
+        end = find_end(directory, self._file_size, whole_below=None)
         if end.log_end <= self._log_end:
             return end.end
         # Units of entries that the log does not hold any more: the dispatcher cuts them too.

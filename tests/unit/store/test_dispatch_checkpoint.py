@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,14 +18,15 @@ from ledgermq.store.dispatch_checkpoint import DispatchCheckpoint, boot_id, deco
 from ledgermq.store.message import Message, encode_message
 from ledgermq.store.small_file import replace_file
 
-CHECKPOINT = DispatchCheckpoint(2**40, 2**40 - 7, bytes(range(16)))
+CHECKPOINT = DispatchCheckpoint(2**40, 2**40 - 7, bytes(range(16)), 2**33, 2**40 - 9)
+SIZE = 60
 
 
 def test_what_is_encoded_is_decoded() -> None:
     assert decode(encode(CHECKPOINT)) == CHECKPOINT
 
 
-@pytest.mark.parametrize("at", range(44))
+@pytest.mark.parametrize("at", range(SIZE))
 def test_no_changed_byte_is_taken(at: int) -> None:
     content = bytearray(encode(CHECKPOINT))
     content[at] ^= 0x10
@@ -31,9 +34,17 @@ def test_no_changed_byte_is_taken(at: int) -> None:
     assert decode(bytes(content)) is None
 
 
-@pytest.mark.parametrize("size", [0, 1, 43, 45])
+@pytest.mark.parametrize("size", [0, 1, 44, SIZE - 1, SIZE + 1])
 def test_no_other_size_is_taken(size: int) -> None:
-    assert decode(encode(CHECKPOINT).ljust(45, b"\0")[:size]) is None
+    assert decode(encode(CHECKPOINT).ljust(SIZE + 1, b"\0")[:size]) is None
+
+
+def test_the_first_version_said_nothing_of_units_and_keys() -> None:
+    body = struct.pack("<4sIqq16s", b"LMQD", 1, *CHECKPOINT[:3])
+
+    assert decode(body + struct.pack("<I", zlib.crc32(body))) == CHECKPOINT._replace(
+        units=-1, index_end=-1
+    )
 
 
 def test_a_file_that_is_not_there_is_none(tmp_path: Path) -> None:
@@ -146,7 +157,8 @@ def test_after_a_power_failure_what_was_not_synced_is_dropped(
 
     assert position == store.ends[2]
     assert ends == [2, 1]
-    assert saved == DispatchCheckpoint(store.ends[2], store.ends[2], boot_id())
+    assert saved is not None
+    assert saved[:4] == (store.ends[2], store.ends[2], boot_id(), 3)
     assert store.content() == whole
 
 

@@ -6,12 +6,11 @@ import errno
 import os
 import random
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.store import index_files
 from ledgermq.store.index_file import (
     IndexHeader,
@@ -32,7 +31,7 @@ Put = tuple[str, int, int]
 
 
 def open_index(root: Path, layout: IndexLayout = LAYOUT) -> IndexFiles:
-    return IndexFiles(root, layout, clock_ms=lambda: CLOCK_MS)
+    return IndexFiles(root, layout, aside=root.parent / "aside", clock_ms=lambda: CLOCK_MS)
 
 
 def some_keys(count: int, seed: int = 1) -> list[Put]:
@@ -234,20 +233,50 @@ def test_a_full_disk_leaves_no_file_without_blocks(
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "error", "match"),
-    [
-        ("notes.txt", 220, CorruptLogError, "stray"),
-        ("20261121040211729", 219, ConfigError, "max_hash_slot_num"),
-    ],
+    ("name", "size", "lost"), [("notes.txt", 220, False), ("20261121040211729", 219, True)]
 )
-def test_a_file_of_another_kind_is_refused(
-    tmp_path: Path, name: str, size: int, error: Any, match: str
+def test_a_file_of_another_kind_is_kept_aside(
+    tmp_path: Path, name: str, size: int, lost: bool
 ) -> None:
     assert LAYOUT.file_size == 220
-    (tmp_path / name).write_bytes(bytes(size))
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / name).write_bytes(bytes(size))
+    index = open_index(tmp_path / "index")
 
-    with pytest.raises(error, match=match):
+    assert (index.lost, index.file_names) == (lost, ())
+    assert [path.stat().st_size for path in (tmp_path / "aside").iterdir()] == [size]
+
+
+def test_all_files_of_another_size_are_a_setting_that_was_changed(tmp_path: Path) -> None:
+    for name in ("20261121040211729", "20261121040211730"):
+        (tmp_path / name).write_bytes(bytes(219))
+
+    with pytest.raises(ConfigError, match="max_hash_slot_num"):
         open_index(tmp_path)
+
+
+@pytest.mark.parametrize("harm", ["short", "counts too much"])
+def test_files_behind_a_broken_one_are_kept_aside_with_it(tmp_path: Path, harm: str) -> None:
+    root = tmp_path / "index"
+    index = open_index(root)
+    put(index, some_keys(20))
+    names = index.file_names
+    index.close()
+    assert len(names) > 2
+    broken = 1 if harm == "short" else len(names) - 1
+    with (root / names[broken]).open("r+b") as file:
+        if harm == "short":
+            file.truncate(100)
+        else:
+            file.seek(36)
+            file.write(b"\x7f\xff\xff\xff")
+    again = open_index(root)
+    put(again, some_keys(20))
+    again.close()
+
+    assert again.lost
+    assert len(list((tmp_path / "aside").iterdir())) == len(names) - broken
+    assert len(again.file_names) == len(names)
 
 
 @pytest.mark.parametrize("size", [0, LAYOUT.item_at(0)])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.store import descriptor_cache
 from ledgermq.store.queue_end import PREFILL_SIZE, UNIT, Units
 from ledgermq.store.queue_files import FILE_SIZE, QueueFiles, found_file_size
@@ -20,7 +20,8 @@ UNITS_PER_FILE = 5
 
 
 def open_queues(root: Path, **fields: Any) -> QueueFiles:
-    return QueueFiles(root, **{"file_size": UNITS_PER_FILE * 20, **fields})
+    aside = root.parent / "aside"
+    return QueueFiles(root, **{"file_size": UNITS_PER_FILE * 20, "aside": aside, **fields})
 
 
 def units_at(*positions: int) -> Units:
@@ -66,7 +67,7 @@ def test_a_block_goes_on_in_the_next_file(tmp_path: Path) -> None:
 
 
 def test_a_file_has_its_full_size_from_the_start(tmp_path: Path) -> None:
-    queues = QueueFiles(tmp_path, file_size=FILE_SIZE)
+    queues = QueueFiles(tmp_path, file_size=FILE_SIZE, aside=tmp_path / "aside")
     put(queues, [0], [0])
     (path,) = (tmp_path / "orders" / "0").iterdir()
 
@@ -202,7 +203,7 @@ def test_what_stands_behind_a_hole_is_erased(tmp_path: Path) -> None:
     with (tmp_path / "orders" / "0" / f"{100:020d}").open("r+b") as file:
         file.seek(40)
         file.write(bytes(20))
-    again = open_queues(tmp_path)
+    again = open_queues(tmp_path, whole_below=0)
     touched = again.discard_tails()
 
     assert (touched, again.end_of(TOPIC, 0)) == (1, 7)
@@ -277,17 +278,59 @@ def test_a_full_disk_changes_nothing_that_is_published(
     ("name", "size", "match"),
     [("tmp", 100, "stray"), (f"{0:020d}", 60, "another size"), (f"{200:020d}", 100, "gap")],
 )
-def test_a_folder_with_other_files_is_refused(
-    tmp_path: Path, name: str, size: int, match: str
+def test_a_folder_with_other_files_is_kept_aside(
+    tmp_path: Path, name: str, size: int, match: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    tmp_path /= "consumequeue"
     folder = tmp_path / "orders" / "0"
     folder.mkdir(parents=True)
     if name == f"{200:020d}":
         (folder / f"{0:020d}").write_bytes(bytes(100))
     (folder / name).write_bytes(bytes(size))
 
-    with pytest.raises(CorruptLogError, match=match):
-        open_queues(tmp_path)
+    queues = open_queues(tmp_path)
+
+    assert queues.lost == [str(folder)]
+    assert queues.end_of(TOPIC, 0) == 0
+    assert not folder.exists()
+    (kept,) = (tmp_path.parent / "aside").iterdir()
+    assert (kept / name).stat().st_size == size
+    assert match in caplog.text
+
+
+def test_a_setting_that_fits_no_file_is_refused_and_nothing_moved(tmp_path: Path) -> None:
+    queues = open_queues(tmp_path)
+    put(queues, [0], [0])
+    put(queues, [0], [100], queue_id=1)
+    queues.close()
+    before = stored(tmp_path)
+
+    with pytest.raises(ConfigError, match="mapped_file_size_consume_queue"):
+        open_queues(tmp_path, file_size=UNITS_PER_FILE * 40)
+
+    assert stored(tmp_path) == before
+
+
+@pytest.mark.parametrize("count", range(13))
+def test_an_end_is_found_by_bisection_as_by_reading_all(tmp_path: Path, count: int) -> None:
+    queues = open_queues(tmp_path)
+    if count:
+        put(queues, list(range(count)), [100 * n for n in range(count)])
+    queues.close()
+    ends = [
+        (again.end_of(TOPIC, 0), again.log_end)
+        for again in (open_queues(tmp_path), open_queues(tmp_path, whole_below=0))
+    ]
+
+    assert ends == [(count, 100 * count - 90 if count else -1)] * 2
+
+
+def test_the_size_of_most_files_is_taken(tmp_path: Path) -> None:
+    for queue_id, size in enumerate([40, 100, 100, 0]):
+        (tmp_path / "orders" / str(queue_id)).mkdir(parents=True)
+        (tmp_path / "orders" / str(queue_id) / f"{0:020d}").write_bytes(bytes(size))
+
+    assert found_file_size(tmp_path) == 100
 
 
 def test_a_file_that_was_created_and_not_extended_is_extended(tmp_path: Path) -> None:
