@@ -68,6 +68,7 @@ COMMANDS = {
     "receive": Command("client_commands", "print messages"),
     "topic": Command("client_commands", "list and create topics"),
     "store": Command("store_commands", "read and convert a store directory"),
+    "backup": Command("backup_command", "back a store up, and restore it"),
     "bench": Command("bench_command", "put load on a running node and measure it"),
     "cluster": Command("cluster_command", "try a group of three nodes on this machine"),
     "demo": Command("demo_command", "take over a store that RocketMQ wrote, and go on with it"),

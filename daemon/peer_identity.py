@@ -59,10 +59,7 @@ def take_identity(path: Path, node: NodeSection) -> bytes:
     cluster = cluster_id(node)
     content = read_file(path)
     if content is None:
-        identity = os.urandom(IDENTITY_SIZE)
-        body = _FRAME.pack(_MAGIC, _VERSION, cluster, identity, node.self_id.encode())
-        replace_file(path, body + _CRC.pack(zlib.crc32(body)))
-        return identity
+        return draw_identity(path, cluster, NodeId(node.self_id))
     found_cluster, identity, found_node = _decode(path, content)
     if found_node != node.self_id:
         raise ConfigError(
@@ -79,6 +76,18 @@ def take_identity(path: Path, node: NodeSection) -> bytes:
             settings="node.broker_cluster_name, node.group",
             values=(node.broker_cluster_name, node.group),
         )
+    return identity
+
+
+def draw_identity(path: Path, cluster: bytes, node: NodeId) -> bytes:
+    """A new identity of a disk of ``node``, which is durable at ``path`` on return.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    identity = os.urandom(IDENTITY_SIZE)
+    body = _FRAME.pack(_MAGIC, _VERSION, cluster, identity, node.encode())
+    replace_file(path, body + _CRC.pack(zlib.crc32(body)))
     return identity
 
 

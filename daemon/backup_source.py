@@ -1,0 +1,201 @@
+"""What a backup takes of a store: of a running node up to what is committed at this moment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ledgermq.daemon.peer_identity import cluster_id, draw_identity, identity_of
+from ledgermq.daemon.roster import RosterFile
+from ledgermq.daemon.settings_loading import load_settings
+from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.model.errors import ConfigError, NotLeaderError
+from ledgermq.model.ids import NO_INDEX, Index, NodeId
+from ledgermq.model.settings import LogKind, NodeSection, StoreSection
+from ledgermq.raft.term_slots import decode_slots
+from ledgermq.store.backup_manifest import BackupManifest
+from ledgermq.store.dledger_entry import decode_entry_header
+from ledgermq.store.kernel import ScanStatus, scan_entries
+from ledgermq.store.log_reader import LogReader
+from ledgermq.store.properties_file import decode_current_term, decode_dledger_checkpoint
+from ledgermq.store.small_file import read_file
+from ledgermq.store.store_directory import StoreDirectory
+
+_ROWS = 16_384
+
+
+def describe_stopped(directory: StoreDirectory, section: StoreSection) -> BackupManifest:
+    """Everything that a stopped store has, up to its last whole record.
+
+    After a crash that may be more than is committed; it is what the next start would find, too.
+
+    Raises:
+        CorruptLogError: the files are not those of a log.
+        StorageError: they cannot be read.
+    """
+    reader = LogReader(directory)
+    try:
+        index, term = _last_entry(reader)
+        return _manifest(
+            directory,
+            section,
+            first=reader.first,
+            end=reader.end,
+            index=index,
+            term=term,
+            committed=_committed(directory, index),
+        )
+    finally:
+        reader.close()
+
+
+def describe_running(directory: StoreDirectory, runtime: Path) -> BackupManifest:
+    """What is committed on the node in ``runtime`` now.
+
+    Raises:
+        ConfigError: another node's runtime directory.
+        NotLeaderError: the node does not know yet what is committed; try again.
+        StorageError: no node runs there.
+    """
+    settings = load_settings(runtime / "settings.toml")
+    if settings.store.path_root_dir.resolve() != directory.root.resolve():
+        raise ConfigError(
+            "the node in that runtime directory has another store",
+            runtime_dir=str(runtime),
+            found=str(settings.store.path_root_dir),
+            store=str(directory.root),
+        )
+    queue_file_size = settings.store.mapped_file_size_consume_queue or directory.queue_file_size
+    section = replace(settings.store, mapped_file_size_consume_queue=queue_file_size)
+    with CursorPage.attach(runtime / "cursors") as page:
+        if not page.has_committed():
+            raise NotLeaderError("the node does not know yet what is committed: try again")
+        committed = page.read_committed()
+    is_plain = directory.log is LogKind.COMMITLOG
+    reader = LogReader(directory)
+    try:
+        first = reader.first
+    finally:
+        reader.close()
+    return _manifest(
+        directory,
+        section,
+        first=first,
+        end=committed.position,
+        index=NO_INDEX if is_plain else committed.index,
+        term=0 if is_plain else committed.term,
+        committed=NO_INDEX if is_plain else committed.index,
+    )
+
+
+def prepare_member(staging: Path, manifest: BackupManifest) -> None:
+    """Let a restored store be that of the same member, on a disk that the others do not know.
+
+    It may have promised things since the backup that it does not remember, so the others must not
+    take it for the one that it was before somebody says so (``ledgermq raft forget``).
+    """
+    members = staging / "ledgermq" / "members"
+    if members.exists():
+        RosterFile(members).cut(Index(manifest.index))
+    if manifest.cluster is not None:
+        node = NodeId(manifest.self_id or "")
+        draw_identity(staging / "ledgermq" / "identity", bytes.fromhex(manifest.cluster), node)
+
+
+def prepare_group(
+    node: NodeSection,
+) -> Callable[[Path, BackupManifest], None]:
+    """Let a restored store begin a group of another name, which no member of the old one joins."""
+
+    def prepare(staging: Path, manifest: BackupManifest) -> None:
+        cluster = cluster_id(node)
+        if manifest.cluster == cluster.hex():
+            raise ConfigError(
+                "the new group has the names of the old one, whose members may still run",
+                cluster_name=node.broker_cluster_name,
+                group=node.group,
+            )
+        # Who belongs to the group, its settings say: the old members are not asked.
+        (staging / "ledgermq" / "members").unlink(missing_ok=True)
+        draw_identity(staging / "ledgermq" / "identity", cluster, NodeId(node.self_id))
+
+    return prepare
+
+
+def _manifest(
+    directory: StoreDirectory,
+    section: StoreSection,
+    *,
+    first: int,
+    end: int,
+    index: int,
+    term: int,
+    committed: int,
+) -> BackupManifest:
+    identity = identity_of(directory.root / "ledgermq" / "identity")
+    return BackupManifest(
+        created_ms=time.time_ns() // 1_000_000,
+        log=directory.log.value,
+        self_id=directory.self_id,
+        cluster=None if identity is None else identity[0].hex(),
+        first=first,
+        end=end,
+        index=index,
+        term=term,
+        committed=committed,
+        current_term=_current_term(directory),
+        log_file_size=directory.log_file_size or 0,
+        queue_file_size=section.mapped_file_size_consume_queue,
+        hash_slots=section.max_hash_slot_num,
+        index_items=section.max_index_num,
+        with_index=section.message_index_enable,
+        delay_levels=section.message_delay_level,
+    )
+
+
+def _current_term(directory: StoreDirectory) -> int:
+    content = read_file(directory.root / "ledgermq" / "term")
+    stored = decode_slots(content) if content else None
+    term = 0 if stored is None else int(stored.state.term)
+    if directory.dledger is not None:
+        path = directory.dledger / "currterm"
+        text = read_file(path)
+        if text:
+            term = max(term, decode_current_term(text, file=str(path)).term)
+    return term
+
+
+def _committed(directory: StoreDirectory, last: int) -> int:
+    if directory.dledger is None:
+        return NO_INDEX
+    path = directory.dledger / "checkpoint"
+    content = read_file(path)
+    if not content:
+        return NO_INDEX
+    return min(last, decode_dledger_checkpoint(content, file=str(path)).committed)
+
+
+def _last_entry(reader: LogReader) -> tuple[int, int]:
+    """Index and term of the last entry; (-1, 0) where the log ends in its plain part."""
+    if reader.end <= reader.first:
+        return NO_INDEX, 0
+    part = reader.part_of(reader.end - 1)
+    if not part.header_size:
+        return NO_INDEX, 0
+    start = part.files.start_of(reader.end - 1)
+    begin = max(start, reader.first)
+    view = part.files.view(start, part.files.file_size)
+    starts, sizes = np.empty(_ROWS, np.int64), np.empty(_ROWS, np.int64)
+    at, last, status = begin - start, -1, ScanStatus.FULL
+    while status is ScanStatus.FULL:
+        count, at, number = scan_entries(
+            view, at, reader.end - start, part.header_size, start, starts.data, sizes.data
+        )
+        status = ScanStatus(number)
+        last = int(starts[count - 1]) - part.header_size if count else last
+    header = decode_entry_header(view, last)
+    return header.index, header.term

@@ -1,0 +1,182 @@
+"""Backups of real nodes under load, restored and started."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.group_nodes import SIZES, TOPIC, make_group
+from tests.process.running import topics_document
+
+from ledgermq.client import Producer
+from ledgermq.store.backup_manifest import read_manifest
+from ledgermq.store.check_store import CheckOptions, check_store
+from ledgermq.store.findings import Severity
+from ledgermq.store.store_view import StoreView
+
+pytestmark = pytest.mark.slow
+
+BATCH = 20
+SERVE = ["-m", "ledgermq.cli.main", "serve", "--config"]
+
+
+class Load:
+    """A producer that sends numbered messages until it is told to stop."""
+
+    def __init__(self, address: str) -> None:
+        self.acknowledged: list[bytes] = []
+        self._address = address
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._send)
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def wait_for_more(self, count: int) -> None:
+        """Until so many messages more are acknowledged."""
+        wanted = len(self.acknowledged) + count
+        wait_until(lambda: len(self.acknowledged) >= wanted, f"{count} acknowledgements", 60)
+
+    def _send(self) -> None:
+        number = 0
+        with Producer(self._address) as producer:
+            while not self._stop.is_set():
+                bodies = [b"%08d" % one + b"x" * 600 for one in range(number, number + BATCH)]
+                producer.send_batch(TOPIC, bodies).result()
+                self.acknowledged += bodies
+                number += BATCH
+
+
+@contextmanager
+def load_on(address: str) -> Iterator[Load]:
+    load = Load(address)
+    load.begin()
+    try:
+        yield load
+    finally:
+        load.end()
+
+
+def ledgermq(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ledgermq.cli.main", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(SOURCES)},
+    )
+
+
+def back_up(node: Node, target: Path) -> Path:
+    answer = ledgermq(
+        "backup", "create", node.root, target, "--runtime-dir", node.runtime, "--json"
+    )
+    assert (answer.returncode, answer.stderr) == (0, "")
+    return Path(json.loads(answer.stdout)["backup"])
+
+
+def bodies(root: Path) -> list[bytes]:
+    view = StoreView(root)
+    try:
+        return [bytes(queued.message.body) for queued in view.messages(TOPIC)]
+    finally:
+        view.close()
+
+
+def faults(root: Path) -> list[str]:
+    checked = check_store(root, CheckOptions())
+    found = [finding for finding in checked.findings if finding.severity is not Severity.NOTE]
+    return [finding.as_text() for finding in found]
+
+
+@pytest.mark.parametrize("log", ["dledger", "commitlog"])
+def test_what_was_acknowledged_before_a_backup_of_a_running_node_is_restored(
+    make_node: Callable[[], Node], log: str
+) -> None:
+    node, again = make_node(), make_node()
+    for one in (node, again):
+        one.configure(store={**SIZES, "log": log})
+    (node.root / "config").mkdir(parents=True)
+    (node.root / "config" / "topics.json").write_text(topics_document(TOPIC))
+    node.launch([*SERVE, str(node.config)])
+    node.wait_ready()
+    target = node.folder / "backups"
+    with load_on(f"ipc://{node.runtime}") as load:
+        load.wait_for_more(600)
+        first = back_up(node, target)
+        load.wait_for_more(600)
+        before = list(load.acknowledged)
+        second = back_up(node, target)
+        load.wait_for_more(BATCH)
+    assert node.stop() == 0
+
+    shared = [
+        name
+        for name, file in read_manifest(first).files.items()
+        if file.sealed and (first / "store" / name).samefile(second / "store" / name)
+    ]
+    assert shared
+    answer = ledgermq("backup", "restore", second, again.root)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert set(before) <= set(bodies(again.root))
+    assert faults(again.root) == []
+    again.launch([*SERVE, str(again.config)])
+    again.wait_ready()
+    with Producer(f"ipc://{again.runtime}") as producer:
+        assert len(producer.send_batch(TOPIC, [b"after"] * BATCH).result()) == BATCH
+    assert again.stop() == 0
+    assert bodies(again.root).count(b"after") == BATCH
+    assert set(before) <= set(bodies(again.root))
+    assert faults(again.root) == []
+    assert faults(node.root) == []
+
+
+def test_a_restored_member_is_refused_by_a_group_that_went_on_until_it_is_forgotten(
+    make_node: Callable[[], Node],
+) -> None:
+    group = make_group(make_node, ack="majority-memory")
+    leader = group.leader()
+    with load_on(leader.address) as load:
+        load.wait_for_more(200)
+        before = list(load.acknowledged)
+        folder = back_up(leader.node, leader.node.folder / "backups")
+        load.wait_for_more(BATCH)
+    leader.kill()
+    shutil.rmtree(leader.node.root)
+    answer = ledgermq("backup", "restore", folder, leader.node.root)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert f"ledgermq raft forget {leader.name}" in answer.stdout
+    assert set(before) <= set(bodies(leader.node.root))
+
+    others = group.others(leader)
+    successor = group.leader(besides=leader)
+    leader.start()
+
+    def refusal() -> str:
+        found = successor.command("raft", "status", "--json")
+        reason: str = json.loads(found.stdout)["refusals"].get(leader.name, "")
+        return reason
+
+    reason = wait_until(refusal, "the refusal", 60)
+    assert f"{leader.name} has another disk than {successor.name} knows it by" in reason
+    for member in others:
+        forgotten = member.command("raft", "forget", leader.name, "--json")
+        assert json.loads(forgotten.stdout) == {"forgotten": True}
+    wait_until(lambda: not refusal(), "the end of the refusal", 60)
+    group.wait_equal()
+    group.stop()
+
+    assert {member.log_digest() for member in group.members} == {leader.log_digest()}
+    assert set(load.acknowledged) <= set(leader.bodies())
