@@ -96,16 +96,17 @@ class OldPages:
         self._warm.clear()
 
     def _touch(self, number: int, first: int) -> None:
-        if number in self._cold:
-            self._cold.move_to_end(number)
-            return
         if number in self._warm:
             return
-        if self._look(number, first):
-            # The kernel reads it while this one is sent.
-            following = number + 1
-            if following not in self._cold and following not in self._warm:
-                self._look(following, following * BLOCK_SIZE)
+        if number in self._cold:
+            self._cold.move_to_end(number)
+        elif not self._look(number, first):
+            return
+        # The kernel reads the next one while this one is sent. It has to be looked at first: the
+        # kernel reads ahead by itself, too, and that is not to pass for having been there.
+        following = number + 1
+        if following not in self._cold and following not in self._warm:
+            self._look(following, following * BLOCK_SIZE)
         while len(self._cold) > self._blocks_max:
             self._drop(next(iter(self._cold)))
         while len(self._warm) > self._blocks_max:
