@@ -14,6 +14,8 @@ import multiprocessing
 import tempfile
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -49,25 +51,38 @@ def produce(address: str, size: int, seconds: float, result: Connection) -> None
         result.send(acked / (time.perf_counter() - begin))
 
 
+@contextmanager
+def producers(address: str, *, size: int, seconds: float) -> Iterator[Callable[[], list[float]]]:
+    """``PRODUCERS`` processes that are ready; calling it has them send, and gives their rates."""
+    context = multiprocessing.get_context("spawn")
+    pairs = [context.Pipe() for _ in range(PRODUCERS)]
+    processes = [
+        context.Process(target=produce, args=(address, size, seconds, theirs))
+        for _, theirs in pairs
+    ]
+
+    def go() -> list[float]:
+        for ours, _ in pairs:
+            ours.send("go")
+        return [ours.recv() for ours, _ in pairs]
+
+    for process in processes:
+        process.start()
+    for ours, _ in pairs:
+        ours.recv()
+    yield go
+    for process in processes:
+        process.join(30)
+
+
 def run_ledgermq(base: Path, *, ack: str, size: int, seconds: float) -> tuple[float, float]:
     """Messages a second of all producers, and the largest dispatch lag in seconds."""
-    context = multiprocessing.get_context("spawn")
-    with bench_node(base, ack=ack) as node:
-        pairs = [context.Pipe() for _ in range(PRODUCERS)]
-        processes = [
-            context.Process(target=produce, args=(node.address, size, seconds, theirs))
-            for _, theirs in pairs
-        ]
-        for process in processes:
-            process.start()
-        for ours, _ in pairs:
-            ours.recv()
-        with lag_watch({"node": node.runtime}) as watch:
-            for ours, _ in pairs:
-                ours.send("go")
-            rates = [ours.recv() for ours, _ in pairs]
-        for process in processes:
-            process.join(30)
+    with (
+        bench_node(base, ack=ack) as node,
+        producers(node.address, size=size, seconds=seconds) as go,
+        lag_watch({"node": node.runtime}) as watch,
+    ):
+        rates = go()
     return sum(rates), watch.worst_s["node"]
 
 
