@@ -10,7 +10,7 @@ import argparse
 import json
 
 from ledgermq.cli import receive_command, send_command
-from ledgermq.client.address import DEFAULT_ADDRESS
+from ledgermq.cli.node_options import add_node_options
 from ledgermq.client.broker import Route, TopicRow
 from ledgermq.client.broker_connection import connect_broker
 
@@ -36,21 +36,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--address",
-        default=DEFAULT_ADDRESS,
-        metavar="ADDRESS",
-        help="ipc:// and the node's runtime directory, or tcp://HOST:PORT of its consume socket; "
-        f"of several nodes of a group, divided by commas (default: {DEFAULT_ADDRESS})",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=15.0,
-        metavar="SECONDS",
-        help="how long the node may take (default: 15)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_node_options(parser)
     parser.set_defaults(name=NAME)
 
 

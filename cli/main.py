@@ -67,6 +67,7 @@ COMMANDS = {
     "send": Command("client_commands", "send messages"),
     "receive": Command("client_commands", "print messages"),
     "topic": Command("client_commands", "list and create topics"),
+    "query": Command("query_command", "find messages of a running node"),
     "store": Command("store_commands", "read and convert a store directory"),
     "backup": Command("backup_command", "back a store up, and restore it"),
     "bench": Command("bench_command", "put load on a running node and measure it"),

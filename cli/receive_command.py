@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import sys
 from collections.abc import Iterator
 from datetime import datetime
 
 from ledgermq.cli.progress_line import ProgressLine
+from ledgermq.cli.received_json import received_as_json
 from ledgermq.client.consumer import Consumer
 from ledgermq.client.pull_pipeline import ConsumerOptions
 from ledgermq.client.received import ReceivedMessage
@@ -149,28 +149,7 @@ def _start(arguments: argparse.Namespace) -> Start:
 
 def _print(message: ReceivedMessage, *, as_json: bool) -> None:
     if as_json:
-        sys.stdout.buffer.write(json.dumps(_row(message)).encode() + b"\n")
+        sys.stdout.buffer.write(json.dumps(received_as_json(message)).encode() + b"\n")
     else:
         sys.stdout.buffer.write(message.body)
         sys.stdout.buffer.write(b"\n")
-
-
-def _row(message: ReceivedMessage) -> dict[str, object]:
-    body = bytes(message.body)
-    row: dict[str, object] = {
-        "topic": message.topic,
-        "queue": message.queue_id,
-        "queueOffset": message.queue_offset,
-        "physicalOffset": message.physical_offset,
-        "flag": message.flag,
-        "bornTimestamp": message.born_timestamp,
-        "storeTimestamp": message.store_timestamp,
-        "msgId": message.unique_id or message.offset_message_id,
-        "offsetMsgId": message.offset_message_id,
-        "properties": message.properties,
-    }
-    try:
-        row["body"] = body.decode()
-    except UnicodeDecodeError:
-        row["bodyBase64"] = base64.b64encode(body).decode()
-    return row

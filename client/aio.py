@@ -8,5 +8,6 @@ from __future__ import annotations
 
 from ledgermq.client.aio_consumer import AsyncConsumer
 from ledgermq.client.aio_producer import AsyncProducer
+from ledgermq.client.queries import AsyncQueries
 
-__all__ = ["AsyncConsumer", "AsyncProducer"]
+__all__ = ["AsyncConsumer", "AsyncProducer", "AsyncQueries"]

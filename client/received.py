@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import overload
+from typing import Self, overload
 
 from ledgermq.model.errors import CorruptLogError, ProtocolError
 from ledgermq.store.crc32 import crc32
@@ -69,6 +69,22 @@ class ReceivedMessage:
         self._head = head
         self._body_at = body_at
         self._properties: dict[str, str] | None = None
+
+    @classmethod
+    def of_record(cls, record: memoryview) -> Self:
+        """The message whose record is all of ``record``, of whichever topic.
+
+        Raises:
+            CorruptLogError: the record is not one.
+        """
+        message = cls("", record, 0, len(record))
+        topic_at = message._body_at + message._head[14] + 1
+        topic = bytes(record[topic_at : topic_at + record[topic_at - 1]])
+        try:
+            message.topic = topic.decode()
+        except UnicodeDecodeError as error:
+            raise CorruptLogError("topic is not UTF-8", topic=topic) from error
+        return message
 
     @property
     def queue_id(self) -> int:

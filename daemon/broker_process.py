@@ -19,6 +19,7 @@ from ledgermq.daemon.loop import SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
 from ledgermq.daemon.node import Surroundings
 from ledgermq.daemon.pull_service import PullService
+from ledgermq.daemon.query_service import QueryService
 from ledgermq.daemon.readable_store import ReadableStore
 from ledgermq.daemon.standing import ReaderStanding
 from ledgermq.daemon.store_paths import StorePaths
@@ -55,7 +56,8 @@ class BrokerWorker:
         self._pulls = PullService(
             self._store, Holds(limit=settings.limits.held_pulls_max), self._calls.check_queue
         )
-        self._service = ConsumeService(around, self._pulls, self._calls)
+        queries = QueryService(self._store, settings, self._calls.check_queue)
+        self._service = ConsumeService(around, self._pulls, self._calls, queries)
         self._standing = ReaderStanding(
             around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER
         )

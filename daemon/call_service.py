@@ -74,6 +74,7 @@ class CallService:
             "topics": self._topics,
             "queue": self._queue,
             "offset_by_time": self._offset_by_time,
+            "earliest_time": self._earliest_time,
             "group_offset": self._group_offset,
             "group_commit": self._group_commit,
             "groups": self._groups,
@@ -250,6 +251,10 @@ class CallService:
         queue = self._queue_of(arguments)
         timestamp_ms = integer(arguments, "timestamp", 0, 2**63 - 1)
         return {"offset": self._store.offset_by_time(queue, timestamp_ms)}
+
+    def _earliest_time(self, arguments: Arguments) -> Result:
+        queue = self._queue_of(arguments) if "topic" in arguments else None
+        return {"timestamp": self._store.earliest_time(queue)}
 
     def _queue_of(self, arguments: Arguments) -> QueueName:
         queue = QueueName(text(arguments, "topic"), integer(arguments, "queue", 0, QUEUE_ID_MAX))

@@ -19,6 +19,7 @@ from ledgermq.daemon.call_service import Caller, CallService, Reply
 from ledgermq.daemon.client_socket import bind_client_socket
 from ledgermq.daemon.node import Surroundings
 from ledgermq.daemon.pull_service import Answer, PullService
+from ledgermq.daemon.query_service import QueryService
 from ledgermq.daemon.standing import UNKNOWN
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.errors import (
@@ -35,6 +36,7 @@ from ledgermq.store.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.store.host_address import encode_host
 from ledgermq.wire.header import Header, Kind, decode_header
 from ledgermq.wire.pull_frame import decode_pull
+from ledgermq.wire.query_frame import decode_query
 from ledgermq.wire.session import (
     BODY_SIZE_MAX,
     Standing,
@@ -101,8 +103,11 @@ class ConsumeService:
     connection ended.
     """
 
-    def __init__(self, around: Surroundings, pulls: PullService, calls: CallService) -> None:
+    def __init__(
+        self, around: Surroundings, pulls: PullService, calls: CallService, queries: QueryService
+    ) -> None:
         settings = around.settings
+        self._queries = queries
         self._pulls = pulls
         self._calls = calls
         self._page = around.page
@@ -234,6 +239,11 @@ class ConsumeService:
             result = self._calls.call(caller, verb, arguments, now_ms)
             if result is not None:
                 self._send([client, *encode_result(header.request_id, result)])
+        elif kind is Kind.QUERY and len(parts) == 2:
+            self._counters[Counter.CALLS] += 1
+            found = self._queries.answer(header.request_id, decode_query(parts[1]))
+            self._counters[Counter.BYTES] += len(found.payload)
+            self._send([client, found.head, found.payload])
         elif kind is Kind.GOODBYE:
             self._end_session(client)
         else:

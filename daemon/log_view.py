@@ -13,12 +13,23 @@ from typing import Self
 
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.model.settings import LogKind, Settings
+from ledgermq.store.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.store.host_address import HOST_V4_SIZE, HOST_V6_SIZE
 from ledgermq.store.mapped_files import MappedFiles, VanishedError
-from ledgermq.store.message import BORN_HOST_AT, BORN_HOST_V6, MAGIC, MAGIC_AT, SYS_FLAG_AT
+from ledgermq.store.message import (
+    BORN_HOST_AT,
+    BORN_HOST_V6,
+    MAGIC,
+    MAGIC_AT,
+    PHYSICAL_OFFSET_AT,
+    SIZE_MIN,
+    SYS_FLAG_AT,
+)
 
 _WORD = Struct(">I")
 _TIMESTAMP = Struct(">q")
+_SIZE_AND_MAGIC = Struct(">iI")
+_POSITION = Struct(">q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +49,9 @@ class LogFile:
 class LogView:
     """Who asks keeps within the dispatched part: nothing here knows where the log ends."""
 
-    def __init__(self, folders: tuple[Path, ...]) -> None:
+    def __init__(self, folders: tuple[Path, ...], header_sizes: tuple[int, ...] = ()) -> None:
+        """The log in ``folders``, oldest first, with so many bytes before each first message."""
+        self._header_sizes = header_sizes or (0,) * len(folders)
         self._open: Callable[[], list[MappedFiles]] = lambda: [
             MappedFiles(folder) for folder in folders
         ]
@@ -50,7 +63,7 @@ class LogView:
         paths = StorePaths.of(settings)
         if settings.store.log is LogKind.COMMITLOG:
             return cls((paths.data,))
-        return cls((paths.root / "commitlog", paths.data))
+        return cls((paths.root / "commitlog", paths.data), (0, ENTRY_HEADER_SIZE))
 
     @property
     def first_position(self) -> int:
@@ -101,6 +114,32 @@ class LogView:
             self.refresh()
             return None
         return LogFile(start, family.path(start), view)
+
+    @property
+    def first_message(self) -> int | None:
+        """Where the first message of the log lies, if there is one."""
+        for family, header_size in zip(self._families, self._header_sizes, strict=True):
+            if family.starts:
+                return family.first + header_size
+        return None
+
+    def record_at(self, position: int, *, end: int) -> memoryview | None:
+        """The record at ``position`` that ends at ``end`` or before; ``None`` if there is none.
+
+        Its size, its magic and its own position are those of one; no more is looked at.
+        """
+        file = self.file_of(position)
+        if file is None:
+            return None
+        at, room = position - file.start, min(file.end, end) - position
+        if room < SIZE_MIN:
+            return None
+        size, magic = _SIZE_AND_MAGIC.unpack_from(file.view, at)
+        if not SIZE_MIN <= size <= room or magic != MAGIC:
+            return None
+        if _POSITION.unpack_from(file.view, at + PHYSICAL_OFFSET_AT)[0] != position:
+            return None
+        return file.view[at : at + size]
 
     def store_time(self, position: int, size: int) -> int:
         """Store timestamp of the message at ``position``, epoch ms; -1 if there is none."""

@@ -150,6 +150,34 @@ class ReadableStore:
             self.log.release_pages()
         return parts
 
+    def record_at(self, position: int) -> memoryview | None:
+        """The record that begins at ``position``; ``None`` when none does, or none that is shown.
+
+        That size, magic and its own position are right is known; the rest is not looked at.
+        """
+        if not self._is_ready:
+            raise NotLeaderError("node is starting: it does not know yet what is dispatched")
+        if not self.log.first_position <= position < self._position:
+            return None
+        return self.log.record_at(position, end=self._position)
+
+    def earliest_time(self, queue: QueueName | None) -> int:
+        """Store time of the first message of a queue, or of the whole log; -1 without any."""
+        if queue is None:
+            first = self.log.first_message
+            record = None if first is None else self.record_at(first)
+            return -1 if record is None else self.log.store_time(first or 0, len(record))
+        while True:
+            first, end, _ = self.bounds(queue)
+            if first == end:
+                return -1
+            units = self.units(queue, first, 1)
+            if units is None:
+                continue
+            time = self.log.store_time(int(units["position"][0]), int(units["size"][0]))
+            if time >= 0 or self.bounds(queue).first == first:
+                return time
+
     def offset_by_time(self, queue: QueueName, timestamp_ms: int) -> int:
         """Queue offset that a time leads to, as RocketMQ finds it."""
         reader = self._reader(queue)

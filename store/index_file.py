@@ -229,9 +229,11 @@ def query_key(
         CorruptLogError: the header cannot be, or the chain leads to a newer item, which no
             crash can bring about and which could be a loop.
     """
-    header = get_header(page, layout, file=file)
     key_hash = index_key_hash(key)
+    # The slot before the header: its writer counts an item before a slot names it, and a slot that
+    # names more than is counted would hide the whole chain.
     (number,) = _SLOT.unpack_from(page, layout.slot_at(key_hash % layout.slots))
+    header = get_header(page, layout, file=file)
     found: list[int] = []
     newest = min(header.index_count, layout.items - 1)
     while 0 < number <= newest and len(found) < count_max:

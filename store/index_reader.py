@@ -65,6 +65,17 @@ class IndexReader:
         """Slots and items of a file; ``None`` while no file has a key that could tell."""
         return self._layout
 
+    @property
+    def newest(self) -> IndexHeader | None:
+        """Header of the newest file that has a key; ``None`` when none has."""
+        layout = self._layout
+        if layout is not None:
+            for path, view in reversed(self._files):
+                header = get_header(view, layout, file=str(path))
+                if header.index_count > 1:
+                    return header
+        return None
+
     def refresh(self) -> None:
         """Look which files were created or deleted since."""
         mapped = dict(self._files)

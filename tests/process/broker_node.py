@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from ledgermq.model.settings import (
     ListenSection,
     LogKind,
     NodeSection,
+    ReadsSection,
     Settings,
     StoreSection,
     TopicsSection,
@@ -139,17 +140,22 @@ def broker_nodes(golden_copy: Callable[[str], Path]) -> Iterator[NodeMaker]:
         limits: LimitsSection | None = None,
         consume: str | None = None,
         produce: str | None = None,
+        store: Mapping[str, Any] | None = None,
+        reads: ReadsSection | None = None,
     ) -> BrokerNode:
         root = golden_copy(name)
         runtime = Path(tempfile.mkdtemp(prefix="brk", dir="/tmp"))
         settings = Settings(
             node=NodeSection(broker_cluster_name="C1", broker_name=name[:2]),
             store=StoreSection(
-                path_root_dir=root, log=LogKind.DLEDGER if name[1] == "d" else LogKind.COMMITLOG
+                path_root_dir=root,
+                log=LogKind.DLEDGER if name[1] == "d" else LogKind.COMMITLOG,
+                **(store or {}),
             ),
             listen=ListenSection(runtime_dir=runtime, consume=consume, produce=produce),
             topics=topics or TopicsSection(),
             limits=limits or LimitsSection(),
+            reads=reads or ReadsSection(),
         )
         page = CursorPage.create(runtime / "cursors")
         one = BrokerNode(settings, page, zmq.Context(), log_end(root))

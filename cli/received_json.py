@@ -1,0 +1,33 @@
+"""A message that a client got, as JSON."""
+
+from __future__ import annotations
+
+import base64
+
+from ledgermq.client.received import ReceivedMessage
+
+
+def received_as_json(message: ReceivedMessage) -> dict[str, object]:
+    """All that is known of ``message``, under RocketMQ's names where it has one.
+
+    Raises:
+        CorruptLogError: its body is not the one that was sent.
+    """
+    body = bytes(message.body)
+    row: dict[str, object] = {
+        "topic": message.topic,
+        "queue": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "physicalOffset": message.physical_offset,
+        "flag": message.flag,
+        "bornTimestamp": message.born_timestamp,
+        "storeTimestamp": message.store_timestamp,
+        "msgId": message.unique_id or message.offset_message_id,
+        "offsetMsgId": message.offset_message_id,
+        "properties": message.properties,
+    }
+    try:
+        row["body"] = body.decode()
+    except UnicodeDecodeError:
+        row["bodyBase64"] = base64.b64encode(body).decode()
+    return row
