@@ -52,6 +52,7 @@ class RocketMQ:
 
     Attributes:
         store: the broker's store directory, which it changes.
+        broker_address: host and port of the broker.
     """
 
     def __init__(self, store: Path, process: subprocess.Popen[bytes], said: Path) -> None:
@@ -61,6 +62,8 @@ class RocketMQ:
         self._program = oracle_program()
         self._name_server = wait_until(self._find_name_server, "RocketMQ's start", START_TIMEOUT_S)
         wait_until(self._leads, "the broker's registration as master", START_TIMEOUT_S)
+        told = [line.split() for line in said.read_text().splitlines()]
+        self.broker_address = next(words[1] for words in told if words[:1] == [SELF_ID])
 
     def dump(self, target: Path) -> Any:
         """All that the broker serves, in the form of the golden ``*.json.xz``."""
