@@ -35,6 +35,10 @@ REST_MS = 5
 REST_AWAY_MS = 20
 """Consumers read at the leader: elsewhere fewer turns leave more to those who acknowledge."""
 
+FAR_BEHIND = 64 * 1024 * 1024
+TELL_INTERVAL_NS = 1_000_000_000
+"""So far behind, at a start or while something is built again, it tells how far it is."""
+
 SPAN_SIZE_MAX = 8 * 1024 * 1024
 """Bytes of the log dispatched in one turn, so that beats and flushes come in time."""
 
@@ -77,6 +81,7 @@ class DispatchWorker:
         self._flush: Future[None] | None = None
         self._flush_due_ns = 0
         self._rested_ns = 0
+        self._told_ns = 0
 
     def sources(self) -> list[Pollable]:
         """The inbox."""
@@ -94,12 +99,19 @@ class DispatchWorker:
             # Nothing is known of what is committed yet, or nothing is in the log.
             return
         if builder.position < committed:
+            if committed - builder.position > FAR_BEHIND:
+                self._tell_progress(builder.position, committed, now_ns)
             self._build(builder, committed)
             # Under steady small traffic one turn takes what came in a while: woken for every
             # message, dispatch would take the processor from those who wait for an answer.
             self._rested_ns = now_ns + self._rest_ms() * 1_000_000
         self._publish(builder, min(builder.position, committed), now_ns)
         self._flush_when_due(builder, now_ns)
+
+    def _tell_progress(self, position: int, committed: int, now_ns: int) -> None:
+        if now_ns - self._told_ns >= TELL_INTERVAL_NS:
+            self._told_ns = now_ns
+            logger.info("dispatching: position=%d of=%d", position, committed)
 
     def sleep_ms(self, now_ns: int) -> int:
         """Do not sleep while committed messages wait."""

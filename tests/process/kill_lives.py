@@ -1,0 +1,252 @@
+"""The many lives of one store: in each a node is killed at a point that a seed has chosen.
+
+After every life a copy of what is left is recovered and dispatched by the product's own parts, and
+judged: nothing that was acknowledged is lost, moved or doubled; every byte of the log is what was
+written; queues and index are those that a rebuild from the log makes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+from tests.process.conftest import SOURCES, Node, is_alive, wait_until
+from tests.process.kill_journal import JournalReader, Place
+from tests.process.running import topics_document
+
+from ledgermq.daemon.log_opening import open_log
+from ledgermq.daemon.log_spans import LogSpans
+from ledgermq.daemon.settings_loading import load_settings
+from ledgermq.model.ids import Position
+from ledgermq.model.settings import LogKind, Settings
+from ledgermq.store.check_store import CheckOptions, check_store
+from ledgermq.store.dispatch_build import DispatchBuilder
+from ledgermq.store.findings import Severity
+from ledgermq.store.index_file import IndexLayout
+from ledgermq.store.store_view import StoreView
+
+TOPIC = "lives"
+QUEUES = 4
+LOG_FILE_SIZE = 65_536
+SIZES: dict[str, Any] = {
+    "mapped_file_size_commit_log": LOG_FILE_SIZE,
+    "mapped_file_size_consume_queue": 4_000,
+    "max_hash_slot_num": 100,
+    "max_index_num": 700,
+}
+INDEX_FILE_SIZE = 32 * 400
+"""DLedger's index files have the size of those that are there."""
+
+ROLES = ("writer", "writer", "dispatcher", "dispatcher", "raft", "supervisor", "broker")
+MOMENTS = ("before", "within", "after")
+CALLS_MAX = 150
+ANSWERS_A_LIFE_MAX = 1_000
+"""A node that did not die of its plan is killed from outside after so many acknowledgements."""
+
+LIFE_S_MAX = 120.0
+
+Files = dict[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who dies in a life, and when."""
+
+    role: str
+    call: int
+    moment: str
+    scope: str
+
+    @classmethod
+    def draw(cls, chance: random.Random) -> Plan:
+        """Early calls, those of a start, as often as late ones."""
+        call = int(math.exp(chance.uniform(0, math.log(CALLS_MAX))))
+        scope = "node" if chance.random() < 0.7 else "process"
+        return cls(chance.choice(ROLES), call, chance.choice(MOMENTS), scope)
+
+    def as_json(self) -> str:
+        return json.dumps({name: getattr(self, name) for name in self.__slots__})
+
+
+class Lives:
+    """A store, the producer that sends through all its lives, and the seed's plans."""
+
+    def __init__(self, node: Node, log: str, seed: int) -> None:
+        self.node = node
+        self.log = log
+        self.chance = random.Random(f"{log}-{seed}")
+        self.plans = node.folder / "plan"
+        self.died: list[str] = []
+        node.configure(
+            store={"log": log, "checkpoint_interval_ms": 100, "flush_interval_ms": 20, **SIZES},
+            supervision={"restarts_max": 1_000},
+            log={"level": "WARNING"},
+        )
+        (node.root / "config").mkdir(parents=True)
+        table = topics_document(TOPIC, queues=QUEUES)
+        (node.root / "config" / "topics.json").write_text(table)
+        if log == "dledger":
+            index = node.root / "dledger-n7" / "index"
+            index.mkdir(parents=True)
+            (index / f"{0:020d}").touch()
+            os.truncate(index / f"{0:020d}", INDEX_FILE_SIZE)
+        self.settings: Settings = load_settings(node.config)
+        self.journal = JournalReader(node.folder / "journal")
+        self.producer: subprocess.Popen[bytes] | None = None
+
+    def start_producer(self) -> None:
+        """It goes on through all lives."""
+        script = Path(__file__).with_name("kill_producer.py")
+        words = [f"ipc://{self.node.runtime}", TOPIC, "0", str(self.journal.path), "600"]
+        with self.node.log.open("ab") as log:
+            self.producer = subprocess.Popen(
+                [sys.executable, str(script), *words], stderr=log,
+                env={**os.environ, "PYTHONPATH": f"{SOURCES}:{SOURCES.parent}"},
+            )  # fmt: skip
+
+    def live(self) -> str:
+        """One life, from a start to a death; what it died of."""
+        plan = Plan.draw(self.chance)
+        self.plans.write_text(plan.as_json())
+        script = Path(__file__).with_name("kill_point.py")
+        self.node.launch([str(script), str(self.node.config), str(self.plans)])
+        process = self.node.process
+        assert process is not None
+        enough = len(self.journal.places) + self.chance.randrange(ANSWERS_A_LIFE_MAX)
+        family = {process.pid: psutil.Process(process.pid)}
+        wait_until(lambda: self._has_lived(enough, family), f"an end of a life: {plan}", LIFE_S_MAX)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        status = process.wait()
+        wait_until(lambda: not any(map(is_alive, family)), "death of the node")
+        assert status == -signal.SIGKILL, (status, self.node.log.read_text()[-3_000:])
+        cause = self._cause()
+        self.plans.unlink(missing_ok=True)
+        self.died.append(cause)
+        return cause
+
+    def close(self) -> None:
+        """End the producer."""
+        if self.producer is not None:
+            self.producer.kill()
+            self.producer.wait()
+
+    def _has_lived(self, enough: int, family: dict[int, psutil.Process]) -> bool:
+        """Whether the node is dead, or was long enough at work after its planned death."""
+        process = self.node.process
+        assert process is not None
+        self.node.listen()
+        if process.poll() is not None:
+            return True
+        try:
+            family.update({child.pid: child for child in psutil.Process(process.pid).children()})
+        except psutil.NoSuchProcess:
+            return False
+        self.journal.refresh()
+        return len(self.journal.places) > enough
+
+    def _cause(self) -> str:
+        path = Path(f"{self.plans}.died")
+        if not path.exists():
+            return "node killed from outside"
+        text = path.read_text().strip()
+        path.unlink()
+        return text
+
+
+def judge(lives: Lives, scratch: Path) -> int:
+    """Judge a copy of what the lives have left so far; how many messages there are.
+
+    Raises:
+        AssertionError: something is not as it must be.
+    """
+    lives.journal.refresh()
+    told: dict[str, Place] = dict(lives.journal.places)
+    left, fresh = scratch / "left", scratch / "fresh"
+    for target in (left, fresh):
+        shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(lives.node.root, left)
+    settings = replace(lives.settings, store=replace(lives.settings.store, path_root_dir=left))
+    end = recovered_end(settings)
+    dispatch(settings, end)
+    shutil.copytree(left, fresh)
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(fresh / name, ignore_errors=True)
+    (fresh / "ledgermq" / "dispatch-checkpoint").unlink(missing_ok=True)
+    dispatch(replace(settings, store=replace(settings.store, path_root_dir=fresh)), end)
+
+    layout = IndexLayout(slots=SIZES["max_hash_slot_num"], items=SIZES["max_index_num"])
+    checked = check_store(left, CheckOptions(index_layout=layout))
+    bad = [finding for finding in checked.findings if finding.severity is not Severity.NOTE]
+    assert [finding.as_text() for finding in bad] == []
+    assert checked.end == end or not end
+    with closing(StoreView(left)) as view:
+        whole = [
+            (m.unique_id, Place(m.queue_id, m.queue_offset, m.physical_offset))
+            for _, _, m in view.log.iterate()
+            if m.topic == TOPIC
+        ]
+    found = dict(whole)
+    times = Counter(unique_id for unique_id, _ in whole)
+    numbers: dict[int, list[int]] = {}
+    for _, place in whole:
+        numbers.setdefault(place.queue_id, []).append(place.queue_offset)
+    assert {id_: found.get(id_) for id_, place in told.items() if found.get(id_) != place} == {}
+    assert [id_ for id_, count in times.items() if count > 1] == []
+    assert all(queue == list(range(len(queue))) for queue in numbers.values()), numbers
+    for name in ("consumequeue", "index"):
+        assert contents(left / name) == contents(fresh / name), name
+    assert not (left / "ledgermq" / "set-aside").exists()
+    return len(whole)
+
+
+def recovered_end(settings: Settings) -> Position:
+    """The log's end, once the product's recovery was there."""
+    log = open_log(settings, is_in_use=False, sign_of_life=lambda: None)
+    log.writer.close()
+    return log.recovered.end.position
+
+
+def dispatch(settings: Settings, end: Position) -> None:
+    """Dispatch what is not dispatched yet."""
+    spans = LogSpans.of(settings)
+    builder = DispatchBuilder.open(
+        settings.store, log_start=spans.start(), log_end=end, published=None
+    )
+    while builder.position < end:
+        span = spans.span(builder.position)
+        assert span is not None, builder.position
+        builder.build(
+            span.view, span.base, Position(min(end, span.end)), header_size=span.header_size
+        )
+    assert builder.queues.gaps == 0
+    builder.flush()
+    builder.close()
+    spans.close()
+
+
+def contents(folder: Path) -> list[Any]:
+    """What the files below ``folder`` hold; index files are named by the time they were made."""
+    by_name = folder.name != "index"
+    return [
+        (str(path.relative_to(folder)) if by_name else "", path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    ]
+
+
+def kinds_of_log() -> list[str]:
+    """Names of the logs that have lives of their own."""
+    return [LogKind.DLEDGER.value, LogKind.COMMITLOG.value]

@@ -1,0 +1,143 @@
+"""A node one of whose processes is killed at a certain call that changes a file.
+
+    kill_point.py CONFIG PLAN
+
+PLAN is a JSON file: ``role`` (whose calls count), ``call`` (the n-th, from 1), ``moment``
+(``before``, ``after`` or ``within`` it: a write is done in half), ``scope`` (``process`` or
+``node``). Who dies removes PLAN first, and writes what it died of beside it (``PLAN.died``);
+without a PLAN nobody dies. The processes are the node's own: Python's functions are replaced
+before they are forked, and so are the three that write through a map or the C library.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ledgermq.cli.main import main
+from ledgermq.daemon import child_process
+from ledgermq.daemon.process_modules import ProcessTable
+from ledgermq.ipc.cursor_page import Role
+
+CALLS = (
+    "pwrite",
+    "write",
+    "ftruncate",
+    "truncate",
+    "rename",
+    "replace",
+    "unlink",
+    "link",
+    "mkdir",
+    "fsync",
+    "fdatasync",
+    "posix_fallocate",
+)
+WRITES = ("pwrite", "write")
+
+_kill, _getpid, _getppid, _unlink = os.kill, os.getpid, os.getppid, os.unlink
+_open, _write, _pwrite, _close = os.open, os.write, os.pwrite, os.close
+
+
+class KillPoint:
+    """Counts the calls of one process; shared by all wrappers of it."""
+
+    def __init__(self, plan: Path) -> None:
+        self._plan = plan
+        self._role = ""
+        self._call = 0
+        self._counted = 0
+        self._moment = ""
+        self._scope = ""
+
+    def enter(self, role: Role) -> None:
+        """This process is ``role`` now: count its calls if it is the one that has to die."""
+        self._call = 0
+        try:
+            plan = json.loads(self._plan.read_text())
+        except FileNotFoundError:
+            return
+        if plan["role"] != role.title:
+            return
+        self._role, self._call = role.title, plan["call"]
+        self._moment, self._scope = plan["moment"], plan["scope"]
+
+    def wrap(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``function``, at the right call of which the process dies."""
+
+        def counted(*args: Any, **keywords: Any) -> Any:
+            if not self._call or not self._counts(name, args):
+                return function(*args, **keywords)
+            self._counted += 1
+            if self._counted != self._call:
+                return function(*args, **keywords)
+            if self._moment == "within" and name in WRITES:
+                data = memoryview(args[1]).cast("B")
+                half = data[: len(data) // 2]
+                function(args[0], half, *args[2:])
+            elif self._moment == "after":
+                function(*args, **keywords)
+            self._die(name, args)
+
+        return counted
+
+    def _counts(self, name: str, args: tuple[Any, ...]) -> bool:
+        if name == "open":
+            return bool(args[1] & os.O_CREAT)
+        if name == "write":
+            # Bells and what is logged are no files.
+            target = _name_of(args[0])
+            return target.startswith("/") and not target.endswith(".bell") and args[0] > 2
+        return True
+
+    def _die(self, name: str, args: tuple[Any, ...]) -> None:
+        target = args[0] if args else ""
+        if isinstance(target, int):
+            target = _name_of(target)
+        text = f"{self._role} {self._moment} {name} {target} (call {self._call})\n"
+        fd = _open(f"{self._plan}.died", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        _write(fd, text.encode())
+        _close(fd)
+        _unlink(self._plan)
+        if self._scope == "node" and self._role != Role.SUPERVISOR.title:
+            # Its children die with it, a moment later.
+            _kill(_getppid(), signal.SIGKILL)
+        _kill(_getpid(), signal.SIGKILL)
+        signal.pause()
+
+
+def _name_of(fd: int) -> str:
+    return str(Path(f"/proc/self/fd/{fd}").readlink())
+
+
+def install(point: KillPoint) -> None:
+    """Replace what changes files, and have each process say who it is."""
+    for name in (*CALLS, "open"):
+        setattr(os, name, point.wrap(name, getattr(os, name)))
+    # The table first: who imports numpy must keep it from making threads.
+    ProcessTable.load()
+    from ledgermq.store import append_files, index_files
+
+    append_files._punch_hole = point.wrap("punch_hole", append_files._punch_hole)
+    index_files.put_header = point.wrap("put_header", index_files.put_header)
+    index_files.set_slots = point.wrap("set_slots", index_files.set_slots)
+    live = child_process.live
+
+    def entered(role: Role, *args: Any, **keywords: Any) -> None:
+        point.enter(role)
+        live(role, *args, **keywords)
+
+    child_process.live = entered  # type: ignore[assignment]
+
+
+if __name__ == "__main__":
+    config, plan = sys.argv[1:]
+    killed = KillPoint(Path(plan))
+    install(killed)
+    killed.enter(Role.SUPERVISOR)
+    sys.exit(main(["serve", "--config", config]))

@@ -1,0 +1,42 @@
+"""kill -9 at calls that change files, life after life, replayed from a seed.
+
+``LEDGERMQ_KILL_POINTS`` says how many lives each kind of log has, ``LEDGERMQ_KILL_SEED`` which
+points are chosen; a run that fails prints its own, and repeats the choice exactly.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.process.conftest import Node
+from tests.process.kill_lives import Lives, judge, kinds_of_log
+
+pytestmark = pytest.mark.slow
+
+LIVES = int(os.environ.get("LEDGERMQ_KILL_POINTS", "4"))
+SEED = int(os.environ.get("LEDGERMQ_KILL_SEED") or random.SystemRandom().randrange(2**31))
+
+
+@pytest.mark.parametrize("log", kinds_of_log())
+def test_no_point_of_death_loses_moves_or_doubles_a_message(
+    log: str, make_node: Callable[[], Node], tmp_path: Path
+) -> None:
+    print(f"LEDGERMQ_KILL_SEED={SEED} LEDGERMQ_KILL_POINTS={LIVES}")
+    lives = Lives(make_node(), log, SEED)
+    try:
+        lives.start_producer()
+        stored = [0]
+        for number in range(LIVES):
+            cause = lives.live()
+            print(f"life {number}: {cause}", flush=True)
+            stored.append(judge(lives, tmp_path))
+        print(f"messages: {stored[-1]}, acknowledged: {len(lives.journal.places)}")
+    finally:
+        lives.close()
+
+    assert stored == sorted(stored)
+    assert len(lives.journal.places) > 0
