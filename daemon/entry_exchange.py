@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.daemon.store_paths import StorePaths
-from ledgermq.model.errors import ProtocolError
+from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.raft.entry_terms import UNKNOWN_TERM, EntryTerms
 from ledgermq.raft.messages import NO_ENTRY, EntryId, TermRun
@@ -149,12 +149,16 @@ class EntryExchange:
 
         Raises:
             ProtocolError: they do not, or a field or a checksum of one is wrong.
+            ConfigError: they are the group's first ones, and begin elsewhere than this member's
+                log: members were not upgraded from the same old log.
         """
         at = _offset_of(data, first)
         end = self.end
         position = int.from_bytes(data[at + 24 : at + 32], "big")
         size = self._opened().file_size
         if position != end.position and (position % size or not 0 < position - end.position < size):
+            if end.index_ == NO_INDEX and first == 0:
+                _refuse_other_beginning(data, at, position, end.position)
             raise ProtocolError(
                 "entry of a peer does not follow the log", position=position, expected=end.position
             )
@@ -188,6 +192,29 @@ class EntryExchange:
     def _opened(self) -> EntryFiles:
         assert self._files is not None, "no log before the writer has recovered it"
         return self._files
+
+
+def _refuse_other_beginning(data: memoryview, at: int, position: int, expected: int) -> None:
+    """Say what is wrong when the group's log does not begin where this member's does.
+
+    Raises:
+        ConfigError: it is so, by entries whose checksums are right.
+    """
+    end = min(len(data), at + int.from_bytes(data[at + 4 : at + 8], "big"))
+    _, count, *_ = verify_span(
+        data, at, end, ENTRY_HEADER_SIZE, position, 0, 0, 0, bytearray(), crc32
+    )
+    if count == 0:
+        return
+    who = "this member lacks" if position > expected else "the leader lacks"
+    raise ConfigError(
+        f"the members' logs do not begin at the same position: {who} the old log that the other"
+        " one was upgraded from. Stop both; on the one that lacks it delete the folder dledger-*,"
+        " copy the other one's commitlog/ there, and run ledgermq store upgrade with --compare"
+        " (docs/operating/upgrade.md)",
+        begins=expected,
+        leader_begins=position,
+    )
 
 
 def _size_of(folder: Path, default: int) -> int:

@@ -217,11 +217,13 @@ def make_group(
     sizes: Mapping[str, int] = SIZES,
     raft: Mapping[str, object] | None = None,
     network: Network | None = None,
+    prepare: Callable[[Member], None] | None = None,
 ) -> Group:
     """A group that was started, with keys and one topic of four queues.
 
     Args:
         network: what lies between the members; loopback when left out.
+        prepare: called with each member before any is started.
     """
     between = network or Loopback(members)
     names = [f"n{number}" for number in range(members)]
@@ -233,6 +235,9 @@ def make_group(
         made.append(
             _make_member(node, name, peers, keys, ack=ack, sizes=sizes, raft=raft, prefix=prefix)
         )
+    for member in made:
+        if prepare is not None:
+            prepare(member)
     for member in made:
         member.start()
     return Group(made)
