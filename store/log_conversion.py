@@ -33,13 +33,14 @@ from ledgermq.store.message import (
 )
 from ledgermq.store.store_markers import BLANK_SIZE, encode_blank
 
-CHUNK_SIZE = 16 * 1024 * 1024
-"""Bytes of the log that are converted at once: what is worked on stays small."""
+CHUNK_SIZE = 1024 * 1024
+"""Bytes of the log that are converted at once: what is worked on stays in the cache."""
 
 _PREPARED_AT = 76
 _BODY_SIZE_AT = 84
 """Offsets in a record whose hosts have IPv4 addresses; each IPv6 host adds 12 bytes."""
 
+_HEADER = np.arange(ENTRY_HEADER_SIZE, 0, -1)
 _TOPIC = np.frombuffer(SYSTEM_TOPIC.encode(), np.uint8)
 
 I64 = npt.NDArray[np.int64]
@@ -237,12 +238,12 @@ def _packed(octets: Bytes, columns: _Columns) -> tuple[Bytes, I64]:
     """The records one right behind the other, in a copy, and where each begins in it."""
     first = int(columns.at[0])
     end = int(columns.at[-1] + columns.sizes[-1])
-    begins, ends = columns.at - first, columns.at + columns.sizes - first
-    # One step up where a record begins and one down where it ends; their sum says what is kept.
-    steps = np.zeros(end - first + 1, np.int8)
-    np.add.at(steps, begins, 1)
-    np.add.at(steps, ends, -1)
-    mask = np.cumsum(steps[:-1], dtype=np.int8).view(np.bool_)
+    # Between two records is the second one's header, and what is left out.
+    begins, gaps = columns.at[1:] - first, columns.at[1:] - (columns.at + columns.sizes)[:-1]
+    mask = np.ones(end - first, np.bool_)
+    mask[begins[:, None] - _HEADER] = False
+    for row in np.flatnonzero(gaps > ENTRY_HEADER_SIZE).tolist():
+        mask[begins[row] - gaps[row] : begins[row]] = False
     packed = octets[first:end][mask]
     places = np.cumsum(columns.sizes) - columns.sizes
     return packed, places
