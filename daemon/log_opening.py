@@ -11,7 +11,7 @@ from pathlib import Path
 from ledgermq.daemon.log_trouble import LogDamagedError, has_others, note_damage
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.model.errors import ConfigError, CorruptLogError
-from ledgermq.model.ids import NO_INDEX, Position
+from ledgermq.model.ids import Position
 from ledgermq.model.settings import LogKind, Settings
 from ledgermq.store.conversion_journal import refuse_unfinished
 from ledgermq.store.entry_files import EntryFiles
@@ -21,21 +21,20 @@ from ledgermq.store.log_checkpoint import LogCheckpoint, decode
 from ledgermq.store.log_damage import LogDamage, damage_path, read_damage
 from ledgermq.store.log_scan import LogFiles, load_files
 from ledgermq.store.log_writer import LogWriter
-from ledgermq.store.properties_file import decode_dledger_checkpoint
 from ledgermq.store.queue_end import UNIT_SIZE
 from ledgermq.store.queue_files import FILE_SIZE, found_file_size
 from ledgermq.store.queue_offsets import QueueOffsets
 from ledgermq.store.recovery import (
     INDEX_FILE_SIZE,
     NOTHING_KNOWN,
-    ForeignEnd,
     RecoveredLog,
     Verdict,
+    foreign_end,
     recover_log,
     refuse_damage,
 )
 from ledgermq.store.small_file import read_file
-from ledgermq.store.store_checkpoint import certain_before_ms, read_checkpoint
+from ledgermq.store.store_checkpoint import certain_before_ms
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +89,9 @@ def open_log(settings: Settings, *, is_in_use: bool, sign_of_life: Callable[[], 
         progress=report,
         certain_before_ms=certain_before_ms(paths.root),
         known=read_damage(damage_path(paths.root)),
-        foreign=_foreign_end(paths) if checkpoint is None else NOTHING_KNOWN,
+        foreign=foreign_end(paths.root, paths.dledger_checkpoint)
+        if checkpoint is None
+        else NOTHING_KNOWN,
         on_damage=decide,
     )
     store_host = encode_host((settings.node.broker_ip, settings.node.listen_port))
@@ -247,19 +248,6 @@ def check_kind(paths: StorePaths, settings: Settings) -> None:
             directory=str(paths.root),
             setting="store.log",
         )
-
-
-def _foreign_end(paths: StorePaths) -> ForeignEnd:
-    """What RocketMQ has noted of how far the log is durable."""
-    committed = NO_INDEX
-    path = paths.dledger_checkpoint
-    content = None if path is None else read_file(path)
-    if content is not None:
-        try:
-            committed = decode_dledger_checkpoint(content, file=str(path)).committed
-        except CorruptLogError as error:
-            logger.warning("checkpoint of DLedger not used: %s", error)
-    return ForeignEnd(committed, read_checkpoint(paths.root / "checkpoint").log_timestamp)
 
 
 def _read_checkpoint(path: Path) -> LogCheckpoint | None:

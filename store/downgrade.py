@@ -24,7 +24,6 @@ from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.model.settings import LogKind, StoreSection
 from ledgermq.store import conversion_journal as journal
-from ledgermq.store import log_checkpoint
 from ledgermq.store.append_files import AppendFiles
 from ledgermq.store.conversion_journal import Conversion, Kind, Move, Phase
 from ledgermq.store.crc32 import crc32
@@ -46,8 +45,7 @@ from ledgermq.store.log_writer import ENTRY_HEADER_SIZE, LogEnd
 from ledgermq.store.mapped_files import MappedFiles
 from ledgermq.store.queue_end import find_end
 from ledgermq.store.record_fault import RecordFault
-from ledgermq.store.recovery import recover_log
-from ledgermq.store.store_checkpoint import certain_before_ms
+from ledgermq.store.stopped_log import recover_stopped
 from ledgermq.store.store_directory import StoreDirectory, open_directory
 
 logger = logging.getLogger(__name__)
@@ -240,7 +238,9 @@ def _build(
         )  # fmt: skip
     dledger = plan.directory.dledger
     assert dledger is not None
-    end = _recover(root, dledger, progress=progress)
+    _, end = recover_stopped(
+        root, dledger, progress=lambda done, all_: progress("recovering the log", done, all_)
+    )
     begun = journal.begin(root, Kind.DOWNGRADE, {"self_id": dledger.name.partition("-")[2]})
     began_ns = time.monotonic_ns()
     new_end, done = _convert_log(root, dledger, end, progress=progress)
@@ -261,22 +261,6 @@ def _build(
         "queue_ms": (built_ns - converted_ns) // 1_000_000,
     }
     return replace(begun, facts=facts, moves=_moves(root, dledger))
-
-
-def _recover(root: Path, dledger: Path, *, progress: Progress) -> LogEnd:
-    """What the start of a node does: cut what a crash left of an entry, and be durable."""
-    recovered = recover_log(
-        dledger / "data",
-        dledger / "index",
-        file_size=None,
-        checkpoint=log_checkpoint.read(root / journal.OWN / "log-checkpoint"),
-        progress=lambda done, total: progress("recovering the log", done, total),
-        certain_before_ms=certain_before_ms(root),
-    )
-    recovered.data.close()
-    assert recovered.index is not None
-    recovered.index.close()
-    return recovered.end
 
 
 def _convert_log(

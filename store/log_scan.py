@@ -241,7 +241,8 @@ def _entry_near(files: LogFiles, index_files: LogFiles, target: int, last: Index
     try:
         begin = Index(reader.index_at(reader.entry_before(target, last)) - 1)
         if begin < 0:
-            return LogEnd(Position(0), Index(-1), Term(0), 0)
+            # The first entry of a log that a store was upgraded to does not stand at 0.
+            return reader.end_of(Index(-1))
         # Before the log's first entry there is none to begin with.
         return reader.end_of(max(begin, reader.first_index()))
     except (CorruptLogError, StorageError) as error:

@@ -29,7 +29,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from ledgermq.model.errors import CorruptLogError, StorageError
-from ledgermq.model.ids import Index, Position, Term
+from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.store.append_files import AppendFiles, file_name
 from ledgermq.store.disk_sync import sync_content, sync_directory
 from ledgermq.store.entry_files import ITEM
@@ -46,7 +46,10 @@ from ledgermq.store.log_scan import (
     scan_log,
 )
 from ledgermq.store.log_writer import INDEX_ITEM_SIZE, LogEnd
+from ledgermq.store.properties_file import decode_dledger_checkpoint
 from ledgermq.store.record_fault import RecordFault
+from ledgermq.store.small_file import read_file
+from ledgermq.store.store_checkpoint import read_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +99,25 @@ class ForeignEnd(NamedTuple):
 
 
 NOTHING_KNOWN = ForeignEnd(Index(-1), 0)
+
+
+def foreign_end(root: Path, dledger_checkpoint: Path | None) -> ForeignEnd:
+    """What RocketMQ has noted in the store at ``root`` of how far the log is durable.
+
+    Args:
+        dledger_checkpoint: DLedger's ``checkpoint``; None with a plain log.
+
+    Raises:
+        StorageError: a file is there and cannot be read.
+    """
+    committed = NO_INDEX
+    content = None if dledger_checkpoint is None else read_file(dledger_checkpoint)
+    if content is not None:
+        try:
+            committed = decode_dledger_checkpoint(content, file=str(dledger_checkpoint)).committed
+        except CorruptLogError as error:
+            logger.warning("checkpoint of DLedger not used: %s", error)
+    return ForeignEnd(committed, read_checkpoint(root / "checkpoint").log_timestamp)
 
 
 def refuse_damage(damage: LogDamage) -> NoReturn:

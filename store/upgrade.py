@@ -19,7 +19,6 @@ from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.ids import NodeId, Position
 from ledgermq.model.settings import LogKind, StoreSection
 from ledgermq.store import conversion_journal as journal
-from ledgermq.store import log_checkpoint
 from ledgermq.store.append_files import file_name
 from ledgermq.store.conversion_journal import Conversion, Kind, Move, Patch, Phase
 from ledgermq.store.disk_sync import sync_directory, sync_file
@@ -28,8 +27,7 @@ from ledgermq.store.dispatch_run import dispatch_log
 from ledgermq.store.dledger_entry import HEADER_SIZE
 from ledgermq.store.log_reader import LogPart
 from ledgermq.store.mapped_files import MappedFiles
-from ledgermq.store.recovery import recover_log
-from ledgermq.store.store_checkpoint import certain_before_ms
+from ledgermq.store.stopped_log import recover_stopped
 from ledgermq.store.store_markers import BLANK_SIZE, encode_blank
 
 Progress = Callable[[str, int, int], None]
@@ -204,20 +202,13 @@ def _recover(
     root: Path, store: StoreSection, *, group: str, self_id: NodeId, progress: Progress
 ) -> Upgrade:
     """What the start of a plain node does: cut what a crash left, dispatch the rest, be durable."""
-    directory = root / "commitlog"
     (root / journal.OWN).mkdir(exist_ok=True)
-    recovered = recover_log(
-        directory,
-        None,
-        file_size=MappedFiles(directory).file_size,
-        checkpoint=log_checkpoint.read(root / journal.OWN / "log-checkpoint"),
-        progress=lambda done, total: progress("recovering the old log", done, total),
-        certain_before_ms=certain_before_ms(root),
+    first, last = recover_stopped(
+        root, None, progress=lambda done, total: progress("recovering the old log", done, total)
     )
-    recovered.data.close()
-    end = recovered.end.position
-    part = LogPart(MappedFiles(directory), 0)
-    builder = DispatchBuilder.open(store, log_start=recovered.first, log_end=end, published=None)
+    end = last.position
+    part = LogPart(MappedFiles(root / "commitlog"), 0)
+    builder = DispatchBuilder.open(store, log_start=first, log_end=end, published=None)
     try:
         dispatch_log(
             builder, [part], end, lambda done, total: progress("building queues", done, total)

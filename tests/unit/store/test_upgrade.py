@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 
 from ledgermq.cli.store_sizes import add_size_options, store_section
-from ledgermq.model.errors import ConfigError
-from ledgermq.model.ids import NodeId
+from ledgermq.model.errors import ConfigError, CorruptLogError
+from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.model.settings import LogKind, StoreSection
+from ledgermq.store import log_checkpoint
 from ledgermq.store.conversion_journal import Kind, Phase, read_journal
+from ledgermq.store.log_checkpoint import LogCheckpoint
+from ledgermq.store.log_damage import LogDamage, damage_path, mark_damage
+from ledgermq.store.stopped_log import recover_stopped
 from ledgermq.store.store_view import StoreView
 from ledgermq.store.upgrade import Upgrade, undo_upgrade, upgrade
 from tests.conftest import Golden
@@ -158,3 +162,24 @@ def test_what_was_begun_with_other_names_is_not_gone_on_with(
     with pytest.raises(ConfigError, match="other names"):
         upgraded(root, self_id=NodeId("n2"))
     assert upgraded(root).self_id == MEMBER
+
+
+def test_an_upgraded_log_is_recovered_by_its_checkpoint(golden_copy: Golden) -> None:
+    """The entry before its first one, where a scan may begin, ends at the division, not at 0."""
+    root = golden_copy("gu0")
+    _, end = recover_stopped(root, root / "dledger-n0", progress=lambda *_: None)
+    (root / "ledgermq").mkdir()
+    noted = log_checkpoint.encode(LogCheckpoint(end, DIVIDED))
+    (root / "ledgermq" / "log-checkpoint").write_bytes(noted)
+
+    assert recover_stopped(root, root / "dledger-n0", progress=lambda *_: None) == (DIVIDED, end)
+
+
+def test_a_store_that_lacks_what_it_once_had_is_refused(golden_copy: Golden) -> None:
+    root = golden_copy("gs1")
+    (root / "ledgermq").mkdir()
+    damage = LogDamage(Position(7), "x", "magic", Position(9), Index(9), Term(0))
+    mark_damage(damage_path(root), damage)
+
+    with pytest.raises(CorruptLogError, match="once had"):
+        upgraded(root)
