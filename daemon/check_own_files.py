@@ -48,11 +48,12 @@ def check_own_files(root: Path, dledger: Path | None) -> list[Finding]:
     own = root / "ledgermq"
     findings: list[Finding] = []
     for path in sorted(own.iterdir()) if own.is_dir() else ():
-        if path.name not in KNOWN:
+        if path.name not in KNOWN and path.suffix != ".tmp":
             name = str(path.relative_to(root))
             findings.append(Finding(Severity.NOTE, name, None, "unknown file"))
     stored = _check_term(own / "term", root, findings)
-    if dledger is not None:
+    # Of a running node, one of the two may just have been written.
+    if dledger is not None and not (root / "abort").exists():
         _check_current_term(dledger / "currterm", root, stored, findings)
     for name, read in (
         ("identity", identity_of),

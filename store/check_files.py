@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.store import dispatch_checkpoint, log_checkpoint
@@ -100,10 +101,9 @@ def check_marks(root: Path) -> list[Finding]:
     return findings
 
 
-def check_dledger_checkpoint(path: Path, root: Path, facts: LogFacts) -> list[Finding]:
-    """DLedger's ``checkpoint``: committed and last index."""
-    name = str(path.relative_to(root))
-    content = read_file(path)
+def check_dledger_checkpoint(name: str, promises: Promises, facts: LogFacts) -> list[Finding]:
+    """DLedger's ``checkpoint``, a file called ``name``: committed and last index."""
+    content = promises.committed
     if content is None:
         return []
     try:
@@ -124,20 +124,38 @@ def check_dledger_checkpoint(path: Path, root: Path, facts: LogFacts) -> list[Fi
     return findings
 
 
-def check_own_checkpoints(own: Path, root: Path, facts: LogFacts) -> list[Finding]:
+class Promises(NamedTuple):
+    """Contents of files that say how far the log reaches, as they were before it was read."""
+
+    committed: bytes | None
+    logged: bytes | None
+    dispatched: bytes | None
+
+
+def read_promises(root: Path, dledger: Path | None) -> Promises:
+    """Read them; None for a file that is not there."""
+    own = root / "ledgermq"
+    return Promises(
+        None if dledger is None else read_file(dledger / "checkpoint"),
+        read_file(own / "log-checkpoint"),
+        read_file(own / "dispatch-checkpoint"),
+    )
+
+
+def check_own_checkpoints(promises: Promises, facts: LogFacts) -> list[Finding]:
     """``log-checkpoint`` and ``dispatch-checkpoint``: CRCs, and that the log reaches as far."""
     findings: list[Finding] = []
-    content = read_file(own / "log-checkpoint")
+    content = promises.logged
     if content is not None:
-        name = str((own / "log-checkpoint").relative_to(root))
+        name = "ledgermq/log-checkpoint"
         found = log_checkpoint.decode(content)
         if found is None:
             findings.append(_derived(name, 0, "checkpoint is not whole", remedy=START_MENDS))
         elif found.end.position > facts.end:
             findings.append(_short(name, found.end.position, facts.end))
-    content = read_file(own / "dispatch-checkpoint")
+    content = promises.dispatched
     if content is not None:
-        name = str((own / "dispatch-checkpoint").relative_to(root))
+        name = "ledgermq/dispatch-checkpoint"
         dispatched = dispatch_checkpoint.decode(content)
         if dispatched is None:
             findings.append(_derived(name, 0, "checkpoint is not whole", remedy=START_MENDS))
@@ -152,12 +170,13 @@ def check_own_checkpoints(own: Path, root: Path, facts: LogFacts) -> list[Findin
 
 
 def check_config(
-    folder: Path, root: Path, *, queue_ends: Mapping[tuple[str, int], int]
+    folder: Path, root: Path, *, queue_ends: Mapping[tuple[str, int], int] | None
 ) -> list[Finding]:
     """RocketMQ's documents.
 
     Args:
-        queue_ends: queue offset behind the last message, by topic and queue.
+        queue_ends: queue offset behind the last message, by topic and queue; None while that
+            moves.
     """
     findings: list[Finding] = []
     if not folder.is_dir():
@@ -184,7 +203,7 @@ def live_topics(root: Path) -> frozenset[str] | None:
 
 
 def _check_document(
-    path: Path, kind: str, name: str, queue_ends: Mapping[tuple[str, int], int]
+    path: Path, kind: str, name: str, queue_ends: Mapping[tuple[str, int], int] | None
 ) -> list[Finding]:
     content = read_file(path)
     if not content:

@@ -47,12 +47,14 @@ class IndexSummary(NamedTuple):
     Attributes:
         name: path below the store's folder.
         before: ``end_timestamp`` of the file before, None when that is not there any more.
+        growing: whether keys may be put into it at this moment.
     """
 
     path: str
     name: str
     header: IndexHeader
     before: int | None
+    growing: bool
 
 
 class _Rows(NamedTuple):
@@ -191,8 +193,7 @@ class KeyComparison:
         self._layout = layout
         self._done = first
         self._damaged = damaged
-        newest = files[-1].header.end_physical_offset + 1 if files else 0
-        self._required_end = max(required_end, newest)
+        self._required_end = required_end
         self._held: list[_Rows] = []
         self._held_count = 0
         self._maps: dict[str, npt.NDArray[np.void]] = {}
@@ -223,7 +224,7 @@ class KeyComparison:
         rows = _Rows(*columns) if columns else _Rows(*(np.empty(0, np.int64) for _ in range(3)))
         due = int(np.searchsorted(rows.positions, self._required_end))
         rows = _Rows(*(column[:due] for column in rows))
-        items = self._items_of(begin, until)
+        items = self._items_of(begin, min(until, self._required_end))
         found = np.concatenate([part.items for part in items]) if items else np.empty(0, ITEM)
         if (
             len(found) == len(rows.hashes)
@@ -280,7 +281,7 @@ class KeyComparison:
                     summary, at, "time of an item is wrong",
                     int(seconds[number]), int(part["seconds"][number]),
                 )  # fmt: skip
-            if first + len(part) == header.index_count:
+            if first + len(part) == header.index_count and not summary.growing:
                 # A file whose slots were repaired knows its end by the second.
                 repaired = header.begin_timestamp + int(seconds[-1]) * 1_000 + 999
                 if header.end_timestamp != repaired:
@@ -297,7 +298,7 @@ class KeyComparison:
             for number, pair in enumerate(pairs, first):
                 if wanted[pair]:
                     wanted[pair] -= 1
-                elif pair[0] < self._required_end and not self._is_damaged(pair[0]):
+                elif not self._is_damaged(pair[0]):
                     at = self._layout.item_at(number)
                     self._add(summary, at, "item of a key that its message does not have")
         self.missing += wanted.total()

@@ -12,12 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from ledgermq.store.check_index import IndexSummary, KeyComparison
 from ledgermq.store.check_units import ComparedUnits, UnitComparison
 from ledgermq.store.dispatch_build import names_a_folder
 from ledgermq.store.dispatch_tables import DispatchTables
 from ledgermq.store.dledger_entry import chain_checksum
 from ledgermq.store.dledger_index import ITEM_SIZE
+from ledgermq.store.entry_files import ITEM as ENTRY_ITEM
 from ledgermq.store.file_family import FileFamily, FoundFile, first_nonzero
 from ledgermq.store.findings import FROM_PEER, START_MENDS, Finding, Severity
 from ledgermq.store.index_file import IndexLayout
@@ -34,7 +37,7 @@ class LogFileTask:
     Attributes:
         items: the DLedger index files, None in a plain log.
         queues: the folder ``consumequeue``; its files have ``queue_file_size`` bytes.
-        required_end: messages before it must have units and keys.
+        required_end, keys_end: messages before it must have units, and keys.
     """
 
     root: Path
@@ -49,6 +52,7 @@ class LogFileTask:
     with_keys: bool
     delays_ms: Sequence[int]
     required_end: int
+    keys_end: int
 
 
 @dataclass(slots=True)
@@ -112,7 +116,7 @@ class _Worker:
             task.index,
             task.layout,
             first=task.rules.start,
-            required_end=task.required_end,
+            required_end=task.keys_end,
             damaged=self._walk.ends.damaged,
         )
         self._report = LogFileReport(task.file, self._walk.ends, [], ComparedUnits({}, []))
@@ -140,6 +144,14 @@ class _Worker:
         family = self._task.items
         assert family is not None
         wanted = memoryview(region.items)
+        rules = self._task.rules
+        if rules.open_end:
+            # A writer puts an entry first and its item then.
+            positions = np.frombuffer(wanted, ENTRY_ITEM)["position"]
+            settled = int(np.searchsorted(positions, rules.settled_end))
+            wanted = wanted[: settled * ITEM_SIZE]
+            if not wanted:
+                return
         at = int.from_bytes(wanted[16:24], "big") * ITEM_SIZE
         while wanted:
             file = family.file_at(at)
@@ -196,9 +208,12 @@ def check_seams(reports: Sequence[LogFileReport], root: Path) -> list[Finding]:
     findings: list[Finding] = []
     # Before the first entry of all there is none, and its CRC begins with zero.
     before = FileEnds(index=-1, chain=0, closed=True)
+    is_first = True
     for number, report in enumerate(reports):
         ends = report.ends
         if report.gone or not ends.records:
+            # Deleted since it was listed, and all before it.
+            is_first = is_first or report.gone
             continue
         name = str(Path(report.file.path).relative_to(root))
         previous = reports[number - 1] if number else None
@@ -214,8 +229,8 @@ def check_seams(reports: Sequence[LogFileReport], root: Path) -> list[Finding]:
                 )
             )
         if ends.first:
-            findings += _check_seam(before, ends, name, is_first=number == 0)
-        before = ends
+            findings += _check_seam(before, ends, name, is_first=is_first)
+        before, is_first = ends, False
     return findings
 
 
@@ -245,9 +260,7 @@ def _check_seam(before: FileEnds, ends: FileEnds, name: str, *, is_first: bool) 
     ]
 
 
-def check_items_behind(
-    family: FileFamily, root: Path, *, last_index: int, open_end: bool
-) -> list[Finding]:
+def check_items_behind(family: FileFamily, root: Path, *, last_index: int) -> list[Finding]:
     """Whether the index files hold nothing behind the item of the last entry."""
     findings = []
     end = (last_index + 1) * ITEM_SIZE
@@ -262,10 +275,9 @@ def check_items_behind(
         finally:
             os.close(fd)
         if stray is not None:
-            severity = Severity.NOTE if open_end else Severity.DERIVED
             name = str(Path(file.path).relative_to(root))
             text = "index items behind the last entry"
-            findings.append(Finding(severity, name, stray, text, remedy=START_MENDS))
+            findings.append(Finding(Severity.DERIVED, name, stray, text, remedy=START_MENDS))
     return findings
 
 

@@ -29,6 +29,7 @@ class QueueTask:
         matched: queue offsets whose units are those of their messages, half-open, ascending.
         log_first, log_end: the log's first position, and the one behind its last whole record.
         damaged: spans of the log without a whole record: units that point there are not judged.
+        judged_end: units of messages from this position on may just have been put.
         open_end: whether the store was not stopped: units may be younger than the log's copy.
     """
 
@@ -38,6 +39,7 @@ class QueueTask:
     matched: Sequence[tuple[int, int]]
     log_first: int
     log_end: int
+    judged_end: int
     damaged: Sequence[tuple[int, int]]
     open_end: bool
 
@@ -126,7 +128,7 @@ def _check_units(
     for begin, end in task.damaged:
         accounted |= (positions >= begin) & (positions < end)
     behind = ~accounted & (positions >= task.log_end)
-    lost = ~accounted & ~behind
+    lost = ~accounted & ~behind & (positions < task.judged_end)
     for number in np.flatnonzero(lost)[:FINDINGS_MAX].tolist():
         text = "unit points to no message of its queue"
         _add(task, report, name, number * UNIT_SIZE, text, found=units[number].item())

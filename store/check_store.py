@@ -46,7 +46,6 @@ from ledgermq.store.index_file import IndexHeader, IndexLayout, fresh_header
 from ledgermq.store.index_reader import find_layout
 from ledgermq.store.log_walk import WalkRules
 from ledgermq.store.properties_file import decode_dledger_checkpoint
-from ledgermq.store.small_file import read_file
 from ledgermq.store.store_directory import dledger_folder, names_in
 
 _ALL = 1 << 62
@@ -135,15 +134,17 @@ class _Check:
 
     def run(self) -> CheckedStore:
         checked = self._checked
+        promises = check_files.read_promises(self._root, self._dledger)
         self._find_families()
-        checked.committed_end = self._committed_end()
+        checked.committed_end = self._committed_end(promises.committed)
         queues = self._queue_folders()
-        required = self._required_end(queues)
+        required = self._required_end(queues, promises.dispatched)
         headers, layout = self._check_index()
-        reports = self._check_log(headers, layout, required)
+        keys_end = self._keys_end(headers, promises.dispatched, required)
+        reports = self._check_log(headers, layout, required, keys_end)
         matched, damaged = self._take(reports)
         self._check_ends(reports)
-        ends = self._check_queues(queues, matched, damaged)
+        ends = self._check_queues(queues, matched, damaged, required)
         last_unit = max((report.last_unit for report in reports), default=(-1, 0))
         facts = check_files.LogFacts(
             end=checked.end,
@@ -153,7 +154,7 @@ class _Check:
             index_times=frozenset(one.header.end_timestamp for one in headers),
             open_end=self._open_end,
         )
-        self._check_files(facts, ends)
+        self._check_files(promises, facts, ends)
         return checked
 
     # What there is
@@ -186,11 +187,10 @@ class _Check:
             first = family.files[0]
             checked.first = first.start + self._begin(first, header_size)
 
-    def _committed_end(self) -> int:
+    def _committed_end(self, content: bytes | None) -> int:
         """Position behind the last entry that is known to be committed; 0 if none is."""
         if self._dledger is None or self._items is None:
             return 0
-        content = read_file(self._dledger / "checkpoint")
         try:
             committed = decode_dledger_checkpoint(content or b"").committed
             file = self._items.file_at(committed * ITEM_SIZE)
@@ -217,20 +217,36 @@ class _Check:
                 name = str(folder.relative_to(self._root))
                 self._note(name, "neither a topic nor a queue")
         if not self._queue_file_size:
-            sizes = [size_of(path) for _, folder in found for path in folder.iterdir()]
+            sizes = [size_of(path) for path in root.glob("*/*/*")]
             known = [size for size in sizes if size]
             self._queue_file_size = max(known, key=known.count) if known else 0
         return found
 
-    def _required_end(self, queues: Sequence[tuple[QueueKey, Path]]) -> int:
-        """Messages before this position must have units and keys."""
+    def _required_end(
+        self, queues: Sequence[tuple[QueueKey, Path]], dispatched: bytes | None
+    ) -> int:
+        """Messages before this position must have units."""
         committed = self._checked.committed_end
         if not self._open_end:
             return committed or _ALL
-        saved = dispatch_checkpoint.read(self._root / "ledgermq" / "dispatch-checkpoint")
+        saved = dispatch_checkpoint.decode(dispatched) if dispatched is not None else None
+        if saved is not None:
+            return saved.position
+        # RocketMQ dispatches message by message: what is before the last unit has its own, too.
         ends = [queue_log_end(folder, self._queue_file_size) for _, folder in queues]
-        ends.append(saved.position if saved is not None else 0)
-        return max(ends)
+        return max(ends, default=0)
+
+    def _keys_end(
+        self, headers: Sequence[IndexSummary], dispatched: bytes | None, required: int
+    ) -> int:
+        """Messages before this position must have keys."""
+        if not self._open_end:
+            return required
+        saved = dispatch_checkpoint.decode(dispatched) if dispatched is not None else None
+        if saved is not None:
+            return saved.position
+        # Keys of the last message may just be put.
+        return headers[-1].header.end_physical_offset if headers else 0
 
     # Index
 
@@ -253,19 +269,25 @@ class _Check:
                 self._derived(name, "index file of another size", layout.file_size, size)
                 continue
             task = IndexTask(path, name, layout)
-            header = read_header(task)
+            try:
+                header = read_header(task)
+            except FileNotFoundError:
+                # Deleted since, for the age of its messages.
+                continue
             if isinstance(header, Finding):
                 self._checked.findings.append(header)
                 before = None
                 continue
-            self._index_tasks.append(task)
-            if header.index_count <= 1 and header != fresh_header(before):
+            growing = self._open_end and path == named[-1]
+            if not growing:
+                self._index_tasks.append(task)
+            if not growing and header.index_count <= 1 and header != fresh_header(before):
                 self._derived(name, "header of an empty file", fresh_header(before), header)
             known = before.end_timestamp if before is not None else None
             if not summaries and self._checked.first == 0 and path == named[0]:
                 known = 0
             if header.index_count > 1:
-                summaries.append(IndexSummary(str(path), name, header, known))
+                summaries.append(IndexSummary(str(path), name, header, known, growing))
             before = header
         return summaries, layout
 
@@ -285,9 +307,10 @@ class _Check:
     # Log
 
     def _check_log(
-        self, headers: list[IndexSummary], layout: IndexLayout, required: int
+        self, headers: list[IndexSummary], layout: IndexLayout, required: int, keys_end: int
     ) -> list[LogFileReport]:
         root = self._root
+        settled = self._checked.committed_end if self._dledger is not None else required
         tasks = [
             LogFileTask(
                 root=root,
@@ -297,7 +320,7 @@ class _Check:
                     file_size=family.file_size,
                     header_size=header_size,
                     begin=self._begin(file, header_size),
-                    committed_end=self._checked.committed_end,
+                    settled_end=settled,
                     open_end=self._open_end,
                     name=str(Path(file.path).relative_to(root)),
                 ),
@@ -310,6 +333,7 @@ class _Check:
                 with_keys=bool(headers),
                 delays_ms=delay_levels_ms(self._options.message_delay_level),
                 required_end=required,
+                keys_end=keys_end,
             )
             for family, header_size in self._parts
             for file in family.files
@@ -347,6 +371,8 @@ class _Check:
             checked.keys += report.keys
             checked.log_files += not report.gone
             damaged += report.ends.damaged
+            if report.gone:
+                damaged.append((report.file.start, report.file.start + report.file.size))
             missing += report.keys_missing
             malformed += report.malformed
             for key, ranges in report.units.matched.items():
@@ -387,9 +413,9 @@ class _Check:
                 checked.last_index = used[-1].index if used else NO_INDEX
             elif number + 1 < len(self._parts):
                 self._check_division(family, checked.end, self._parts[number + 1][0])
-        if self._items is not None and self._items.files:
+        if self._items is not None and not self._open_end:
             checked.findings += check_items_behind(
-                self._items, self._root, last_index=checked.last_index, open_end=self._open_end
+                self._items, self._root, last_index=checked.last_index
             )
         if not self._dledger:
             checked.committed_end = checked.end
@@ -409,6 +435,7 @@ class _Check:
         queues: Sequence[tuple[QueueKey, Path]],
         matched: dict[QueueKey, list[tuple[int, int]]],
         damaged: list[tuple[int, int]],
+        required: int,
     ) -> dict[tuple[str, int], int]:
         checked = self._checked
         tasks = [
@@ -419,6 +446,7 @@ class _Check:
                 matched=matched.get(key, ()),
                 log_first=checked.first,
                 log_end=checked.end,
+                judged_end=required if self._open_end else checked.end,
                 damaged=damaged,
                 open_end=self._open_end,
             )
@@ -434,17 +462,24 @@ class _Check:
             ends[key[0].decode(errors="replace"), key[1]] = report.end
         return ends
 
-    def _check_files(self, facts: check_files.LogFacts, ends: dict[tuple[str, int], int]) -> None:
+    def _check_files(
+        self,
+        promises: check_files.Promises,
+        facts: check_files.LogFacts,
+        ends: dict[tuple[str, int], int],
+    ) -> None:
         findings = self._checked.findings
         root = self._root
         findings += check_files.check_store_checkpoint(root, facts)
         findings += check_files.check_marks(root)
         if self._dledger is not None:
             findings += check_files.check_dledger_checkpoint(
-                self._dledger / "checkpoint", root, facts
+                f"{self._dledger.name}/checkpoint", promises, facts
             )
-        findings += check_files.check_own_checkpoints(root / "ledgermq", root, facts)
-        findings += check_files.check_config(root / "config", root, queue_ends=ends)
+        findings += check_files.check_own_checkpoints(promises, facts)
+        findings += check_files.check_config(
+            root / "config", root, queue_ends=None if self._open_end else ends
+        )
 
     # Work in other processes
 

@@ -52,8 +52,10 @@ class WalkRules:
         file_size: as it should be.
         header_size: 48 in a DLedger log, 0 in a plain one.
         begin: offset of the first record, where the log begins within the file.
-        committed_end: position behind the last entry that is known to be committed.
-        open_end: whether the store was not stopped, so that what lies behind may be torn.
+        settled_end: position behind the last entry that is known to be committed; of a plain log
+            behind the last message that was dispatched.
+        open_end: whether the store was not stopped, so that what lies behind may be torn, or is
+            being written at this moment.
         name: of the file, in findings.
     """
 
@@ -61,7 +63,7 @@ class WalkRules:
     file_size: int
     header_size: int
     begin: int
-    committed_end: int
+    settled_end: int
     open_end: bool
     name: str
 
@@ -237,14 +239,12 @@ class LogFileWalk:
         stray = first_nonzero(self._fd, at, len(self._view))
         if stray is None:
             return None
-        may_be_torn = rules.open_end and (not rules.header_size or position >= rules.committed_end)
-        resumed = None
-        if not (may_be_torn and rules.header_size):
-            resumed = self._next_record(at)
-        if resumed is None and may_be_torn:
+        if rules.open_end and position >= rules.settled_end:
+            # Not looked at any further: a writer may have gone on in the meantime.
             text = "bytes behind the last whole record, as a crash or a copy in use leaves them"
             self.findings.append(Finding(Severity.NOTE, rules.name, stray, text))
             return None
+        resumed = self._next_record(at)
         if stray - at >= HEADER_SIZE and resumed is None:
             self._damage(stray, "bytes behind the end of the log")
             return None

@@ -101,6 +101,16 @@ def faults(root: Path) -> list[str]:
     return [finding.as_text() for finding in found]
 
 
+def check_running(node: Node) -> list[dict[str, object]]:
+    """What a check of a node under load finds, but for notes."""
+    words = ["--json", "--hash-slots", SIZES["max_hash_slot_num"], "--jobs", 2]
+    answer = ledgermq("store", "check", node.root, *words)
+    assert answer.stderr == ""
+    report = json.loads(answer.stdout)
+    assert report["records"] > 600
+    return [finding for finding in report["findings"] if finding["severity"] != "note"]
+
+
 @pytest.mark.parametrize("log", ["dledger", "commitlog"])
 def test_what_was_acknowledged_before_a_backup_of_a_running_node_is_restored(
     make_node: Callable[[], Node], log: str
@@ -120,6 +130,8 @@ def test_what_was_acknowledged_before_a_backup_of_a_running_node_is_restored(
         before = list(load.acknowledged)
         second = back_up(node, target)
         load.wait_for_more(BATCH)
+        checks = [check_running(node) for _ in range(2)]
+    assert checks == [[], []]
     assert node.stop() == 0
 
     shared = [

@@ -21,7 +21,7 @@ from ledgermq.store.queue_end import UNIT_SIZE
 from ledgermq.store.store_directory import open_directory
 from tests.small_store import LOG_FILE_SIZE, SIZES, dispatch, write_store
 
-FLIP_STEP = int(os.environ.get("LEDGERMQ_FLIP_STEP", "37"))
+FLIP_STEP = int(os.environ.get("LEDGERMQ_FLIP_STEP", "53"))
 """Which part of all bytes a run turns over; ``make check-all`` takes every one."""
 
 LAYOUT = IndexLayout(slots=SIZES["max_hash_slot_num"], items=SIZES["max_index_num"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -135,12 +136,14 @@ def test_killed_anywhere_it_is_mended_by_the_next_run_or_start(
     tmp_path: Path, mended_by: str
 ) -> None:
     """Killed behind each of its syncs in turn, which stand between all steps that matter."""
+    template = tmp_path / "template"
+    template.mkdir()
+    write_store(template, messages=3)
+    expected = derived(template)
     killed = 0
     for number in range(1, 100):
         root = tmp_path / str(number)
-        root.mkdir()
-        write_store(root, messages=3)
-        expected = derived(root)
+        shutil.copytree(template, root)
         status = rebuild_until_killed(root, number)
         if mended_by == "rebuild":
             rebuild_at(root, **SIZES)
