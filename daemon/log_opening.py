@@ -35,6 +35,7 @@ from ledgermq.store.recovery import (
 )
 from ledgermq.store.small_file import read_file
 from ledgermq.store.store_checkpoint import certain_before_ms
+from ledgermq.store.verified_span import check_span
 
 logger = logging.getLogger(__name__)
 
@@ -147,6 +148,9 @@ def open_queue_offsets(
         begin: everything in the log before it is in the ConsumeQueues.
         end: the log's end.
         sign_of_life: called again and again while much of the log is read.
+
+    Raises:
+        CorruptLogError: a record between the two is not whole; names its position.
     """
     offsets = QueueOffsets(
         log.paths.consume_queues,
@@ -179,10 +183,9 @@ def _note(
         sign_of_life()
         with files.path(start).open("rb") as file:
             map_ = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        span = memoryview(map_)[low - start : high - start]
-        offsets.note_span(span, base=low, header_size=header_size)
-        span.release()
-        map_.close()
+        with map_, memoryview(map_) as view, view[low - start : high - start] as span:
+            check_span(view, low - start, high - start, header_size=header_size, base=start)
+            offsets.note_span(span, base=low, header_size=header_size)
 
 
 def entry_before(log: OpenLog, position: int) -> int:

@@ -50,19 +50,22 @@ def note_damage(settings: Settings, damage: LogDamage) -> LogDamage:
 
 
 def report(
-    settings: Settings, fault: CorruptLogError, *, position: int, last: tuple[int, int, int]
+    settings: Settings, fault: CorruptLogError, *, last: tuple[int, int, int]
 ) -> CorruptLogError:
     """The error to raise for ``fault``, found in a log that ends with ``last`` as far as is known.
 
     A member notes the damage first.
 
     Args:
-        position: of the entry that is wrong, or where one before it begins.
+        fault: names the ``position`` of the record that is wrong.
         last: position behind the last entry, its index and its term.
     """
     if not has_others(settings):
         return fault
     end, index, term = last
+    position = fault.details.get("position")
+    if not isinstance(position, int):
+        return fault
     damage = LogDamage(
         Position(position),
         str(fault.details.get("file", "")),

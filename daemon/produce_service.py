@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ledgermq.daemon.environment import Environment
 from ledgermq.daemon.log_opening import OpenLog, entry_before
+from ledgermq.daemon.log_trouble import LogDamagedError, report
 from ledgermq.daemon.put_batch import Put, PutBatch
 from ledgermq.daemon.put_lock import PutLockHolder
 from ledgermq.daemon.recent_messages import RecentMessages
@@ -23,6 +24,7 @@ from ledgermq.daemon.writable_topics import WritableTopics
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.errors import (
     BusyError,
+    CorruptLogError,
     LedgerError,
     MessageIllegalError,
     NotLeaderError,
@@ -213,7 +215,10 @@ class ProduceService:
     def note_entries(self, count: int) -> None:
         """So many entries of another leader were appended."""
         self._counters[_ENTRIES] += count
-        self._recent.follow(self._log.end.position)
+        try:
+            self._recent.follow(self._log.end.position)
+        except CorruptLogError as error:
+            raise self._trouble(error) from error
 
     def take_frames(self, term: Term | None) -> bool:
         """Take what producers have sent, a bounded number; true when the log has grown.
@@ -420,8 +425,17 @@ class ProduceService:
         self, batch: PutBatch, identity: bytes, payload: bytes, frame: SendFrame
     ) -> None:
         """Store what is missing of a frame that was sent before, and answer for all of it."""
-        self._recent.extend(self._log.end.position)
-        resend = Resend.of(frame, payload, self._log.header_size, self._recent)
+        try:
+            self._recent.extend(self._log.end.position)
+            resend = Resend.of(frame, payload, self._log.header_size, self._recent)
+        except CorruptLogError as error:
+            trouble = self._trouble(error)
+            if isinstance(trouble, LogDamagedError):
+                raise trouble from error
+            # Nobody else has the log. Whether these were stored is not known; others are served.
+            self._release(Due(0, identity, b"", frame.payload_size))
+            self._refuse(identity, frame.request_id, trouble)
+            return
         self._counters[_RESENT_FOUND] += len(frame.sizes) - resend.records
         if resend.records:
             stored = batch.stage(
@@ -438,6 +452,11 @@ class ProduceService:
             identity, frame.request_id, frame.payload_size, spans, int(self._log.end.position)
         )
         self._note_puts([put], batch.term, store_timestamp)
+
+    def _trouble(self, error: CorruptLogError) -> CorruptLogError:
+        """What to raise when the log cannot be read: a member of a group notes the damage."""
+        end = self._log.end
+        return report(self._settings, error, last=(end.position, end.index_, end.term))
 
     def _refuse_waiting(self) -> None:
         """Answer what waits while nothing can be stored, a bounded number."""

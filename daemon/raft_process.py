@@ -16,7 +16,7 @@ from ledgermq.daemon.disk_watch import DiskWatch
 from ledgermq.daemon.entry_exchange import EntryExchange
 from ledgermq.daemon.environment import Environment
 from ledgermq.daemon.log_replacement import is_complete
-from ledgermq.daemon.log_trouble import LogDamagedError
+from ledgermq.daemon.log_trouble import LogDamagedError, report
 from ledgermq.daemon.loop import Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
 from ledgermq.daemon.membership_log import MembershipLog, Told, roster_of
@@ -33,7 +33,7 @@ from ledgermq.daemon.writer_link import KEEP_ALL, WriterLink
 from ledgermq.ipc.cursor_page import Grant, LogCursor, Role
 from ledgermq.ipc.cursor_page import RaftRole as PageRole
 from ledgermq.ipc.orders import Order, OrderKind, parse
-from ledgermq.model.errors import ProtocolError
+from ledgermq.model.errors import CorruptLogError, ProtocolError
 from ledgermq.model.ids import NO_INDEX, Index, NodeId, Position, Term
 from ledgermq.model.settings import AckMode, LogKind, Settings
 from ledgermq.raft.core import RaftCore
@@ -41,7 +41,10 @@ from ledgermq.raft.effects import AppendEntries, Effects, LeaderChange, Replicat
 from ledgermq.raft.message_codec import decode_message, encode_message
 from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
 from ledgermq.raft.timing import FlowLimits, Timing
+from ledgermq.store.entry_files import EntrySpan
 from ledgermq.store.log_damage import damage_path, read_damage
+from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
+from ledgermq.store.verified_span import check_span
 
 logger = logging.getLogger(__name__)
 
@@ -124,6 +127,8 @@ class RaftWorker:
         self._reader = SuggestedReader(self._page, silent_max=settings.raft.election_timeout_min_ms)
         self._held = self._written = _UNSEEN
         self._marks: deque[LogCursor] = deque()
+        self._sent_to: dict[NodeId, Index] = {}
+        self._granted_after = NO_INDEX
         self._is_read = self._is_cutting = self._was_recovered = False
         self._entries: memoryview | None = None
         self._announced: tuple[Index, ...] = ()
@@ -264,6 +269,7 @@ class RaftWorker:
         if self._memberships is not None and self._is_read:
             self._tell_memberships(self._memberships.settled(last))
         if answer.kind is OrderKind.GRANTED:
+            self._granted_after = last.index
             effects = self._core.writer_granted(Term(answer.term), last)
         elif not self._is_read:
             self._is_read = True
@@ -402,12 +408,35 @@ class RaftWorker:
         if until < request.next:
             return
         span = self._exchange.read(request.next, until, size_max=self._frame_bytes)
+        sent = self._sent_to.get(request.peer, 0)
+        if request.next <= max(sent, self._granted_after):
+            # Written by others, or refused by the peer: perhaps not what it was any more.
+            self._check_span(span)
+        self._sent_to[request.peer] = span.last
         effects = self._core.replicated(request, span.last, len(span.data))
         for peer, message in effects.send:
             self._send(peer, message, span.data)
             self._counters[_ENTRIES_SENT] += len(span.items)
         for following in effects.replicate:
             self._replicate(following)
+
+    def _check_span(self, span: EntrySpan) -> None:
+        """Compare entries with their checksums before they are sent.
+
+        Raises:
+            LogDamagedError: they are wrong, which was noted; other members have them.
+            CorruptLogError: they are wrong, and there are no others.
+        """
+        view = memoryview(span.data)
+        try:
+            check_span(
+                view, 0, len(view), header_size=ENTRY_HEADER_SIZE, base=span.position,
+                first=span.first,
+            )  # fmt: skip
+        except CorruptLogError as error:
+            written = self._page.read_written()
+            last = (written.position, written.index, written.term)
+            raise report(self._around.settings, error, last=last) from error
 
     def _send(self, peer: NodeId, message: Message, entries: bytes | None = None) -> None:
         head = encode_message(message)

@@ -26,12 +26,14 @@ from ledgermq.store.dispatch_tables import DispatchTables
 from ledgermq.store.java_hash import index_key_hash
 from ledgermq.store.message import (
     BORN_HOST_AT,
+    MAGIC,
     PHYSICAL_OFFSET_AT,
     QUEUE_OFFSET_AT,
     SYS_FLAG_AT,
     decode_message,
     store_fields_at,
 )
+from ledgermq.store.verified_span import check_one, check_span
 
 assert PHYSICAL_OFFSET_AT == QUEUE_OFFSET_AT + 8
 assert SYS_FLAG_AT == PHYSICAL_OFFSET_AT + 8
@@ -118,16 +120,21 @@ class RecentMessages:
     def extend(self, end: Position) -> None:
         """Take the messages up to ``end``, the log's end.
 
+        What is new in the table is compared with its checksums first.
+
         Raises:
             CorruptLogError: the log cannot be read there.
         """
+        self._extend(end, is_fresh=False)
+
+    def _extend(self, end: Position, *, is_fresh: bool) -> None:
         if end - self._end > self._window:
             # Nobody has asked for long: what is needed of it is taken from the end backwards.
             self._parts.clear()
             self._low = self._end = int(end)
             self._step = STEP_SIZE
         elif self._end < end:
-            self._parts.append(self._scan(self._end, end))
+            self._parts.append(self._scan(self._end, end, is_fresh=is_fresh))
             self._end = int(end)
         self._begin = max(self._first, end - self._window)
         gone = 0
@@ -139,11 +146,14 @@ class RecentMessages:
     def follow(self, end: Position) -> None:
         """As ``extend``, but in steps that are worth it: the table may lag behind by one.
 
+        To be called when the messages were just written, by this process: they are not compared
+        again.
+
         Raises:
             CorruptLogError: the log cannot be read there.
         """
         if end - self._end >= FOLLOW_SIZE:
-            self.extend(end)
+            self._extend(end, is_fresh=True)
 
     def find(self, keys: Sequence[MessageKey]) -> list[StoredMessage | None]:
         """For each key the last message that has it.
@@ -176,7 +186,7 @@ class RecentMessages:
         if begin > target:
             # The log begins there by now.
             self._begin = begin
-        part = self._scan(begin, self._low)
+        part = self._scan(begin, self._low, is_fresh=False)
         self._low = begin
         self._parts.insert(0, part)
         return part
@@ -197,7 +207,9 @@ class RecentMessages:
             with self._mapped(start) as view:
                 while at < len(candidates) and candidates[at][0] < start + self._file_size:
                     position, number = candidates[at]
-                    found[number] = _read(view, position - start, keys[number]) or found[number]
+                    record = position - start
+                    self._check(view, record, start)
+                    found[number] = _read(view, record, keys[number]) or found[number]
                     at += 1
         return found
 
@@ -217,12 +229,33 @@ class RecentMessages:
                 at += self._header_size
                 with view[at : at + len(message)] as stored:
                     if not _is_stamped(stored, message, place.queue_offset + count + 1, start + at):
+                        self._check(view, at, start)
                         break
                 at += len(message)
                 count += 1
         return count
 
-    def _scan(self, begin: int, end: int) -> _Part:
+    def _check(self, view: memoryview, at: int, start: int) -> None:
+        """Compare the record at ``at`` of the file at ``start``, if one can begin there.
+
+        Behind the log's end, and where a file ends, there is none.
+
+        Raises:
+            CorruptLogError: it is not what was written.
+        """
+        at -= self._header_size
+        if not 0 <= start + at < self._end or at + _WORD.size > len(view):
+            return
+        if self._header_size:
+            if _WORD.unpack_from(view, at)[0] != _ONES:
+                check_one(view, at, base=start)
+            return
+        size = _WORD.unpack_from(view, at)[0]
+        if at + 2 * _WORD.size > len(view) or _WORD.unpack_from(view, at + 4)[0] != MAGIC:
+            return
+        check_span(view, at, min(at + size, len(view)), header_size=0, base=start)
+
+    def _scan(self, begin: int, end: int, *, is_fresh: bool) -> _Part:
         """The messages between two positions where entries begin."""
         tables = DispatchTables((0,), with_keys=True)
         parts: list[_Part] = []
@@ -231,6 +264,8 @@ class RecentMessages:
             start = at - at % self._file_size
             high = min(end - start, self._file_size)
             with self._mapped(start) as view, view[:high] as span:
+                if not is_fresh:
+                    check_span(view, at - start, high, header_size=self._header_size, base=start)
                 parts += self._scan_file(tables, span, start, at - start)
             at = start + high
         return _sorted(parts, end)
@@ -288,6 +323,8 @@ def _read(view: memoryview, at: int, key: MessageKey) -> StoredMessage | None:
 
 
 _OFFSETS = Struct(">qq")
+_WORD = Struct(">I")
+_ONES = 0xFFFF_FFFF
 _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 
 

@@ -17,7 +17,7 @@ from ledgermq.daemon.child_process import EXIT_REOPEN, EXIT_STOPPED
 from ledgermq.daemon.environment import Environment
 from ledgermq.daemon.flusher import Flusher, FlushPlan, MakeFlusher
 from ledgermq.daemon.log_opening import OpenLog, open_log, open_queue_offsets
-from ledgermq.daemon.log_trouble import LogDamagedError
+from ledgermq.daemon.log_trouble import LogDamagedError, report
 from ledgermq.daemon.loop import Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
 from ledgermq.daemon.node import Surroundings
@@ -29,7 +29,7 @@ from ledgermq.daemon.writable_topics import WritableTopics
 from ledgermq.ipc.append_ring import AppendRing, RingKind, RingRecord
 from ledgermq.ipc.cursor_page import LogCursor, Role
 from ledgermq.ipc.orders import Order, OrderKind, parse, topics_loaded
-from ledgermq.model.errors import ProtocolError
+from ledgermq.model.errors import CorruptLogError, ProtocolError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.model.settings import AckMode, Settings
 from ledgermq.store.entry_files import EntryFiles
@@ -199,13 +199,18 @@ class WriterWorker:
         self._follows = False
         self._change_ring(attach=True)
         if order.kind is OrderKind.GRANT:
-            offsets = open_queue_offsets(
-                self._open_log,
-                self._around.settings,
-                begin=dispatched_position(self._page, end=self._log.end.position),
-                end=self._log.end.position,
-                sign_of_life=self._give_sign,
-            )
+            end = self._log.end
+            try:
+                offsets = open_queue_offsets(
+                    self._open_log,
+                    self._around.settings,
+                    begin=dispatched_position(self._page, end=end.position),
+                    end=end.position,
+                    sign_of_life=self._give_sign,
+                )
+            except CorruptLogError as error:
+                last = (end.position, end.index_, end.term)
+                raise report(self._around.settings, error, last=last) from error
             self._service.begin_term(offsets)
             self._term = Term(order.term)
         else:

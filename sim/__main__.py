@@ -3,7 +3,7 @@
     --seed N    the first seed (0)
     --count M   how many seeds, one after the other (1)
     --storm     elections follow one another at once, whatever the seed says
-    --flips     a disk turns a bit of an entry that was settled long ago
+    --spoil     disks turn bits and lose pages of what was synced, whatever the seed says
     --trace     print what happened, also when nothing failed
 
 Exit status: 0 all promises were kept, 1 not.
@@ -29,12 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="the first seed")
     parser.add_argument("--count", type=int, default=1, metavar="M", help="how many seeds")
     parser.add_argument("--storm", action="store_true", help="elections and nothing else")
-    parser.add_argument("--flips", action="store_true", help="a disk turns a bit")
+    parser.add_argument("--spoil", action="store_true", help="disks spoil what was synced")
     parser.add_argument("--trace", action="store_true", help="print what happened")
     options = parser.parse_args(arguments)
     failures = committed = acknowledged = leaders = 0
     for seed in range(options.seed, options.seed + options.count):
-        outcome = run_seed(seed, storm=options.storm, flips=options.flips)
+        outcome = run_seed(seed, storm=options.storm, spoils=options.spoil or None)
         committed += outcome.committed
         acknowledged += outcome.acknowledged
         leaders += outcome.leaders
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _tell(seed: int, outcome: Outcome, options: argparse.Namespace) -> None:
     again = f"python -m ledgermq.sim --seed {seed}"
-    again += (" --storm" if options.storm else "") + (" --flips" if options.flips else "")
+    again += (" --storm" if options.storm else "") + (" --spoil" if options.spoil else "")
     print(f"FAILED seed={seed} {outcome.failure} | again: {again} --trace", flush=True)
 
 

@@ -6,7 +6,7 @@ the answers to the clients. It believes nobody.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from ledgermq.model.errors import ProtocolError
@@ -116,13 +116,11 @@ class Checker:
             require(known != entry, "committed entries are not taken back", node, entry)
 
     def granted(
-        self, node: NodeId, term: int, log: Sequence[Entry], *, damaged: int | None
+        self, node: NodeId, term: int, log: Sequence[Entry], *, spoilt: Container[int]
     ) -> None:
         """A leader has all that was committed in earlier terms (I3)."""
         for known, committed_in in self.committed:
-            has = known.number < len(log) and (
-                log[known.number] == known or known.number == damaged
-            )
+            has = known.number < len(log) and (log[known.number] == known or known.number in spoilt)
             require(
                 has or committed_in >= term, "leaders have all that is committed", node, term, known
             )

@@ -7,12 +7,15 @@ The files are in memory (tmpfs, where there is one). Whenever the node makes som
 * of each file, page by page, the durable content, the present one, or a page that is torn at the
   border of a sector;
 * of a file whose length was changed since, the one length or the other.
+
+And it may do what no disk should: turn a bit of what was synced (``flip``), or lose it (``lose``).
 """
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -81,17 +84,23 @@ class Disk:
         """Turn one bit of ``path``, somewhere from ``low`` to before ``high``."""
         offset = self._random.randrange(low, high)
         bit = self._random.randrange(8)
+        self._spoil(path, lambda content: _flipped(content, offset, bit))
+        return Flip(path, offset, bit)
+
+    def lose(self, path: Path, low: int, high: int) -> None:
+        """Make zeros of ``path`` from ``low`` to before ``high``, whatever was synced there."""
+        self._spoil(path, lambda content: content[:low] + bytes(high - low) + content[high:])
+
+    def _spoil(self, path: Path, change: Callable[[bytes], bytes]) -> None:
+        """Change what stands in ``path``, what was synced, and what is being synced."""
         present = path.read_bytes()
         with path.open("r+b") as file:
-            file.seek(offset)
-            file.write(bytes([present[offset] ^ (1 << bit)]))
+            file.write(change(present))
             ino = os.fstat(file.fileno()).st_ino
-        self._content[ino] = _flipped(self._content[ino], offset, bit)
+        self._content[ino] = change(self._content[ino])
         self._held = [
-            (held, _flipped(content, offset, bit) if held == ino else content)
-            for held, content in self._held
+            (held, change(content) if held == ino else content) for held, content in self._held
         ]
-        return Flip(path, offset, bit)
 
     def _folders(self) -> list[Path]:
         return sorted([self.root, *(path for path in self.root.rglob("*") if path.is_dir())])

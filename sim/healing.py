@@ -83,7 +83,7 @@ def _sound_members(world: World) -> list[Node]:
         return []
     status = world.ask(leaders[-1].name, "status")
     members = {*_texts(status.get("voters")), *_texts(status.get("learners"))}
-    return [node for name, node in world.nodes.items() if name in members and node.damaged is None]
+    return [node for name, node in world.nodes.items() if name in members and not node.spoilt]
 
 
 def _texts(value: object) -> list[str]:
@@ -104,5 +104,7 @@ def _look_at_files(world: World) -> None:
         world.kill(name, power=False)
     compare(sound, world.checker, world.root / "dispatch", world.random)
     for node in world.nodes.values():
-        if node.damaged is not None:
+        if node.spoilt:
             require(is_detected(node), "damage is found by who looks for it", node.name)
+    for node in sound:
+        require(not node.is_marked, "who has all again is a member like others", node.name)

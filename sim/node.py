@@ -28,6 +28,7 @@ from ledgermq.sim.log_flusher import FlusherMaker
 from ledgermq.sim.network import PEERS_SOURCE, Network, PeersEnd
 from ledgermq.sim.process import Bell, Inbox, Process
 from ledgermq.store.append_files import file_name
+from ledgermq.store.log_damage import damage_path
 
 TOPIC = "orders"
 QUEUES = 2
@@ -60,8 +61,7 @@ class Node:
 
     Attributes:
         page: of the node's present start; None while it is off.
-        damaged: number of the entry in which its disk has turned a bit; it may refuse to work then.
-        refused: the error with which it does.
+        spoilt: numbers of the entries that its disk has changed, and that stand there so.
         turned: called after each turn of one of its processes.
         failed: called when a process ends by itself; true when that may be.
     """
@@ -86,8 +86,7 @@ class Node:
         self.raft: Process | None = None
         self.writer: Process | None = None
         self.port: ClientPort | None = None
-        self.damaged: int | None = None
-        self.refused: Exception | None = None
+        self.spoilt: set[int] = set()
         self.recovered: Callable[[Node], None] = lambda node: None
         self.turned: Callable[[Node, Role], None] = lambda node, role: None
         self.failed: Callable[[Node, Role, Exception], None] = _raise
@@ -119,6 +118,11 @@ class Node:
     def is_on(self) -> bool:
         """Whether its machine runs, with processes or without."""
         return self.page is not None
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether it knows that its log lost durable entries, and has not all again."""
+        return damage_path(self.store.root).exists()
 
     def living(self, role: Role) -> Process | None:
         """The present life of a process; None while there is none, or of one that is not driven."""

@@ -34,6 +34,8 @@ class Observer:
     Attributes:
         log: its entries, as they stood in its files last.
         durable: so many of them survive a power failure.
+        promised: what it had durable before its log was damaged, until it has as much again: it
+            votes as if it had that, so that what was counted on stays so.
         find: gives the observers of all nodes.
     """
 
@@ -57,6 +59,7 @@ class Observer:
         self.checker = checker
         self.log: list[Entry] = []
         self.durable = 0
+        self.promised: list[Entry] = []
         self.term = 0
         self.commit = -1
         self._waits_for_sync = node.settings.ack.mode is AckMode.MAJORITY_FSYNC
@@ -87,8 +90,11 @@ class Observer:
         self.log = []
         del self._memberships[1:]
         self.look_at_log(page)
-        if self.node.damaged is not None and self.node.damaged < durable:
-            durable = self.node.damaged
+        spoilt = self.node.spoilt
+        if spoilt and min(spoilt) < durable:
+            # More of them may be promised than were there at an earlier start.
+            self.promised = max(self.promised, before[:durable], key=len)
+            durable = min(spoilt)
         require(
             self.log[:durable] == before[:durable],
             "what was durable is there after a crash",
@@ -96,6 +102,7 @@ class Observer:
             durable,
             len(self.log),
         )
+        spoilt.difference_update(range(len(self.log), max(spoilt, default=0) + 1))
 
     def look_at_log(self, page: CursorPage) -> None:
         """After a turn of the writer: cuts and new entries."""
@@ -105,11 +112,13 @@ class Observer:
         if written.index >= len(log):
             for entry in self._read(len(log), written.index):
                 before = log[-1].term if log else 0
-                if entry.number != self.node.damaged:
+                if entry.number not in self.node.spoilt:
                     self.checker.stored(self.node.name, entry, before)
                 self._append(entry)
         self.durable = page.read_durable()[0].index + 1
         require(self.durable <= len(log), "what is durable is written", self.node.name, written)
+        if self.promised and not self.node.is_marked:
+            self.promised = []
 
     def look_at_raft(self, page: CursorPage) -> None:
         """After a turn of the raft process: term, role, commit index."""
@@ -124,7 +133,7 @@ class Observer:
             self._check_lease()
             if grant.granted and self._granted_in != grant.term:
                 self._granted_in = grant.term
-                checker.granted(name, grant.term, self.log, damaged=self.node.damaged)
+                checker.granted(name, grant.term, self.log, spoilt=self.node.spoilt)
         self.term = grant.term
         self.role = grant.role
         if not page.has_committed():
@@ -140,7 +149,7 @@ class Observer:
         for entry in self.log[self.commit + 1 : committed.index + 1]:
             if entry.number == len(checker.committed):
                 self._check_majority(entry)
-            if entry.number != self.node.damaged:
+            if entry.number not in self.node.spoilt or checker.is_stamped(entry):
                 checker.commits(name, entry, grant.term)
         last = self.log[committed.index]
         if led and grant.role is RaftRole.LEADER:
@@ -167,8 +176,10 @@ class Observer:
         if self._waits_for_sync:
             page = self.node.page
             count = self.durable if page is None else page.read_durable()[0].index + 1
+        if entry.number < len(self.promised) and self.promised[entry.number] == entry:
+            return True
         return entry.number < count and (
-            self.log[entry.number] == entry or entry.number == self.node.damaged
+            self.log[entry.number] == entry or entry.number in self.node.spoilt
         )
 
     def started(self) -> None:

@@ -21,6 +21,12 @@ from ledgermq.sim.world import Shape, World, address_of
 RUN_MS = 6_000
 FAULT_EVERY_MS = 250
 MEMBERS_MAX = 5
+MEMBERS_MIN = 3
+"""Of a group with a bad disk: the others are a majority without it."""
+
+SPOILT_FRACTION = 0.4
+"""Of the seeds, in which disks spoil what was synced."""
+
 STORM_FAULT_EVERY_MS = 60
 
 
@@ -28,10 +34,11 @@ class Run:
     """Faults for ``run_ms``, then a quiet phase in which the group must heal."""
 
     def __init__(
-        self, seed: int, *, storm: bool = False, flips: bool = False, run_ms: int = RUN_MS
+        self, seed: int, *, storm: bool = False, spoils: bool | None = None, run_ms: int = RUN_MS
     ) -> None:
         self.seed = seed
-        self.flips = flips
+        chance = Random(f"disk {seed}").random()
+        self.spoils = chance < SPOILT_FRACTION if spoils is None else spoils
         self.run_ms = run_ms
         self.random = random = Random(seed)
         members = random.choice((3, 3, 3, 5))
@@ -80,7 +87,7 @@ class Run:
             (self._jump, 1),
             (self._transfer, 2),
             (self._change_members, 2),
-            (self._flip, 2 if self.flips else 0),
+            (self._spoil, 3 if self.spoils else 0),
         )
         verb = self.random.choices([verb for verb, _ in verbs], [weight for _, weight in verbs])[0]
         verb()
@@ -141,10 +148,31 @@ class Run:
             answer = self.world.ask(name, "transfer", target=target)
             self.world.events.trace(f"{name} asked to hand over to {target}: {answer}")
 
-    def _flip(self) -> None:
-        """One node at most: two of three bad disks are more than a group of three can bear."""
-        if all(node.damaged is None for node in self.world.nodes.values()):
-            self.world.flip(self._some().name)
+    def _spoil(self) -> None:
+        """A disk does what no disk should, to what was synced long ago.
+
+        One node at a time: two of three bad disks are more than a group of three can bear. And only
+        where a majority of the others could elect one of themselves.
+        """
+        world = self.world
+        if self._is_spoilt():
+            return
+        leaders = world.leaders()
+        status = world.ask(leaders[-1].name, "status") if leaders else {}
+        if len(_names(status.get("voters"))) < MEMBERS_MIN or status.get("witnesses"):
+            return
+        name = self._some().name
+        kind = self.random.choice(("flip", "flip", "page", "power"))
+        if kind == "flip":
+            world.flip(name)
+        elif kind == "page" or world.shape.ack is not AckMode.MAJORITY_FSYNC:
+            world.lose_pages(name)
+        else:
+            world.kill(name, power=True)
+            world.lose_pages(name)
+
+    def _is_spoilt(self) -> bool:
+        return any(node.spoilt or node.is_marked for node in self.world.nodes.values())
 
     def _change_members(self) -> None:
         leaders = self.world.leaders()
@@ -156,11 +184,12 @@ class Run:
         gone = [name for name in self.world.nodes if name not in {*voters, *learners}]
         if learners and self.random.random() < 0.8:
             verb = "add"
-            asked = {"node": learners[0], "kind": self.random.choice(("voter", "voter", "witness"))}
+            kinds = ("voter", "voter", "voter" if self._is_spoilt() else "witness")
+            asked = {"node": learners[0], "kind": self.random.choice(kinds)}
         elif len(voters) < MEMBERS_MAX and self.random.random() < 0.6:
             name = self.random.choice(gone) if gone else self.world.join()
             verb, asked = "add", {"node": name, "kind": "learner", "address": address_of(name)}
-        elif len(voters) > 2:
+        elif len(voters) > 2 and not self._is_spoilt():
             verb, asked = "remove", {"node": self.random.choice(voters)}
         else:
             return
@@ -189,16 +218,16 @@ class Outcome(NamedTuple):
 
 
 def run_seed(
-    seed: int, *, storm: bool = False, flips: bool = False, run_ms: int = RUN_MS
+    seed: int, *, storm: bool = False, spoils: bool | None = None, run_ms: int = RUN_MS
 ) -> Outcome:
     """Run ``seed``; what the nodes log goes into the history.
 
     Args:
         storm: elections follow one another, whatever the seed says.
-        flips: a disk turns a bit of a settled entry.
+        spoils: disks turn bits and lose pages of what was settled; None: the seed says.
         run_ms: so long do the faults last.
     """
-    run = Run(seed, storm=storm, flips=flips, run_ms=run_ms)
+    run = Run(seed, storm=storm, spoils=spoils, run_ms=run_ms)
     failure = ""
     with _kept(run.world.events):
         try:

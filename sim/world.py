@@ -11,6 +11,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Self
 
+from ledgermq.daemon.log_trouble import LogDamagedError
 from ledgermq.ipc.cursor_page import RaftRole, Role
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import NodeId
@@ -25,9 +26,9 @@ from ledgermq.model.settings import (
     StoreSection,
 )
 from ledgermq.raft.membership import Membership
-from ledgermq.sim.checker import Checker
+from ledgermq.sim.checker import Checker, Entry
 from ledgermq.sim.clock import NodeClock
-from ledgermq.sim.disk import Disk, Disks
+from ledgermq.sim.disk import PAGE_SIZE, Disk, Disks
 from ledgermq.sim.events import MS, Events
 from ledgermq.sim.network import Network, Weather
 from ledgermq.sim.node import Node, runtime_folder
@@ -104,7 +105,7 @@ class World:
     def start(self, name: NodeId) -> None:
         """Power on, if it is off."""
         node = self.nodes[name]
-        if not node.is_on and node.refused is None:
+        if not node.is_on:
             self.events.trace(f"{name} starts")
             self.observers[name].started()
             node.start()
@@ -128,8 +129,7 @@ class World:
     def revive(self, name: NodeId, role: Role) -> None:
         """Start a process again that has ended, as the supervisor does."""
         node = self.nodes[name]
-        if node.refused is None:
-            node.start_raft() if role is Role.RAFT else node.start_writer()
+        node.start_raft() if role is Role.RAFT else node.start_writer()
 
     def trouble(self, name: NodeId, role: Role) -> None:
         """Kill one process; the supervisor starts it again soon."""
@@ -142,21 +142,44 @@ class World:
         self.events.after(wait, lambda: self.revive(name, role))
 
     def flip(self, name: NodeId) -> None:
-        """Turn a bit of an entry that the node's log checkpoint calls durable and verified."""
-        node, observer = self.nodes[name], self.observers[name]
-        path = node.store.log_checkpoint
-        checkpoint = decode(path.read_bytes()) if path.exists() else None
-        if checkpoint is None or node.damaged is not None:
+        """Turn a bit of an entry that the node's log checkpoint calls durable."""
+        node = self.nodes[name]
+        settled = self._settled(node)
+        if not settled:
             return
-        verified = [entry for entry in observer.log if entry.end <= checkpoint.end.position]
-        if not verified:
-            return
-        entry = self.random.choice(verified)
+        entry = self.random.choice(settled)
         start = entry.position - entry.position % self.shape.file_size
         low = entry.position - start
         flip = node.disk.flip(node.store.data / file_name(start), low, low + len(entry.data))
-        node.damaged = entry.number
+        node.spoilt.add(entry.number)
         self.events.trace(f"{name}: a bit flips in entry {entry}, at {flip.offset}")
+
+    def lose_pages(self, name: NodeId) -> None:
+        """Make zeros of pages that hold nothing but what the node's checkpoint calls durable."""
+        node = self.nodes[name]
+        settled = self._settled(node)
+        pages = (settled[-1].end if settled else 0) // PAGE_SIZE
+        for page in self.random.sample(range(pages), min(pages, self.random.choice((1, 1, 2)))):
+            begin = page * PAGE_SIZE
+            start = begin - begin % self.shape.file_size
+            path = node.store.data / file_name(start)
+            node.disk.lose(path, begin - start, begin - start + PAGE_SIZE)
+            lost = [
+                entry.number
+                for entry in settled
+                if entry.position < begin + PAGE_SIZE and entry.end > begin
+            ]
+            node.spoilt.update(lost)
+            self.events.trace(f"{name}: the page at {begin} is lost, with entries {lost}")
+
+    def _settled(self, node: Node) -> list[Entry]:
+        """The entries of a node's log that its checkpoint calls durable."""
+        path = node.store.log_checkpoint
+        checkpoint = decode(path.read_bytes()) if path.exists() else None
+        if checkpoint is None:
+            return []
+        log = self.observers[node.name].log
+        return [entry for entry in log if entry.end <= checkpoint.end.position]
 
     def set_weather(self, weather: Weather) -> None:
         """From now on."""
@@ -304,13 +327,17 @@ class World:
             self.events.after(wait, lambda: self.start(node.name))
 
     def _failed(self, node: Node, role: Role, error: Exception) -> None:
-        """A process has ended by itself: only one of a damaged node may."""
-        if node.damaged is None or not isinstance(error, LedgerError):
+        """A process has ended by itself: only one of a node whose disk has spoilt something may.
+
+        The supervisor, or systemd, starts the node again.
+        """
+        if not (node.spoilt and isinstance(error, LedgerError)):
             self.events.trace(f"{node.name}: its {role.title} ends")
             raise error
-        self.events.trace(f"{node.name} refuses to work: {error}")
-        node.refused = error
-        node.kill()
+        self.events.trace(f"{node.name}: its {role.title} ends: {error}")
+        self.kill(node.name, power=False)
+        wait = (100 if isinstance(error, LogDamagedError) else 1_000) * MS
+        self.events.after(wait, lambda: self.start(node.name))
 
 
 def address_of(node: NodeId) -> str:

@@ -126,12 +126,25 @@ class MappedFile:
         self._map.close()
 
 
-def first_position(files: LogFiles, *, entries: bool) -> Position:
-    """Where the first record begins; within the first file, after a rebase of RocketMQ's."""
+def first_position(files: LogFiles, index_files: LogFiles | None) -> Position:
+    """Where the first record begins; within the first file, after a rebase of RocketMQ's.
+
+    Zeros at the beginning of a file may also be a page that a disk has lost. After a rebase there
+    stands an entry behind them, and the index has none before it.
+    """
     if not files.starts:
         return Position(0)
     start = files.starts[0]
-    return Position(start + (first_entry_offset(files.path(start)) if entries else 0))
+    if index_files is None:
+        return Position(start)
+    offset = first_entry_offset(files.path(start))
+    if not offset or offset + ENTRY_HEADER_SIZE > files.file_size:
+        return Position(start)
+    with MappedFile(files, start) as view:
+        magic, _, index, _, position, *_ = _ENTRY.unpack_from(view, offset)
+    if (magic, position) != (1, start + offset) or index <= 0:
+        return Position(start)
+    return Position(start if item_of(index_files, index - 1)[0] >= 0 else start + offset)
 
 
 def begin_scan(

@@ -180,7 +180,7 @@ def recover_log(
     )
     if checkpoint is not None and checkpoint.file_size != files.file_size:
         checkpoint = None
-    first = first_position(files, entries=index_files is not None)
+    first = first_position(files, index_files)
     scan, believed = begin_scan(
         files,
         index_files,
