@@ -216,6 +216,7 @@ def make_group(
     ack: str,
     sizes: Mapping[str, int] = SIZES,
     raft: Mapping[str, object] | None = None,
+    reads: Mapping[str, object] | None = None,
     network: Network | None = None,
     prepare: Callable[[Member], None] | None = None,
 ) -> Group:
@@ -233,8 +234,11 @@ def make_group(
     for number, (name, node, keys) in enumerate(zip(names, nodes, folders, strict=True)):
         peers, prefix = between.peers(number), between.prefix(number)
         made.append(
-            _make_member(node, name, peers, keys, ack=ack, sizes=sizes, raft=raft, prefix=prefix)
-        )
+            _make_member(
+                node, name, peers, keys,
+                ack=ack, sizes=sizes, raft=raft, reads=reads, prefix=prefix,
+            )
+        )  # fmt: skip
     for member in made:
         if prepare is not None:
             prepare(member)
@@ -271,6 +275,7 @@ def _make_member(
     ack: str,
     sizes: Mapping[str, int] = SIZES,
     raft: Mapping[str, object] | None = None,
+    reads: Mapping[str, object] | None = None,
     prefix: Sequence[str] = (),
     **about: str,
 ) -> Member:
@@ -279,6 +284,7 @@ def _make_member(
         store=dict(sizes),
         ack={"mode": ack},
         raft={"keys_dir": str(keys), **(raft or {})},
+        reads=dict(reads or {}),
         # Tests kill processes more often than an operator would stand.
         supervision={"restarts_max": 1_000},
     )

@@ -107,6 +107,8 @@ class Peer:
         self.commits: dict[tuple[str, str], dict[str, int]] = {}
         self.seen: list[Seen] = []
         self.refusals: list[LedgerError | None] = []
+        self.pulls: list[Pull] = []
+        self.suggested = ""
         self.silent = False
         self.generation = 1
         self._held: list[tuple[bytes, Pull]] = []
@@ -353,6 +355,7 @@ class Peer:
         return {"topic": topic, "read_queues": count, "write_queues": count, "perm": 6}
 
     def _pull(self, identity: bytes, pull: Pull) -> list[bytes]:
+        self.pulls.append(pull)
         queue = self.queues[pull.topic, pull.queue_id]
         begin, status = pull.queue_offset, PullStatus.FOUND
         if begin > len(queue):
@@ -376,6 +379,7 @@ class Peer:
         tables = encode_pulled(
             pull.request_id, status, next_offset=begin + len(rows), begin=0, end=len(queue),
             starts=starts.tobytes(), sizes=sizes.tobytes(),
+            suggested=self.suggested, version=pull.version,
         )  # fmt: skip
         return [tables, b"".join(bytes(HOLE) + row.record for row in found)]
 
