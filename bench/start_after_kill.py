@@ -140,9 +140,11 @@ class Node:
             if "READY=1" in text:
                 break
         ready_s = time.monotonic() - begin
+        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children()]
+        cpu_s = sum(sum(member.cpu_times()[:2]) for member in family)
         progress = len(_PROGRESS.findall(lines.read_text(errors="replace")))
         seen = {"extended": extended, "status_lines": told, "progress_lines": progress}
-        return process, {"ready_s": ready_s, **seen}
+        return process, {"ready_s": ready_s, "cpu_s": cpu_s, **seen}
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
         """SIGKILL for all processes, at once."""
@@ -235,6 +237,7 @@ def run(base: Path, *, size: int, queues: int, rounds: int, load_s: float) -> di
         "page_cache_dropped": is_cold,
         "first_start_s": round(first["ready_s"], 3),
         "ready_s": spread([start["ready_s"] for start in starts]),
+        "cpu_until_ready_s": spread([start["cpu_s"] for start in starts]),
         "extend_timeout": [start["extended"] for start in starts],
         "status_lines": [start["status_lines"] for start in starts],
         "progress_lines": [start["progress_lines"] for start in starts],

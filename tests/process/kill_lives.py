@@ -49,7 +49,13 @@ SIZES: dict[str, Any] = {
 INDEX_FILE_SIZE = 32 * 400
 """DLedger's index files have the size of those that are there."""
 
-ROLES = ("writer", "writer", "dispatcher", "dispatcher", "raft", "supervisor", "broker")
+VICTIMS = (
+    *[("writer", ""), ("dispatcher", ""), ("raft", ""), ("supervisor", ""), ("broker", "")],
+    *[("writer", "data"), ("writer", "commitlog"), ("writer", "index"), ("writer", "ledgermq")],
+    *[("dispatcher", "consumequeue"), ("dispatcher", "index"), ("dispatcher", "ledgermq")],
+)
+"""Whose calls count, and in which folder. A folder that the log has not got: nobody dies of it."""
+
 MOMENTS = ("before", "within", "after")
 CALLS_MAX = 150
 ANSWERS_A_LIFE_MAX = 1_000
@@ -65,6 +71,7 @@ class Plan:
     """Who dies in a life, and when."""
 
     role: str
+    folder: str
     call: int
     moment: str
     scope: str
@@ -74,7 +81,8 @@ class Plan:
         """Early calls, those of a start, as often as late ones."""
         call = int(math.exp(chance.uniform(0, math.log(CALLS_MAX))))
         scope = "node" if chance.random() < 0.7 else "process"
-        return cls(chance.choice(ROLES), call, chance.choice(MOMENTS), scope)
+        role, folder = chance.choice(VICTIMS)
+        return cls(role, folder, call, chance.choice(MOMENTS), scope)
 
     def as_json(self) -> str:
         return json.dumps({name: getattr(self, name) for name in self.__slots__})
@@ -159,11 +167,9 @@ class Lives:
 
     def _cause(self) -> str:
         path = Path(f"{self.plans}.died")
-        if not path.exists():
-            return "node killed from outside"
-        text = path.read_text().strip()
-        path.unlink()
-        return text
+        text = path.read_text().strip() if path.exists() else ""
+        path.unlink(missing_ok=True)
+        return text or "node killed from outside"
 
 
 def judge(lives: Lives, scratch: Path) -> int:

@@ -2,7 +2,8 @@
 
     kill_point.py CONFIG PLAN
 
-PLAN is a JSON file: ``role`` (whose calls count), ``call`` (the n-th, from 1), ``moment``
+PLAN is a JSON file: ``role`` (whose calls count), ``folder`` (only calls for files in a folder of
+that name count; empty for all), ``call`` (the n-th, from 1), ``moment``
 (``before``, ``after`` or ``within`` it: a write is done in half), ``scope`` (``process`` or
 ``node``). Who dies removes PLAN first, and writes what it died of beside it (``PLAN.died``);
 without a PLAN nobody dies. The processes are the node's own: Python's functions are replaced
@@ -39,6 +40,7 @@ CALLS = (
     "posix_fallocate",
 )
 WRITES = ("pwrite", "write")
+MAP_WRITES = ("put_header", "set_slots")
 
 _kill, _getpid, _getppid, _unlink = os.kill, os.getpid, os.getppid, os.unlink
 _open, _write, _pwrite, _close = os.open, os.write, os.pwrite, os.close
@@ -50,6 +52,7 @@ class KillPoint:
     def __init__(self, plan: Path) -> None:
         self._plan = plan
         self._role = ""
+        self._folder = ""
         self._call = 0
         self._counted = 0
         self._moment = ""
@@ -66,6 +69,7 @@ class KillPoint:
             return
         self._role, self._call = role.title, plan["call"]
         self._moment, self._scope = plan["moment"], plan["scope"]
+        self._folder = plan["folder"]
 
     def wrap(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """``function``, at the right call of which the process dies."""
@@ -88,17 +92,19 @@ class KillPoint:
 
     def _counts(self, name: str, args: tuple[Any, ...]) -> bool:
         if name == "open":
-            return bool(args[1] & os.O_CREAT)
+            return bool(args[1] & os.O_CREAT) and self._is_in_folder(name, args)
         if name == "write":
             # Bells and what is logged are no files.
             target = _name_of(args[0])
-            return target.startswith("/") and not target.endswith(".bell") and args[0] > 2
-        return True
+            if not target.startswith("/") or target.endswith(".bell") or args[0] <= 2:
+                return False
+        return self._is_in_folder(name, args)
+
+    def _is_in_folder(self, name: str, args: tuple[Any, ...]) -> bool:
+        return not self._folder or f"/{self._folder}" in _target(name, args)
 
     def _die(self, name: str, args: tuple[Any, ...]) -> None:
-        target = args[0] if args else ""
-        if isinstance(target, int):
-            target = _name_of(target)
+        target = _target(name, args)
         text = f"{self._role} {self._moment} {name} {target} (call {self._call})\n"
         fd = _open(f"{self._plan}.died", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         _write(fd, text.encode())
@@ -109,6 +115,13 @@ class KillPoint:
             _kill(_getppid(), signal.SIGKILL)
         _kill(_getpid(), signal.SIGKILL)
         signal.pause()
+
+
+def _target(name: str, args: tuple[Any, ...]) -> str:
+    """The file that a call changes; what is written through a map is the Index."""
+    if name in MAP_WRITES:
+        return "/index/"
+    return _name_of(args[0]) if isinstance(args[0], int) else str(args[0])
 
 
 def _name_of(fd: int) -> str:
@@ -124,8 +137,8 @@ def install(point: KillPoint) -> None:
     from ledgermq.store import append_files, index_files
 
     append_files._punch_hole = point.wrap("punch_hole", append_files._punch_hole)
-    index_files.put_header = point.wrap("put_header", index_files.put_header)
-    index_files.set_slots = point.wrap("set_slots", index_files.set_slots)
+    for name in MAP_WRITES:
+        setattr(index_files, name, point.wrap(name, getattr(index_files, name)))
     live = child_process.live
 
     def entered(role: Role, *args: Any, **keywords: Any) -> None:
