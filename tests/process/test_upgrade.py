@@ -114,6 +114,13 @@ def test_an_upgraded_group_serves_old_messages_and_takes_new_ones_and_can_leave_
             path.name for path in (golden("gs1") / "consumequeue").iterdir()
         }
 
+    member.node.configure(node={"self_id": "n0"}, store={**JAVA_SIZES, "log": "commitlog"})
+    member.start()
+    member.node.wait_ready()
+    wait_until(lambda: served(member.address) == before | sent, "all messages")
+    assert member.node.stop() == 0
+    assert not member.node.logged("ERROR"), member.node.log.read_text()
+
 
 @pytest.mark.parametrize("name", ["gu0", "gs1", "gd0"])
 def test_a_node_goes_on_with_a_store_that_changed_its_kind(

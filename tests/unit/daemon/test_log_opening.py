@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.conftest import Golden
 
-from ledgermq.daemon.log_opening import OpenLog, open_log
+from ledgermq.daemon.log_opening import OpenLog, open_log, open_queue_offsets
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.ids import Position, QueueId
 from ledgermq.model.settings import LogKind, NodeSection, Settings, StoreSection
 from ledgermq.store import log_scan
 from ledgermq.store.entry_files import EntryFiles
 from ledgermq.store.log_checkpoint import LogCheckpoint, encode
 from ledgermq.store.small_file import replace_file
+from ledgermq.store.store_view import StoreView
 
 INDEX_FILE_SIZE = 167_772_160
 
@@ -167,3 +171,24 @@ def test_a_log_that_java_began_within_a_file_is_not_lost(golden_copy: Golden) ->
     assert (found.first, found.end) == (begin, first.end)
     assert files.first_index() == middle
     files.forget()
+
+
+def test_queue_offsets_go_on_behind_an_old_log_that_is_not_dispatched(
+    golden: Golden, golden_copy: Golden
+) -> None:
+    """As after a RocketMQ broker that crashed soon after its first start with DLedger."""
+    root = golden_copy("gu0")
+    with closing(StoreView(golden("gu0"))) as view:
+        ends = {(queue.topic, queue.queue_id): queue.end for queue in view.queues()}
+    shutil.rmtree(root / "consumequeue")
+    settings = replace(settings_of(root, "gd0"), node=NodeSection(self_id="n0"))
+    log = opened(settings)
+    offsets = open_queue_offsets(
+        log,
+        settings,
+        begin=Position(0),
+        end=log.recovered.end.position,
+        sign_of_life=lambda: None,
+    )
+
+    assert {key: offsets.next_offset(key[0].encode(), QueueId(key[1])) for key in ends} == ends

@@ -85,6 +85,25 @@ def test_every_message_is_at_its_queue_offset(
         assert found.records == verify_log(old.log).records
 
 
+def test_a_store_that_a_crash_left_is_recovered_first(golden: Golden, golden_copy: Golden) -> None:
+    root = golden_copy("gd1.live")
+    with closing(StoreView(root)) as view:
+        records = [
+            (one.message.queue_offset, bytes(one.message.body)) for one in view.log.iterate()
+        ]
+        end = view.log.end
+    path = root / "dledger-n1" / "data" / f"{1_048_576:020d}"
+    with path.open("r+b") as file:
+        file.seek(end - 1_048_576)
+        file.write(b"\0\0\0\1\0\0\4\0")
+    downgraded(root)
+    with closing(StoreView(root)) as view:
+        assert not view.directory.aborted
+        assert records == [
+            (one.message.queue_offset, bytes(one.message.body)) for one in view.log.iterate()
+        ]
+
+
 @pytest.mark.parametrize("name", ["gd0", "gu0"])
 def test_an_undo_gives_back_every_file(name: str, golden: Golden, golden_copy: Golden) -> None:
     root = golden_copy(name)
