@@ -13,13 +13,14 @@ from ledgermq.daemon.peer_identity import cluster_id, draw_identity, identity_of
 from ledgermq.daemon.roster import RosterFile
 from ledgermq.daemon.settings_loading import load_settings
 from ledgermq.ipc.cursor_page import CursorPage
-from ledgermq.model.errors import ConfigError, NotLeaderError
+from ledgermq.model.errors import ConfigError, CorruptLogError, NotLeaderError
 from ledgermq.model.ids import NO_INDEX, Index, NodeId
 from ledgermq.model.settings import LogKind, NodeSection, StoreSection
 from ledgermq.raft.term_slots import decode_slots
 from ledgermq.store.backup_manifest import BackupManifest
 from ledgermq.store.dledger_entry import decode_entry_header
 from ledgermq.store.kernel import ScanStatus, scan_entries
+from ledgermq.store.log_damage import damage_path, read_damage
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.properties_file import decode_current_term, decode_dledger_checkpoint
 from ledgermq.store.small_file import read_file
@@ -34,7 +35,7 @@ def describe_stopped(directory: StoreDirectory, section: StoreSection) -> Backup
     After a crash that may be more than is committed; it is what the next start would find, too.
 
     Raises:
-        CorruptLogError: the files are not those of a log.
+        CorruptLogError: the files are not those of a log, or it has lost entries.
         StorageError: they cannot be read.
     """
     reader = LogReader(directory)
@@ -58,6 +59,7 @@ def describe_running(directory: StoreDirectory, runtime: Path) -> BackupManifest
 
     Raises:
         ConfigError: another node's runtime directory.
+        CorruptLogError: the node has lost entries, and not got them back yet.
         NotLeaderError: the node does not know yet what is committed; try again.
         StorageError: no node runs there.
     """
@@ -136,6 +138,13 @@ def _manifest(
     term: int,
     committed: int,
 ) -> BackupManifest:
+    damage = read_damage(damage_path(directory.root))
+    if damage is not None:
+        raise CorruptLogError(
+            "the log lacks what it once had durable: back up another member, or start this one and"
+            " wait until it was filled",
+            found=damage.describe(),
+        )
     identity = identity_of(directory.root / "ledgermq" / "identity")
     return BackupManifest(
         created_ms=time.time_ns() // 1_000_000,

@@ -13,6 +13,7 @@ from ledgermq.daemon.roster import RosterFile
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.raft.term_slots import SLOT_SIZE, SLOT_USED, StoredState, decode_slot, decode_slots
 from ledgermq.store.findings import START_MENDS, Finding, Severity
+from ledgermq.store.log_damage import damage_path, read_damage
 from ledgermq.store.properties_file import decode_current_term
 from ledgermq.store.small_file import read_file
 
@@ -24,6 +25,7 @@ KNOWN = frozenset(
         "members",
         "keys",
         "log-checkpoint",
+        "log-damage",
         "dispatch-checkpoint",
         "shipped",
         "replaced",
@@ -55,6 +57,7 @@ def check_own_files(root: Path, dledger: Path | None) -> list[Finding]:
     # Of a running node, one of the two may just have been written.
     if dledger is not None and not (root / "abort").exists():
         _check_current_term(dledger / "currterm", root, stored, findings)
+    _check_damage(root, findings)
     for name, read in (
         ("identity", identity_of),
         ("peers", KnownPeers),
@@ -69,6 +72,22 @@ def check_own_files(root: Path, dledger: Path | None) -> list[Finding]:
             place = str(path.relative_to(root))
             findings.append(Finding(Severity.DAMAGE, place, 0, error.message, remedy=_BY_HAND))
     return findings
+
+
+def _check_damage(root: Path, findings: list[Finding]) -> None:
+    """The mark of a member that lost what was durable, and has not got it back yet."""
+    path = damage_path(root)
+    try:
+        damage = read_damage(path)
+    except CorruptLogError as error:
+        what = error.message
+    else:
+        if damage is None:
+            return
+        what = f"the log lacks what it once had: {damage.describe()}"
+    findings.append(
+        Finding(Severity.DAMAGE, str(path.relative_to(root)), None, what, remedy=_BY_HAND)
+    )
 
 
 def _check_term(path: Path, root: Path, findings: list[Finding]) -> StoredState | None:

@@ -265,6 +265,12 @@ class _Check:
         for path in named:
             name = str(path.relative_to(self._root))
             size = size_of(path)
+            if size is None:
+                continue
+            if size in (0, layout.item_at(0)) and path == named[-1]:
+                # It is just being made, or a crash came in between: the next start removes it.
+                self._note(name, "index file that has not its size yet")
+                continue
             if size != layout.file_size:
                 self._derived(name, "index file of another size", layout.file_size, size)
                 continue

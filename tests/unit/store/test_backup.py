@@ -14,12 +14,14 @@ from ledgermq.cli.main import EXIT_CONFIG, EXIT_STORAGE, main
 from ledgermq.daemon.peer_identity import identity_of
 from ledgermq.daemon.store_lock import JavaLock
 from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.ids import Index, Position, Term
 from ledgermq.model.settings import StoreSection
 from ledgermq.store import backup_create
 from ledgermq.store.backup_create import Backup, create_backup
 from ledgermq.store.backup_manifest import CONTENT, BackupManifest, backups_in, read_manifest
 from ledgermq.store.check_store import CheckOptions, check_store
 from ledgermq.store.index_file import IndexLayout
+from ledgermq.store.log_damage import LogDamage, damage_path, mark_damage
 from ledgermq.store.log_verify import verify_log
 from ledgermq.store.store_directory import open_directory
 from ledgermq.store.store_view import StoreView
@@ -307,6 +309,22 @@ def test_a_log_that_is_deleted_faster_than_it_is_read_is_told(tmp_path: Path) ->
         )
 
     assert list((tmp_path / "backups").iterdir()) == []
+
+
+def test_a_log_that_lost_entries_is_not_backed_up_and_named_by_a_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, target = tmp_path / "store", tmp_path / "backups"
+    root.mkdir()
+    write_store(root)
+    lost = LogDamage(Position(900), f"{900:020d}", "body crc", Position(3_000), Index(20), Term(2))
+    mark_damage(damage_path(root), lost)
+
+    assert main(["backup", "create", str(root), str(target), *WORDS]) == EXIT_STORAGE
+    assert "damaged at position 900" in capsys.readouterr().err
+    assert backups_in(target) == []
+    assert main(["store", "check", str(root), *WORDS]) == 5
+    assert "ledgermq/log-damage" in capsys.readouterr().out
 
 
 def test_a_torn_manifest_is_named(tmp_path: Path) -> None:

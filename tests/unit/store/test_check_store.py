@@ -223,6 +223,16 @@ def test_lost_derived_files_are_named_by_their_folders(tmp_path: Path) -> None:
     assert ("index", "1 keys of messages are in no index file") in what
 
 
+@pytest.mark.parametrize("size", [0, LAYOUT.item_at(0)])
+def test_an_index_file_that_is_just_being_made_is_no_fault(tmp_path: Path, size: int) -> None:
+    write_store(tmp_path)
+    (tmp_path / "index" / "20990101000000000").write_bytes(bytes(size))
+    checked = check(tmp_path)
+
+    assert serious(checked) == []
+    assert len(checked.findings) == 1
+
+
 def test_an_index_item_of_another_entry_is_named(tmp_path: Path) -> None:
     write_store(tmp_path)
     path = tmp_path / "dledger-n0" / "index" / f"{0:020d}"
