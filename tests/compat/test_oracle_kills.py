@@ -11,6 +11,8 @@ from tests.process.conftest import Node
 from tests.process.kill_lives import LOG_FILE_SIZE, SIZES, TOPIC, Lives, judge, kinds_of_log
 from tests.process.test_kill_points import SEED
 
+from ledgermq.store.recovery import INDEX_FILE_SIZE
+
 LIVES = 5
 JAVA_SIZES = {
     "mappedFileSizeCommitLog": LOG_FILE_SIZE,
@@ -28,7 +30,7 @@ def test_rocketmq_serves_what_was_acknowledged_before_the_kills(
 ) -> None:
     oracle_program()
     print(f"LEDGERMQ_KILL_SEED={SEED}")
-    lives = Lives(make_node(), log, SEED)
+    lives = Lives(make_node(), log, SEED, index_file_size=INDEX_FILE_SIZE)
     try:
         lives.start_producer()
         for _ in range(LIVES):
