@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ledgermq.model.errors import StorageError
 from ledgermq.store.config_json import choose_document, encode_document
+from ledgermq.store.disk_space import storage_error, with_reserve
 from ledgermq.store.disk_sync import sync_directory, sync_file
 
 BACKUP_SUFFIX = ".bak"
@@ -50,17 +51,12 @@ class ConfigFile:
         fresh = self.path.with_name(self.path.name + FRESH_SUFFIX)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with open(fresh, "wb", opener=_private) as file:
-                file.write(content)
-                file.flush()
-                sync_file(file.fileno())
+            with_reserve(lambda: _write(fresh, content))
             self._keep_backup()
             fresh.rename(self.path)
             sync_directory(self.path.parent)
         except OSError as error:
-            raise StorageError(
-                f"file not replaced: {error.strerror}", errno=error.errno, file=str(self.path)
-            ) from error
+            raise storage_error("file not replaced", error, file=str(self.path)) from error
 
     def _keep_backup(self) -> None:
         # A second name for the same content, put in place by a rename: no moment without a file.
@@ -82,6 +78,13 @@ class ConfigFile:
             raise StorageError(
                 f"file not read: {error.strerror}", errno=error.errno, file=str(path)
             ) from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    with open(path, "wb", opener=_private) as file:
+        file.write(content)
+        file.flush()
+        sync_file(file.fileno())
 
 
 def _private(path: str, flags: int) -> int:

@@ -18,6 +18,7 @@ from ledgermq.daemon.loop import SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
 from ledgermq.daemon.node import Surroundings
 from ledgermq.ipc.cursor_page import Dispatched, Role
+from ledgermq.model.errors import DiskFullError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import Settings
 from ledgermq.store.derived_files import DerivedFiles, load_derived_files
@@ -30,6 +31,9 @@ SMALL_SPAN = 256 * 1024
 
 REST_AWAITED_MS = 1
 """Somebody waits for messages: the broker sleeps, and wants to be woken."""
+
+RETRY_NS = 500_000_000
+"""A full disk is tried again after this long."""
 
 REST_MS = 5
 REST_AWAY_MS = 20
@@ -82,6 +86,9 @@ class DispatchWorker:
         self._flush_due_ns = 0
         self._rested_ns = 0
         self._told_ns = 0
+        self._cleaned = Position(0)
+        self._is_starved = False
+        self._retry_ns = 0
 
     def sources(self) -> list[Pollable]:
         """The inbox."""
@@ -93,7 +100,26 @@ class DispatchWorker:
         if not self._page.has_written():
             # The log is still being recovered.
             return
+        if self._is_starved and now_ns < self._retry_ns:
+            return
+        try:
+            self._dispatch(now_ns)
+        except DiskFullError as error:
+            self._starve(error, now_ns)
+            return
+        if self._is_starved:
+            logger.info("disk has room again: dispatch goes on")
+            self._is_starved = False
+            self._page.publish_queue_begin(self._cleaned, waits=False)
+
+    def _dispatch(self, now_ns: int) -> None:
+        """One bounded span.
+
+        Raises:
+            DiskFullError: there is no space for queues or index; the same is tried again.
+        """
         builder = self._opened()
+        self._clean(builder)
         committed = self._page.read_committed().position
         if committed == 0:
             # Nothing is known of what is committed yet, or nothing is in the log.
@@ -113,8 +139,31 @@ class DispatchWorker:
             self._told_ns = now_ns
             logger.info("dispatching: position=%d of=%d", position, committed)
 
+    def _starve(self, error: DiskFullError, now_ns: int) -> None:
+        """The disk is full: wait, and try again; what is dispatched can be read meanwhile."""
+        if not self._is_starved:
+            logger.warning("dispatch waits for space on the disk: %s", error)
+        self._is_starved = True
+        self._retry_ns = now_ns + RETRY_NS
+        self._page.publish_queue_begin(self._cleaned, waits=True)
+
+    def _clean(self, builder: DispatchBuilder) -> None:
+        """Delete what points only before the log's beginning, once the writer has moved that."""
+        begin = self._page.read_log_begin().position
+        if begin <= self._cleaned:
+            return
+        self._wait_for_flush()
+        deleted = builder.delete_before(begin)
+        self._cleaned = begin
+        self._page.publish_queue_begin(begin, waits=False)
+        if deleted:
+            logger.info("queue and index files deleted: files=%d log_begin=%d", deleted, begin)
+            self._bell.ring()
+
     def sleep_ms(self, now_ns: int) -> int:
         """Do not sleep while committed messages wait."""
+        if self._is_starved:
+            return max(0, (self._retry_ns - now_ns + 999_999) // 1_000_000)
         committed = self._page.read_committed().position
         if self._builder is None:
             return 0 if self._page.has_written() else SLEEP_MAX_MS
@@ -139,13 +188,17 @@ class DispatchWorker:
         if self._builder is None:
             return
         committed = self._page.read_committed().position
-        while self._builder.position < committed:
-            self._build(self._builder, committed)
+        try:
+            while self._builder.position < committed:
+                self._build(self._builder, committed)
+            self._wait_for_flush()
+            if self._builder.dirty:
+                self._builder.flush()
+        except DiskFullError as error:
+            # The next life of the node goes on where its files say.
+            logger.warning("stops before everything is dispatched: %s", error)
         position = min(self._builder.position, committed)
         self._publish(self._builder, position, time.monotonic_ns())
-        self._wait_for_flush()
-        if self._builder.dirty:
-            self._builder.flush()
 
     def close(self) -> None:
         """Close the files; a flush that runs is waited for."""
@@ -182,17 +235,24 @@ class DispatchWorker:
             )
             self._wait_for_flush()
             builder.close()
-            store = self._around.settings.store
-            self._found = load_derived_files(store, published=builder.position)
+            self._found = load_derived_files(
+                self._around.settings.store, published=builder.position
+            )
         found, self._found = self._found, None
         assert found is not None
-        builder = DispatchBuilder.open(
-            self._around.settings.store,
-            log_start=self._spans.start(),
-            log_end=log_end,
-            published=found.published,
-            files=found,
-        )
+        store = self._around.settings.store
+        try:
+            builder = DispatchBuilder.open(
+                store,
+                log_start=self._spans.start(),
+                log_end=log_end,
+                published=found.published,
+                files=found,
+            )
+        except DiskFullError:
+            # What was opened is closed; the next try looks again.
+            self._found = load_derived_files(store, published=found.published)
+            raise
         self._counters[Counter.TRUNCATED] += builder.truncated
         generation = self._published.log_generation + (builder.truncated > 0)
         self._published = self._published._replace(log_generation=generation)
@@ -275,8 +335,8 @@ class DispatchWorker:
 
     def _wait_for_flush(self) -> None:
         if self._flush is not None:
-            self._flush.result()
-            self._flush = None
+            flush, self._flush = self._flush, None
+            flush.result()
             self._counters[Counter.FLUSHES] += 1
 
 

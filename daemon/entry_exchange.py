@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -111,6 +112,30 @@ class EntryExchange:
         item = self._opened().items(index, index)[0]
         return Position(int(item["position"]) + int(item["size"])), Term(int(item["term"]))
 
+    def position_after(self, index: Index) -> Position:
+        """Where the entry behind ``index`` begins, or the log, when that is later.
+
+        Raises:
+            CorruptLogError, StorageError: the log cannot be read.
+        """
+        files = self._opened()
+        if index < files.first_index():
+            return files.first_position()
+        return self.position_behind(index)[0]
+
+    def forget_before(self, position: Position) -> Index:
+        """Read no file any more that ends before ``position``; index of the first entry left.
+
+        Raises:
+            CorruptLogError, StorageError: the log cannot be read.
+        """
+        files = self._opened()
+        # A file that is open keeps its blocks, also when it is deleted.
+        files.forget()
+        self._cached = None
+        begin = max(files.first_position(), position - position % files.file_size)
+        return files.index_at(Position(begin))
+
     def extent(self, last: Index) -> LogExtent | None:
         """The log from its first file up to where a file ends with entry ``last`` or before it.
 
@@ -218,9 +243,16 @@ def _refuse_other_beginning(data: memoryview, at: int, position: int, expected: 
 
 
 def _size_of(folder: Path, default: int) -> int:
-    """Size of the files in ``folder``; the last one may just be made, and have none yet."""
-    sizes = [path.stat().st_size for path in folder.iterdir() if path.name.isdigit()]
-    return max(sizes, default=0) or default
+    """Size of the files in ``folder``; the last one may just be made, and have none yet.
+
+    The first ones may just be deleted.
+    """
+    sizes = [0]
+    for path in folder.iterdir():
+        if path.name.isdigit():
+            with suppress(FileNotFoundError):
+                sizes.append(path.stat().st_size)
+    return max(sizes) or default
 
 
 def _offset_of(data: memoryview, index: Index) -> int:

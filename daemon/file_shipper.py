@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.model.errors import StorageError
-from ledgermq.model.ids import NodeId
+from ledgermq.model.ids import NodeId, Position
 from ledgermq.store.append_files import file_name
 from ledgermq.store.staged_log import file_digest, slice_digest
 from ledgermq.wire.ship_frames import (
@@ -36,6 +36,9 @@ SLICE_SIZE_MAX = 512 * 1024
 ASKS_MAX = 8
 OFFER_NS = 300_000_000
 """A receiver is told again how far the log reaches after this long."""
+
+QUIET_NS = 10_000_000_000
+"""Who has not asked for so long takes no files now."""
 
 DIGESTS_KEPT_MAX = 1_024
 
@@ -80,6 +83,8 @@ class FileShipper:
         self._wake = wake
         self._offers: dict[NodeId, tuple[Offer, int]] = {}
         self._asked: deque[_Asked] = deque()
+        self._asked_ns: dict[NodeId, int] = {}
+        self._now_ns = 0
         self._read: _Read | None = None
         self._free_at_ns = 0
         self._digests: dict[tuple[int, int], Future[bytes]] = {}
@@ -106,8 +111,18 @@ class FileShipper:
         self._offers[peer] = (offer, now_ns)
         self._send(peer, [encode_ship_frame(offer)])
 
+    def needs_from(self, now_ns: int) -> Position | None:
+        """Where the oldest offer begins that its receiver has asked for lately; None without."""
+        begins = [
+            self._offers[peer][0].begin
+            for peer, asked_ns in self._asked_ns.items()
+            if peer in self._offers and now_ns - asked_ns < QUIET_NS
+        ]
+        return min(begins, default=None)
+
     def take(self, peer: NodeId, ask: Ask | AskDigest) -> None:
         """Answer ``ask`` later; one too many is dropped, and comes again."""
+        self._asked_ns[peer] = self._now_ns
         known = self._offers.get(peer)
         if known is None or not _is_offered(ask, known[0]):
             self._send(peer, [encode_ship_frame(Gone(ask.term, ask.position))])
@@ -121,6 +136,7 @@ class FileShipper:
 
     def turn(self, now_ns: int) -> None:
         """Send what was read, read the next, answer what digests are ready."""
+        self._now_ns = now_ns
         if self._read is not None and self._read.future.done():
             self._finish_read(self._read, now_ns)
             self._read = None
@@ -138,6 +154,7 @@ class FileShipper:
     def end_term(self) -> None:
         """This node leads no more: what it offered is void."""
         self._offers.clear()
+        self._asked_ns.clear()
         self._asked.clear()
         self._waiting.clear()
 

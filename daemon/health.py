@@ -39,7 +39,8 @@ class Readiness:
         if self._dispatch_until is None:
             self._dispatch_until = page.read_committed().position
         behind = self._dispatch_until - page.read_dispatched().position
-        if behind > 0:
+        # With a full disk dispatch waits for space: the node serves what it has, and says so.
+        if behind > 0 and not page.read_queue_begin().waits:
             return f"{behind} bytes to be dispatched"
         self.is_ready = True
         return ""

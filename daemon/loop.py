@@ -55,7 +55,7 @@ class StopFlag:
 
     reason: str = ""
     reload: bool = False
-    on_reload: Callable[[], None] | None = None
+    on_reload: Callable[[], object] | None = None
     _wakeup: tuple[int, int] = field(default=(-1, -1))
 
     def install(self) -> None:

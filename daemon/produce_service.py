@@ -19,12 +19,14 @@ from ledgermq.daemon.put_batch import Put, PutBatch
 from ledgermq.daemon.put_lock import PutLockHolder
 from ledgermq.daemon.recent_messages import RecentMessages
 from ledgermq.daemon.resend import Resend
+from ledgermq.daemon.space_gate import NoRoomError, SpaceGate
 from ledgermq.daemon.standing import UNKNOWN
 from ledgermq.daemon.writable_topics import WritableTopics
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.errors import (
     BusyError,
     CorruptLogError,
+    DiskFullError,
     LedgerError,
     MessageIllegalError,
     NotLeaderError,
@@ -42,6 +44,7 @@ from ledgermq.model.limits import (
 )
 from ledgermq.model.settings import AckMode
 from ledgermq.store.crc32 import crc32
+from ledgermq.store.disk_space import with_reserve
 from ledgermq.store.kernel import check_run
 from ledgermq.store.log_writer import Run
 from ledgermq.store.queue_offsets import QueueOffsets
@@ -128,8 +131,10 @@ class ProduceService:
         *,
         topics: WritableTopics,
         put_lock: PutLockHolder,
+        gate: SpaceGate,
     ) -> None:
         settings = around.settings
+        self._gate = gate
         self._settings = settings
         self._counters = around.page.counters(Role.WRITER)
         self._log = log.writer
@@ -150,6 +155,7 @@ class ProduceService:
         self._due: deque[Due] = deque()
         self._in_flight = 0
         self._open_log = log
+        self._first = 0
         self._recent = self._recent_messages()
         self._clock = around.clock
         self.socket = around.produce_socket(message_size_max=FRAME_SIZE_MAX + 1024 * 1024)
@@ -212,6 +218,11 @@ class ProduceService:
         """Entries of another leader come next; the log may have been cut."""
         self._recent = self._recent_messages()
 
+    def forget_before(self, position: Position) -> None:
+        """The log is about to begin at ``position``; nothing before it is read any more."""
+        self._first = int(position)
+        self._recent.forget_before(position)
+
     def note_entries(self, count: int) -> None:
         """So many entries of another leader were appended."""
         self._counters[_ENTRIES] += count
@@ -238,18 +249,25 @@ class ProduceService:
                 self._note_puts(batch.publish(), batch.term, batch.store_timestamp)
             except StorageError as error:
                 for put in batch.take_back(error):
-                    self._refuse(put.identity, put.request_id, error)
+                    self._refuse_admitted(put.identity, put.request_id, put.size, error)
         if self._answers_at_once:
             self.acknowledge(self._log.end.position)
         return self._log.end != begin
 
     def append_own(self, record: bytes, term: Term) -> None:
-        """Append an entry that the node writes for itself, on the system topic, and publish it."""
+        """Append an entry that the node writes for itself, on the system topic, and publish it.
+
+        On a full disk the reserve is used: without it nobody could lead.
+
+        Raises:
+            DiskFullError: not even that has space; nothing has changed.
+        """
         assert self._offsets is not None, "an entry of a node that does not lead"
         topic = SYSTEM_TOPIC.encode()
         queue_id = QueueId(0)
         offset = self._offsets.next_offset(topic, queue_id)
         sizes = memoryview(len(record).to_bytes(4, sys.byteorder)).cast("I")
+        with_reserve(lambda: self._log.reserve(sizes))
         with self._put_lock:
             self._log.put(
                 record,
@@ -411,15 +429,33 @@ class ProduceService:
             if frame.is_retry:
                 # What was staged before must be found, too, and stored before.
                 self._note_puts(batch.publish(), batch.term, batch.store_timestamp)
-                self._put_again(batch, parts[0], parts[2], frame)
-            else:
-                batch.stage(parts[0], frame.request_id, parts[2], frame.sizes, frame.runs)
+            try:
+                if frame.is_retry:
+                    self._put_again(batch, parts[0], parts[2], frame)
+                else:
+                    self._make_room(batch, frame.sizes)
+                    batch.stage(parts[0], frame.request_id, parts[2], frame.sizes, frame.runs)
+            except (NoRoomError, NotLeaderError, OutcomeUnknownError) as error:
+                self._refuse_admitted(parts[0], frame.request_id, frame.payload_size, error)
+                continue
             self._counters[_MESSAGES] += len(frame.sizes)
             self._counters[_BYTES] += frame.payload_size
             self._counters[_FRAMES] += 1
             size += frame.payload_size
             if size >= BYTES_PER_TURN_MAX:
                 return
+
+    def _make_room(self, batch: PutBatch, sizes: memoryview) -> None:
+        """See ``PutBatch.make_room``; a disk that counts as full has no room.
+
+        Raises:
+            NoRoomError, NotLeaderError: see ``SpaceGate.check``; nothing was staged.
+        """
+        self._gate.check()
+        try:
+            batch.make_room(sizes)
+        except DiskFullError as error:
+            raise self._gate.strike(error) from error
 
     def _put_again(
         self, batch: PutBatch, identity: bytes, payload: bytes, frame: SendFrame
@@ -438,6 +474,15 @@ class ProduceService:
             return
         self._counters[_RESENT_FOUND] += len(frame.sizes) - resend.records
         if resend.records:
+            try:
+                self._make_room(batch, resend.sizes)
+            except (NoRoomError, NotLeaderError) as error:
+                if resend.records == len(frame.sizes):
+                    raise
+                raise OutcomeUnknownError(
+                    "a part of the frame is stored, and there is no space for the rest",
+                    cause=str(error),
+                ) from error
             stored = batch.stage(
                 identity, frame.request_id, resend.payload, resend.sizes, resend.runs
             )
@@ -472,7 +517,7 @@ class ProduceService:
             log.paths.data,
             file_size=log.recovered.data.file_size,
             header_size=self._log.header_size,
-            first=int(log.recovered.first),
+            first=max(int(log.recovered.first), self._first),
             window=self._settings.limits.total_window_bytes,
             end=self._log.end.position,
             entry_before=partial(entry_before, log),
@@ -534,6 +579,16 @@ class ProduceService:
         number = record if isinstance(record, int) else None
         status = _OWN_STATUSES.get(type(error))
         self._send(identity, encode_refused(request_id, error, record=number, status=status))
+
+    def _refuse_admitted(
+        self, identity: bytes, request_id: int, size: int, error: LedgerError
+    ) -> None:
+        """Refuse a frame whose bytes were counted already."""
+        self._in_flight -= size
+        session = self._sessions.get(identity)
+        if session is not None:
+            session.in_flight -= size
+        self._refuse(identity, request_id, error)
 
     def _send(self, identity: bytes, parts: list[bytes]) -> None:
         """Answer a client; one that is gone, or does not read, loses its session."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ledgermq.model.errors import StorageError
+from ledgermq.model.errors import DiskFullError, StorageError
 from ledgermq.model.ids import QueueId, QueueOffset, Term
 from ledgermq.store.log_writer import LogWriter, Run, Span
 from ledgermq.store.queue_offsets import QueueOffsets
 from ledgermq.wire.send_frame import SendRun
-
-_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Put(NamedTuple):
@@ -38,6 +35,14 @@ class PutBatch:
         self._staged: list[Put] = []
         self._before: dict[tuple[bytes, QueueId], QueueOffset] = {}
         self._begin = log.end
+
+    def make_room(self, sizes: memoryview) -> None:
+        """Have blocks for a frame of such records; to be called before it is staged.
+
+        Raises:
+            DiskFullError: there is no space; nothing has changed.
+        """
+        self._log.reserve(sizes)
 
     def stage(
         self,
@@ -85,7 +90,7 @@ class PutBatch:
         Raises:
             StorageError: ``error`` again, when the process must not go on writing.
         """
-        if error.errno not in _NO_SPACE:
+        if not isinstance(error, DiskFullError):
             raise error
         refused = self._staged
         self._staged = []

@@ -11,10 +11,12 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 
+from ledgermq.daemon import reload
 from ledgermq.daemon.child_process import EXIT_REOPEN, EXIT_STOPPED
 from ledgermq.daemon.disk_watch import DiskWatch
 from ledgermq.daemon.entry_exchange import EntryExchange
 from ledgermq.daemon.environment import Environment
+from ledgermq.daemon.kept_log import KeptLog
 from ledgermq.daemon.log_replacement import is_complete
 from ledgermq.daemon.log_trouble import LogDamagedError, report
 from ledgermq.daemon.loop import Pollable, StopFlag
@@ -30,7 +32,7 @@ from ledgermq.daemon.suggested_reader import SuggestedReader
 from ledgermq.daemon.system_entries import no_op_record
 from ledgermq.daemon.term_file import TermFile
 from ledgermq.daemon.writer_link import KEEP_ALL, WriterLink
-from ledgermq.ipc.cursor_page import Grant, LogCursor, Role
+from ledgermq.ipc.cursor_page import Grant, LogCursor, Role, SpaceState
 from ledgermq.ipc.cursor_page import RaftRole as PageRole
 from ledgermq.ipc.orders import Order, OrderKind, parse
 from ledgermq.model.errors import CorruptLogError, ProtocolError
@@ -125,11 +127,18 @@ class RaftWorker:
             else None
         )
         self._reader = SuggestedReader(self._page, silent_max=settings.raft.election_timeout_min_ms)
+        self._kept = KeptLog(
+            self._page,
+            self._core,
+            settings.retention,
+            exchange=self._exchange,
+            shipping=self._shipping,
+        )
         self._held = self._written = _UNSEEN
         self._marks: deque[LogCursor] = deque()
         self._sent_to: dict[NodeId, Index] = {}
         self._granted_after = NO_INDEX
-        self._is_read = self._is_cutting = self._was_recovered = False
+        self._is_read = self._is_cutting = self._was_recovered = self._is_full = False
         self._entries: memoryview | None = None
         self._announced: tuple[Index, ...] = ()
         self._control = RaftControl(
@@ -192,12 +201,32 @@ class RaftWorker:
         if trouble is not None:
             logger.warning("disk: %s", trouble or "well again")
             self._carry_out(self._core.disk_is_sick(self._disk.is_sick))
+        self._look_at_space(now_ns)
         if self._control.source in ready:
             self._control.serve(now_ns)
         if self._shipping is not None:
             self._shipping.turn(now_ns)
             self._counters[_SHIPPED_SENT] = self._shipping.bytes_sent
             self._counters[_SHIPPED_RECEIVED] = self._shipping.bytes_received
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: those of retention count from now on."""
+        self._kept.take_settings(settings.retention)
+
+    def _look_at_space(self, now_ns: int) -> None:
+        """A full disk is no place for a leader, and old files go when nobody needs them."""
+        space = self._page.read_space()
+        is_full = space.state is not SpaceState.ROOMY
+        if is_full != self._is_full:
+            self._is_full = is_full
+            self._carry_out(self._core.disk_is_full(is_full))
+        if not (self._kept.wants_turn and self._looks_at_cursors()):
+            return
+        first = self._kept.turn(now_ns)
+        if first is not None:
+            if first > 0:
+                self._carry_out(self._core.log_compacted(first))
+            self._writer.ring()
 
     def close(self) -> None:
         """Close files, sockets and the ring; whoever looks at the page sees that nobody leads."""
@@ -532,6 +561,7 @@ def run(settings: Settings, stop: StopFlag) -> int:
         TermFile(paths.term, paths.current_term),
         PeerGroup.of(settings, around.context),
     )
+    stop.on_reload = lambda: worker.take_settings(reload.take_published(settings))
     try:
         run_loop(worker, page=around.page, role=Role.RAFT, stop=stop)
     except LogArrivedError:

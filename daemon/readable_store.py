@@ -61,6 +61,7 @@ class ReadableStore:
         self._is_ready = False
         self._position = 0
         self._generation = page.read_dispatched().log_generation
+        self._begin = (page.read_log_begin().position, page.read_queue_begin().position)
         self._shown_size = 0
 
     def look(self) -> bool:
@@ -70,6 +71,13 @@ class ReadableStore:
             # An empty log has nothing to dispatch, and its dispatcher publishes nothing.
             is_empty = page.has_written() and page.read_written().position == 0
             self._is_ready = page.has_dispatched() or is_empty
+        begin = (page.read_log_begin().position, page.read_queue_begin().position)
+        if begin != self._begin:
+            # Files are gone: maps of them would keep their blocks.
+            self._begin = begin
+            self.log.refresh()
+            for reader in self._readers.values():
+                reader.refresh()
         dispatched = page.read_dispatched()
         if dispatched.log_generation != self._generation:
             self._generation = dispatched.log_generation
@@ -97,9 +105,18 @@ class ReadableStore:
         """
         if not self._is_ready:
             raise NotLeaderError("node is starting: it does not know yet what is dispatched")
-        first, end = self._reader(queue).bounds(self._position, log_first=self.log.first_position)
+        try:
+            first, end = self._bounds(queue)
+        except VanishedError:
+            # A file was deleted since it was listed.
+            self.log.refresh()
+            self._reader(queue).refresh()
+            first, end = self._bounds(queue)
         written = self._page.read_written().position
         return QueueBounds(first, end, pending_messages_max(self._position, written))
+
+    def _bounds(self, queue: QueueName) -> tuple[int, int]:
+        return self._reader(queue).bounds(self._position, log_first=self.log.first_position)
 
     @property
     def disk_below(self) -> int:

@@ -155,6 +155,15 @@ class RecentMessages:
         if end - self._end >= FOLLOW_SIZE:
             self._extend(end, is_fresh=True)
 
+    def forget_before(self, position: int) -> None:
+        """The log is about to begin at ``position``: what was before is not looked for any more."""
+        self._first = max(self._first, position)
+        self._begin = max(self._begin, position)
+        self._parts = [_since(part, position) for part in self._parts if part.end > position]
+        # A follower's table lags behind the log: what it has not taken may be gone, too.
+        self._end = max(self._end, position)
+        self._low = min(max(self._low, position), self._end)
+
     def find(self, keys: Sequence[MessageKey]) -> list[StoredMessage | None]:
         """For each key the last message that has it.
 

@@ -20,7 +20,7 @@ from ledgermq.model.settings_file import write_settings
 
 logger = logging.getLogger(__name__)
 
-LIVE = ("log.", "supervision.")
+LIVE = ("log.", "retention.", "supervision.")
 """Settings that are in force at once; the others, once a process is forked anew, which has them."""
 
 
@@ -61,7 +61,8 @@ def publish(settings: Settings) -> None:
     fresh.rename(path)
 
 
-def take_published(running: Settings) -> None:
-    """In a child that got SIGHUP: apply what can be applied while it runs."""
+def take_published(running: Settings) -> Settings:
+    """In a child that got SIGHUP: apply what can be applied everywhere; the settings in force."""
     settings = load_settings(published_path(running.listen.runtime_dir))
     log_lines.set_level(settings.log.level)
+    return settings

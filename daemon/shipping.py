@@ -17,7 +17,7 @@ from ledgermq.daemon.log_replacement import mark_complete, replaced_folder, stag
 from ledgermq.daemon.peer_admission import agreed_settings
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.model.errors import ProtocolError
-from ledgermq.model.ids import NO_INDEX, NodeId
+from ledgermq.model.ids import NO_INDEX, NodeId, Position
 from ledgermq.model.settings import Settings
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.messages import RaftRole
@@ -100,6 +100,10 @@ class Shipping:
             return
         members = self._memberships()
         self._shipper.offer(peer, Offer(self._core.term, *extent, members), now_ns)
+
+    def needs_from(self, now_ns: int) -> Position | None:
+        """Where the log begins that a member takes files of now; None while none does."""
+        return self._shipper.needs_from(now_ns)
 
     def take(self, now_ns: int, source: NodeId, parts: Sequence[memoryview]) -> None:
         """A message of ``source`` whose first part ``is_ship_frame``.

@@ -60,6 +60,26 @@ class StorePaths:
         return self.own / "log-checkpoint"
 
     @property
+    def dispatch_checkpoint(self) -> Path:
+        """Our checkpoint of dispatch."""
+        return self.own / "dispatch-checkpoint"
+
+    @property
+    def archived(self) -> Path:
+        """Up to where an archive has the log; nothing of ours writes it."""
+        return self.own / "archived"
+
+    @property
+    def reserve(self) -> Path:
+        """Blocks for small files on a full disk (``store/disk_space.py``)."""
+        return self.own / "reserve"
+
+    @property
+    def index_files(self) -> Path:
+        """The Index."""
+        return self.root / "index"
+
+    @property
     def consume_queues(self) -> Path:
         """The ConsumeQueues."""
         return self.root / "consumequeue"

@@ -46,6 +46,7 @@ from ledgermq.model.errors import (
     StorageError,
 )
 from ledgermq.model.settings import Settings
+from ledgermq.store.disk_space import use_reserve, with_reserve
 
 logger = logging.getLogger(__name__)
 
@@ -453,6 +454,7 @@ def _open_node(settings: Settings, resources: ExitStack) -> CursorPage:
     resources.callback(java.release)
     for lock in (own / "lock", paths.directory / "supervisor.lock"):
         resources.callback(FamilyLock.take(lock, wait_ms=wait_ms).release)
+    use_reserve(StorePaths.of(settings).reserve)
     replace_log(StorePaths.of(settings))
     page = _create_page(paths.cursors)
     resources.callback(page.close)
@@ -489,7 +491,7 @@ def _make_directory(path: Path) -> None:
 
 def _touch(path: Path) -> None:
     try:
-        path.touch(mode=0o640)
+        with_reserve(lambda: path.touch(mode=0o640))
         _sync_directory(path.parent)
     except OSError as error:
         raise StorageError(

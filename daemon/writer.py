@@ -13,10 +13,12 @@ import sys
 import time
 from collections.abc import Mapping
 
+from ledgermq.daemon import reload
 from ledgermq.daemon.child_process import EXIT_REOPEN, EXIT_STOPPED
 from ledgermq.daemon.environment import Environment
 from ledgermq.daemon.flusher import Flusher, FlushPlan, MakeFlusher
 from ledgermq.daemon.log_opening import OpenLog, open_log, open_queue_offsets
+from ledgermq.daemon.log_retention import LogRetention, Retention
 from ledgermq.daemon.log_trouble import LogDamagedError, report
 from ledgermq.daemon.loop import Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
@@ -24,14 +26,17 @@ from ledgermq.daemon.node import Surroundings
 from ledgermq.daemon.produce_service import ProduceService
 from ledgermq.daemon.put_lock import PutLockHolder
 from ledgermq.daemon.resume import dispatched_position
+from ledgermq.daemon.space_gate import SpaceGate
 from ledgermq.daemon.standing import standing_of
 from ledgermq.daemon.writable_topics import WritableTopics
 from ledgermq.ipc.append_ring import AppendRing, RingKind, RingRecord
 from ledgermq.ipc.cursor_page import LogCursor, Role
 from ledgermq.ipc.orders import Order, OrderKind, parse, topics_loaded
-from ledgermq.model.errors import CorruptLogError, ProtocolError
+from ledgermq.model.errors import CorruptLogError, DiskFullError, ProtocolError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.model.settings import AckMode, Settings
+from ledgermq.store.disk_space import with_reserve
+from ledgermq.store.disk_sync import sync_directory
 from ledgermq.store.entry_files import EntryFiles
 from ledgermq.store.log_checkpoint import LogCheckpoint, encode
 from ledgermq.store.log_damage import LogDamage, damage_path, read_damage, remove_damage
@@ -47,6 +52,9 @@ _ANSWERS = {
     OrderKind.GRANT: OrderKind.GRANTED,
     OrderKind.FOLLOW: OrderKind.FOLLOWED,
 }
+SMALL_APPEND = 4_096
+"""Bytes of entries and their items for which the reserve of a full disk is used."""
+
 SWITCH_INTERVAL_S = 0.000_2
 """The flusher's thread gets the interpreter this soon when it comes back from a sync."""
 
@@ -54,7 +62,20 @@ SWITCH_INTERVAL_S = 0.000_2
 class WriterWorker:
     """Orders from raft and the broker on one side, the producers on the other."""
 
-    def __init__(self, around: Environment, log: OpenLog, make_flusher: MakeFlusher) -> None:
+    def __init__(
+        self,
+        around: Environment,
+        log: OpenLog,
+        make_flusher: MakeFlusher,
+        gate: SpaceGate,
+        retention: Retention | None = None,
+    ) -> None:
+        """Publish where the log ends.
+
+        Args:
+            gate: knows whether the disk has room.
+            retention: deletes what is old; None: nothing is deleted.
+        """
         settings = around.settings
         self._around = around
         self._page = around.page
@@ -73,6 +94,9 @@ class WriterWorker:
         self._follows = False
         self._sequence = 0
         self._ring: AppendRing | None = None
+        self._gate = gate
+        self._retention = retention
+        self._starved: RingRecord | None = None
         self._put_lock = PutLockHolder(around.page, settings.limits.put_lock_warn_ms)
         self._topics = WritableTopics(log.paths.topics)
         self._damage = read_damage(damage_path(log.paths.root))
@@ -91,7 +115,9 @@ class WriterWorker:
         self._open_log = log
         # It waits with its queues for where the log ends.
         self._dispatcher.ring()
-        self._service = ProduceService(around, log, topics=self._topics, put_lock=self._put_lock)
+        self._service = ProduceService(
+            around, log, topics=self._topics, put_lock=self._put_lock, gate=gate
+        )
 
     def sources(self) -> list[Pollable]:
         """The inbox and the producers' socket."""
@@ -105,13 +131,16 @@ class WriterWorker:
         """
         if self._service.has_due(self._page.read_committed().position):
             return 0
-        if self._ring is not None and not self._ring.is_empty:
+        if self._starved is None and self._ring is not None and not self._ring.is_empty:
             return 0
         if self._page.grant_version != self._told_version:
             return 0
         if not self._known_by_raft:
             return max(0, (self._ready_sent_ns + READY_REPEAT_NS - now_ns) // 1_000_000)
-        return 1_000
+        waits = [1_000, self._gate.sleep_ms(now_ns)]
+        if self._retention is not None:
+            waits.append(self._retention.sleep_ms(now_ns))
+        return min(wait for wait in waits if wait is not None)
 
     def hears_bells(self, now_ns: int) -> bool:
         """Always: others wait for what it does."""
@@ -127,13 +156,18 @@ class WriterWorker:
             self._carry_out(order)
         if self._page.grant_version != self._told_version or self._term != self._told_term:
             self._tell_standing()
-        if self._ring is not None and not self._ring.is_empty:
+        has_room = self._gate.turn(now_ns, self._log.files_made)
+        if self._ring is not None and (
+            has_room or (self._starved is None and not self._ring.is_empty)
+        ):
             self._take_entries(self._ring)
         if self._service.socket.source in ready and self._service.take_frames(self._term):
             self._published()
         self._service.acknowledge(self._page.read_committed().position)
         if self._damage is not None:
             self._look_at_damage(self._damage)
+        if self._retention is not None and self._retention.turn(now_ns, self._log.files_made):
+            self._service.forget_before(self._retention.wanted)
         if not self._known_by_raft and now_ns - self._ready_sent_ns >= READY_REPEAT_NS:
             self._ready_sent_ns = now_ns
             self._raft.send(self._report(Order(OrderKind.READY)).encode())
@@ -141,9 +175,17 @@ class WriterWorker:
     def close(self) -> None:
         """Refuse what cannot be answered any more, make the log durable, close."""
         self._service.close()
+        if self._retention is not None:
+            self._retention.close()
         self._flusher.stop()
         self._log.close()
         self._change_ring(attach=False)
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: those of space and retention count from now on."""
+        self._gate.take_settings(settings.retention)
+        if self._retention is not None:
+            self._retention.take_settings(settings.retention)
 
     def _tell_standing(self) -> None:
         """Tell the clients what raft has made of this node, before their next frames are taken."""
@@ -235,6 +277,8 @@ class WriterWorker:
     def _change_ring(self, *, attach: bool) -> None:
         if self._ring is not None:
             self._ring.close()
+        # What an older ring had is raft's to send again.
+        self._starved = None
         self._ring = AppendRing.attach(self._around.paths.append_ring) if attach else None
 
     def _report(self, order: Order) -> Order:
@@ -284,35 +328,72 @@ class WriterWorker:
         )
 
     def _take_entries(self, ring: AppendRing) -> None:
-        """What raft has put into the ring."""
+        """What raft has put into the ring, as long as the disk has room for it."""
         has_grown = False
-        while (record := ring.take()) is not None:
-            if record.kind == RingKind.PROPOSE and record.numbers[0] == self._term:
-                self._service.append_own(bytes(record.data), self._term)
-                has_grown = True
-            elif record.kind == RingKind.APPEND and self._follows:
-                self._append(record)
-                has_grown = True
-            ring.release(record)
+        while (record := self._starved or ring.take()) is not None:
+            is_fresh = self._starved is None
+            try:
+                has_grown |= self._take_entry(record)
+                self._starved = None
+            except DiskFullError as error:
+                self._gate.strike(error)
+                # The ring is raft's for what comes next; this waits until the disk has room.
+                self._starved = record._replace(data=memoryview(bytes(record.data)))
+            if is_fresh:
+                ring.release(record)
+            if self._starved is not None:
+                break
         if has_grown:
             self._published()
+
+    def _take_entry(self, record: RingRecord) -> bool:
+        """Append one record of the ring; whether the log has grown.
+
+        Raises:
+            DiskFullError: there is no space; nothing has changed.
+        """
+        if record.kind == RingKind.PROPOSE and record.numbers[0] == self._term:
+            self._service.append_own(bytes(record.data), self._term)
+            return True
+        if record.kind == RingKind.APPEND and self._follows:
+            self._append(record)
+            return True
+        return False
 
     def _append(self, record: RingRecord) -> None:
         """Entries of the leader that this node follows; raft has verified them."""
         position, index, term, chain, items_size, _ = record.numbers
         end = LogEnd(Position(position), Index(index), Term(term), chain)
+        if len(record.data) <= SMALL_APPEND:
+            # Such as the entry that begins a term: a group whose disks are full can elect.
+            with_reserve(lambda: self._log.reserve_entries(end))
+        else:
+            self._log.reserve_entries(end)
         with record.data[:items_size] as items, record.data[items_size:] as entries:
             self._log.append_entries(entries, items, end=end)
         self._service.note_entries(items_size // INDEX_ITEM_SIZE)
 
     def _write_checkpoint(self, end: LogEnd) -> None:
-        """Our checkpoint, and DLedger's with the last index known to be committed."""
+        """Our checkpoint, and DLedger's with the last index known to be committed.
+
+        Without space, and without a reserve, there is none: recovery then reads more of the log.
+        """
         checkpoint = LogCheckpoint(end, self._data_file_size)
-        replace_file(self._paths.log_checkpoint, encode(checkpoint))
+        try:
+            replace_file(self._paths.log_checkpoint, encode(checkpoint))
+        except DiskFullError as error:
+            logger.warning("no checkpoint of the log: %s", error)
+            # An older one may lie behind a cut.
+            self._paths.log_checkpoint.unlink(missing_ok=True)
+            sync_directory(self._paths.own)
+            return
         if self._paths.dledger_checkpoint is not None:
             committed = min(self._page.read_committed().index, end.index_)
             content = encode_dledger_checkpoint(DLedgerCheckpoint(end.index_, committed))
-            replace_file(self._paths.dledger_checkpoint, content)
+            try:
+                replace_file(self._paths.dledger_checkpoint, content)
+            except DiskFullError as error:
+                logger.warning("DLedger's checkpoint not written: %s", error)
 
 
 def run(settings: Settings, stop: StopFlag) -> int:
@@ -330,7 +411,9 @@ def run(settings: Settings, stop: StopFlag) -> int:
         logger.error("%s", error)
         around.leave()
         return EXIT_REOPEN
-    worker = WriterWorker(around, log, Flusher)
+    retention = LogRetention(around, log)
+    worker = WriterWorker(around, log, Flusher, SpaceGate.of(around), retention)
+    stop.on_reload = lambda: worker.take_settings(reload.take_published(settings))
     logger.info("writer serves: after_ms=%d", (time.monotonic() - started) * 1000)
     try:
         run_loop(worker, page=around.page, role=Role.WRITER, stop=stop)

@@ -80,8 +80,18 @@ class AppendRing:
         except OSError as error:
             raise StorageError("append ring not made", errno=error.errno, path=str(path)) from error
         try:
-            os.ftruncate(fd, _DATA + size)
+            # With its blocks: a write to a map without them is a SIGBUS when the disk is full.
+            os.posix_fallocate(fd, 0, _DATA + size)
             ring = cls(mmap.mmap(fd, _DATA + size))
+        except OSError as error:
+            fresh.unlink()
+            raise StorageError(
+                f"append ring not made: {error.strerror}",
+                errno=error.errno,
+                path=str(path),
+                size=_DATA + size,
+                setting="listen.runtime_dir",
+            ) from error
         finally:
             os.close(fd)
         ring._cells[1] = size

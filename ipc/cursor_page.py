@@ -16,11 +16,14 @@ the sequence up, so a reader never waits, not even for a writer that died inside
     5     put_lock    writer      S holder pid, since_ns, taken, slow, recovered
     6     grant       raft        S term, granted (0/1), role, leader (16 bytes, ASCII)
     7     reader      raft        S follower to read old messages from (16 bytes, ASCII)
-    8-15  process     that one    pid, beat_ns, asleep, generation, started_ns
+    8-12  process     that one    pid, beat_ns, asleep, generation, started_ns
+    13    space       writer      S state, free, total, since_ns
+    14    log_begin   writer      S wanted position, position
+    15    queue_begin dispatcher  S position, waits (0/1)
     16-25 counters    that one    sixteen counters, two slots a process
+    26    released    raft        S position, reason
     31    queues      dispatcher  S position
-    32-39                         second copies of 1 to 7
-    63                            second copy of 31
+    32-63                         second copies of 1 to 7, 13 to 15, 26 and 31
 
 Everything here is disposable: a process that starts again rebuilds its slots from the files. Times
 named ``_ns`` are CLOCK_MONOTONIC, the same for all processes of one boot; ``_ms`` are epoch
@@ -54,14 +57,17 @@ VERSION = 1
 
 _HEADER, _WRITTEN, _DURABLE, _COMMITTED, _DISPATCHED, _PUT_LOCK, _GRANT, _READER = range(8)
 _PROCESS = 8
+_SPACE, _LOG_BEGIN, _QUEUE_BEGIN = 13, 14, 15
 _COUNTERS = 16
 _QUEUES = 31
+_RELEASED = 26
 _SECOND_COPY = 32
 _READ_ATTEMPTS = 10_000
 _NODE_ID_SIZE = 16
 
-assert _COUNTERS + 16 <= _SECOND_COPY
-assert (_SECOND_COPY + _PROCESS) * SLOT_SIZE <= PAGE_SIZE
+assert _COUNTERS + 10 <= _RELEASED < _QUEUES < _SECOND_COPY
+assert (_SECOND_COPY + _QUEUES + 1) * SLOT_SIZE <= PAGE_SIZE
+assert _PROCESS + 5 <= _SPACE < _COUNTERS
 
 
 class Role(IntEnum):
@@ -85,6 +91,45 @@ class RaftRole(IntEnum):
     FOLLOWER = 0
     CANDIDATE = 1
     LEADER = 2
+
+
+class SpaceState(IntEnum):
+    """Whether the node's disk takes what producers send."""
+
+    ROOMY = 0
+    ABOVE = 1
+    FULL = 2
+
+
+class HeldBy(IntEnum):
+    """Why raft does not let go of the log as far as the writer would delete it."""
+
+    NOBODY = 0
+    MEMBER = 1
+    SHIPPING = 2
+
+
+class Space(NamedTuple):
+    """The disk as the writer saw it last, in bytes, and since when it is in that state."""
+
+    state: SpaceState
+    free: int
+    total: int
+    since_ns: int
+
+
+class LogBegin(NamedTuple):
+    """Where the log is to begin, once raft has let go of what is before, and where it begins."""
+
+    wanted: Position
+    position: Position
+
+
+class QueueBegin(NamedTuple):
+    """What the queues point to begins here; ``waits``: dispatch waits for space on the disk."""
+
+    position: Position
+    waits: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +201,18 @@ class CursorPage:
                 generation = old.generation + 1
             path.unlink()
         fresh = path.with_suffix(".new")
-        fresh.write_bytes(bytes(PAGE_SIZE))
-        fresh.rename(path)
+        try:
+            # Written, not only made long: a map of a hole is a SIGBUS when the disk is full.
+            fresh.write_bytes(bytes(PAGE_SIZE))
+            fresh.rename(path)
+        except OSError as error:
+            raise StorageError(
+                f"cursor page not made: {error.strerror}",
+                errno=error.errno,
+                path=str(path),
+                size=PAGE_SIZE,
+                setting="listen.runtime_dir",
+            ) from error
         page = cls._open(path)
         cells = page._cells
         cells[1] = VERSION
@@ -344,6 +399,42 @@ class CursorPage:
     def read_reader(self) -> NodeId:
         """The follower that readers of old messages are sent to; empty when there is none."""
         return _name_of(self._snapshot(_READER, 2))
+
+    def publish_space(self, state: SpaceState, free: int, total: int, since_ns: int) -> None:
+        """The disk as the writer sees it."""
+        self._publish(_SPACE, (int(state), free, total, since_ns))
+
+    def read_space(self) -> Space:
+        """The disk as the writer saw it last."""
+        state, *values = self._snapshot(_SPACE, 4)
+        return Space(SpaceState(state), *values)
+
+    def publish_log_begin(self, wanted: Position, position: Position) -> None:
+        """Files before ``position`` are gone; those before ``wanted`` are to go."""
+        self._publish(_LOG_BEGIN, (wanted, position))
+
+    def read_log_begin(self) -> LogBegin:
+        """Where the log begins and is to begin; zeros before anything was deleted."""
+        wanted, position = self._snapshot(_LOG_BEGIN, 2)
+        return LogBegin(Position(wanted), Position(position))
+
+    def publish_released(self, position: Position, held_by: HeldBy) -> None:
+        """Raft reads nothing of the log before ``position`` any more."""
+        self._publish(_RELEASED, (position, int(held_by)))
+
+    def read_released(self) -> tuple[Position, HeldBy]:
+        """Up to where raft has let go of the log, and why it did not further."""
+        position, held_by = self._snapshot(_RELEASED, 2)
+        return Position(position), HeldBy(held_by)
+
+    def publish_queue_begin(self, position: Position, *, waits: bool) -> None:
+        """Queue and index files that only point before ``position`` are gone."""
+        self._publish(_QUEUE_BEGIN, (position, int(waits)))
+
+    def read_queue_begin(self) -> QueueBegin:
+        """What the dispatcher has deleted, and whether it waits for space."""
+        position, waits = self._snapshot(_QUEUE_BEGIN, 2)
+        return QueueBegin(Position(position), bool(waits))
 
     def enter_process(self, role: Role) -> int:
         """Take the slot of ``role`` for this process; the number of times it was taken."""

@@ -6,7 +6,7 @@ effect is named with its value and the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
@@ -19,7 +19,7 @@ from ledgermq.model.broker_conf_keys import (
     WITHOUT_EQUAL,
 )
 from ledgermq.model.java_properties import Property, read_properties
-from ledgermq.model.settings import LogKind, Settings
+from ledgermq.model.settings import ForceClean, LogKind, Settings
 from ledgermq.model.settings_file import (
     Problem,
     SettingsError,
@@ -69,7 +69,8 @@ def translate_broker_conf(text: str, *, name: str) -> Translation:
         ours = TRANSLATED.get(entry.key)
         if ours is None or (entry.key in _DLEDGER_KEYS and not is_dledger):
             continue
-        value = _value(ours, entry)
+        convert = _CONVERTED.get(ours)
+        value = _value(ours, entry) if convert is None else convert(entry.value)
         if value is None or not RULES[ours].takes(value):
             left.append(Untranslated(*entry, f"{ours} must be {RULES[ours].allowed}"))
             continue
@@ -188,6 +189,15 @@ def _value(ours: str, entry: Property) -> object:
         # RocketMQ rounds up, so this is the size that its files have.
         number = -(-number // QUEUE_UNIT_SIZE) * QUEUE_UNIT_SIZE
     return number
+
+
+_CONVERTED: dict[str, Callable[[str], object]] = {
+    "retention.clean_above": lambda text: f"{text}%",
+    "retention.force_clean": lambda text: (
+        ForceClean.OLDEST if text.lower() == "true" else ForceClean.NEVER
+    ),
+}
+"""Settings that RocketMQ writes in another way."""
 
 
 def _with(settings: Settings, key: str, value: object) -> Settings:

@@ -22,6 +22,10 @@ TRANSLATED = {
     "autoCreateTopicEnable": "topics.auto_create_topic_enable",
     "defaultTopicQueueNums": "topics.default_topic_queue_nums",
     "autoCreateSubscriptionGroup": "topics.auto_create_subscription_group",
+    "fileReservedTime": "retention.file_reserved_time",
+    "deleteWhen": "retention.delete_when",
+    "diskMaxUsedSpaceRatio": "retention.clean_above",
+    "cleanFileForciblyEnable": "retention.force_clean",
     "osPageCacheBusyTimeOutMills": "limits.os_page_cache_busy_timeout_mills",
     "maxTransferBytesOnMessageInMemory": "reads.max_transfer_bytes_on_message_in_memory",
     "maxTransferCountOnMessageInMemory": "reads.max_transfer_count_on_message_in_memory",
@@ -69,14 +73,13 @@ SAME_WHEN: dict[str, tuple[frozenset[str], str]] = {
     "traceTopicEnable": (_OFF, "there is no trace topic"),
     "rejectTransactionMessage": (_OFF, "there are no settings for transactions"),
     "checkCRCOnRecover": (_ON, "CRCs are always checked in recovery"),
-    "cleanFileForciblyEnable": (_OFF, "the node deletes no log files"),
     "warmMapedFileEnable": (_OFF, "files are reserved with fallocate, and need no warming"),
 }
 """Keys that need no setting at the values given (in lower case), and what is so at any other."""
 
 _THREADS = "processes have one loop each, and no thread pools"
 _SYNC = "the writer syncs whatever waits, at once; ack.mode says who waits for it"
-_RETENTION = "the node deletes no log files by itself: watch the disk"
+_RETENTION = "the node looks when a file of the log is made, and once a minute"
 _REGISTER = "nodes do not register with a name server"
 _DELAY = "delivery of delayed messages has no settings but its levels"
 _NO_FILTER = "filters by property (SQL92) are not kept"
@@ -114,9 +117,6 @@ WITHOUT_EQUAL = {
     "flushIntervalConsumeQueue": "store.checkpoint_interval_ms is the nearest",
     "flushConsumeQueueLeastPages": "store.checkpoint_interval_ms is the nearest",
     "flushConsumeQueueThoroughInterval": "store.checkpoint_interval_ms is the nearest",
-    "fileReservedTime": _RETENTION,
-    "deleteWhen": _RETENTION,
-    "diskMaxUsedSpaceRatio": _RETENTION,
     "cleanResourceInterval": _RETENTION,
     "deleteCommitLogFilesInterval": _RETENTION,
     "deleteConsumeQueueFilesInterval": _RETENTION,
@@ -159,6 +159,9 @@ DEFAULTS_THAT_DIFFER = {
         "the first local address",
         "the default here is 127.0.0.1: set node.broker_ip, it becomes part of message ids",
     ),
-    "fileReservedTime": ("72", _RETENTION),
+    "cleanFileForciblyEnable": (
+        "true",
+        'a disk that gets full deletes nothing before its time: retention.force_clean = "oldest"',
+    ),
 }
 """Keys that are missed when the file leaves them out: RocketMQ's default, and what to do."""

@@ -117,3 +117,9 @@ class StoreLockedError(LedgerError):
     """Another process holds the store directory; names its pid."""
 
     number = 43
+
+
+class DiskFullError(StorageError):
+    """The disk has no space, or less than the settings keep free; nothing was stored."""
+
+    number = 44

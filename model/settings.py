@@ -32,6 +32,14 @@ class ClusterState(StrEnum):
     EXISTING = "existing"
 
 
+class ForceClean(StrEnum):
+    """What may be deleted before its time when the disk gets full."""
+
+    NEVER = "never"
+    ARCHIVED = "archived"
+    OLDEST = "oldest"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSection:
     """Who this node is (RocketMQ: brokerName, dLegerGroup, dLegerSelfId, brokerIP1, …)."""
@@ -131,6 +139,22 @@ class ReadsSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionSection:
+    """What is deleted when, and when the disk counts as full; amounts as ``model.amounts``."""
+
+    file_reserved_time: int = 72
+    delete_when: str = "04"
+    bytes_max: str | None = None
+    clean_above: str = "75%"
+    force_above: str = "85%"
+    refuse_above: str = "90%"
+    force_clean: ForceClean = ForceClean.NEVER
+    keep_groups: tuple[str, ...] = ()
+    keep_for_members: str = "1GiB"
+    reserve_bytes: int = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisionSection:
     """How the supervisor treats its children."""
 
@@ -160,5 +184,6 @@ class Settings:
     topics: TopicsSection = field(default_factory=TopicsSection)
     limits: LimitsSection = field(default_factory=LimitsSection)
     reads: ReadsSection = field(default_factory=ReadsSection)
+    retention: RetentionSection = field(default_factory=RetentionSection)
     supervision: SupervisionSection = field(default_factory=SupervisionSection)
     log: LogSection = field(default_factory=LogSection)

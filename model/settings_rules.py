@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ledgermq.model.amounts import parse_amount
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import ENTRY_SIZE_MAX, FRAME_SIZE_MAX, TOPIC_CHARACTERS, TOPIC_SIZE_MAX
@@ -214,6 +215,18 @@ def _are_delay_levels(text: str) -> bool:
         return False
 
 
+def _are_hours(text: str) -> bool:
+    return re.fullmatch(r"(?:[01]?\d|2[0-3])(?:;(?:[01]?\d|2[0-3]))*", text) is not None
+
+
+_AMOUNT = _text(
+    "bytes with B, KiB, MiB, GiB or TiB, or per cent of the disk, as 500GiB or 60%",
+    lambda text: parse_amount(text) is not None,
+)
+_WATERMARK = _text(
+    "per cent of the disk used, or bytes left free, as 75% or 200GiB",
+    lambda text: parse_amount(text) is not None,
+)
 _BOOLEAN = Rule("true or false", lambda value: isinstance(value, bool))
 _TOPIC_NAME = _text(f"1 to {TOPIC_SIZE_MAX} characters of a-z A-Z 0-9 _ - | %", _is_name)
 _ENDPOINT = _text(
@@ -284,6 +297,16 @@ RULES = {
     "reads.max_transfer_count_on_message_in_disk": _between(1, 65_536),
     "reads.access_message_in_memory_max_ratio": _between(0, 100),
     "reads.old_read_cache_bytes": _between(16 * MIB, 1024 * 1024 * MIB),
+    "retention.file_reserved_time": _between(1, 876_000),
+    "retention.delete_when": _text("hours from 00 to 23 with ; between them", _are_hours),
+    "retention.bytes_max": _AMOUNT,
+    "retention.clean_above": _WATERMARK,
+    "retention.force_above": _WATERMARK,
+    "retention.refuse_above": _WATERMARK,
+    "retention.force_clean": _text('"never", "archived" or "oldest"', lambda text: True),
+    "retention.keep_groups": _each(_TOPIC_NAME),
+    "retention.keep_for_members": _AMOUNT,
+    "retention.reserve_bytes": _between(MIB, 1024 * MIB),
     "supervision.restarts_max": _between(0, 1_000),
     "supervision.restart_window_s": _between(1, 86_400),
     "supervision.beat_timeout_ms": _between(1_000, 600_000),

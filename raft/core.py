@@ -382,6 +382,19 @@ class RaftCore:
                 transfer.disk_sick(state, lead)
         return self._effects()
 
+    def disk_is_full(self, full: bool) -> Effects:
+        """Whether this node's disk has no room for what producers send.
+
+        It may lead all the same: a group whose disks are all full is still to be read. While
+        another member that could lead has room, the lead is handed over to it.
+        """
+        state = self._state
+        state.full = full
+        lead = state.leadership
+        if full and lead is not None:
+            transfer.disk_full(state, lead)
+        return self._effects()
+
     def status(self) -> CoreStatus:
         """Where this node is."""
         return status(self._state)

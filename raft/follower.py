@@ -158,5 +158,5 @@ def _reply(state: NodeState, *, accepted: bool, tail: LogTail | None = None) -> 
         verified=following.verified,
         held=min(state.held, following.verified),
         tail=tail,
-        fit=not state.barriers(),
+        fit=not (state.barriers() or state.full),
     )

@@ -109,6 +109,7 @@ class NodeState:
         self.writer = WriterState.UNREAD
         self.granted_term: Term | None = None
         self.sick = False
+        self.full = False
         self.forwarded_reads: dict[int, int] = {}
         self.out = Outbox()
         self.published = LeaderChange(None, Term(-1))

@@ -43,7 +43,10 @@ def step(state: NodeState, lead: Leadership) -> None:
 def tick(state: NodeState, lead: Leadership) -> None:
     """Give up in time; tell again what may have been lost; look for a more preferred leader."""
     transfer = lead.transfer
-    if transfer is None:
+    if transfer is None and state.full:
+        if state.now >= lead.next_preferred:
+            disk_full(state, lead)
+    elif transfer is None:
         _prefer(state, lead)
     elif state.now >= transfer.deadline:
         abandon(state, lead, "it took too long")
@@ -79,6 +82,21 @@ def disk_sick(state: NodeState, lead: Leadership) -> None:
         return
     best = max(able, key=lambda peer: lead.progress[peer].match)
     start(state, lead, best, hurried=True)
+
+
+def disk_full(state: NodeState, lead: Leadership) -> None:
+    """Our disk is full: hand over to the best member with room, if there is one; else lead on."""
+    if lead.transfer is not None or state.writer is not WriterState.GRANTED:
+        return
+    able = [
+        peer
+        for peer in sorted(state.membership.electable - {state.node})
+        if is_able(state, lead.progress[peer]) and is_near(state, lead.progress[peer])
+    ]
+    if able:
+        best = max(able, key=lambda peer: lead.progress[peer].match)
+        state.note("its disk is full")
+        start(state, lead, best, hurried=False)
 
 
 def is_able(state: NodeState, progress: Progress) -> bool:

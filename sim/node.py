@@ -14,10 +14,12 @@ from ledgermq.daemon.log_opening import OpenLog, open_log
 from ledgermq.daemon.loop import Pollable
 from ledgermq.daemon.raft_process import RaftWorker
 from ledgermq.daemon.runtime_paths import RuntimePaths
+from ledgermq.daemon.space_gate import SpaceGate
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.daemon.term_file import TermFile
 from ledgermq.daemon.writer import WriterWorker
 from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.model import amounts
 from ledgermq.model.ids import NodeId, Position
 from ledgermq.model.settings import Settings
 from ledgermq.sim.client_port import CLIENTS_SOURCE, ClientPort
@@ -30,6 +32,7 @@ from ledgermq.sim.process import Bell, Inbox, Process
 from ledgermq.store.append_files import file_name
 from ledgermq.store.log_damage import damage_path
 
+EMPTY_DISK = amounts.Disk(total=1 << 40, used=0, free=1 << 40)
 TOPIC = "orders"
 QUEUES = 2
 
@@ -168,8 +171,17 @@ class Node:
             self._log = open_log(
                 self.settings, is_in_use=page.has_committed(), sign_of_life=lambda: None
             )
+            gate = SpaceGate(
+                page,
+                self.store.root,
+                self.settings.retention,
+                reserve=None,
+                has_others=True,
+                now_ns=self.clock.monotonic_ns,
+                look=lambda root: EMPTY_DISK,
+            )
             worker = WriterWorker(
-                self._environment(process, page), self._log, self.flushers.of(process)
+                self._environment(process, page), self._log, self.flushers.of(process), gate
             )
         except Exception as error:
             process.alive = False

@@ -13,10 +13,15 @@ import os
 from pathlib import Path
 
 from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.store.disk_space import NO_SPACE, storage_error
 from ledgermq.store.disk_sync import sync_content, sync_directory
 
 RESERVE_STEP = 64 * 1024 * 1024
-"""Blocks are reserved in steps of this size: few calls, and small stores stay small."""
+"""Blocks are reserved in steps of this size, or of a sixteenth of a file if that is less: few
+calls, and small stores stay small."""
+
+RESERVE_STEP_MIN = 64 * 1024
+"""On a disk that is nearly full, as far as blocks go; less would be a call for every batch."""
 
 
 _PUNCH_HOLE_KEEP_SIZE = 0x03
@@ -53,6 +58,8 @@ class AppendFiles:
         self.file_size = file_size
         self.position = position
         directory.mkdir(parents=True, exist_ok=True)
+        self.files_made = 0
+        self._ahead: dict[int, tuple[int, int]] = {}
         self._retired: list[int] = []
         self._start = self._start_for(position)
         self._fd = self._opened(self._start)
@@ -74,13 +81,46 @@ class AppendFiles:
         The file that is left stays open for ``sync``.
         """
         left = self._fd
-        fd = self._opened(self._start + self.file_size)
+        following = self._start + self.file_size
+        fd, reserved = self._ahead.pop(following, (-1, 0))
+        if fd < 0:
+            fd = self._opened(following)
         # In this order, and with ``sync`` looking in the other one, no sync misses the file left.
         self._retired.append(left)
         self._fd = fd
         self._start += self.file_size
-        self._reserved = 0
+        self._reserved = reserved
         self.position = self._start
+
+    def reserve(self, end: int) -> None:
+        """Have blocks for all that is going to be written before the position ``end``.
+
+        Files that are needed for that are made. After it no ``append`` and no ``roll`` before
+        ``end`` can fail because the disk is full.
+
+        Raises:
+            DiskFullError: there is no space; nothing has changed.
+            StorageError: the operating system refused.
+        """
+        assert end >= self.position, (end, self.position)
+        self._reserve(min(end - self._start, self.file_size))
+        start = self._start + self.file_size
+        made: list[int] = []
+        try:
+            while start < end:
+                if start not in self._ahead:
+                    self._ahead[start] = (self._opened(start), 0)
+                    made.append(start)
+                fd, reserved = self._ahead[start]
+                wanted = min(end - start, self.file_size)
+                if wanted > reserved:
+                    reserved = self._reserved_in(fd, start, reserved, wanted)
+                    self._ahead[start] = (fd, reserved)
+                start += self.file_size
+        except StorageError:
+            for start in made:
+                self._unmake(start)
+            raise
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
         """Write ``data`` at ``position`` and advance; it must fit into the open file.
@@ -146,6 +186,8 @@ class AppendFiles:
             StorageError: the operating system refused; the process must end.
         """
         assert position <= self.position, (position, self.position)
+        for ahead in list(self._ahead):
+            self._unmake(ahead)
         start = self._start_for(position)
         if start != self._start:
             fd = self._opened(start)
@@ -157,9 +199,10 @@ class AppendFiles:
 
     def close(self) -> None:
         """Close all descriptors; nothing is synced."""
-        for fd in (*self._retired, self._fd):
+        for fd in (*self._retired, self._fd, *(fd for fd, _ in self._ahead.values())):
             os.close(fd)
         self._retired.clear()
+        self._ahead.clear()
         self._fd = -1
 
     def _start_for(self, position: int) -> int:
@@ -182,9 +225,8 @@ class AppendFiles:
             if created:
                 sync_directory(self.directory)
         except OSError as error:
-            raise StorageError(
-                "log file not opened", errno=error.errno, file=str(path), reason=error.strerror
-            ) from error
+            raise storage_error("log file not opened", error, file=str(path)) from error
+        self.files_made += created
         if size not in (0, self.file_size):
             os.close(fd)
             raise CorruptLogError(
@@ -193,19 +235,42 @@ class AppendFiles:
         return fd
 
     def _reserve(self, end: int) -> None:
-        if end <= self._reserved:
-            return
-        target = min(self.file_size, -(-end // RESERVE_STEP) * RESERVE_STEP)
-        try:
-            os.posix_fallocate(self._fd, self._reserved, target - self._reserved)
-        except OSError as error:
-            raise self._error("reserve space in", error) from error
-        self._reserved = target
+        if end > self._reserved:
+            self._reserved = self._reserved_in(self._fd, self._start, self._reserved, end)
+
+    def _reserved_in(self, fd: int, start: int, reserved: int, wanted: int) -> int:
+        """Up to where the file that begins at ``start`` has blocks now, at least ``wanted``."""
+        step = max(RESERVE_STEP_MIN, min(RESERVE_STEP, self.file_size // 16))
+        while True:
+            target = min(self.file_size, -(-wanted // step) * step)
+            try:
+                os.posix_fallocate(fd, reserved, target - reserved)
+            except OSError as error:
+                if error.errno in NO_SPACE:
+                    # What it got before it failed is of use to others; what was written stays.
+                    written = max(reserved, self.position - start if fd == self._fd else 0)
+                    if written < self.file_size:
+                        _punch_hole(fd, written, self.file_size - written)
+                    if step > RESERVE_STEP_MIN:
+                        step = max(RESERVE_STEP_MIN, step // 16)
+                        continue
+                raise storage_error(
+                    "no space for the log", error, file=str(self.directory / file_name(start))
+                ) from error
+            return target
+
+    def _unmake(self, start: int) -> None:
+        """Give back a file that was made ahead and has nothing in it."""
+        fd, _ = self._ahead.pop(start)
+        os.close(fd)
+        (self.directory / file_name(start)).unlink()
+        self.files_made -= 1
 
     def _error(self, verb: str, error: OSError) -> StorageError:
-        return StorageError(
-            f"could not {verb} the log",
-            errno=error.errno,
-            file=str(self.directory / file_name(self._start)),
-            reason=error.strerror,
-        )
+        file = str(self.directory / file_name(self._start))
+        if verb == "sync":
+            # Also without space: what was written is in danger, and the process must end.
+            return StorageError(
+                f"could not {verb} the log", errno=error.errno, file=file, reason=error.strerror
+            )
+        return storage_error(f"could not {verb} the log", error, file=file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 
-from ledgermq.model.errors import StorageError
+from ledgermq.store.disk_space import storage_error
 
 DESCRIPTORS_MAX = 512
 """Half of the 1,024 descriptors that a process has where nobody raised the limit."""
@@ -33,7 +33,7 @@ class DescriptorCache:
         try:
             fd = os.open(path, flags, 0o644)
         except OSError as error:
-            raise StorageError("file not opened", errno=error.errno, file=path) from error
+            raise storage_error("file not opened", error, file=path) from error
         if len(self._open) == self._capacity:
             os.close(self._open.popitem(last=False)[1])
         self._open[path] = fd
@@ -62,6 +62,4 @@ def write_fully(fd: int, data: memoryview, offset: int, path: str) -> None:
         while done < len(data):
             done += os.pwrite(fd, data[done:], offset + done)
     except OSError as error:
-        raise StorageError(
-            "write refused", errno=error.errno, file=path, offset=offset + done
-        ) from error
+        raise storage_error("write refused", error, file=path, offset=offset + done) from error

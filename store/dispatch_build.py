@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from ledgermq.model.delay_levels import delay_levels_ms
-from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.errors import CorruptLogError, DiskFullError, StorageError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import StoreSection
 from ledgermq.store import dispatch_checkpoint
@@ -63,6 +63,7 @@ class FlushJob:
         """Sync, then write both checkpoints.
 
         Raises:
+            DiskFullError: there is no space for the checkpoints, and no reserve; the rest is done.
             StorageError: a sync failed. The page cache can no longer be trusted: end the process.
         """
         for path in sorted(self.files):
@@ -142,8 +143,12 @@ class DispatchBuilder:
             store_timestamp=read_checkpoint(root / "checkpoint").queues_timestamp,
             truncated=truncated,
         )
-        # The old checkpoint may promise what was just taken away.
-        builder.flush()
+        try:
+            # The old checkpoint may promise what was just taken away.
+            builder.flush()
+        except DiskFullError:
+            builder.close()
+            raise
         return builder
 
     @property
@@ -223,6 +228,14 @@ class DispatchBuilder:
         """Make everything up to ``position`` durable, and write the checkpoints."""
         own_path(self._root).parent.mkdir(parents=True, exist_ok=True)
         self.begin_flush().run()
+
+    def delete_before(self, position: Position) -> int:
+        """Delete queue and index files that only point before ``position``; how many.
+
+        The log must begin there already: what it holds must be found.
+        """
+        index = 0 if self.index is None else self.index.delete_before(position)
+        return index + self.queues.delete_before(position)
 
     def close(self) -> None:
         """Close the files, without a flush."""

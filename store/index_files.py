@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.store.descriptor_cache import write_fully
+from ledgermq.store.disk_space import storage_error
 from ledgermq.store.index_file import (
     HEADER_SIZE,
     ITEM_SIZE,
@@ -320,9 +321,7 @@ class _OpenFile:
             finally:
                 os.close(fd)
         except OSError as error:
-            raise StorageError(
-                "index file not created", errno=error.errno, file=str(path)
-            ) from error
+            raise storage_error("index file not created", error, file=str(path)) from error
         file = cls(path, layout)
         file.set_header(header)
         return file

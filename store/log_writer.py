@@ -96,6 +96,46 @@ class LogWriter:
         """Largest record, its entry header included, that a file of this log can hold."""
         return self._data.file_size - BLANK_SIZE
 
+    @property
+    def files_made(self) -> int:
+        """Files that were made since the log was opened: it changes when the disk gets fuller."""
+        return self._data.files_made
+
+    def reserve(self, sizes: Sequence[int] | memoryview) -> None:
+        """Have blocks for records of these sizes behind what is staged.
+
+        After it neither ``put`` nor ``publish`` of them can fail because the disk is full.
+
+        Raises:
+            DiskFullError: there is no space; nothing has changed.
+        """
+        position = self._data.position + self._staged
+        room = self._data.room - self._staged - BLANK_SIZE
+        total = sum(sizes)
+        if total > room:
+            file_size = self._data.file_size
+            for size in sizes:
+                if size > room:
+                    position += file_size - position % file_size
+                    room = file_size - BLANK_SIZE
+                position += size
+                room -= size
+        else:
+            position += total
+        self._data.reserve(position)
+        if self._index is not None:
+            self._index.reserve((self.end.index_ + 1 + len(sizes)) * INDEX_ITEM_SIZE)
+
+    def reserve_entries(self, end: LogEnd) -> None:
+        """Have blocks for entries up to ``end``, for ``append_entries``.
+
+        Raises:
+            DiskFullError: there is no space; nothing has changed.
+        """
+        assert self._index is not None and not self._staged
+        self._data.reserve(end.position)
+        self._index.reserve((end.index_ + 1) * INDEX_ITEM_SIZE)
+
     def put(
         self,
         payload: memoryview | bytes,

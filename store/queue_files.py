@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.store.descriptor_cache import DESCRIPTORS_MAX, DescriptorCache, write_fully
+from ledgermq.store.disk_space import storage_error
 from ledgermq.store.kept_aside import keep_aside
 from ledgermq.store.queue_end import (
     PREFILL_SIZE,
@@ -30,6 +31,7 @@ from ledgermq.store.queue_end import (
     count_below,
     file_starts,
     find_end,
+    read_units,
 )
 
 FILE_SIZE = 300_000 * UNIT_SIZE
@@ -218,6 +220,29 @@ class QueueFiles:
         """
         return sum(self._discard_tail(queue) for queue in self._queues.values())
 
+    def delete_before(self, position: int) -> int:
+        """Delete files all of whose units are of messages before ``position``; how many.
+
+        The file in which a queue ends stays, whatever it holds, as in RocketMQ
+        (``ConsumeQueue.deleteExpiredFile``).
+        """
+        deleted = 0
+        units_per_file = self.file_size // UNIT_SIZE
+        for queue in self._queues.values():
+            if queue.empty or queue.end - queue.first <= units_per_file:
+                continue
+            for start in file_starts(Path(queue.directory), self.file_size):
+                end = start // UNIT_SIZE + units_per_file
+                if end >= queue.end:
+                    break
+                path = queue.path_of(start)
+                if int(read_units(path, units_per_file - 1, 1)["position"][0]) >= position:
+                    break
+                self._remove(queue, path)
+                queue.first = end
+                deleted += 1
+        return deleted
+
     def close(self) -> None:
         """Close the files; what is dirty stays in the page cache."""
         self._descriptors.close()
@@ -282,7 +307,7 @@ class QueueFiles:
                 os.ftruncate(fd, self.file_size)
             self.dirty_directories.add(queue.directory)
         except OSError as error:
-            raise StorageError("queue file not created", errno=error.errno, file=path) from error
+            raise storage_error("queue file not created", error, file=path) from error
         return fd
 
     def _cut(self, queue: QueueEnd, position: int, *, erase: bool) -> None:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from ledgermq.model.errors import StorageError
+from ledgermq.store.disk_space import storage_error, with_reserve
 from ledgermq.store.disk_sync import sync_directory, sync_file
 
 
@@ -28,23 +29,33 @@ def read_file(path: Path) -> bytes | None:
 def replace_file(path: Path, content: bytes) -> None:
     """Put ``content`` at ``path`` so that a crash leaves the old content or the new one, durable.
 
+    On a full disk the node's reserve is used (``disk_space.with_reserve``).
+
     Raises:
+        DiskFullError: there is no space, and no reserve is left; the file is as it was.
         StorageError: the operating system refused.
     """
     fresh = path.with_name(path.name + ".tmp")
     try:
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
-        try:
-            _write_all(fd, content)
-            sync_file(fd)
-        finally:
-            os.close(fd)
+        with_reserve(lambda: _write_fresh(fresh, content))
+    except OSError as error:
+        raise storage_error("file not replaced", error, file=str(path)) from error
+    try:
         fresh.rename(path)
         sync_directory(path.parent)
     except OSError as error:
         raise StorageError(
             "file not replaced", errno=error.errno, file=str(path), reason=error.strerror
         ) from error
+
+
+def _write_fresh(fresh: Path, content: bytes) -> None:
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+    try:
+        _write_all(fd, content)
+        sync_file(fd)
+    finally:
+        os.close(fd)
 
 
 def _write_all(fd: int, content: bytes) -> None:

@@ -8,6 +8,7 @@ from ledgermq.model.errors import (
     BusyError,
     ConfigError,
     CorruptLogError,
+    DiskFullError,
     LedgerError,
     MessageIllegalError,
     NoPermissionError,
@@ -44,6 +45,7 @@ STATUSES: dict[type[LedgerError], Status] = {
     TimedOutError: _SYSTEM_ERROR,
     CorruptLogError: _SYSTEM_ERROR,
     StorageError: Status("SERVICE_NOT_AVAILABLE", 14),
+    DiskFullError: Status("SERVICE_NOT_AVAILABLE", 14),
     StaleGenerationError: Status("SESSION_UNKNOWN", 2),
     StoreLockedError: _SYSTEM_ERROR,
 }

@@ -68,6 +68,8 @@ class Node:
             "node": {"self_id": "n7"},
             "store": {"path_root_dir": str(self.root)},
             "listen": {"runtime_dir": str(self.runtime)},
+            # Stores that are years old, and whatever the disk of the machine has.
+            "retention": {"file_reserved_time": 876_000, "refuse_above": "100%"},
         }
         for table, keys in tables.items():
             values.setdefault(table, {}).update(keys)

@@ -23,6 +23,7 @@ from ledgermq.model.settings import (
     LimitsSection,
     ListenSection,
     LogKind,
+    RetentionSection,
     Settings,
     StoreSection,
 )
@@ -81,6 +82,7 @@ class PartialNode:
             listen=ListenSection(runtime_dir=self.runtime),
             ack=AckSection(mode=ack),
             limits=limits or LimitsSection(),
+            retention=RetentionSection(file_reserved_time=876_000, refuse_above="100%"),
         )
         config = self.root / "config"
         config.mkdir(parents=True, exist_ok=True)

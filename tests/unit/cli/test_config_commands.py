@@ -29,6 +29,7 @@ brokerIP1=10.0.0.1
 flushDiskType=ASYNC_FLUSH
 enableDLedgerCommitLog=true
 mappedFileSizeConsumeQueue=4001
+cleanFileForciblyEnable=true
 """
 
 
@@ -129,7 +130,6 @@ def test_a_broker_conf_becomes_settings_that_can_be_used(
     assert [line.removeprefix(f"{file}:").split(":")[0] for line in err.splitlines()] == [
         "4",
         "12",
-        "13",
         "15",
         "16",
     ]

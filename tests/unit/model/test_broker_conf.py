@@ -8,7 +8,7 @@ import pytest
 
 from ledgermq.model.broker_conf import translate_broker_conf, write_translation
 from ledgermq.model.broker_conf_keys import SAME_WHEN, TRANSLATED, WITHOUT_EQUAL
-from ledgermq.model.settings import LogKind, Settings
+from ledgermq.model.settings import ForceClean, LogKind, RetentionSection, Settings
 from ledgermq.model.settings_file import SettingsError, read_settings
 from ledgermq.model.settings_rules import RULES
 
@@ -48,12 +48,25 @@ def test_a_plain_broker_keeps_its_commit_log() -> None:
     assert settings.node.self_id == Settings().node.self_id
 
 
+def test_retention_is_taken_over_with_rocketmqs_way_to_write_it() -> None:
+    text = (
+        "deleteWhen=04;16\nfileReservedTime=48\n"
+        "diskMaxUsedSpaceRatio=60\ncleanFileForciblyEnable=true\n"
+    )
+    retention = translate_broker_conf(text, name="broker.conf").settings.retention
+
+    assert retention == RetentionSection(
+        delete_when="04;16",
+        file_reserved_time=48,
+        clean_above="60%",
+        force_clean=ForceClean.OLDEST,
+    )
+
+
 def test_what_has_no_effect_is_named_once_with_its_line_and_value() -> None:
     translation = translate_broker_conf(PLAIN, name="broker.conf")
 
-    assert [entry[:3] for entry in translation.untranslated] == [
-        (4, "deleteWhen", "04"),
-        (5, "fileReservedTime", "48"),
+    assert [entry[:3] for entry in translation.untranslated if entry.line] == [
         (6, "brokerRole", "SYNC_MASTER"),
         (14, "dLegerSelfId", "n7"),
     ]
@@ -64,7 +77,7 @@ def test_defaults_that_differ_are_named_when_the_file_leaves_them_out() -> None:
 
     assert [entry.key for entry in translation.untranslated] == [
         "brokerIP1",
-        "fileReservedTime",
+        "cleanFileForciblyEnable",
         "storePathRootDir",
     ]
     assert all(entry.line == 0 for entry in translation.untranslated)

@@ -1,0 +1,113 @@
+"""How full a disk is, errors that say so, and a reserve for small files on a full one.
+
+The reserve is a file of blocks that nobody uses. Who is refused space for a small file that must be
+written all the same (term and vote, checkpoints, tables of the broker) frees a part of it and tries
+again. Any process of a node may make it shorter; the writer alone fills it again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from ledgermq.model.amounts import Disk
+from ledgermq.model.errors import DiskFullError, StorageError
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+STEP_SIZE = 1024 * 1024
+"""So much of the reserve is freed at once: a small file needs a block or two."""
+
+_Result = TypeVar("_Result")
+
+
+class _Reserve:
+    """The process's reserve; one a process, because every small file is to find it."""
+
+    path: Path | None = None
+
+
+def measure(path: Path) -> Disk:
+    """The file system that ``path`` is on.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    try:
+        found = os.statvfs(path)
+    except OSError as error:
+        raise storage_error("disk not measured", error, path=str(path)) from error
+    size = found.f_frsize
+    return Disk(
+        total=found.f_blocks * size,
+        used=(found.f_blocks - found.f_bfree) * size,
+        free=found.f_bavail * size,
+    )
+
+
+def storage_error(text: str, error: OSError, **details: object) -> StorageError:
+    """What to raise for ``error``: a ``DiskFullError`` when it says that there is no space."""
+    kind = DiskFullError if error.errno in NO_SPACE else StorageError
+    return kind(text, errno=error.errno, **details, reason=error.strerror)
+
+
+def use_reserve(path: Path | None) -> None:
+    """The small files of this process may take from the reserve at ``path``; None: from none."""
+    _Reserve.path = path
+
+
+def with_reserve(write: Callable[[], _Result]) -> _Result:
+    """What ``write`` returns; without space it is tried again as long as the reserve has some.
+
+    Args:
+        write: can be repeated after an ``OSError`` or a ``DiskFullError``.
+    """
+    while True:
+        try:
+            return write()
+        except DiskFullError:
+            if not _free_some():
+                raise
+        except OSError as error:
+            if error.errno not in NO_SPACE or not _free_some():
+                raise
+
+
+def fill_reserve(path: Path, size: int) -> None:
+    """Have ``size`` bytes of blocks in the file at ``path``; less when the disk is full.
+
+    Raises:
+        DiskFullError: there is less; what was there stays.
+        StorageError: the operating system refused.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            have = os.fstat(fd).st_size
+            if have > size:
+                os.ftruncate(fd, size)
+            while have < size:
+                step = min(STEP_SIZE, size - have)
+                os.posix_fallocate(fd, have, step)
+                have += step
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise storage_error("reserve not filled", error, file=str(path)) from error
+
+
+def _free_some() -> bool:
+    """Whether the reserve had something to give."""
+    path = _Reserve.path
+    if path is None:
+        return False
+    try:
+        have = path.stat().st_size
+        if have == 0:
+            return False
+        os.truncate(path, max(0, have - STEP_SIZE))
+    except FileNotFoundError:
+        return False
+    return True
