@@ -135,10 +135,10 @@ class SpaceGate:
         try:
             if self._reserve is not None:
                 fill_reserve(self._reserve, self._settings.reserve_bytes)
+                self._disk = disk = self._measure(self._root)
         except DiskFullError as error:
             self._change(SpaceState.FULL, f"no space for the reserve: {error.details['file']}")
             return False
-        self._disk = disk = self._measure(self._root)
         if before is SpaceState.FULL and disk.free < self._settings.reserve_bytes:
             return False
         self._change(SpaceState.ROOMY, "")

@@ -52,9 +52,6 @@ _ANSWERS = {
     OrderKind.GRANT: OrderKind.GRANTED,
     OrderKind.FOLLOW: OrderKind.FOLLOWED,
 }
-SMALL_APPEND = 4_096
-"""Bytes of entries and their items for which the reserve of a full disk is used."""
-
 SWITCH_INTERVAL_S = 0.000_2
 """The flusher's thread gets the interpreter this soon when it comes back from a sync."""
 
@@ -364,11 +361,10 @@ class WriterWorker:
         """Entries of the leader that this node follows; raft has verified them."""
         position, index, term, chain, items_size, _ = record.numbers
         end = LogEnd(Position(position), Index(index), Term(term), chain)
-        if len(record.data) <= SMALL_APPEND:
-            # Such as the entry that begins a term: a group whose disks are full can elect.
-            with_reserve(lambda: self._log.reserve_entries(end))
-        else:
-            self._log.reserve_entries(end)
+        # A leader takes nothing of producers out of its reserve. What followers have in theirs lets
+        # them take what it has, and the entry of the next leader: a full group can elect.
+        keep = self._around.settings.retention.reserve_bytes // 2
+        with_reserve(lambda: self._log.reserve_entries(end), keep=keep)
         with record.data[:items_size] as items, record.data[items_size:] as entries:
             self._log.append_entries(entries, items, end=end)
         self._service.note_entries(items_size // INDEX_ITEM_SIZE)

@@ -58,20 +58,21 @@ def use_reserve(path: Path | None) -> None:
     _Reserve.path = path
 
 
-def with_reserve(write: Callable[[], _Result]) -> _Result:
+def with_reserve(write: Callable[[], _Result], *, keep: int = 0) -> _Result:
     """What ``write`` returns; without space it is tried again as long as the reserve has some.
 
     Args:
         write: can be repeated after an ``OSError`` or a ``DiskFullError``.
+        keep: bytes of the reserve that are not for this.
     """
     while True:
         try:
             return write()
         except DiskFullError:
-            if not _free_some():
+            if not _free_some(keep):
                 raise
         except OSError as error:
-            if error.errno not in NO_SPACE or not _free_some():
+            if error.errno not in NO_SPACE or not _free_some(keep):
                 raise
 
 
@@ -98,16 +99,16 @@ def fill_reserve(path: Path, size: int) -> None:
         raise storage_error("reserve not filled", error, file=str(path)) from error
 
 
-def _free_some() -> bool:
+def _free_some(keep: int) -> bool:
     """Whether the reserve had something to give."""
     path = _Reserve.path
     if path is None:
         return False
     try:
         have = path.stat().st_size
-        if have == 0:
+        if have <= keep:
             return False
-        os.truncate(path, max(0, have - STEP_SIZE))
+        os.truncate(path, max(keep, have - STEP_SIZE))
     except FileNotFoundError:
         return False
     return True

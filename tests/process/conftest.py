@@ -165,6 +165,11 @@ class Node:
 
     def destroy(self) -> None:
         """Leave nothing running, and nothing lying about."""
+        self.end()
+        self._systemd.close()
+
+    def end(self) -> None:
+        """Kill what runs, and wait until it has ended."""
         if self.process is not None:
             children = []
             if self.process.poll() is None:
@@ -172,7 +177,6 @@ class Node:
                 self.process.kill()
             self.process.wait()
             wait_until(lambda: not any(map(is_alive, children)), "end of the children")
-        self._systemd.close()
 
     def _has_ended(self) -> bool:
         return self.process is not None and self.process.poll() is not None

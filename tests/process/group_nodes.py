@@ -89,6 +89,10 @@ class Member:
         self.node.signal(signal.SIGKILL)
         self.node.wait_end()
 
+    def reload(self) -> None:
+        """Have it read its settings again."""
+        self.node.signal(signal.SIGHUP)
+
     def status(self) -> dict[str, Any] | None:
         """The answer of the control socket; None while the node has none yet."""
         try:

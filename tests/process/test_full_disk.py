@@ -1,0 +1,205 @@
+"""Real nodes on full disks: refused with a reason, read on, resumed without a restart."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+from tests.process.conftest import Node, wait_until
+from tests.process.full_disk import disk_of, small_disks, why_not
+from tests.process.group_nodes import SIZES, TOPIC, Group, Member, make_group, producer
+
+from ledgermq.client import Consumer
+from ledgermq.model.errors import DiskFullError, LedgerError, NotLeaderError
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+
+ROUNDS = int(os.environ.get("LEDGERMQ_FULL_DISK_ROUNDS", "1"))
+FILES = {**SIZES, "mapped_file_size_commit_log": 4 * 1024 * 1024}
+RETENTION: dict[str, object] = {
+    "file_reserved_time": 876_000,
+    "refuse_above": "100%",
+    "reserve_bytes": 2 * 1024 * 1024,
+}
+LEFT = 6 * 1024 * 1024
+PATIENCE_S = 60
+BATCH = 50
+
+
+@pytest.fixture
+def make_small(make_node: Callable[[], Node]) -> Iterator[Callable[[], Node]]:
+    """Makes nodes with a disk of 96 MiB each."""
+    with small_disks(make_node) as make:
+        yield make
+
+
+def group_of(make_small: Callable[[], Node], members: int, **retention: object) -> Group:
+    def make() -> Node:
+        node = make_small()
+        configure = node.configure
+        # The group writes the file; what it has of retention is that of these tests.
+        node.configure = lambda **tables: configure(  # type: ignore[method-assign]
+            **tables, retention={**RETENTION, **retention}
+        )
+        return node
+
+    return make_group(make, members=members, ack="majority-fsync", sizes=FILES)
+
+
+def batch(turn: int) -> list[bytes]:
+    return [f"{turn:06d}-{number:03d}-".encode() + b"x" * 1_000 for number in range(BATCH)]
+
+
+class Sender:
+    """Sends batches one after the other; remembers what was acknowledged."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.acknowledged: list[bytes] = []
+        self._turns = count()
+
+    def until_refused(self) -> LedgerError:
+        """Send until a batch fails; why it did."""
+        with producer(*self.group.members) as one:
+            while True:
+                bodies = batch(next(self._turns))
+                try:
+                    one.send_batch(TOPIC, bodies).result()
+                except LedgerError as error:
+                    return error
+                self.acknowledged += bodies
+
+    def goes_through(self) -> bool:
+        """Whether one batch is taken now."""
+        bodies = batch(next(self._turns))
+        with producer(*self.group.members, timeout_s=5.0) as one:
+            try:
+                one.send_batch(TOPIC, bodies).result()
+            except LedgerError:
+                return False
+        self.acknowledged += bodies
+        return True
+
+
+def read_all(group: Group, wanted: set[bytes]) -> None:
+    """Read the topic from its beginning until all of ``wanted`` has come."""
+    missing = set(wanted)
+    with Consumer(group.addresses, topic=TOPIC, group="audit") as consumer:
+
+        def is_read() -> bool:
+            try:
+                missing.difference_update(bytes(one.body) for one in consumer.poll(timeout=1.0))
+            except NotLeaderError:
+                # A leader is elected at this moment.
+                return False
+            return not missing
+
+        wait_until(is_read, "all that was acknowledged to be read", timeout_s=PATIENCE_S)
+
+
+def check_stores(group: Group, sender: Sender) -> None:
+    """After the end: what was acknowledged is stored everywhere, once."""
+    group.wait_equal()
+    assert set(group.stop()) == {0}
+    for member in group.members:
+        bodies = member.bodies()
+        assert set(sender.acknowledged) <= set(bodies)
+        assert len(bodies) == len(set(bodies))
+
+
+def is_dispatched(member: Member) -> bool:
+    return not member.cursors()["not_dispatched_bytes"]
+
+
+def test_a_full_disk_refuses_is_read_survives_a_restart_and_resumes(
+    make_small: Callable[[], Node],
+) -> None:
+    group = group_of(make_small, 1)
+    (member,) = group.members
+    member.node.wait_ready()
+    sender, disk = Sender(group), disk_of(member.node)
+    for _ in range(ROUNDS):
+        disk.fill(leave=LEFT)
+        refusal = sender.until_refused()
+        assert isinstance(refusal, DiskFullError)
+        assert "SERVICE_NOT_AVAILABLE" in str(refusal)
+        assert "retention.reserve_bytes" in str(refusal)
+        disk.fill()
+        assert not sender.goes_through()
+        pids = member.node.pids()
+        disk.give_back()
+        wait_until(sender.goes_through, "writes to resume", timeout_s=PATIENCE_S)
+        wait_until(lambda: is_dispatched(member), "dispatch to resume", timeout_s=PATIENCE_S)
+        assert member.node.pids() == pids
+        read_all(group, set(sender.acknowledged))
+    disk.fill()
+    member.kill()
+    member.start()
+    member.node.wait_ready()
+    read_all(group, set(sender.acknowledged))
+    disk.give_back()
+    wait_until(sender.goes_through, "writes to resume", timeout_s=PATIENCE_S)
+    check_stores(group, sender)
+
+
+def test_a_watermark_refuses_and_a_reload_that_raises_it_lets_in(
+    make_small: Callable[[], Node],
+) -> None:
+    group = group_of(make_small, 1, refuse_above="70MiB")
+    (member,) = group.members
+    member.node.wait_ready()
+    sender = Sender(group)
+    refusal = sender.until_refused()
+    assert isinstance(refusal, DiskFullError)
+    assert "setting='retention.refuse_above'" in str(refusal)
+    text = member.node.config.read_text().replace('"70MiB"', '"4MiB"')
+    member.node.config.write_text(text)
+    member.reload()
+    wait_until(sender.goes_through, "writes to resume", timeout_s=PATIENCE_S)
+
+    check_stores(group, sender)
+
+
+def test_a_full_leader_hands_over_and_a_full_follower_comes_back(
+    make_small: Callable[[], Node],
+) -> None:
+    group = group_of(make_small, 3)
+    sender = Sender(group)
+    first = group.leader()
+    assert sender.goes_through()
+    disk_of(first.node).fill()
+
+    def another_leads() -> bool:
+        sender.goes_through()
+        return any(member.leads for member in group.others(first))
+
+    wait_until(another_leads, "another leader", timeout_s=PATIENCE_S)
+    for _ in range(10):
+        wait_until(sender.goes_through, "the others to take messages", timeout_s=PATIENCE_S)
+    assert first.node.logged("its disk is full")
+    disk_of(first.node).give_back()
+    check_stores(group, sender)
+
+
+def test_a_group_whose_disks_are_all_full_refuses_elects_and_resumes(
+    make_small: Callable[[], Node],
+) -> None:
+    group = group_of(make_small, 3)
+    sender = Sender(group)
+    group.leader()
+    assert sender.goes_through()
+    for member in group.members:
+        disk_of(member.node).fill()
+    sender.until_refused()
+    read_all(group, set(sender.acknowledged))
+    first = group.leader()
+    first.kill()
+    group.leader(besides=first)
+    read_all(group, set(sender.acknowledged))
+    first.start()
+    for member in group.members:
+        disk_of(member.node).give_back()
+    wait_until(sender.goes_through, "writes to resume", timeout_s=PATIENCE_S)
+    check_stores(group, sender)
