@@ -257,10 +257,8 @@ class ProduceService:
     def append_own(self, record: bytes, term: Term) -> None:
         """Append an entry that the node writes for itself, on the system topic, and publish it.
 
-        On a full disk the reserve is used: without it nobody could lead.
-
         Raises:
-            DiskFullError: not even that has space; nothing has changed.
+            DiskFullError: there is no space, not even in the reserve; nothing has changed.
         """
         assert self._offsets is not None, "an entry of a node that does not lead"
         topic = SYSTEM_TOPIC.encode()
@@ -446,11 +444,7 @@ class ProduceService:
                 return
 
     def _make_room(self, batch: PutBatch, sizes: memoryview) -> None:
-        """See ``PutBatch.make_room``; a disk that counts as full has no room.
-
-        Raises:
-            NoRoomError, NotLeaderError: see ``SpaceGate.check``; nothing was staged.
-        """
+        """See ``PutBatch.make_room``; without it the errors are those of ``SpaceGate.check``."""
         self._gate.check()
         try:
             batch.make_room(sizes)
@@ -469,8 +463,7 @@ class ProduceService:
             if isinstance(trouble, LogDamagedError):
                 raise trouble from error
             # Nobody else has the log. Whether these were stored is not known; others are served.
-            self._release(Due(0, identity, b"", frame.payload_size))
-            self._refuse(identity, frame.request_id, trouble)
+            self._refuse_admitted(identity, frame.request_id, frame.payload_size, trouble)
             return
         self._counters[_RESENT_FOUND] += len(frame.sizes) - resend.records
         if resend.records:
@@ -584,10 +577,7 @@ class ProduceService:
         self, identity: bytes, request_id: int, size: int, error: LedgerError
     ) -> None:
         """Refuse a frame whose bytes were counted already."""
-        self._in_flight -= size
-        session = self._sessions.get(identity)
-        if session is not None:
-            session.in_flight -= size
+        self._release(Due(0, identity, b"", size))
         self._refuse(identity, request_id, error)
 
     def _send(self, identity: bytes, parts: list[bytes]) -> None:
