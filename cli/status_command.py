@@ -74,6 +74,8 @@ def describe(status: NodeStatus) -> Iterator[str]:
     yield f"store       {disk['path']}: {_size(disk['used_by_store'])} used, " + (
         f"{_size(disk['free'])} of {_size(disk['total'])} free"
     )
+    if status.get("damage"):
+        yield f"damage      log {status['damage']}"
     yield ""
     yield f"{'cursor':<12}{'position':>20}{'index':>16}{'behind':>12}"
     behind = {

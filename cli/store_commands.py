@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ledgermq.cli import (
+    store_accept_loss_command,
     store_check_command,
     store_downgrade_command,
     store_rebuild_command,
@@ -61,6 +62,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         verb.add_argument("--json", action="store_true", help="print one JSON object a line")
 
     store_check_command.register(verbs)
+    store_accept_loss_command.register(verbs)
     store_rebuild_command.register(verbs)
     store_upgrade_command.register(verbs)
     store_downgrade_command.register(verbs)

@@ -19,9 +19,10 @@ import zmq
 import ledgermq
 from ledgermq.daemon.children import Child
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor, Role
-from ledgermq.model.errors import StorageError
+from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.settings import Settings
 from ledgermq.store import kernel
+from ledgermq.store.log_damage import damage_path, read_damage
 
 SUPERVISOR_COUNTERS = ("children_died", "children_killed", "reloads", "watchdog_withheld")
 DISK_USE_MAX_AGE_NS = 30_000_000_000
@@ -115,6 +116,7 @@ class NodeStatus(TypedDict):
     put_lock: PutLockStatus
     processes: list[ProcessStatus]
     disk: DiskStatus
+    damage: str | None
     counters: dict[str, dict[str, int]]
     uptime_s: float
     started_ms: int
@@ -224,6 +226,7 @@ def collect(
             *(_process(child, page, meters, now_ns) for child in children.values()),
         ],
         disk=_disk(settings.store.path_root_dir, meters, now_ns),
+        damage=_damage(settings.store.path_root_dir),
         counters=_counters(page, counter_names),
         uptime_s=round(max(0.0, time.time() - page.started_ms / 1_000), 3),
         started_ms=page.started_ms,
@@ -308,6 +311,15 @@ def _disk(root: Path, meters: Meters, now_ns: int) -> DiskStatus:
             f"disk not measured: {error.strerror}", errno=error.errno, path=str(root)
         ) from error
     return DiskStatus(path=str(root), total=disk.total, free=disk.free, used_by_store=used)
+
+
+def _damage(root: Path) -> str | None:
+    """What the mark of a damaged log says; None when the log lacks nothing."""
+    try:
+        damage = read_damage(damage_path(root))
+    except CorruptLogError as error:
+        return str(error)
+    return None if damage is None else damage.describe()
 
 
 def _counters(page: CursorPage, names: Mapping[Role, tuple[str, ...]]) -> dict[str, dict[str, int]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ledgermq.daemon import term_file
+from ledgermq.daemon import log_opening, recent_messages, term_file
 from ledgermq.daemon.raft_process import RaftWorker
 from ledgermq.ipc.cursor_page import LogCursor
 from ledgermq.model.ids import Index, NodeId
@@ -123,6 +123,38 @@ def entries_go_to_a_writer_that_was_not_heard_of(patch: Patch) -> None:
     patch.setattr(RaftWorker, "_append", hasty)
 
 
+def damaged_nodes_vote_by_their_cut_log(patch: Patch) -> None:
+    """Decision 10, rule 1: who lost an entry elects one that never had it."""
+    patch.setattr(NodeState, "last_held_ever", property(lambda state: state.log.last))
+
+
+def damaged_nodes_campaign(patch: Patch) -> None:
+    """Decision 10, rule 2: it takes its own vote, which it would give to nobody else."""
+    barriers = NodeState.barriers
+
+    def lenient(state: NodeState) -> list[str]:
+        lost, state.lost = state.lost, None
+        try:
+            return barriers(state)
+        finally:
+            state.lost = lost
+
+    patch.setattr(NodeState, "barriers", lenient)
+    patch.setattr(NodeState, "last_held_ever", property(lambda state: state.log.last))
+
+
+def damage_is_cut_like_a_torn_tail(patch: Patch) -> None:
+    """Decision 9: nobody is told that entries are lost which others count on."""
+    patch.setattr(recovery, "_damage", lambda *_, **__: None)
+
+
+def leaders_number_messages_by_whatever_they_read(patch: Patch) -> None:
+    """What is read to lead must be compared with its checksums."""
+    patch.setattr(log_opening, "check_span", lambda *_, **__: None)
+    patch.setattr(recent_messages, "check_span", lambda *_, **__: None)
+    patch.setattr(recent_messages, "check_one", lambda *_, **__: None)
+
+
 MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     votes_are_not_synced,
     old_terms_are_committed_by_counting,
@@ -134,10 +166,22 @@ MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     written_counts_as_durable,
     what_is_recovered_counts_as_synced,
     entries_go_to_a_writer_that_was_not_heard_of,
+    damaged_nodes_vote_by_their_cut_log,
+    damaged_nodes_campaign,
+    damage_is_cut_like_a_torn_tail,
+    leaders_number_messages_by_whatever_they_read,
 )
 
 # These need elections that follow one another at once.
 IN_STORMS = (old_terms_are_committed_by_counting,)
+
+# These need disks that spoil what was synced.
+ON_BAD_DISKS = (
+    damaged_nodes_vote_by_their_cut_log,
+    damaged_nodes_campaign,
+    damage_is_cut_like_a_torn_tail,
+    leaders_number_messages_by_whatever_they_read,
+)
 
 # Where the rare ones were found last: looked at first, for a search from 0 takes a while.
 LIKELY: dict[Callable[[Patch], None], int] = {
@@ -154,6 +198,10 @@ def test_the_simulator_finds(mutation: Callable[[Patch], None], monkeypatch: Pat
     storm = mutation in IN_STORMS
     seeds = [LIKELY.get(mutation, 0), *range(SEEDS)]
 
-    found = next((seed for seed in seeds if run_seed(seed, storm=storm).failure), None)
+    spoils = mutation in ON_BAD_DISKS or None
+
+    found = next(
+        (seed for seed in seeds if run_seed(seed, storm=storm, spoils=spoils).failure), None
+    )
 
     assert found is not None, f"{mutation.__name__} was not found in {SEEDS} seeds"

@@ -43,7 +43,7 @@ class Written(NamedTuple):
 def write_log(root: Path, *, entries: bool) -> Written:
     if entries:
         # The size of index files is that of those there are.
-        (root / "index").mkdir()
+        (root / "index").mkdir(parents=True)
         (root / "index" / f"{0:020d}").write_bytes(bytes(4_096))
     found = recover(root, entries=entries)
     writer = LogWriter(found.data, found.index, end=found.end, store_host=HOST)

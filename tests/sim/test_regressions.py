@@ -1,0 +1,46 @@
+"""Bugs of the product that spoilt disks have shown, each as small as it can be made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.unit.store.test_recovery import DURABLE, recover, write_log
+
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.sim.runs import run_seed
+
+PAGE_SIZE = 4_096
+
+
+@pytest.mark.parametrize("pages", [1, 2])
+def test_a_log_that_lost_its_first_pages_is_not_taken_for_one_that_begins_behind_them(
+    tmp_path: Path, pages: int
+) -> None:
+    """It went on behind the zeros with entry 0, which no leader could ever send to there."""
+    log = write_log(tmp_path, entries=True)
+    path = tmp_path / "data" / f"{0:020d}"
+    content = path.read_bytes()
+    lost = min(len(content), pages * PAGE_SIZE // 2)
+    path.write_bytes(bytes(lost) + content[lost:])
+
+    with pytest.raises(CorruptLogError, match="durable end") as refused:
+        recover(tmp_path, entries=True, checkpoint=log.checkpoint)
+
+    assert refused.value.details["position"] == 0
+    assert refused.value.details["durable_index"] >= DURABLE - 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(5, id="first pages lost"),
+        pytest.param(13, id="a leader sends a damaged entry again and again"),
+        pytest.param(37, id="a leader numbers messages by damaged bytes"),
+    ],
+)
+def test_a_group_with_a_bad_disk_keeps_its_promises(seed: int) -> None:
+    outcome = run_seed(seed, spoils=True)
+
+    assert not outcome.failure, "\n".join(outcome.history[-40:])

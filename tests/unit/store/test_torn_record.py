@@ -1,0 +1,113 @@
+"""Records torn at the border of a sector, which RocketMQ's own checks take for whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ledgermq.model.ids import QueueOffset, Term
+from ledgermq.store.crc32 import crc32
+from ledgermq.store.kernel import verify_span
+from ledgermq.store.log_checkpoint import LogCheckpoint
+from ledgermq.store.log_writer import LogWriter, Run
+from ledgermq.store.message import Message, encode_message
+from ledgermq.store.properties import encode_properties
+from ledgermq.store.recovery import Verdict, recover_log
+from ledgermq.store.torn_record import SECTOR_SIZE, is_torn
+from tests.unit.store.records import frame_of
+
+FILE_SIZE = 8_192
+HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
+
+
+def message(*, body: bytes, properties: dict[str, str]) -> bytes:
+    return encode_message(
+        Message(
+            topic="orders",
+            queue_id=0,
+            body=body,
+            properties=encode_properties(properties),
+            born_timestamp=1_600_000_000_000,
+            store_timestamp=1_700_000_000_000,
+            born_host=("10.0.0.1", 1_234),
+        )
+    )
+
+
+LONG = {"UNIQ_KEY": "A" * 32, "KEYS": "k" * 900}
+
+
+@pytest.mark.parametrize("begin", range(0, SECTOR_SIZE, 37))
+def test_a_record_without_one_of_its_last_sectors_is_torn_and_a_whole_one_is_not(
+    begin: int,
+) -> None:
+    record = message(body=b"b" * 64, properties=LONG)
+    whole = bytearray(begin) + record
+    end = len(whole)
+    properties = end - 900
+    torn = []
+    for sector in range(0, end, SECTOR_SIZE):
+        if sector < properties:
+            continue
+        copy = bytearray(whole)
+        copy[sector : sector + SECTOR_SIZE] = bytes(len(copy[sector : sector + SECTOR_SIZE]))
+        torn.append(is_torn(memoryview(copy), begin, end))
+
+    assert torn and all(torn)
+    assert not is_torn(memoryview(whole), begin, end)
+
+
+def test_a_record_without_properties_is_whole() -> None:
+    record = message(body=b"b", properties={})
+
+    assert not is_torn(memoryview(record), 0, len(record))
+
+
+def test_a_body_of_zeros_is_no_lost_sector() -> None:
+    record = message(body=bytes(2_000), properties={"UNIQ_KEY": "A" * 32})
+
+    assert not is_torn(memoryview(record), 0, len(record))
+
+
+def test_a_record_whose_store_time_was_not_written_is_torn() -> None:
+    record = bytearray(message(body=b"b", properties={"UNIQ_KEY": "A" * 32}))
+    record[56:64] = bytes(8)
+
+    assert is_torn(memoryview(record), 0, len(record))
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+def test_recovery_cuts_it_behind_the_durable_end_and_leaves_it_before(
+    tmp_path: Path, is_durable: bool
+) -> None:
+    found = recover_log(
+        tmp_path, None, file_size=FILE_SIZE, checkpoint=None, progress=lambda _d, _t: None
+    )
+    writer = LogWriter(found.data, None, end=found.end, store_host=HOST)
+    ends = []
+    for number in range(3):
+        payload, sizes = frame_of([message(body=b"b" * 64, properties=LONG)])
+        writer.put(
+            payload, sizes, [Run(1, QueueOffset(number))], term=Term(0), store_timestamp=1_700
+        )
+        writer.publish()
+        ends.append(writer.end)
+    (path,) = tmp_path.iterdir()
+    content = bytearray(path.read_bytes())
+    last = ends[-1].position
+    sector = last - last % SECTOR_SIZE
+    assert last - 800 < sector < last
+    content[sector:last] = bytes(last - sector)
+    path.write_bytes(content)
+    # To RocketMQ it is whole: magic, sizes and the CRC of the body are right.
+    checked = verify_span(memoryview(content), 0, last, 0, 0, -1, 0, 0, bytearray(), crc32)
+    checkpoint = LogCheckpoint(ends[2 if is_durable else 1], FILE_SIZE)
+
+    found = recover_log(
+        tmp_path, None, file_size=FILE_SIZE, checkpoint=checkpoint, progress=lambda _d, _t: None
+    )
+
+    assert checked[:2] == (last, 3)
+    assert found.end == ends[2 if is_durable else 1]
+    assert found.verdict is (Verdict.WHOLE if is_durable else Verdict.TORN_TAIL)
