@@ -108,7 +108,7 @@ class BrokerWorker:
             self._service.take_requests(now_ms)
             self._used_ms = now_ms
             self._is_tidy = False
-        self._service.send_answers(self._pulls.grown())
+        self._service.send_answers(self._pulls.grown(now_ms))
         self._service.send_answers(self._pulls.due(now_ms))
         for reply in self._calls.late(now_ms):
             self._service.send_reply(reply)

@@ -63,6 +63,31 @@ class _Block(NamedTuple):
     size: int
 
 
+class OldReadPace:
+    """Spreads what is read of cold blocks over time.
+
+    Invariant: from any moment on, no more is let through than ``rate`` times the time, and what
+    ``BURST_NS`` and one answer are worth.
+    """
+
+    BURST_NS = 100_000_000
+
+    def __init__(self, rate: int) -> None:
+        """A pace of ``rate`` bytes a second."""
+        assert rate > 0, rate
+        self._rate = rate
+        self._free_ns = 0
+
+    def spend(self, size: int, now_ns: int) -> None:
+        """So many bytes are read now."""
+        begin_ns = max(self._free_ns, now_ns - self.BURST_NS)
+        self._free_ns = begin_ns + size * 1_000_000_000 // self._rate
+
+    def wait_ms(self, now_ns: int) -> int:
+        """How long the next read has to wait; 0 when it may begin."""
+        return max(0, -(-(self._free_ns - now_ns) // 1_000_000))
+
+
 class OldPages:
     """Blocks of the log that were fetched for readers of old messages.
 
@@ -84,10 +109,14 @@ class OldPages:
         """Bytes of the cold blocks that are kept now."""
         return sum(block.size for block in self._cold.values())
 
-    def touch(self, first: int, end: int) -> None:
-        """A reader is about to read positions ``first`` to ``end``, in one file of the log."""
+    def touch(self, first: int, end: int) -> bool:
+        """A reader is about to read positions ``first`` to ``end``, in one file of the log.
+
+        True when that begins in a cold block.
+        """
         for number in range(first // BLOCK_SIZE, (end - 1) // BLOCK_SIZE + 1):
             self._touch(number, first)
+        return first // BLOCK_SIZE in self._cold
 
     def give_back_all(self) -> None:
         """Drop all blocks that were fetched."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ SCANNED_UNITS_MAX = 65_536
 
 _VAIN = (PullStatus.NO_MATCHED_MESSAGE, PullStatus.MESSAGE_WAS_REMOVING)
 """By whether the last unit that was looked at is that of a removed message."""
+
+PACED_MAX = 10_000
+"""Old reads that wait for their turn; more are answered at once."""
 
 HELD_QUEUES_PER_TURN = 512
 """Queues looked at in one turn for those who wait, so that the loop comes round."""
@@ -53,10 +57,29 @@ class Held:
     status: PullStatus = PullStatus.NO_MATCHED_MESSAGE
 
 
+class Later(NamedTuple):
+    """A pull of old messages whose turn has not come."""
+
+    wait_ms: int
+    held: Held
+
+
+class _Paced(NamedTuple):
+    """A ``Later`` that waits; ``number`` keeps those of one millisecond in their order."""
+
+    due_ms: int
+    number: int
+    client: Client
+    queue: QueueName
+    held: Held
+    deadline_ms: int
+
+
 class PullService:
     """Looks up what is pulled, and keeps the holds. It knows no socket.
 
-    Invariant: a pull is answered once, or held; a hold is answered once, or cancelled.
+    Invariant: a pull is answered once, or held, or waits for its turn; what is held or waits is
+    answered once, or cancelled.
     """
 
     def __init__(
@@ -66,6 +89,8 @@ class PullService:
         self._holds = holds
         self._check_queue = check_queue
         self._unlooked: deque[QueueName] = deque()
+        self._paced: list[_Paced] = []
+        self._paced_count = 0
 
     @property
     def held(self) -> int:
@@ -73,8 +98,11 @@ class PullService:
         return len(self._holds)
 
     def next_deadline_ms(self) -> int | None:
-        """When the next hold ends; ``None`` when nothing is held."""
-        return self._holds.next_deadline_ms()
+        """When the next hold ends, or an old read's turn comes; ``None`` when nothing waits."""
+        held_ms = self._holds.next_deadline_ms()
+        if not self._paced:
+            return held_ms
+        return self._paced[0].due_ms if held_ms is None else min(self._paced[0].due_ms, held_ms)
 
     def is_behind(self) -> bool:
         """Whether queues with holds wait to be looked at."""
@@ -91,23 +119,20 @@ class PullService:
         """
         queue = QueueName(pull.topic, pull.queue_id)
         self._check_queue(queue)
-        bounds = self._store.bounds(queue)
-        held = Held(pull, pull.queue_offset)
-        looked = self._look(client, held, queue, bounds, may_hold=pull.hold_ms > 0)
-        if isinstance(looked, Answer):
-            return looked
-        self._holds.add(Hold(client, queue, now_ms + pull.hold_ms, looked))
-        return None
+        hold = Hold(client, queue, now_ms + pull.hold_ms, Held(pull, pull.queue_offset))
+        return self._take(hold, self._store.bounds(queue), now_ms, may_hold=pull.hold_ms > 0)
 
     def cancel(self, client: Client) -> int:
-        """Forget what ``client`` waits for; how many pulls that were."""
+        """Forget what ``client`` waits for; how many pulls were held."""
+        self._paced = [paced for paced in self._paced if paced.client != client]
+        heapq.heapify(self._paced)
         return self._holds.cancel(client)
 
     def notice_growth(self) -> None:
         """The dispatched position has moved: every queue that somebody waits for is due a look."""
         self._unlooked = deque(self._holds.queues())
 
-    def grown(self) -> Iterator[Answer]:
+    def grown(self, now_ms: int) -> Iterator[Answer]:
         """Answers to holds whose queues have grown, from a bounded number of queues."""
         for _ in range(min(len(self._unlooked), HELD_QUEUES_PER_TURN)):
             queue = self._unlooked.popleft()
@@ -121,17 +146,24 @@ class PullService:
                     yield _refusal(hold, error)
                 continue
             for hold in self._holds.take(queue):
-                answer = self._look_again(hold, bounds)
+                answer = self._look_again(hold, bounds, now_ms)
                 if answer is not None:
                     yield answer
 
     def due(self, now_ms: int) -> Iterator[Answer]:
-        """Answers to holds whose time has ended."""
+        """Answers to holds whose time has ended, and to old reads whose turn has come."""
+        while self._paced and self._paced[0].due_ms <= now_ms:
+            answer = self._take_turn(heapq.heappop(self._paced), now_ms)
+            if answer is not None:
+                yield answer
         for hold in self._holds.take_due(now_ms):
             yield self._end(hold)
 
     def end_all(self) -> Iterator[Answer]:
-        """Answers to all holds: the node stops."""
+        """Answers to all that wait: the node stops."""
+        paced, self._paced = self._paced, []
+        for one in paced:
+            yield self._end(Hold(one.client, one.queue, one.deadline_ms, one.held))
         for hold in self._holds.take_all():
             yield self._end(hold)
 
@@ -140,36 +172,72 @@ class PullService:
         verdict = judge_offset(held.scanned_to, bounds)
         return verdict is not None and verdict.may_hold
 
-    def _look_again(self, hold: Hold[Client, Held], bounds: QueueBounds) -> Answer | None:
+    def _look_again(
+        self, hold: Hold[Client, Held], bounds: QueueBounds, now_ms: int
+    ) -> Answer | None:
         """The answer for a queue that has grown, ``None`` when the hold goes on."""
         try:
-            looked = self._look(hold.client, hold.request, hold.queue, bounds, may_hold=True)
+            return self._take(hold, bounds, now_ms, may_hold=True)
         except LedgerError as error:
             return _refusal(hold, error)
+
+    def _take_turn(self, paced: _Paced, now_ms: int) -> Answer | None:
+        """The answer to an old read whose turn has come, ``None`` when it still has to wait."""
+        hold = Hold(paced.client, paced.queue, paced.deadline_ms, paced.held)
+        try:
+            bounds = self._store.bounds(paced.queue)
+            return self._take(hold, bounds, now_ms, may_hold=now_ms < paced.deadline_ms)
+        except LedgerError as error:
+            return _refusal(hold, error)
+
+    def _take(
+        self, hold: Hold[Client, Held], bounds: QueueBounds, now_ms: int, *, may_hold: bool
+    ) -> Answer | None:
+        """The answer to a pull; ``None`` when it is held, or waits for its turn."""
+        client, queue = hold.client, hold.queue
+        may_wait = len(self._paced) < PACED_MAX
+        looked = self._look(
+            client, hold.request, queue, bounds, may_hold=may_hold, may_wait=may_wait
+        )
         if isinstance(looked, Answer):
             return looked
-        self._holds.add(Hold(hold.client, hold.queue, hold.deadline_ms, looked))
+        if isinstance(looked, Later):
+            self._paced_count += 1
+            due_ms = now_ms + looked.wait_ms
+            paced = _Paced(due_ms, self._paced_count, client, queue, looked.held, hold.deadline_ms)
+            heapq.heappush(self._paced, paced)
+            return None
+        self._holds.add(Hold(client, queue, hold.deadline_ms, looked))
         return None
 
     def _end(self, hold: Hold[Client, Held]) -> Answer:
         """The answer to a hold that has waited long enough."""
         try:
             bounds = self._store.bounds(hold.queue)
-            looked = self._look(hold.client, hold.request, hold.queue, bounds, may_hold=False)
+            looked = self._look(
+                hold.client, hold.request, hold.queue, bounds, may_hold=False, may_wait=False
+            )
         except LedgerError as error:
             return _refusal(hold, error)
         assert isinstance(looked, Answer)
         return looked
 
     def _look(
-        self, client: Client, held: Held, queue: QueueName, bounds: QueueBounds, *, may_hold: bool
-    ) -> Answer | Held:
+        self,
+        client: Client,
+        held: Held,
+        queue: QueueName,
+        bounds: QueueBounds,
+        *,
+        may_hold: bool,
+        may_wait: bool,
+    ) -> Answer | Held | Later:
         """What there is for a pull now: an answer, or what to wait with."""
         pull = held.pull
         verdict = judge_offset(held.scanned_to, bounds)
         if verdict is None:
-            found = self._scan(client, held, queue, bounds)
-            if isinstance(found, Answer):
+            found = self._scan(client, held, queue, bounds, may_wait=may_wait)
+            if not isinstance(found, Held):
                 return found
             held = found
             at_end = held.scanned_to >= bounds.end
@@ -184,9 +252,15 @@ class PullService:
         return _nothing(client, pull, verdict.status, verdict.next_offset, bounds)
 
     def _scan(
-        self, client: Client, held: Held, queue: QueueName, bounds: QueueBounds
-    ) -> Answer | Held:
-        """The messages found, or how far they were looked for in vain."""
+        self,
+        client: Client,
+        held: Held,
+        queue: QueueName,
+        bounds: QueueBounds,
+        *,
+        may_wait: bool,
+    ) -> Answer | Held | Later:
+        """The messages found, or how far they were looked for in vain, or when to look again."""
         pull = held.pull
         hashes = np.array(pull.tag_hashes, np.int64)
         step = SCAN_STEP_UNITS if pull.tag_hashes else pull.messages_max
@@ -213,6 +287,12 @@ class PullService:
                 limits=store.limits,
             )
             if chosen.size:
+                last = int(chosen[-1])
+                wait_ms = store.old_read_wait_ms(
+                    int(positions[chosen[0]]), int(positions[last] + sizes[last])
+                )
+                if wait_ms and may_wait:
+                    return Later(wait_ms, Held(pull, offset, status))
                 parts = store.records(positions[chosen], sizes[chosen])
                 if parts is None:
                     # Removed since, and known to be: the same units are looked at again.

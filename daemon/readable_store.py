@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from ledgermq.broker.holds import QueueName
 from ledgermq.broker.pull_rules import QueueBounds, TransferLimits, pending_messages_max
 from ledgermq.daemon.log_view import LogView
-from ledgermq.daemon.old_pages import HOT_TAIL_SIZE, OldPages
+from ledgermq.daemon.old_pages import HOT_TAIL_SIZE, OldPages, OldReadPace
 from ledgermq.daemon.record_parts import RecordParts, take_records
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.ipc.cursor_page import CursorPage, RaftRole
@@ -23,6 +24,9 @@ from ledgermq.store.queue_reader import QueueReader
 
 READERS_MAX = 8_192
 """Queues kept open; each has a map or more, of which the kernel allows a process 65,530."""
+
+STORING_NS = 1_000_000_000
+"""Messages are being stored when the last ones came no longer ago."""
 
 PAGES_RELEASED_AFTER = 64 * 1024 * 1024
 """Pages of the log's maps count as memory of this process until they are given back."""
@@ -58,6 +62,9 @@ class ReadableStore:
         self.limits = transfer_limits(settings.reads)
         self._self_id = settings.node.self_id
         self._old_pages = OldPages(self.log, settings.reads.old_read_cache_bytes)
+        self._pace = OldReadPace(settings.reads.old_read_bytes_per_s)
+        self._moved_ns = 0
+        self._is_cold = False
         self._is_ready = False
         self._position = 0
         self._generation = page.read_dispatched().log_generation
@@ -86,6 +93,7 @@ class ReadableStore:
         elif dispatched.position == self._position:
             return False
         self._position = dispatched.position
+        self._moved_ns = time.monotonic_ns()
         return True
 
     def has_moved(self) -> bool:
@@ -153,14 +161,25 @@ class ReadableStore:
         """First queue offset of the file behind the one of ``offset``."""
         return self._reader(queue).next_file(offset)
 
+    def old_read_wait_ms(self, first: int, end: int) -> int:
+        """How long to wait before positions ``first`` to ``end`` are read; 0 for not at all.
+
+        What is not in memory is being fetched from now on, and does not stay in the page cache. It
+        is read in measure while others store messages, who need disk and processors, too.
+        """
+        self._is_cold = first < self._position - HOT_TAIL_SIZE and self._old_pages.touch(first, end)
+        now_ns = time.monotonic_ns()
+        if not self._is_cold or now_ns - self._moved_ns > STORING_NS:
+            return 0
+        return self._pace.wait_ms(now_ns)
+
     def records(self, positions: Integers, sizes: Integers) -> RecordParts | None:
-        """See ``take_records``; what comes from the disk leaves the page cache as it was."""
-        first, end = int(positions[0]), int(positions[-1] + sizes[-1])
-        if first < self._position - HOT_TAIL_SIZE:
-            self._old_pages.touch(first, end)
+        """See ``take_records``; ``old_read_wait_ms`` goes first."""
         parts = take_records(self.log, positions, sizes)
         if parts is None:
             return None
+        if self._is_cold:
+            self._pace.spend(len(parts.payload), time.monotonic_ns())
         self._shown_size += len(parts.payload)
         if self._shown_size >= PAGES_RELEASED_AFTER:
             self._shown_size = 0

@@ -136,6 +136,7 @@ class ReadsSection:
     max_transfer_count_on_message_in_disk: int = 4_096
     access_message_in_memory_max_ratio: int = 40
     old_read_cache_bytes: int = 256 * 1024 * 1024
+    old_read_bytes_per_s: int = 100 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

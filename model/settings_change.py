@@ -26,6 +26,7 @@ RELOADABLE = frozenset(
         "reads.max_transfer_count_on_message_in_disk",
         "reads.access_message_in_memory_max_ratio",
         "reads.old_read_cache_bytes",
+        "reads.old_read_bytes_per_s",
         "retention.file_reserved_time",
         "retention.delete_when",
         "retention.bytes_max",

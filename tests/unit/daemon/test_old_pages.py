@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.daemon.log_view import LogView
-from ledgermq.daemon.old_pages import BLOCK_SIZE, OldPages, resident_pages
+from ledgermq.daemon.old_pages import BLOCK_SIZE, OldPages, OldReadPace, resident_pages
 
 FILE_SIZE = 8 * BLOCK_SIZE
 PAGES = BLOCK_SIZE // mmap.PAGESIZE
@@ -100,3 +100,19 @@ def test_a_file_that_was_deleted_since_is_let_go_of(log: LogView) -> None:
 
     assert pages.kept_size == 0
     assert log.file_of(0) is None
+
+
+def test_a_pace_lets_a_burst_pass_and_then_its_rate() -> None:
+    pace = OldReadPace(1_000)
+    second = 1_000_000_000
+    now = 50 * second
+    waits = [pace.wait_ms(now)]
+    pace.spend(100, now)
+    waits.append(pace.wait_ms(now))
+    pace.spend(500, now)
+    waits += [pace.wait_ms(now), pace.wait_ms(now + second // 4), pace.wait_ms(now + second)]
+    pace.spend(1_000, now + 10 * second)
+    waits.append(pace.wait_ms(now + 10 * second))
+
+    # What was not used is lost but for the burst of a tenth of a second.
+    assert waits == [0, 0, 500, 250, 0, 900]

@@ -120,7 +120,9 @@ def test_an_answer_that_had_only_removed_messages_says_so(store: Store) -> None:
     store.view.log.refresh()
     held = Held(Pull(1, "t", 0, 0, 4, 2**20, 0), 0)
     # As a turn of the loop that has looked at the queue before the files were deleted.
-    answer = store.pulls._look(b"c", held, QUEUE, bounds._replace(end=8), may_hold=False)
+    answer = store.pulls._look(
+        b"c", held, QUEUE, bounds._replace(end=8), may_hold=False, may_wait=False
+    )
 
     assert isinstance(answer, Answer)
     pulled = decode_pulled(answer.head, records_size=0)
@@ -132,7 +134,7 @@ def test_a_queue_file_that_vanishes_leads_to_the_next_one(store: Store) -> None:
     store.view._reader(QUEUE).files.close()
     store.delete_queue_file()
     held = Held(Pull(1, "t", 0, 3, 4, 2**20, 0), 3)
-    answer = store.pulls._look(b"c", held, QUEUE, bounds, may_hold=False)
+    answer = store.pulls._look(b"c", held, QUEUE, bounds, may_hold=False, may_wait=False)
 
     assert isinstance(answer, Answer)
     pulled = decode_pulled(answer.head, records_size=0)
@@ -166,3 +168,54 @@ def test_readers_of_what_is_in_memory_are_told_nothing(store: Store) -> None:
     store.page.publish_reader(NodeId("n2"))
 
     assert store.pull(0).suggested == ""
+
+
+class Waits:
+    """What the store says how long each read has to wait, one after the other."""
+
+    def __init__(self, store: Store, patch: pytest.MonkeyPatch, *waits_ms: int) -> None:
+        self.left = list(waits_ms)
+        patch.setattr(store.view, "old_read_wait_ms", self.next)
+
+    def next(self, first: int, end: int) -> int:
+        assert 0 <= first < end
+        return self.left.pop(0)
+
+
+OLD_READ = Pull(7, "t", 0, 0, 4, 2**20, 0)
+
+
+def test_an_old_read_is_answered_when_its_turn_comes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Waits(store, monkeypatch, 30, 20, 0)
+    pulls = store.pulls
+
+    assert pulls.pull(b"c", OLD_READ, 1_000) is None
+    assert pulls.next_deadline_ms() == 1_030
+    assert list(pulls.due(1_029)) == []
+    assert list(pulls.due(1_030)) == []
+    assert pulls.next_deadline_ms() == 1_050
+    (answer,) = pulls.due(1_050)
+    assert (answer.client, answer.request_id, answer.messages) == (b"c", 7, 4)
+    assert pulls.next_deadline_ms() is None
+
+
+def test_old_reads_of_one_millisecond_keep_their_order(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Waits(store, monkeypatch, 5, 5, 5, 0, 0)
+    for number in range(3):
+        assert store.pulls.pull(b"%d" % number, OLD_READ, 1_000) is None
+    store.pulls.cancel(b"1")
+
+    assert [answer.client for answer in store.pulls.due(1_005)] == [b"0", b"2"]
+
+
+def test_a_stop_answers_old_reads_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    Waits(store, monkeypatch, 5_000, 5_000)
+    assert store.pulls.pull(b"c", OLD_READ, 1_000) is None
+    (answer,) = store.pulls.end_all()
+
+    assert answer.messages == 4
+    assert store.pulls.next_deadline_ms() is None
