@@ -73,6 +73,8 @@ def describe(status: NodeStatus) -> Iterator[str]:
     yield f"ack         {status['ack_mode']}"
     yield f"store       {disk['path']}: {_size(disk['used_by_store'])} used, " + (
         f"{_size(disk['free'])} of {_size(disk['total'])} free"
+        + ("" if disk["state"] == "roomy" else f"; {disk['state']}: producers are refused")
+        + ("; dispatch waits for space" if disk["dispatch_waits"] else "")
     )
     if status.get("damage"):
         yield f"damage      log {status['damage']}"

@@ -96,9 +96,14 @@ class ProcessStatus(TypedDict):
 
 
 class DiskStatus(TypedDict):
-    """The file system of the store, and what of it the store uses."""
+    """The file system of the store, and what of it the store uses.
+
+    ``state``: ``roomy``, ``above`` (retention.refuse_above) or ``full``: producers are refused.
+    """
 
     path: str
+    state: str
+    dispatch_waits: bool
     total: int
     free: int
     used_by_store: int
@@ -225,7 +230,7 @@ def collect(
             _supervisor(meters, now_ns),
             *(_process(child, page, meters, now_ns) for child in children.values()),
         ],
-        disk=_disk(settings.store.path_root_dir, meters, now_ns),
+        disk=_disk(settings.store.path_root_dir, page, meters, now_ns),
         damage=_damage(settings.store.path_root_dir),
         counters=_counters(page, counter_names),
         uptime_s=round(max(0.0, time.time() - page.started_ms / 1_000), 3),
@@ -302,7 +307,7 @@ def _process(child: Child, page: CursorPage, meters: Meters, now_ns: int) -> Pro
     )
 
 
-def _disk(root: Path, meters: Meters, now_ns: int) -> DiskStatus:
+def _disk(root: Path, page: CursorPage, meters: Meters, now_ns: int) -> DiskStatus:
     try:
         disk = shutil.disk_usage(root)
         used = meters.store_size(root, now_ns)
@@ -310,7 +315,14 @@ def _disk(root: Path, meters: Meters, now_ns: int) -> DiskStatus:
         raise StorageError(
             f"disk not measured: {error.strerror}", errno=error.errno, path=str(root)
         ) from error
-    return DiskStatus(path=str(root), total=disk.total, free=disk.free, used_by_store=used)
+    return DiskStatus(
+        path=str(root),
+        state=page.read_space().state.name.lower(),
+        dispatch_waits=page.read_queue_begin().waits,
+        total=disk.total,
+        free=disk.free,
+        used_by_store=used,
+    )
 
 
 def _damage(root: Path) -> str | None:

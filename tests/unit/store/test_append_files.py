@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.errors import CorruptLogError, DiskFullError
 from ledgermq.store import append_files
 from ledgermq.store.append_files import AppendFiles
 
@@ -82,4 +83,38 @@ def test_a_roll_that_fails_changes_nothing(tmp_path: Path) -> None:
 
     assert (files.start, files.position) == (0, FILE_SIZE)
     files.sync()
+    files.close()
+
+
+def test_what_is_reserved_ahead_is_used_and_what_is_not_is_given_back(tmp_path: Path) -> None:
+    files = AppendFiles(tmp_path, file_size=FILE_SIZE, position=0)
+    files.reserve(2 * FILE_SIZE + 1)
+    made = sorted(path.name for path in tmp_path.iterdir())
+    files.append(b"x" * FILE_SIZE)
+    files.roll()
+    files.append(b"y")
+    files.rewind(FILE_SIZE)
+    files.close()
+
+    assert made == [append_files.file_name(at) for at in (0, FILE_SIZE, 2 * FILE_SIZE)]
+    assert files.files_made == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == made[:1]
+
+
+def test_a_reserve_that_finds_no_space_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = AppendFiles(tmp_path, file_size=FILE_SIZE, position=0)
+    files.append(b"x")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(DiskFullError, match="no space for the log"):
+        files.reserve(2 * FILE_SIZE)
+
+    assert [path.name for path in tmp_path.iterdir()] == [append_files.file_name(0)]
+    assert (files.position, files.files_made) == (1, 1)
+    assert (tmp_path / append_files.file_name(0)).read_bytes()[:2] == b"x\0"
     files.close()

@@ -347,3 +347,17 @@ def test_folders_that_are_no_queues_are_passed(tmp_path: Path) -> None:
     (tmp_path / "orders" / "notes").mkdir(parents=True)
 
     assert open_queues(tmp_path).log_end == -1
+
+
+def test_files_that_only_point_before_the_log_go_and_the_last_one_stays(tmp_path: Path) -> None:
+    queues = open_queues(tmp_path, file_size=3 * 20)
+    put(queues, list(range(8)), [number * 100 for number in range(8)])
+    deleted = queues.delete_before(450)
+    names = sorted(path.name for path in (tmp_path / "orders" / "0").iterdir())
+
+    assert deleted == 1
+    assert names == [f"{at:020d}" for at in (60, 120)]
+    assert queues.delete_before(10**9) == 1
+    assert put(queues, [8, 9], [800, 900]) == 2
+    assert open_queues(tmp_path, file_size=3 * 20).end_of(b"orders", 0) == 10
+    queues.close()
