@@ -281,7 +281,20 @@ class RaftWorker:
             self._take_answer(order, EntryId(Term(order.extra), Index(order.number)))
 
     def _take_answer(self, answer: Order, last: EntryId) -> None:
-        """The writer has done what a handshake asked; ``last`` is the log's last entry."""
+        """The writer has done what a handshake asked; ``last`` is the log's last entry.
+
+        Raises:
+            LogDamagedError: the log that it has left cannot be read.
+        """
+        try:
+            self._settle(answer, last)
+        except LogDamagedError:
+            raise
+        except CorruptLogError as error:
+            end = (answer.position, last.index, last.term)
+            raise report(self._around.settings, error, last=end) from error
+
+    def _settle(self, answer: Order, last: EntryId) -> None:
         if self._exchange is not None:
             self._exchange.open_at(last.index, Position(answer.position))
         # What the log holds already may be committed now.

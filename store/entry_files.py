@@ -85,7 +85,9 @@ class EntryFiles:
             return NO_INDEX
         first = Index(int.from_bytes(header[8:16], "big", signed=True))
         if first < 0 or int(self.items(first, first)["position"][0]) != begin:
-            raise CorruptLogError("first entry is not where its index says", index=first)
+            raise CorruptLogError(
+                "first entry is not where its index says", index=first, position=int(begin)
+            )
         return first
 
     def first_position(self) -> Position:

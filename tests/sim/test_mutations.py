@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ledgermq.daemon import log_opening, recent_messages, term_file
+from ledgermq.daemon import term_file
 from ledgermq.daemon.raft_process import RaftWorker
 from ledgermq.ipc.cursor_page import LogCursor
 from ledgermq.model.ids import Index, NodeId
@@ -140,19 +140,11 @@ def damaged_nodes_campaign(patch: Patch) -> None:
             state.lost = lost
 
     patch.setattr(NodeState, "barriers", lenient)
-    patch.setattr(NodeState, "last_held_ever", property(lambda state: state.log.last))
 
 
 def damage_is_cut_like_a_torn_tail(patch: Patch) -> None:
     """Decision 9: nobody is told that entries are lost which others count on."""
     patch.setattr(recovery, "_damage", lambda *_, **__: None)
-
-
-def leaders_number_messages_by_whatever_they_read(patch: Patch) -> None:
-    """What is read to lead must be compared with its checksums."""
-    patch.setattr(log_opening, "check_span", lambda *_, **__: None)
-    patch.setattr(recent_messages, "check_span", lambda *_, **__: None)
-    patch.setattr(recent_messages, "check_one", lambda *_, **__: None)
 
 
 MUTATIONS: tuple[Callable[[Patch], None], ...] = (
@@ -169,7 +161,6 @@ MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     damaged_nodes_vote_by_their_cut_log,
     damaged_nodes_campaign,
     damage_is_cut_like_a_torn_tail,
-    leaders_number_messages_by_whatever_they_read,
 )
 
 # These need elections that follow one another at once.
@@ -180,7 +171,6 @@ ON_BAD_DISKS = (
     damaged_nodes_vote_by_their_cut_log,
     damaged_nodes_campaign,
     damage_is_cut_like_a_torn_tail,
-    leaders_number_messages_by_whatever_they_read,
 )
 
 # Where the rare ones were found last: looked at first, for a search from 0 takes a while.
@@ -188,6 +178,9 @@ LIKELY: dict[Callable[[Patch], None], int] = {
     commit_follows_the_end_of_the_log: 16,
     what_is_recovered_counts_as_synced: 39,
     entries_go_to_a_writer_that_was_not_heard_of: 179,
+    damaged_nodes_vote_by_their_cut_log: 22,
+    damage_is_cut_like_a_torn_tail: 22,
+    damaged_nodes_campaign: 22,
 }
 
 
