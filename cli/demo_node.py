@@ -173,4 +173,6 @@ def _settings_for(store: Path, hash_slots: int | None, index_items: int | None) 
             max_hash_slot_num=hash_slots,
             max_index_num=index_items,
         ),
+        # The store that is shown may be years old, and is to be shown whole.
+        retention=replace(defaults.retention, file_reserved_time=876_000),
     )
