@@ -81,7 +81,7 @@ class GroupOffsets:
         """Committed offset by queue; a queue that was never committed is left out."""
         return dict(self._table.get(GroupTopic(group, topic), {}))
 
-    def commit(
+    def check(
         self,
         group: str,
         topic: str,
@@ -90,22 +90,18 @@ class GroupOffsets:
         ends: Mapping[int, int],
         may_go_back: bool = False,
     ) -> bool:
-        """Store what a group has consumed: all of ``offsets``, or nothing.
+        """Whether ``offsets`` would change what is known of a group; refuses what makes no sense.
 
         Args:
             ends: the end of each queue in ``offsets``, the largest offset that makes sense.
             may_go_back: the caller wants to consume again what it has consumed.
-
-        Returns:
-            Whether anything changed.
 
         Raises:
             MessageIllegalError: an offset is negative, behind its queue's end, or below what is
                 committed without ``may_go_back`` (a late commit of a consumer that has lost the
                 queue would otherwise take back the work of the next one).
         """
-        owner = GroupTopic(group, topic)
-        stored = self._table.get(owner, {})
+        stored = self._table.get(GroupTopic(group, topic), {})
         for queue, offset in offsets.items():
             where = {"group": group, "topic": topic, "queue": queue, "offset": offset}
             # What was committed before stays valid when the queue's end is not known again yet.
@@ -118,12 +114,27 @@ class GroupOffsets:
                     **where,
                     committed=stored[queue],
                 )
-        merged = {**stored, **offsets}
+        return {**stored, **offsets} != stored
+
+    def set(self, group: str, topic: str, offsets: Mapping[int, int] | None) -> bool:
+        """Know ``offsets`` from now on, or forget all of group and topic; true for a change."""
+        owner = GroupTopic(group, topic)
+        stored = self._table.get(owner, {})
+        merged = {} if offsets is None else {**stored, **offsets}
         if merged == stored:
             return False
-        self._table[owner] = merged
+        if merged:
+            self._table[owner] = merged
+        else:
+            del self._table[owner]
         self._revision += 1
         return True
+
+    def replace_with(self, other: GroupOffsets) -> None:
+        """Have what ``other`` has."""
+        self._table, self._unknown = other._table, other._unknown
+        self._unknown_keys = other._unknown_keys
+        self._revision += 1
 
 
 def _read_queues(key: str, value: object) -> dict[int, int]:

@@ -155,8 +155,8 @@ class GroupTable:
             self._version = self._version.next_version(now_ms)
         return bool(missing)
 
-    def use(self, name: str, rules: TopicsSection, now_ms: int) -> SubscriptionGroup:
-        """The group called ``name``, made on first use where the settings allow it.
+    def plan_use(self, name: str, rules: TopicsSection) -> SubscriptionGroup:
+        """The group called ``name``: the one that is there, or one to ``put`` where settings allow.
 
         Raises:
             MessageIllegalError: the name breaks a rule.
@@ -173,8 +173,26 @@ class GroupTable:
                     setting="topics.auto_create_subscription_group",
                 )
             group = SubscriptionGroup(name)
-            self._groups[name] = group
-            self._version = self._version.next_version(now_ms)
         if not group.consume_enable:
             raise NoPermissionError("group may not consume", group=name, field="consumeEnable")
         return group
+
+    def put(self, group: SubscriptionGroup, now_ms: int) -> bool:
+        """The table has ``group`` from now on; true when that is a change."""
+        known = self._groups.get(group.name)
+        if known is not None and known.to_fields() == group.to_fields():
+            return False
+        self._groups[group.name] = group
+        self._version = self._version.next_version(now_ms)
+        return True
+
+    def delete(self, name: str, now_ms: int) -> bool:
+        """The table has no group called ``name`` from now on; true when that is a change."""
+        if self._groups.pop(name, None) is None:
+            return False
+        self._version = self._version.next_version(now_ms)
+        return True
+
+    def replace_with(self, other: GroupTable) -> None:
+        """Have what ``other`` has."""
+        self._groups, self._version, self._unknown = other._groups, other._version, other._unknown

@@ -213,10 +213,15 @@ class TopicTable:
         """Whether the topic is the broker's own; clients may neither make nor change it."""
         return name in self._reserved or is_system_topic(name)
 
-    def add_builtin(self, node: NodeSection, rules: TopicsSection, now_ms: int) -> bool:
-        """Make sure of the broker's own topics; true when one was missing."""
+    def reserve_builtin(self, node: NodeSection, rules: TopicsSection) -> list[Topic]:
+        """Let no client make or change the broker's own topics; which they are."""
         builtin = builtin_topics(node, rules)
         self._reserved = {topic.name for topic in builtin}
+        return builtin
+
+    def add_builtin(self, node: NodeSection, rules: TopicsSection, now_ms: int) -> bool:
+        """Make sure of the broker's own topics; true when one was missing."""
+        builtin = self.reserve_builtin(node, rules)
         missing = [topic for topic in builtin if topic.name not in self._topics]
         for topic in missing:
             self._topics[topic.name] = topic
@@ -224,10 +229,8 @@ class TopicTable:
             self._version = self._version.next_version(now_ms)
         return bool(missing)
 
-    def create_on_first_use(
-        self, name: str, rules: TopicsSection, now_ms: int, *, queues_found: int = 0
-    ) -> Topic:
-        """A topic that a client asked for by name alone; the one that is there, if any.
+    def plan_on_first_use(self, name: str, rules: TopicsSection, *, queues_found: int = 0) -> Topic:
+        """The topic that a client asks for by name alone: the one that is there, or one to ``put``.
 
         Args:
             queues_found: queues that the store has of it although the table does not know it.
@@ -247,10 +250,12 @@ class TopicTable:
                 topic=name,
                 setting="topics.auto_create_topic_enable",
             )
-        return self.create(name, max(rules.default_topic_queue_nums, queues_found), now_ms)
+        return self.plan(name, max(rules.default_topic_queue_nums, queues_found))
 
-    def create(self, name: str, queues: int, now_ms: int) -> Topic:
+    def plan(self, name: str, queues: int) -> Topic:
         """A topic of ``queues`` queues, as an operator orders it; an existing one may only grow.
+
+        Nothing is changed: it is to be ``put`` when the log has it.
 
         Raises:
             MessageIllegalError: name or number of queues break a rule; a topic never gets fewer
@@ -266,19 +271,35 @@ class TopicTable:
             )
         existing = self._topics.get(name)
         if existing is None:
-            topic = Topic(name, queues, queues)
-        else:
-            most = max(existing.read_queues, existing.write_queues)
-            if queues < most:
-                raise MessageIllegalError(
-                    "a topic cannot get fewer queues", topic=name, queues=queues, existing=most
-                )
-            topic = replace(existing, read_queues=queues, write_queues=queues)
-            if topic == existing:
-                return existing
-        self._topics[name] = topic
+            return Topic(name, queues, queues)
+        most = max(existing.read_queues, existing.write_queues)
+        if queues < most:
+            raise MessageIllegalError(
+                "a topic cannot get fewer queues", topic=name, queues=queues, existing=most
+            )
+        if (existing.read_queues, existing.write_queues) == (queues, queues):
+            return existing
+        return replace(existing, read_queues=queues, write_queues=queues)
+
+    def put(self, topic: Topic, now_ms: int) -> bool:
+        """The table has ``topic`` from now on; true when that is a change."""
+        known = self._topics.get(topic.name)
+        if known is not None and known.to_fields() == topic.to_fields():
+            return False
+        self._topics[topic.name] = topic
         self._version = self._version.next_version(now_ms)
-        return topic
+        return True
+
+    def delete(self, name: str, now_ms: int) -> bool:
+        """The table has no topic called ``name`` from now on; true when that is a change."""
+        if self._topics.pop(name, None) is None:
+            return False
+        self._version = self._version.next_version(now_ms)
+        return True
+
+    def replace_with(self, other: TopicTable) -> None:
+        """Have what ``other`` has; what is reserved for the broker stays so."""
+        self._topics, self._version, self._unknown = other._topics, other._version, other._unknown
 
 
 assert SYSTEM_TOPIC in SYSTEM_TOPICS

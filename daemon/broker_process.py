@@ -1,7 +1,8 @@
 """The broker process: gives messages to consumers, and keeps topics, groups and their offsets.
 
-It alone writes ``ROOT/config/topics.json``, ``subscriptionGroup.json`` and ``consumerOffset.json``.
-It reads the cursors ``dispatched`` and ``written``, and shows nothing of the log beyond the former.
+It alone writes ``ROOT/config/topics.json``, ``subscriptionGroup.json`` and ``consumerOffset.json``,
+from what the log says of them (``state_log``), which the leader's broker proposes to the writer. It
+reads the cursors ``dispatched`` and ``written``, and shows nothing of the log beyond the former.
 A bell of the dispatcher makes it look at the queues that somebody waits for; the writer's
 TOPICS_LOADED releases the answers about new topics.
 """
@@ -22,12 +23,13 @@ from ledgermq.daemon.pull_service import PullService
 from ledgermq.daemon.query_service import QueryService
 from ledgermq.daemon.readable_store import ReadableStore
 from ledgermq.daemon.standing import ReaderStanding
+from ledgermq.daemon.state_log import StateLog
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.orders import OrderKind, parse, topics_changed
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.settings import LogKind, Settings
-from ledgermq.wire.session import LEADER
+from ledgermq.wire.session import Standing
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +54,8 @@ class BrokerWorker:
         self._tables = tables
         self._writer = around.bell(Role.WRITER)
         self._store = ReadableStore(around.page, settings)
-        self._calls = CallService(self._store, tables, settings.topics)
+        self._log = StateLog(settings, self._store, tables, self._writer)
+        self._calls = CallService(self._store, tables, settings.topics, self._log)
         self._pulls = PullService(
             self._store, Holds(limit=settings.limits.held_pulls_max), self._calls.check_queue
         )
@@ -61,9 +64,7 @@ class BrokerWorker:
         self._standing = ReaderStanding(
             around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER
         )
-        self._follows_others = len(settings.node.peers) > 1
-        self._adopted_ns = -1
-        self._ordered_version = -1
+        self._ordered_revision = -1
         self._order_due_ms = 0
         self._used_ms = 0
         self._looked_ms = 0
@@ -78,7 +79,11 @@ class BrokerWorker:
         if self._pulls.is_behind() or self._standing.has_news:
             return 0
         now_ms = now_ns // 1_000_000
-        deadlines = [self._pulls.next_deadline_ms(), self._calls.next_deadline_ms()]
+        deadlines = [
+            self._pulls.next_deadline_ms(),
+            self._calls.next_deadline_ms(),
+            self._log.next_deadline_ms(),
+        ]
         if not self._calls.is_confirmed:
             deadlines.append(self._order_due_ms)
         # One millisecond more: the clock's rest below a millisecond is not to be polled away.
@@ -87,30 +92,28 @@ class BrokerWorker:
         return min(*waits, SLEEP_MAX_MS if write_ms is None else write_ms, SLEEP_MAX_MS)
 
     def hears_bells(self, now_ns: int) -> bool:
-        """While somebody waits for messages, or for this node to become the one to ask."""
+        """While somebody waits for messages, for a change, or for this node to lead."""
         del now_ns
-        return self._pulls.held > 0 or not self._standing.is_settled
+        return self._pulls.held > 0 or self._log.awaits or not self._standing.is_settled
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Orders, requests, growth of queues, deadlines; then what has to be written."""
         now_ms = now_ns // 1_000_000
         for message in self._around.inbox.drain(ready):
             self._take(message)
-        has_grown = self._store.look()
-        if has_grown:
+        if self._store.look():
             self._pulls.notice_growth()
+        self._log.apply()
         standing = self._standing.look()
-        if self._follows_others and (has_grown or standing is not None):
-            self._adopt_topics(leads=standing is not None and standing.role == LEADER)
         if standing is not None:
-            self._service.tell_standing(standing)
+            self._take_standing(standing)
         if self._service.socket in ready:
             self._service.take_requests(now_ms)
             self._used_ms = now_ms
             self._is_tidy = False
         self._service.send_answers(self._pulls.grown(now_ms))
         self._service.send_answers(self._pulls.due(now_ms))
-        for reply in self._calls.late(now_ms):
+        for reply in (*self._log.turn(now_ms), *self._calls.late(now_ms)):
             self._service.send_reply(reply)
         self._order_topics(now_ms)
         self._tables.tick(now_ns)
@@ -128,7 +131,7 @@ class BrokerWorker:
         """Answer everybody who waits, and write what is not written."""
         self._store.look()
         self._service.send_answers(self._pulls.end_all())
-        for reply in self._calls.end_all():
+        for reply in (*self._log.end_all(), *self._calls.end_all()):
             self._service.send_reply(reply)
 
     def close(self) -> None:
@@ -137,19 +140,14 @@ class BrokerWorker:
         self._writer.close()
         self._tables.close()
 
-    def _adopt_topics(self, *, leads: bool) -> None:
-        """Know the topics that messages of another leader have brought.
-
-        Args:
-            leads: this node does now: look at the queues of every topic, not only for new topics.
-        """
-        changed_ns = self._store.topics_changed_ns()
-        if changed_ns == self._adopted_ns and not leads:
-            return
-        self._adopted_ns = changed_ns
-        adopted = self._calls.adopt_topics()
-        if adopted:
-            logger.info("topics taken up from the log: names=%s", ",".join(adopted))
+    def _take_standing(self, standing: Standing) -> None:
+        """Take note of who leads: clients are told; a new leader's tables become those of all."""
+        if standing.leads and not self._log.leads:
+            adopted = self._calls.adopt_topics()
+            if adopted:
+                logger.info("topics taken up from the log: names=%s", ",".join(adopted))
+        self._log.lead(standing)
+        self._service.tell_standing(standing)
 
     def _take(self, message: bytes) -> None:
         try:
@@ -157,19 +155,21 @@ class BrokerWorker:
         except ProtocolError as error:
             logger.warning("order refused: %s", error)
             return
-        if order.kind is OrderKind.TOPICS_LOADED:
+        if order.kind is OrderKind.STATE_REFUSED:
+            self._log.take_refusal(order)
+        elif order.kind is OrderKind.TOPICS_LOADED:
             for reply in self._calls.confirmed(order.version):
                 self._service.send_reply(reply)
 
     def _order_topics(self, now_ms: int) -> None:
         """Have the writer read the topic table, until it says that it has."""
-        version = self._tables.topics.version
+        revision = self._tables.topics_revision
         if self._calls.is_confirmed:
             return
-        if version == self._ordered_version and now_ms < self._order_due_ms:
+        if revision == self._ordered_revision and now_ms < self._order_due_ms:
             return
-        self._writer.send(topics_changed(version))
-        self._ordered_version = version
+        self._writer.send(topics_changed(revision))
+        self._ordered_revision = revision
         self._order_due_ms = now_ms + ORDER_REPEAT_MS
 
 

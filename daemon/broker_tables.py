@@ -1,7 +1,8 @@
 """The broker's tables and their files: topics and groups at once, offsets a moment later.
 
-Group offsets are written by a thread of their own, so that no consumer waits for the disk; at
-most one write is under way, and it has the newest content there was when it began.
+The log is what counts (``broker/broker_state.py``); the files are what RocketMQ reads, and what a
+start goes on from. Group offsets are written by a thread of their own, so that no consumer waits
+for the disk; at most one write is under way, and it has the newest content there was when it began.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from ledgermq.broker import group_offsets, groups, topics
+from ledgermq.broker.broker_state import FILES, BrokerState
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.broker.groups import GroupTable
 from ledgermq.broker.topics import TopicTable
@@ -22,8 +24,8 @@ from ledgermq.store.config_json import encode_document
 
 logger = logging.getLogger(__name__)
 
-OFFSETS_DELAY_NS = 50_000_000
-"""Half of the tenth of a second that a commit may be lost for; the other half is the write's."""
+OFFSETS_DELAY_NS = 1_000_000_000
+"""Commits of this long are found again in the log after a crash, and not in RocketMQ's file."""
 
 RETRY_NS = 1_000_000_000
 WRITE_POLL_MS = 5
@@ -33,68 +35,80 @@ class BrokerTables:
     """Topics, groups and group offsets, as loaded at start.
 
     Invariant: ``_saved_revision <= offsets.revision``; the file has the former.
+
+    Attributes:
+        topics_revision: grows with every content of the topics' file.
     """
 
     def __init__(self, directory: Path, settings: Settings) -> None:
-        """Load the tables, and put RocketMQ's own topics and groups in if they are missing.
+        """Load the tables.
 
         Raises:
             ConfigError, CorruptLogError: a file cannot be understood; names file, key and value.
             StorageError: the operating system refused.
         """
-        self._topics_file = ConfigFile(directory / topics.FILE)
-        self._groups_file = ConfigFile(directory / groups.FILE)
-        self._offsets_file = ConfigFile(directory / group_offsets.FILE)
-        self.topics = TopicTable.read(self._topics_file.load())
-        self.groups = GroupTable.read(self._groups_file.load())
-        self.offsets = GroupOffsets.read(self._offsets_file.load())
-        self._saved_topics = self.topics.version
-        self._saved_groups = self.groups.version
+        self._settings = settings
+        self._files = {file: ConfigFile(directory / file) for file in FILES}
+        self.state = BrokerState({file: self._files[file].load() for file in FILES})
+        self.topics.reserve_builtin(settings.node, settings.topics)
+        self._saved_topics = self._saved_groups = (0, 0)
+        self._note_saved()
+        # Numbers of an earlier process of this machine are lower.
+        self.topics_revision = time.monotonic_ns()
         self._saved_revision = self.offsets.revision
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="offsets")
         self._write: Future[None] | None = None
         self._writing_revision = 0
-        self._is_due = False
-        self._due_ns = 0
-        now_ms = time.time_ns() // 1_000_000
-        self.topics.add_builtin(settings.node, settings.topics, now_ms)
+        self._due_ns: int | None = None
+
+    @property
+    def topics(self) -> TopicTable:
+        """As far as the log is applied."""
+        return self.state.topics
+
+    @property
+    def groups(self) -> GroupTable:
+        """As far as the log is applied."""
+        return self.state.groups
+
+    @property
+    def offsets(self) -> GroupOffsets:
+        """As far as the log is applied."""
+        return self.state.offsets
+
+    @property
+    def has_unsaved_topics(self) -> bool:
+        """Whether ``save_changed`` will write the topics."""
+        return (self.topics.version, self.state.snapshots) != self._saved_topics
+
+    def begin_term(self, now_ms: int) -> None:
+        """This node leads, and its tables are about to be those of all: RocketMQ's own topics and
+        groups are in them.
+        """
+        self.topics.add_builtin(self._settings.node, self._settings.topics, now_ms)
         self.groups.add_builtin(now_ms)
-        self.save_topics()
-        self.save_groups()
 
-    def save_topics(self) -> None:
-        """Write the topics if they have changed.
+    def save_changed(self) -> None:
+        """Write topics and groups if they have changed.
 
         Raises:
             StorageError: they are still to be written.
         """
-        if self.topics.version != self._saved_topics:
-            self._topics_file.save(self.topics.to_document())
-            self._saved_topics = self.topics.version
-
-    def save_groups(self) -> None:
-        """Write the groups if they have changed.
-
-        Raises:
-            StorageError: they are still to be written.
-        """
-        if self.groups.version != self._saved_groups:
-            self._groups_file.save(self.groups.to_document())
-            self._saved_groups = self.groups.version
+        snapshots = self.state.snapshots
+        if self.has_unsaved_topics:
+            self._files[topics.FILE].save(self.state.documents()[topics.FILE])
+            self.topics_revision += 1
+        if (self.groups.version, snapshots) != self._saved_groups:
+            self._files[groups.FILE].save(self.state.documents()[groups.FILE])
+        self._note_saved()
 
     def sleep_ms(self, now_ns: int) -> int | None:
         """How long ``tick`` can wait; ``None`` when there is nothing to write."""
-        if not self._is_due:
+        if self._due_ns is None and self._write is None:
             return None
-        wait_ms = max(0, self._due_ns - now_ns) // 1_000_000
+        wait_ms = max(0, (self._due_ns or now_ns) - now_ns) // 1_000_000
         # The end of a write does not wake the loop.
         return wait_ms if self._write is None else max(wait_ms, WRITE_POLL_MS)
-
-    def note_commit(self, now_ns: int) -> None:
-        """An offset was committed: it goes to the file soon."""
-        if not self._is_due:
-            self._is_due = True
-            self._due_ns = now_ns + OFFSETS_DELAY_NS
 
     def tick(self, now_ns: int) -> None:
         """Begin and end writes of the offsets."""
@@ -102,24 +116,30 @@ class BrokerTables:
             if not self._write.done():
                 return
             self._finish_write(now_ns)
-        if self._is_due and now_ns >= self._due_ns:
-            self._is_due = False
+        if self._due_ns is None and self.offsets.revision != self._saved_revision:
+            self._due_ns = now_ns + OFFSETS_DELAY_NS
+        if self._due_ns is not None and now_ns >= self._due_ns:
+            self._due_ns = None
             self._writing_revision = self.offsets.revision
-            content = encode_document(self.offsets.to_document())
-            self._write = self._thread.submit(self._offsets_file.save_content, content)
+            content = encode_document(self.state.documents()[group_offsets.FILE])
+            self._write = self._thread.submit(self._files[group_offsets.FILE].save_content, content)
 
     def close(self) -> None:
-        """Write what is not written, and end the thread.
+        """Write what is not written, with its place in the log, and end the thread.
 
         Raises:
-            StorageError: offsets are lost as far as they were not in the file before.
+            StorageError: the files are older than the log; a start goes on from there.
         """
         self._thread.shutdown()
         if self._write is not None:
             self._finish_write(0)
-        if self.offsets.revision != self._saved_revision:
-            self._offsets_file.save(self.offsets.to_document())
-            self._saved_revision = self.offsets.revision
+        for file, document in self.state.documents().items():
+            self._files[file].save(document)
+
+    def _note_saved(self) -> None:
+        snapshots = self.state.snapshots
+        self._saved_topics = self.topics.version, snapshots
+        self._saved_groups = self.groups.version, snapshots
 
     def _finish_write(self, now_ns: int) -> None:
         assert self._write is not None
@@ -128,7 +148,6 @@ class BrokerTables:
             write.result()
         except StorageError as error:
             logger.error("group offsets not written: %s", error)
-            self._is_due = True
             self._due_ns = now_ns + RETRY_NS
             return
         self._saved_revision = self._writing_revision

@@ -1,7 +1,8 @@
 """The verbs of CALL: topics, queues, and what groups have consumed.
 
-A call is answered at once, except where a topic is new: that answer waits until the writer has
-read the table, so that a producer who has it can send.
+A call that changes something is answered when the change has come back through the log
+(``state_log``); that of a new topic when the writer has read the table besides, so that a producer
+who has the answer can send. All others are answered at once.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ledgermq.broker.holds import QueueName
+from ledgermq.broker.state_commands import Change, GroupSet, OffsetsSet, TopicSet
 from ledgermq.broker.topics import Permission, Topic, check_topic_name
 from ledgermq.daemon.broker_tables import BrokerTables
 from ledgermq.daemon.call_arguments import flag, integer, offsets_by_queue, text
 from ledgermq.daemon.readable_store import ReadableStore
+from ledgermq.daemon.state_log import Caller, Reply, Request, StateLog
 from ledgermq.model.errors import (
+    BusyError,
     LedgerError,
     NoPermissionError,
     NotLeaderError,
@@ -34,41 +38,31 @@ Result = Mapping[str, object]
 Arguments = Mapping[str, object]
 
 
-class Caller(NamedTuple):
-    """Who called, and the number to answer with."""
-
-    client: bytes
-    request_id: int
-
-
-class Reply(NamedTuple):
-    """A result, or why there is none."""
-
-    caller: Caller
-    outcome: Result | LedgerError
-
-
 class _Waiting(NamedTuple):
     caller: Caller
-    topic: Topic
-    version: int
+    name: str
+    revision: int
     deadline_ms: int
 
 
 class CallService:
     """Answers calls from the tables and the store.
 
-    Invariant: ``loaded_version`` is the newest version of the topic table that the writer has told
-    to have read; a topic that is newer is in ``_unconfirmed``.
+    Invariant: ``_loaded_revision`` is the newest content of the topic table that the writer has
+    told to have read; a topic that is newer is in ``_unconfirmed``.
     """
 
-    def __init__(self, store: ReadableStore, tables: BrokerTables, rules: TopicsSection) -> None:
+    def __init__(
+        self, store: ReadableStore, tables: BrokerTables, rules: TopicsSection, log: StateLog
+    ) -> None:
         self._store = store
         self._tables = tables
         self._rules = rules
+        self._log = log
+        self._now_ms = 0
         self._waiting: list[_Waiting] = []
         # Nobody knows what the writer has read before this process was started.
-        self._loaded_version = -1
+        self._loaded_revision = -1
         self._unconfirmed: dict[str, int] = {}
         self._verbs: dict[str, Callable[[Arguments], Result]] = {
             "topics": self._topics,
@@ -76,14 +70,18 @@ class CallService:
             "offset_by_time": self._offset_by_time,
             "earliest_time": self._earliest_time,
             "group_offset": self._group_offset,
-            "group_commit": self._group_commit,
             "groups": self._groups,
+        }
+        self._changes: dict[str, Callable[[Caller, Arguments], Result | None]] = {
+            "route": self._route,
+            "topic_create": self._topic_create,
+            "group_commit": self._group_commit,
         }
 
     @property
     def is_confirmed(self) -> bool:
         """Whether the writer has read the newest topic table."""
-        return self._loaded_version >= self._tables.topics.version
+        return self._loaded_revision >= self._tables.topics_revision
 
     @property
     def waiting(self) -> int:
@@ -96,30 +94,30 @@ class CallService:
         Raises:
             LedgerError: why there is none.
         """
-        if verb == "route":
-            return self._routed(caller, self._route(arguments), now_ms)
-        if verb == "topic_create":
-            return self._routed(caller, self._topic_create(arguments), now_ms)
+        self._now_ms = now_ms
+        change = self._changes.get(verb)
+        if change is not None:
+            return change(caller, arguments)
         answer = self._verbs.get(verb)
         if answer is None:
             raise ProtocolError("unknown verb", verb=verb[:64])
         return answer(arguments)
 
-    def confirmed(self, version: int) -> list[Reply]:
-        """The writer has read the topic table of ``version``: the answers that waited for it."""
-        self._loaded_version = max(self._loaded_version, version)
+    def confirmed(self, revision: int) -> list[Reply]:
+        """The writer has read the topic table of ``revision``: the answers that waited for it."""
+        self._loaded_revision = max(self._loaded_revision, revision)
         self._unconfirmed = {
-            topic: newer for topic, newer in self._unconfirmed.items() if newer > version
+            topic: newer for topic, newer in self._unconfirmed.items() if newer > revision
         }
-        ready = [waiting for waiting in self._waiting if waiting.version <= version]
-        self._waiting = [waiting for waiting in self._waiting if waiting.version > version]
-        return [Reply(waiting.caller, _route_of(waiting.topic)) for waiting in ready]
+        ready = [waiting for waiting in self._waiting if waiting.revision <= revision]
+        self._waiting = [waiting for waiting in self._waiting if waiting.revision > revision]
+        return [Reply(waiting.caller, self._outcome(waiting.name)) for waiting in ready]
 
     def adopt_topics(self) -> list[str]:
         """Take up topics and queues that the store has and the table lacks; their names.
 
-        Another leader made them, and its table stayed with it. What it gave a topic beyond the
-        queues that hold messages is not known here.
+        To be called where this node begins to lead, before its tables become those of all: it may
+        have been started with files that are older than its log, as RocketMQ leaves them.
         """
         topics, adopted = self._tables.topics, []
         for name in self._store.topics():
@@ -131,7 +129,7 @@ class CallService:
                 queues = max(queues, self._rules.default_topic_queue_nums)
             elif queues <= max(known.read_queues, known.write_queues):
                 continue
-            self._keep(topics.create(name, queues, _now_ms()))
+            topics.put(topics.plan(name, queues), _now_ms())
             adopted.append(name)
         return adopted
 
@@ -190,39 +188,63 @@ class CallService:
 
     # --- topics ---------------------------------------------------------------------------------
 
-    def _routed(self, caller: Caller, topic: Topic, now_ms: int) -> Result | None:
-        version = self._unconfirmed.get(topic.name)
-        if version is None:
-            return _route_of(topic)
-        if len(self._waiting) >= WAITING_MAX:
-            raise NotLeaderError("too many calls wait for a new topic", limit=WAITING_MAX)
-        self._waiting.append(_Waiting(caller, topic, version, now_ms + CONFIRMATION_MS))
-        return None
-
-    def _route(self, arguments: Arguments) -> Topic:
+    def _route(self, caller: Caller, arguments: Arguments) -> Result | None:
         name = text(arguments, "topic")
         if self._tables.topics.get(name) is None and flag(arguments, "create"):
             check_topic_name(name)
-            table = self._tables.topics
             found = self._queues_found(name)
-            topic = table.create_on_first_use(name, self._rules, _now_ms(), queues_found=found)
-            self._keep(topic)
-            return topic
-        return self._topic_of(name)
 
-    def _topic_create(self, arguments: Arguments) -> Topic:
+            def plan() -> Topic:
+                table = self._tables.topics
+                return table.plan_on_first_use(name, self._rules, queues_found=found)
+
+            plan()  # refuses at once what cannot be made
+            return self._change_topic(caller, name, plan)
+        return self._routed(caller, name)
+
+    def _topic_create(self, caller: Caller, arguments: Arguments) -> Result | None:
         name = text(arguments, "topic")
         queues = integer(arguments, "queues", 1, QUEUE_ID_MAX)
-        version = self._tables.topics.version
-        topic = self._tables.topics.create(name, queues, _now_ms())
-        if self._tables.topics.version != version:
-            self._keep(topic)
-        return topic
+        return self._change_topic(caller, name, lambda: self._tables.topics.plan(name, queues))
 
-    def _keep(self, topic: Topic) -> None:
-        """Write the table; what waits for the writer to read it must not be told before."""
-        self._unconfirmed[topic.name] = self._tables.topics.version
-        self._tables.save_topics()
+    def _change_topic(self, caller: Caller, name: str, plan: Callable[[], Topic]) -> Result | None:
+        """Have a topic in the log; whoever asked is told once producers can use it."""
+
+        def changes() -> list[Change]:
+            topic = plan()
+            if topic is self._tables.topics.get(name):
+                return []
+            return [TopicSet(name, topic.to_fields())]
+
+        def answer() -> Result | None:
+            revision = self._tables.topics_revision + self._tables.has_unsaved_topics
+            if revision > self._loaded_revision:
+                self._unconfirmed[name] = revision
+            return self._routed(caller, name)
+
+        self._log.submit(
+            Request(caller, changes, frozenset({f"topic {name}"}), answer), self._now_ms
+        )
+        return None
+
+    def _routed(self, caller: Caller, name: str) -> Result | None:
+        revision = self._unconfirmed.get(name)
+        if revision is None:
+            return self._found(name)
+        if len(self._waiting) >= WAITING_MAX:
+            raise BusyError("too many calls wait for a new topic", limit=WAITING_MAX)
+        self._waiting.append(_Waiting(caller, name, revision, self._now_ms + CONFIRMATION_MS))
+        return None
+
+    def _found(self, name: str) -> Result:
+        return _route_of(self._topic_of(name))
+
+    def _outcome(self, name: str) -> Result | LedgerError:
+        try:
+            return self._found(name)
+        except LedgerError as error:
+            # Deleted before it was confirmed.
+            return error
 
     def _topics(self, _arguments: Arguments) -> Result:
         known = {topic.name: topic for topic in self._tables.topics}
@@ -267,23 +289,30 @@ class CallService:
         offsets = self._tables.offsets.offsets(text(arguments, "group"), text(arguments, "topic"))
         return {"offsets": {str(queue): offset for queue, offset in sorted(offsets.items())}}
 
-    def _group_commit(self, arguments: Arguments) -> Result:
+    def _group_commit(self, caller: Caller, arguments: Arguments) -> Result | None:
         name, topic = text(arguments, "group"), text(arguments, "topic")
         offsets = offsets_by_queue(arguments, "offsets")
-        ends: dict[int, int] = {}
-        for queue_id in offsets:
-            queue = QueueName(topic, queue_id)
-            self.check_queue(queue)
-            bounds = self._store.bounds(queue)
-            ends[queue_id] = bounds.end + bounds.pending_max
-        self._tables.groups.use(name, self._rules, _now_ms())
-        self._tables.save_groups()
-        changed = self._tables.offsets.commit(
-            name, topic, offsets, ends=ends, may_go_back=flag(arguments, "reset")
-        )
-        if changed:
-            self._tables.note_commit(time.monotonic_ns())
-        return {}
+        may_go_back = flag(arguments, "reset")
+
+        def changes() -> list[Change]:
+            ends: dict[int, int] = {}
+            for queue_id in offsets:
+                queue = QueueName(topic, queue_id)
+                self.check_queue(queue)
+                bounds = self._store.bounds(queue)
+                ends[queue_id] = bounds.end + bounds.pending_max
+            tables = self._tables
+            group = tables.groups.plan_use(name, self._rules)
+            found: list[Change] = []
+            if tables.groups.get(name) is None:
+                found.append(GroupSet(name, group.to_fields()))
+            if tables.offsets.check(name, topic, offsets, ends=ends, may_go_back=may_go_back):
+                found.append(OffsetsSet(name, topic, offsets))
+            return found
+
+        touches = {f"offset {name}@{topic}/{queue_id}" for queue_id in offsets}
+        self._log.submit(Request(caller, changes, frozenset(touches), dict), self._now_ms)
+        return None
 
     def _groups(self, _arguments: Arguments) -> Result:
         return {
@@ -319,7 +348,7 @@ def _route_of(topic: Topic) -> Result:
 def _not_confirmed(waiting: _Waiting) -> Reply:
     error = NotLeaderError(
         "the writer has not taken notice of the new topic",
-        topic=waiting.topic.name,
+        topic=waiting.name,
         waited_max_ms=CONFIRMATION_MS,
     )
     return Reply(waiting.caller, error)

@@ -15,12 +15,13 @@ from enum import IntEnum
 
 import zmq
 
-from ledgermq.daemon.call_service import Caller, CallService, Reply
+from ledgermq.daemon.call_service import CallService
 from ledgermq.daemon.client_socket import bind_client_socket
 from ledgermq.daemon.node import Surroundings
 from ledgermq.daemon.pull_service import Answer, PullService
 from ledgermq.daemon.query_service import QueryService
 from ledgermq.daemon.standing import UNKNOWN
+from ledgermq.daemon.state_log import Caller, Reply
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.errors import (
     BusyError,

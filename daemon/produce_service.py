@@ -6,8 +6,9 @@ under the put lock, and writes all of them with one call. A frame that is refuse
 
 from __future__ import annotations
 
-import sys
+from array import array
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -254,28 +255,35 @@ class ProduceService:
             self.acknowledge(self._log.end.position)
         return self._log.end != begin
 
-    def append_own(self, record: bytes, term: Term) -> None:
-        """Append an entry that the node writes for itself, on the system topic, and publish it.
+    def append_own(
+        self, records: Sequence[bytes], term: Term, queue_id: QueueId, *, has_reserve: bool
+    ) -> None:
+        """Append entries that the node writes for itself, on the system topic, and publish them.
+
+        Args:
+            has_reserve: they may take from the reserve, as the node's small files do.
 
         Raises:
-            DiskFullError: there is no space, not even in the reserve; nothing has changed.
+            DiskFullError: there is no space; nothing has changed.
         """
         assert self._offsets is not None, "an entry of a node that does not lead"
         topic = SYSTEM_TOPIC.encode()
-        queue_id = QueueId(0)
         offset = self._offsets.next_offset(topic, queue_id)
-        sizes = memoryview(len(record).to_bytes(4, sys.byteorder)).cast("I")
-        with_reserve(lambda: self._log.reserve(sizes))
+        sizes = memoryview(array("I", map(len, records)))
+        if has_reserve:
+            with_reserve(lambda: self._log.reserve(sizes))
+        else:
+            self._log.reserve(sizes)
         with self._put_lock:
             self._log.put(
-                record,
+                b"".join(records),
                 sizes,
-                [Run(1, offset)],
+                [Run(len(records), offset)],
                 term=term,
                 store_timestamp=self._now_ms(),
             )
             self._log.publish()
-        self._offsets.set_next(topic, queue_id, QueueOffset(offset + 1))
+        self._offsets.set_next(topic, queue_id, QueueOffset(offset + len(records)))
 
     def acknowledge(self, position: Position) -> None:
         """Answer every frame that is stored before ``position``."""

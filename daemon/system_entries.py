@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
+from ledgermq.broker.state_commands import (
+    PART_PROPERTY,
+    SNAPSHOT_TAG,
+    STATE_QUEUE_ID,
+    STATE_TAG,
+    Part,
+)
 from ledgermq.model.ids import NodeId, Term
 from ledgermq.model.limits import SYSTEM_TOPIC
-from ledgermq.model.settings import Settings
+from ledgermq.model.settings import LogKind, Settings
 from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
 from ledgermq.store.message import Message, encode_message
 from ledgermq.store.properties import encode_properties
@@ -34,15 +42,41 @@ def membership_record(roster: bytes, settings: Settings, *, now_ms: int) -> byte
     return _record(MEMBERSHIP_TAG, roster, settings, now_ms=now_ms)
 
 
-def _record(tag: str, body: bytes, settings: Settings, *, now_ms: int) -> bytes:
+def command_record(body: bytes, settings: Settings, *, now_ms: int) -> bytes:
+    """A command of the broker's state (``broker/state_commands``), with its entry header hole."""
+    return _record(STATE_TAG, body, settings, now_ms=now_ms, queue_id=STATE_QUEUE_ID)
+
+
+def snapshot_record(part: Part, settings: Settings, *, now_ms: int) -> bytes:
+    """A part of a snapshot of the broker's state, with its entry header hole."""
+    return _record(
+        SNAPSHOT_TAG,
+        part.content,
+        settings,
+        now_ms=now_ms,
+        queue_id=STATE_QUEUE_ID,
+        properties={PART_PROPERTY: part.label},
+    )
+
+
+def _record(
+    tag: str,
+    body: bytes,
+    settings: Settings,
+    *,
+    now_ms: int,
+    queue_id: int = SYSTEM_QUEUE_ID,
+    properties: Mapping[str, str] | None = None,
+) -> bytes:
     address = (settings.node.broker_ip, settings.node.listen_port)
     message = Message(
         topic=SYSTEM_TOPIC,
-        queue_id=SYSTEM_QUEUE_ID,
+        queue_id=queue_id,
         body=body,
-        properties=encode_properties({"TAGS": tag}),
+        properties=encode_properties({"TAGS": tag, **(properties or {})}),
         born_timestamp=now_ms,
         born_host=address,
         store_host=address,
     )
-    return bytes(ENTRY_HEADER_SIZE) + encode_message(message)
+    hole = ENTRY_HEADER_SIZE if settings.store.log is LogKind.DLEDGER else 0
+    return bytes(hole) + encode_message(message)

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Mapping
 
+from ledgermq.broker.state_commands import STATE_QUEUE_ID
 from ledgermq.daemon import reload
 from ledgermq.daemon.child_process import EXIT_REOPEN, EXIT_STOPPED
 from ledgermq.daemon.environment import Environment
@@ -28,12 +29,13 @@ from ledgermq.daemon.put_lock import PutLockHolder
 from ledgermq.daemon.resume import dispatched_position
 from ledgermq.daemon.space_gate import SpaceGate
 from ledgermq.daemon.standing import standing_of
+from ledgermq.daemon.system_entries import SYSTEM_QUEUE_ID
 from ledgermq.daemon.writable_topics import WritableTopics
 from ledgermq.ipc.append_ring import AppendRing, RingKind, RingRecord
 from ledgermq.ipc.cursor_page import LogCursor, Role
-from ledgermq.ipc.orders import Order, OrderKind, parse, topics_loaded
-from ledgermq.model.errors import CorruptLogError, DiskFullError, ProtocolError
-from ledgermq.model.ids import Index, Position, Term
+from ledgermq.ipc.orders import Order, OrderKind, parse, records_of, topics_loaded
+from ledgermq.model.errors import CorruptLogError, DiskFullError, NotLeaderError, ProtocolError
+from ledgermq.model.ids import Index, Position, QueueId, Term
 from ledgermq.model.settings import AckMode, Settings
 from ledgermq.store.disk_space import with_reserve
 from ledgermq.store.disk_sync import sync_directory
@@ -222,6 +224,8 @@ class WriterWorker:
             else:
                 self._postponed = None
                 self._carry_out(order)
+        elif order.kind is OrderKind.PROPOSE_STATE:
+            self._take_proposal(order, message)
         else:
             logger.warning("order refused: not one for a writer: kind=%s", order.kind.name)
 
@@ -231,6 +235,20 @@ class WriterWorker:
             self._sequence = order.sequence
             self._obey(order)
         self._raft.send(self._report(order).encode())
+
+    def _take_proposal(self, order: Order, message: bytes) -> None:
+        """Commands of the broker's state, which come back to it through the log, or a refusal."""
+        try:
+            records = records_of(message)
+            if self._term is None or order.term != self._term:
+                raise NotLeaderError("node does not stamp in that term", term=order.term)
+            queue_id = QueueId(STATE_QUEUE_ID)
+            self._service.append_own(records, self._term, queue_id, has_reserve=False)
+        except (NotLeaderError, ProtocolError, DiskFullError) as error:
+            logger.warning("commands of the broker's state refused: %s", error)
+            self._broker.send(order._replace(kind=OrderKind.STATE_REFUSED, number=0).encode())
+            return
+        self._published()
 
     def _obey(self, order: Order) -> None:
         """Raft decides who stamps: this writer in its term, or the leader whose entries come."""
@@ -350,7 +368,9 @@ class WriterWorker:
             DiskFullError: there is no space; nothing has changed.
         """
         if record.kind == RingKind.PROPOSE and record.numbers[0] == self._term:
-            self._service.append_own(bytes(record.data), self._term)
+            self._service.append_own(
+                [bytes(record.data)], self._term, QueueId(SYSTEM_QUEUE_ID), has_reserve=True
+            )
             return True
         if record.kind == RingKind.APPEND and self._follows:
             self._append(record)

@@ -10,9 +10,15 @@ Layout, little-endian: kind u8, 7 bytes reserved, then five signed 64-bit number
     FOLLOWED         writer → raft      term    last index        end of the log  last term
     TOPICS_CHANGED   broker → writer    –       version           –               –
     TOPICS_LOADED    writer → broker    –       version           –               –
+    PROPOSE_STATE    broker → writer    term    records           –               –
+    STATE_REFUSED    writer → broker    term    –                 –               –
+
+PROPOSE_STATE is followed by so many records, each with its size (u32) before it; it is not
+repeated, and its answer is the records themselves, in the log.
 
 The fifth number is raft's *sequence*: an answer carries that of its order, and the writer carries
-out only an order with a higher one than any before. GRANT and FOLLOW begin a fresh append ring.
+out only an order with a higher one than any before. GRANT and FOLLOW begin a fresh append ring. The
+broker's proposals have numbers of their own, which their refusals carry.
 
 An order is repeated by its sender until it is answered; a receiver that sees it twice answers
 twice.
@@ -20,6 +26,7 @@ twice.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
@@ -27,6 +34,7 @@ from typing import NamedTuple
 from ledgermq.model.errors import ProtocolError
 
 _FRAME = Struct("<B7xqqqqq")
+_SIZE = Struct("<I")
 
 
 class OrderKind(IntEnum):
@@ -39,6 +47,8 @@ class OrderKind(IntEnum):
     FOLLOWED = 8
     TOPICS_CHANGED = 10
     TOPICS_LOADED = 11
+    PROPOSE_STATE = 12
+    STATE_REFUSED = 13
 
 
 class Order(NamedTuple):
@@ -60,19 +70,46 @@ class Order(NamedTuple):
         """The frame to send."""
         return _FRAME.pack(*self)
 
+    def encode_with(self, records: Sequence[bytes]) -> bytes:
+        """The frame to send, with records behind it."""
+        parts = [self.encode()]
+        for record in records:
+            parts += [_SIZE.pack(len(record)), record]
+        return b"".join(parts)
+
 
 def parse(message: bytes) -> Order:
-    """The order in ``message``.
+    """The order in ``message``; the records of one that has some are told by ``records_of``.
 
     Raises:
         ProtocolError: it is none of this version's.
     """
-    if len(message) != _FRAME.size:
+    if len(message) < _FRAME.size:
         raise ProtocolError("order of a wrong size", size=len(message), expected=_FRAME.size)
-    kind, *numbers = _FRAME.unpack(message)
+    kind, *numbers = _FRAME.unpack_from(message)
     if kind not in OrderKind.__members__.values():
         raise ProtocolError("unknown order", kind=kind)
+    if kind != OrderKind.PROPOSE_STATE and len(message) != _FRAME.size:
+        raise ProtocolError("order of a wrong size", size=len(message), expected=_FRAME.size)
     return Order(OrderKind(kind), *numbers)
+
+
+def records_of(message: bytes) -> list[bytes]:
+    """The records behind the order in ``message``.
+
+    Raises:
+        ProtocolError: they do not fill the message.
+    """
+    records: list[bytes] = []
+    at = _FRAME.size
+    while at < len(message):
+        end = at + _SIZE.size
+        size = _SIZE.unpack_from(message, at)[0] if end <= len(message) else 0
+        if not 0 < size <= len(message) - end:
+            raise ProtocolError("order with a torn record", at=at, size=len(message))
+        records.append(message[end : end + size])
+        at = end + size
+    return records
 
 
 def topics_changed(version: int) -> bytes:

@@ -112,7 +112,7 @@ class Node:
         with (self.store.index / file_name(0)).open("wb") as file:
             file.truncate(index_file_size)
         table = TopicTable()
-        table.create(TOPIC, QUEUES, 0)
+        table.put(table.plan(TOPIC, QUEUES), 0)
         self.store.topics.parent.mkdir()
         self.store.topics.write_text(json.dumps(table.to_document()))
         self.disk.format()

@@ -160,7 +160,7 @@ def test_a_topic_that_a_leader_made_is_known_to_its_successor(group: Group) -> N
     successor = group.leader(besides=leader)
 
     assert (len(first), len(second)) == (40, 40)
-    wait_until(lambda: successor.node.logged("topics taken up from the log"), "the topic")
+    assert '"made-later"' in (successor.node.root / "config" / "topics.json").read_text()
 
 
 def test_a_leader_that_is_stopped_hands_over_first(group: Group) -> None:

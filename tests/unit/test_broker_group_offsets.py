@@ -26,11 +26,20 @@ def test_a_golden_table_is_written_as_it_was_read(golden: Golden) -> None:
     assert offsets.offsets("golden-group", "plain1") == {}
 
 
+def commit(
+    offsets: GroupOffsets, wanted: dict[int, int], ends: dict[int, int], **how: bool
+) -> bool:
+    """As the broker does: checked when it is asked for, set when the log has it."""
+    changes = offsets.check("g", "t", wanted, ends=ends, **how)
+    assert offsets.set("g", "t", wanted) == changes
+    return changes
+
+
 def test_a_commit_is_seen_and_counted_once() -> None:
     offsets = GroupOffsets()
 
-    assert offsets.commit("g", "t", {0: 5, 1: 0}, ends=ENDS)
-    assert not offsets.commit("g", "t", {0: 5}, ends=ENDS)
+    assert commit(offsets, {0: 5, 1: 0}, ENDS)
+    assert not commit(offsets, {0: 5}, ENDS)
     assert offsets.offsets("g", "t") == {0: 5, 1: 0}
     assert list(offsets) == [(GroupTopic("g", "t"), {0: 5, 1: 0})]
     assert offsets.revision == 1
@@ -38,21 +47,21 @@ def test_a_commit_is_seen_and_counted_once() -> None:
 
 def test_a_commit_leaves_the_queues_that_it_does_not_name() -> None:
     offsets = GroupOffsets()
-    offsets.commit("g", "t", {0: 5, 7: 1}, ends=ENDS)
+    commit(offsets, {0: 5, 7: 1}, ENDS)
 
-    offsets.commit("g", "t", {1: 9}, ends=ENDS)
+    commit(offsets, {1: 9}, ENDS)
 
     assert offsets.offsets("g", "t") == {0: 5, 1: 9, 7: 1}
 
 
 def test_going_back_is_refused_unless_asked_for() -> None:
     offsets = GroupOffsets()
-    offsets.commit("g", "t", {0: 50}, ends=ENDS)
+    commit(offsets, {0: 50}, ENDS)
 
     with pytest.raises(MessageIllegalError, match="committed=50"):
-        offsets.commit("g", "t", {1: 10, 0: 49}, ends=ENDS)
+        commit(offsets, {1: 10, 0: 49}, ENDS)
     assert offsets.offsets("g", "t") == {0: 50}
-    assert offsets.commit("g", "t", {0: 49}, ends=ENDS, may_go_back=True)
+    assert commit(offsets, {0: 49}, ENDS, may_go_back=True)
     assert offsets.offsets("g", "t") == {0: 49}
 
 
@@ -61,18 +70,18 @@ def test_an_offset_outside_of_its_queue_is_refused_and_nothing_is_stored(offset:
     offsets = GroupOffsets()
 
     with pytest.raises(MessageIllegalError, match="end=100"):
-        offsets.commit("g", "t", {0: 1, 1: offset}, ends=ENDS, may_go_back=True)
+        commit(offsets, {0: 1, 1: offset}, ENDS, may_go_back=True)
     assert offsets.offsets("g", "t") == {}
     assert offsets.revision == 0
 
 
 def test_what_was_committed_stays_valid_while_the_end_of_the_queue_is_behind_it() -> None:
     offsets = GroupOffsets()
-    offsets.commit("g", "t", {0: 50}, ends=ENDS)
+    commit(offsets, {0: 50}, ENDS)
 
-    assert not offsets.commit("g", "t", {0: 50}, ends={0: 40})
+    assert not commit(offsets, {0: 50}, {0: 40})
     with pytest.raises(MessageIllegalError):
-        offsets.commit("g", "t", {0: 51}, ends={0: 40})
+        commit(offsets, {0: 51}, {0: 40})
 
 
 def test_keys_that_are_not_understood_are_kept() -> None:
@@ -82,7 +91,7 @@ def test_keys_that_are_not_understood_are_kept() -> None:
     }
 
     offsets = GroupOffsets.read(document)
-    offsets.commit("g", "t", {0: 1}, ends=ENDS)
+    commit(offsets, {0: 1}, ENDS)
 
     written = decode_document(encode_document(offsets.to_document()))
     assert written == {
@@ -95,3 +104,13 @@ def test_keys_that_are_not_understood_are_kept() -> None:
 def test_offsets_that_are_no_numbers_are_an_error_that_names_the_key(value: object) -> None:
     with pytest.raises(ConfigError, match="t@g"):
         GroupOffsets.read({"offsetTable": {"t@g": value}})
+
+
+def test_what_is_forgotten_leaves_nothing_in_the_file() -> None:
+    offsets = GroupOffsets()
+    offsets.set("g", "t", {0: 5})
+    offsets.set("other", "t", {0: 1})
+
+    assert offsets.set("g", "t", None)
+    assert not offsets.set("g", "t", None)
+    assert offsets.to_document() == {"offsetTable": {"t@other": {0: 1}}}

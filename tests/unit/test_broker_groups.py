@@ -41,7 +41,9 @@ def test_a_group_is_made_on_first_use_with_javas_defaults(golden: Golden) -> Non
     _, table = golden_table(golden)
     version = table.version
 
-    group = table.use("fresh", TopicsSection(), 9)
+    group = table.plan_use("fresh", TopicsSection())
+    planned_version = table.version
+    assert table.put(group, 9)
 
     assert group.to_fields() == {
         "brokerId": 0,
@@ -54,9 +56,20 @@ def test_a_group_is_made_on_first_use_with_javas_defaults(golden: Golden) -> Non
         "retryQueueNums": 1,
         "whichBrokerWhenConsumeSlowly": 1,
     }
+    assert planned_version == version
     assert table.version == version + 1
-    assert table.use("fresh", TopicsSection(), 10) is group
+    assert table.plan_use("fresh", TopicsSection()) is group
+    assert not table.put(SubscriptionGroup("fresh"), 10)
     assert table.version == version + 1
+
+
+def test_a_group_that_is_deleted_is_known_no_more() -> None:
+    table = GroupTable()
+    table.put(SubscriptionGroup("g"), 1)
+
+    assert table.delete("g", 2)
+    assert not table.delete("g", 3)
+    assert (table.get("g"), table.version) == (None, 2)
 
 
 def test_first_use_can_be_switched_off_except_for_the_brokers_own_groups() -> None:
@@ -64,8 +77,8 @@ def test_first_use_can_be_switched_off_except_for_the_brokers_own_groups() -> No
     rules = TopicsSection(auto_create_subscription_group=False)
 
     with pytest.raises(NoPermissionError, match=r"topics\.auto_create_subscription_group"):
-        table.use("fresh", rules, 1)
-    assert table.use("CID_RMQ_SYS_TRANS", rules, 1).name == "CID_RMQ_SYS_TRANS"
+        table.plan_use("fresh", rules)
+    assert table.plan_use("CID_RMQ_SYS_TRANS", rules).name == "CID_RMQ_SYS_TRANS"
 
 
 def test_a_group_that_is_switched_off_may_not_consume_and_keeps_its_fields() -> None:
@@ -73,7 +86,7 @@ def test_a_group_that_is_switched_off_may_not_consume_and_keeps_its_fields() -> 
     table = GroupTable.read({"subscriptionGroupTable": {"g": entry}, "forbiddenTable": {}})
 
     with pytest.raises(NoPermissionError, match="consumeEnable"):
-        table.use("g", TopicsSection(), 1)
+        table.plan_use("g", TopicsSection())
     document = table.to_document()
     assert document["forbiddenTable"] == {}
     groups = document["subscriptionGroupTable"]

@@ -85,7 +85,7 @@ def test_what_is_not_understood_is_kept() -> None:
     }
 
     table = TopicTable.read(document)
-    table.create("b", 3, 9)
+    table.put(table.plan("b", 3), 9)
 
     written = table.to_document()
     assert written["later"] is True
@@ -138,7 +138,7 @@ def test_a_field_of_another_type_or_range_is_an_error_that_names_the_topic(value
 def test_names_that_rocketmq_allows_are_allowed(name: str) -> None:
     table = TopicTable()
 
-    topic = table.create_on_first_use(name, RULES, 5)
+    topic = table.plan_on_first_use(name, RULES)
 
     assert topic == Topic(name, 8, 8, READ_WRITE)
 
@@ -157,7 +157,7 @@ def test_the_brokers_own_names_are_nobodys_to_create(name: str) -> None:
     table.add_builtin(NODE, RULES, 1)
 
     with pytest.raises(NoPermissionError):
-        table.create(name, 2_000, 2)
+        table.plan(name, 2_000)
     assert table.is_system(name)
     assert not is_system_topic("C1-not")
 
@@ -166,16 +166,17 @@ def test_creation_on_first_use_can_be_switched_off_and_names_its_setting() -> No
     table = TopicTable()
 
     with pytest.raises(TopicUnknownError, match=r"topics\.auto_create_topic_enable"):
-        table.create_on_first_use("t", TopicsSection(auto_create_topic_enable=False), 1)
+        table.plan_on_first_use("t", TopicsSection(auto_create_topic_enable=False))
     assert table.version == 0
     assert table.get("t") is None
 
 
 def test_first_use_of_a_known_topic_changes_nothing() -> None:
     table = TopicTable()
-    made = table.create("t", 3, 1)
+    made = table.plan("t", 3)
+    table.put(made, 1)
 
-    again = table.create_on_first_use("t", TopicsSection(auto_create_topic_enable=False), 2)
+    again = table.plan_on_first_use("t", TopicsSection(auto_create_topic_enable=False))
 
     assert again is made
     assert table.version == 1
@@ -183,20 +184,30 @@ def test_first_use_of_a_known_topic_changes_nothing() -> None:
 
 def test_a_topic_grows_and_never_shrinks() -> None:
     table = TopicTable()
-    table.create("t", 4, 1)
+    table.put(table.plan("t", 4), 1)
 
-    assert table.create("t", 4, 2) == Topic("t", 4, 4)
+    assert table.plan("t", 4) == Topic("t", 4, 4)
+    assert not table.put(table.plan("t", 4), 2)
     assert table.version == 1
-    assert table.create("t", 6, 3) == Topic("t", 6, 6)
-    assert table.version == 2
+    assert table.put(table.plan("t", 6), 3)
+    assert (table.get("t"), table.version) == (Topic("t", 6, 6), 2)
     with pytest.raises(MessageIllegalError, match="existing=6"):
-        table.create("t", 5, 4)
+        table.plan("t", 5)
+
+
+def test_a_topic_that_is_deleted_is_known_no_more() -> None:
+    table = TopicTable()
+    table.put(table.plan("t", 4), 1)
+
+    assert table.delete("t", 2)
+    assert not table.delete("t", 3)
+    assert (table.get("t"), table.version) == (None, 2)
 
 
 @pytest.mark.parametrize("queues", [0, -1, 65_536])
 def test_a_number_of_queues_out_of_range_is_refused(queues: int) -> None:
     with pytest.raises(MessageIllegalError, match="65535"):
-        TopicTable().create("t", queues, 1)
+        TopicTable().plan("t", queues)
 
 
 def test_permissions_have_rocketmqs_numbers() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.daemon.broker_tables import BrokerTables
 from ledgermq.daemon.config_file import ConfigFile
 from ledgermq.model.errors import CorruptLogError, StorageError
@@ -77,58 +78,57 @@ def test_a_refused_save_says_so_and_leaves_the_file_as_it_was(tmp_path: Path) ->
     assert file.load() == {"n": 1}
 
 
-def test_a_fresh_directory_gets_rocketmqs_tables(tmp_path: Path) -> None:
+def test_a_leader_of_a_fresh_directory_has_rocketmqs_tables(tmp_path: Path) -> None:
     tables = BrokerTables(tmp_path / "config", Settings())
+    tables.begin_term(1)
+    tables.save_changed()
     tables.close()
     again = BrokerTables(tmp_path / "config", Settings())
-    again.close()
 
     assert again.topics.get("TBW102") is not None
     assert again.groups.get("TOOLS_CONSUMER") is not None
     assert (again.topics.version, again.groups.version) == (1, 1)
-    assert names(tmp_path / "config") == ["subscriptionGroup.json", "topics.json"]
 
 
-def test_offsets_are_written_soon_after_a_commit_and_not_at_once(tmp_path: Path) -> None:
+def test_offsets_are_written_a_second_after_a_change_and_not_at_once(tmp_path: Path) -> None:
     tables = BrokerTables(tmp_path, Settings())
     path = tmp_path / "consumerOffset.json"
     idle = tables.sleep_ms(0)
-    tables.offsets.commit("g", "t", {0: 1}, ends={0: 9})
-    tables.note_commit(0)
-    tables.offsets.commit("g", "t", {0: 2}, ends={0: 9})
-    tables.note_commit(40_000_000)
+    tables.offsets.set("g", "t", {0: 1})
+    tables.tick(0)
+    tables.offsets.set("g", "t", {0: 2})
     waits = tables.sleep_ms(0)
-    tables.tick(49_000_000)
+    tables.tick(999_000_000)
     early = path.exists()
-    tables.tick(50_000_000)
-    tables.offsets.commit("g", "t", {0: 3}, ends={0: 9})
-    tables.note_commit(60_000_000)
+    tables.tick(1_000_000_000)
+    tables.offsets.set("g", "t", {0: 3})
     tables.close()
 
     assert idle is None
-    assert waits == 50
+    assert waits == 1_000
     assert not early
-    assert decode_document(path.read_bytes()) == {"offsetTable": {"t@g": {"0": 3}}}
-    backup = (tmp_path / "consumerOffset.json.bak").read_bytes()
-    assert decode_document(backup) == {"offsetTable": {"t@g": {"0": 2}}}
+    written = GroupOffsets.read(decode_document(path.read_bytes()))
+    assert written.offsets("g", "t") == {0: 3}
+    before = GroupOffsets.read(decode_document(path.with_name(path.name + ".bak").read_bytes()))
+    assert before.offsets("g", "t") == {0: 2}
 
 
 def test_a_failed_write_of_offsets_is_tried_again(tmp_path: Path) -> None:
     tables = BrokerTables(tmp_path, Settings())
     obstacle = tmp_path / "consumerOffset.json.tmp"
     obstacle.mkdir()
-    tables.offsets.commit("g", "t", {0: 1}, ends={0: 9})
-    tables.note_commit(0)
-    tables.tick(50_000_000)
+    tables.offsets.set("g", "t", {0: 1})
+    tables.tick(0)
+    tables.tick(1_000_000_000)
     assert tables._write is not None
     failed = tables._write.exception()
-    tables.tick(60_000_000)
-    waits = tables.sleep_ms(60_000_000)
-    obstacle.rmdir()
     tables.tick(1_060_000_000)
+    waits = tables.sleep_ms(1_060_000_000)
+    obstacle.rmdir()
+    tables.tick(2_060_000_000)
     tables.close()
 
     assert isinstance(failed, StorageError)
     assert waits == 1_000
     content = (tmp_path / "consumerOffset.json").read_bytes()
-    assert decode_document(content) == {"offsetTable": {"t@g": {"0": 1}}}
+    assert GroupOffsets.read(decode_document(content)).offsets("g", "t") == {0: 1}

@@ -1,0 +1,210 @@
+"""The broker's tables as a state machine: the same commands in the same order, the same tables.
+
+Each table has its own place in the log: its file may be older than another one's, and whoever goes
+on from the files applies to each table what it lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ledgermq.broker import group_offsets, groups, topics
+from ledgermq.broker.documents import Document, read_integer
+from ledgermq.broker.group_offsets import GroupOffsets
+from ledgermq.broker.groups import GroupTable, SubscriptionGroup
+from ledgermq.broker.state_commands import (
+    SNAPSHOT_TAG,
+    STATE_TAG,
+    Command,
+    GroupSet,
+    Part,
+    Snapshot,
+    TopicSet,
+    decode_command,
+    decode_part,
+    decode_snapshot,
+)
+from ledgermq.broker.topics import Topic, TopicTable
+
+APPLIED_KEY = "ledgermqApplied"
+"""In each file: the queue offset behind the last command that is in it."""
+
+FILES = (topics.FILE, groups.FILE, group_offsets.FILE)
+
+
+class Applied(NamedTuple):
+    """What one message of the state queue did.
+
+    Attributes:
+        identity: of the command, or of the snapshot whose last part it was; empty when none ended.
+        is_snapshot: all tables are new.
+    """
+
+    identity: str = ""
+    is_snapshot: bool = False
+
+
+class BrokerState:
+    """Topics, groups and consumed offsets, and up to where in the state queue each table is.
+
+    Invariant: ``applied`` is the lowest of the tables' places; none lacks what is before its own.
+    """
+
+    def __init__(self, documents: Mapping[str, Document]) -> None:
+        """The tables as their files have them.
+
+        Args:
+            documents: by the name of the file; one that is missing or empty is a table to which
+                nothing of the log was applied yet. A file without a place in the log comes from
+                outside, or from before there was one.
+
+        Raises:
+            ConfigError: a document cannot be understood; names file, key and value.
+        """
+        own = {file: dict(documents.get(file, {})) for file in FILES}
+        self._places = {
+            file: read_integer(document, APPLIED_KEY, -1 if document else 0, file=file, owner=file)
+            for file, document in own.items()
+        }
+        for document in own.values():
+            document.pop(APPLIED_KEY, None)
+        self.topics = TopicTable.read(own[topics.FILE])
+        self.groups = GroupTable.read(own[groups.FILE])
+        self.offsets = GroupOffsets.read(own[group_offsets.FILE])
+        self.snapshots = 0
+        """How often all tables were replaced."""
+        self._parts: list[Part] = []
+        self._next_offset = -1
+        self.needs_snapshot = False
+
+    @property
+    def comes_from_outside(self) -> bool:
+        """Whether a table says nothing of the log: what it lacks of it cannot be known."""
+        return min(self._places.values()) < 0
+
+    @property
+    def applied(self) -> int:
+        """Queue offset of the next command to apply; -1 when a table does not say."""
+        return min(self._places.values())
+
+    def begin_at(self, first: int, end: int) -> int:
+        """Where to go on in a queue that has the offsets from ``first`` to ``end``.
+
+        A table from outside counts as newer than anything in the log. When the log has lost what a
+        table lacks, everything waits for the next snapshot.
+        """
+        for file, place in self._places.items():
+            if place < 0 or place > end:
+                # Behind the end: another log than this one.
+                self._places[file] = end
+        self.needs_snapshot = self.applied < first
+        if self.needs_snapshot:
+            self._places = dict.fromkeys(FILES, first)
+        return self.applied
+
+    def apply(self, offset: int, tag: str, label: str, body: bytes) -> Applied:
+        """Apply the message at ``offset`` of the state queue.
+
+        Args:
+            tag: the message's tag; one that is not known changes nothing.
+            label: its property ``PART``, empty when it has none.
+            body: as stored.
+
+        Raises:
+            CorruptLogError: it is not what its tag says; it counts as applied, on every node.
+        """
+        try:
+            if tag == SNAPSHOT_TAG:
+                return self._take_part(offset, decode_part(label, body))
+            self._parts = []
+            if tag == STATE_TAG and not self.needs_snapshot:
+                command = decode_command(body)
+                self._apply(offset, command)
+                return Applied(command.identity)
+            return Applied()
+        finally:
+            self._places = {file: max(at, offset + 1) for file, at in self._places.items()}
+
+    def documents(self) -> dict[str, dict[str, object]]:
+        """What the files have to say now, with their place in the log.
+
+        In the middle of a snapshot that is its first part: who goes on there reads it whole.
+        """
+        places = dict(self._places)
+        if self._parts:
+            begin = self._next_offset - len(self._parts)
+            # A table that is further than the parts read so far has what is behind them.
+            read = (file for file in FILES if places[file] == self._next_offset)
+            places.update(dict.fromkeys(list(read), begin))
+        tables = self.tables()
+        return {file: {**tables[file], APPLIED_KEY: places[file]} for file in FILES}
+
+    def tables(self) -> dict[str, dict[str, object]]:
+        """The tables alone, as a snapshot carries them."""
+        return {
+            topics.FILE: self.topics.to_document(),
+            groups.FILE: self.groups.to_document(),
+            group_offsets.FILE: self.offsets.to_document(),
+        }
+
+    def _take_part(self, offset: int, part: Part) -> Applied:
+        if part.number == 1:
+            self._parts = [part]
+        elif self._parts and offset == self._next_offset and self._follows(part):
+            self._parts.append(part)
+        else:
+            # Its beginning is not here, or a leader died in the middle of it.
+            self._parts = []
+            return Applied()
+        self._next_offset = offset + 1
+        if part.number < part.parts:
+            return Applied()
+        parts, self._parts = self._parts, []
+        snapshot = decode_snapshot(parts)
+        self._replace(offset, snapshot)
+        return Applied(snapshot.identity, is_snapshot=True)
+
+    def _follows(self, part: Part) -> bool:
+        last = self._parts[-1]
+        return (part.number, part.parts) == (last.number + 1, last.parts)
+
+    def _replace(self, offset: int, snapshot: Snapshot) -> None:
+        """Have the snapshot's tables, but not where ours has more than the snapshot already."""
+        tables = snapshot.tables
+        fresh = (
+            TopicTable.read(tables.get(topics.FILE, {})),
+            GroupTable.read(tables.get(groups.FILE, {})),
+            GroupOffsets.read(tables.get(group_offsets.FILE, {})),
+        )
+        if offset >= self._places[topics.FILE]:
+            self.topics.replace_with(fresh[0])
+        if offset >= self._places[groups.FILE]:
+            self.groups.replace_with(fresh[1])
+        if offset >= self._places[group_offsets.FILE]:
+            self.offsets.replace_with(fresh[2])
+        self.snapshots += 1
+        self.needs_snapshot = False
+
+    def _apply(self, offset: int, command: Command) -> None:
+        for change in command.changes:
+            if isinstance(change, TopicSet):
+                if offset >= self._places[topics.FILE]:
+                    self._set_topic(change, command.at_ms)
+            elif isinstance(change, GroupSet):
+                if offset >= self._places[groups.FILE]:
+                    self._set_group(change, command.at_ms)
+            elif offset >= self._places[group_offsets.FILE]:
+                self.offsets.set(change.group, change.topic, change.offsets)
+
+    def _set_topic(self, change: TopicSet, at_ms: int) -> None:
+        if change.fields is None:
+            self.topics.delete(change.name, at_ms)
+        else:
+            self.topics.put(Topic.read(change.name, change.fields), at_ms)
+
+    def _set_group(self, change: GroupSet, at_ms: int) -> None:
+        if change.fields is None:
+            self.groups.delete(change.name, at_ms)
+        else:
+            self.groups.put(SubscriptionGroup.read(change.name, change.fields), at_ms)

@@ -1,0 +1,224 @@
+"""The commands that change the broker's tables, as they stand in the log.
+
+A command is a message of the system topic, ``STATE_QUEUE_ID``. Its body is one JSON object:
+
+    tag ``state``            {"id": TEXT, "at": MS, "changes": [CHANGE, ...]}
+    tag ``state-snapshot``   {"id": TEXT, "at": MS, "tables": {FILE: DOCUMENT, ...}}
+
+and a CHANGE is one of
+
+    {"topic": NAME, "fields": {...}}                   fields as in topics.json; null deletes it
+    {"group": NAME, "fields": {...}}                   as in subscriptionGroup.json; null deletes it
+    {"consumed": "TOPIC@GROUP", "offsets": {ID: N}}    queue offsets; null forgets them all
+
+All values are absolute: a command that is applied twice changes nothing the second time. The body
+of a snapshot is compressed by zlib, as RocketMQ's clients do it, and cut into parts of at most
+``PART_SIZE_MAX`` bytes, which follow one another; the property ``PART`` says which of how many.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ledgermq.model.errors import CorruptLogError
+
+STATE_QUEUE_ID = 1
+STATE_TAG = "state"
+SNAPSHOT_TAG = "state-snapshot"
+PART_PROPERTY = "PART"
+PART_SIZE_MAX = 1024 * 1024
+SNAPSHOT_SIZE_MAX = 1024 * 1024 * 1024
+"""Bytes of a snapshot's tables, uncompressed: more is a damaged length, not a broker's tables."""
+
+Fields = Mapping[str, object]
+
+
+class TopicSet(NamedTuple):
+    """The topic is so from now on; without ``fields`` there is none of that name."""
+
+    name: str
+    fields: Fields | None
+
+
+class GroupSet(NamedTuple):
+    """The subscription group is so from now on; without ``fields`` there is none of that name."""
+
+    name: str
+    fields: Fields | None
+
+
+class OffsetsSet(NamedTuple):
+    """Up to where a group has consumed these queues; without ``offsets`` none is known any more."""
+
+    group: str
+    topic: str
+    offsets: Mapping[int, int] | None
+
+
+Change = TopicSet | GroupSet | OffsetsSet
+
+
+class Command(NamedTuple):
+    """Changes that are applied together.
+
+    Attributes:
+        identity: tells who proposed it that it is this one.
+        at_ms: the proposer's time, epoch ms.
+    """
+
+    identity: str
+    at_ms: int
+    changes: tuple[Change, ...]
+
+
+class Snapshot(NamedTuple):
+    """All tables; what a node had before is gone.
+
+    Attributes:
+        tables: documents by the name of their file, as ``config/`` has them.
+    """
+
+    identity: str
+    at_ms: int
+    tables: Mapping[str, Fields]
+
+
+class Part(NamedTuple):
+    """One message of a snapshot: ``number`` from 1 to ``parts``."""
+
+    number: int
+    parts: int
+    content: bytes
+
+    @property
+    def label(self) -> str:
+        """Value of the property ``PART``."""
+        return f"{self.number}/{self.parts}"
+
+
+def encode_command(command: Command) -> bytes:
+    """The body of a message with tag ``state``."""
+    document = {
+        "id": command.identity,
+        "at": command.at_ms,
+        "changes": [_change_fields(change) for change in command.changes],
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def decode_command(body: bytes) -> Command:
+    """The command in the body of a message with tag ``state``.
+
+    Raises:
+        CorruptLogError: it is none.
+    """
+    document = _object(_json(body), "command")
+    changes = document.get("changes")
+    if not isinstance(changes, list):
+        raise CorruptLogError("command of the broker's state without changes", found=str(changes))
+    decoded = (_decode_change(_object(change, "change")) for change in changes)
+    return Command(*_head(document), tuple(decoded))
+
+
+def encode_snapshot(snapshot: Snapshot) -> list[Part]:
+    """The parts of a snapshot, in the order in which they must stand in the log."""
+    document = {"id": snapshot.identity, "at": snapshot.at_ms, "tables": dict(snapshot.tables)}
+    content = zlib.compress(json.dumps(document, separators=(",", ":")).encode())
+    cuts = range(0, len(content), PART_SIZE_MAX)
+    return [
+        Part(number, len(cuts), content[cut : cut + PART_SIZE_MAX])
+        for number, cut in enumerate(cuts, 1)
+    ]
+
+
+def decode_part(label: str, content: bytes) -> Part:
+    """One part of a snapshot.
+
+    Args:
+        label: the message's property ``PART``.
+
+    Raises:
+        CorruptLogError: it is no such label.
+    """
+    number, slash, count = label.partition("/")
+    if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise CorruptLogError("part of a snapshot without its number", part=label)
+    return Part(int(number), int(count), content)
+
+
+def decode_snapshot(parts: Sequence[Part]) -> Snapshot:
+    """The snapshot of all its parts, in order.
+
+    Raises:
+        CorruptLogError: they are none.
+    """
+    assert [part.number for part in parts] == list(range(1, parts[0].parts + 1)), parts
+    machine = zlib.decompressobj()
+    try:
+        content = machine.decompress(b"".join(part.content for part in parts), SNAPSHOT_SIZE_MAX)
+    except zlib.error as error:
+        raise CorruptLogError("snapshot cannot be decompressed", reason=str(error)) from error
+    if not machine.eof:
+        raise CorruptLogError("snapshot ends too early or is too large", limit=SNAPSHOT_SIZE_MAX)
+    document = _object(_json(content), "snapshot")
+    tables = _object(document.get("tables"), "tables")
+    return Snapshot(*_head(document), {file: _object(tables[file], file) for file in tables})
+
+
+def _change_fields(change: Change) -> Fields:
+    if isinstance(change, TopicSet):
+        return {"topic": change.name, "fields": change.fields}
+    if isinstance(change, GroupSet):
+        return {"group": change.name, "fields": change.fields}
+    return {"consumed": f"{change.topic}@{change.group}", "offsets": change.offsets}
+
+
+def _decode_change(fields: Fields) -> Change:
+    if isinstance(topic := fields.get("topic"), str):
+        return TopicSet(topic, _optional(fields.get("fields"), topic))
+    if isinstance(group := fields.get("group"), str):
+        return GroupSet(group, _optional(fields.get("fields"), group))
+    if isinstance(consumed := fields.get("consumed"), str):
+        topic, at, group = consumed.partition("@")
+        if topic and at and group:
+            return OffsetsSet(group, topic, _decode_offsets(fields.get("offsets"), consumed))
+    raise CorruptLogError("change of the broker's state that is not known", found=str(fields)[:200])
+
+
+def _decode_offsets(value: object, owner: str) -> Mapping[int, int] | None:
+    fields = _optional(value, owner)
+    if fields is None:
+        return None
+    offsets: dict[int, int] = {}
+    for queue, offset in fields.items():
+        if not queue.isdecimal() or type(offset) is not int or offset < 0:
+            raise CorruptLogError("not a queue and its offset", owner=owner, queue=queue)
+        offsets[int(queue)] = offset
+    return offsets
+
+
+def _head(document: Fields) -> tuple[str, int]:
+    identity, at_ms = document.get("id"), document.get("at")
+    if not isinstance(identity, str) or type(at_ms) is not int:
+        raise CorruptLogError("command of the broker's state without id and time")
+    return identity, at_ms
+
+
+def _optional(value: object, owner: str) -> Fields | None:
+    return None if value is None else _object(value, owner)
+
+
+def _object(value: object, what: str) -> Fields:
+    if not isinstance(value, dict):
+        raise CorruptLogError("not a JSON object in a command of the broker's state", at=what)
+    return value
+
+
+def _json(body: bytes) -> object:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise CorruptLogError("command of the broker's state is no JSON") from error

@@ -1,0 +1,346 @@
+"""The broker's state in the log: proposed by the leader's broker, applied by every node's.
+
+What it applies is a queue like any other, read as far as it is dispatched. What it proposes goes to
+the writer as an order, and comes back through that queue; only then are those answered who asked.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from ledgermq.broker.broker_state import Applied
+from ledgermq.broker.holds import QueueName
+from ledgermq.broker.state_commands import (
+    PART_PROPERTY,
+    STATE_QUEUE_ID,
+    Change,
+    Command,
+    Snapshot,
+    encode_command,
+    encode_snapshot,
+)
+from ledgermq.daemon.broker_tables import BrokerTables
+from ledgermq.daemon.environment import OrderBell
+from ledgermq.daemon.readable_store import ReadableStore
+from ledgermq.daemon.system_entries import command_record, snapshot_record
+from ledgermq.ipc.orders import Order, OrderKind
+from ledgermq.model.errors import (
+    BusyError,
+    ConfigError,
+    CorruptLogError,
+    LedgerError,
+    NotLeaderError,
+    OutcomeUnknownError,
+)
+from ledgermq.model.ids import Term
+from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.model.settings import Settings
+from ledgermq.store.message import decode_message
+from ledgermq.store.properties import decode_properties
+from ledgermq.wire.session import Standing
+
+logger = logging.getLogger(__name__)
+
+QUEUE = QueueName(SYSTEM_TOPIC, STATE_QUEUE_ID)
+
+PROPOSAL_MS = 2_000
+"""A batch that has not come back by then may be lost: those who asked are told so."""
+
+WAITING_MAX = 10_000
+COMMANDS_PER_SNAPSHOT = 10_000
+BYTES_PER_SNAPSHOT = 64 * 1024 * 1024
+UNITS_PER_READ = 512
+
+Result = Mapping[str, object]
+
+
+class Caller(NamedTuple):
+    """Who called, and the number to answer with."""
+
+    client: bytes
+    request_id: int
+
+
+class Reply(NamedTuple):
+    """A result, or why there is none."""
+
+    caller: Caller
+    outcome: Result | LedgerError
+
+
+class Request(NamedTuple):
+    """What somebody wants to be changed.
+
+    Attributes:
+        plan: the changes to make, from the tables as they are when it is called; none when all is
+            as it is wanted. Raises the refusal.
+        touches: what the plan looks at and changes: two of one batch have nothing in common.
+        answer: the result once the changes are applied; None when it is given later, by others.
+    """
+
+    caller: Caller
+    plan: Callable[[], Sequence[Change]]
+    touches: frozenset[str]
+    answer: Callable[[], Result | None]
+
+
+class _Waiting(NamedTuple):
+    request: Request
+    until_ms: int
+
+
+class _Batch(NamedTuple):
+    identity: str
+    requests: tuple[Request, ...]
+    until_ms: int
+
+
+class StateLog:
+    """Owned by the broker process.
+
+    Invariants: at most one batch is under way; while this node does not lead, none is, and nobody
+    waits. Commands are applied in the order of the queue, each once to each table.
+    """
+
+    def __init__(
+        self, settings: Settings, store: ReadableStore, tables: BrokerTables, writer: OrderBell
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._tables = tables
+        self._writer = writer
+        self._next = -1
+        self._term: Term | None = None
+        self._batch: _Batch | None = None
+        self._waiting: deque[_Waiting] = deque()
+        self._commands_since = 0
+        self._snapshot_position = 0
+        self._is_snapshot_due = False
+        self._replies: list[Reply] = []
+
+    @property
+    def leads(self) -> bool:
+        """Whether this node may propose."""
+        return self._term is not None
+
+    @property
+    def awaits(self) -> bool:
+        """Whether somebody waits for what is dispatched next."""
+        return self._batch is not None
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``turn`` has to look although nothing was dispatched; None when never."""
+        if self._batch is not None:
+            return self._batch.until_ms
+        return self._waiting[0].until_ms if self._waiting else None
+
+    def submit(self, request: Request, now_ms: int) -> None:
+        """Take a request; ``turn`` proposes what it plans, and answers it.
+
+        Raises:
+            NotLeaderError: another node leads, or none is known to.
+            BusyError: too many wait.
+        """
+        if self._term is None:
+            raise NotLeaderError("node does not lead now: nothing was changed")
+        if len(self._waiting) >= WAITING_MAX:
+            raise BusyError("too many wait for a change of topics or groups", limit=WAITING_MAX)
+        self._waiting.append(_Waiting(request, now_ms + PROPOSAL_MS))
+
+    def lead(self, standing: Standing) -> None:
+        """Take note of who leads; a new leader's tables are those of all from its snapshot on.
+
+        To be called when everything that was in the log at the term's begin is dispatched.
+        """
+        if standing.leads and self._term == standing.term:
+            return
+        if self._term is not None:
+            self._fail(OutcomeUnknownError("node leads no more; ask again"))
+        self._term = Term(standing.term) if standing.leads else None
+        self._is_snapshot_due = standing.leads
+
+    def apply(self) -> None:
+        """Apply what is new in the log, as far as the store has looked."""
+        try:
+            bounds = self._store.bounds(QUEUE)
+        except NotLeaderError:
+            # Nobody knows yet what is dispatched.
+            return
+        state = self._tables.state
+        if self._next < 0 or self._next < bounds.first:
+            self._next = state.begin_at(bounds.first, bounds.end)
+            if state.needs_snapshot:
+                logger.warning(
+                    "broker's tables lack commands that the log has no more; a snapshot is awaited"
+                )
+        while self._next < bounds.end:
+            if not self._apply_span(min(UNITS_PER_READ, bounds.end - self._next)):
+                # Deleted while it was read: the next look finds where the queue begins now.
+                break
+        self._tables.save_changed()
+
+    def turn(self, now_ms: int) -> list[Reply]:
+        """Propose what waits; the answers that are due."""
+        batch = self._batch
+        if batch is not None and now_ms >= batch.until_ms:
+            self._batch = None
+            logger.warning("command of the broker's state not in the log: id=%s", batch.identity)
+            self._is_snapshot_due |= not batch.requests
+            error = OutcomeUnknownError("change not in the log yet", waited_ms=PROPOSAL_MS)
+            self._replies += [Reply(request.caller, error) for request in batch.requests]
+        self._refuse_late(now_ms)
+        if self._term is not None and self._batch is None and self._next >= 0:
+            if self._is_snapshot_due:
+                self._propose_snapshot(self._term, now_ms)
+            elif self._waiting:
+                self._propose_waiting(self._term, now_ms)
+        replies, self._replies = self._replies, []
+        return replies
+
+    def take_refusal(self, order: Order) -> None:
+        """The writer did not take a proposal: it does not stamp now, or its disk is full."""
+        batch = self._batch
+        if batch is not None and order.sequence == _sequence_of(batch.identity):
+            self._batch = None
+            self._is_snapshot_due |= not batch.requests
+            error = NotLeaderError("the writer takes nothing now: nothing was changed")
+            self._replies += [Reply(request.caller, error) for request in batch.requests]
+
+    def end_all(self) -> list[Reply]:
+        """Refusals of all that wait: the node stops."""
+        self._fail(OutcomeUnknownError("node stops; ask again"))
+        replies, self._replies = self._replies, []
+        return replies
+
+    def _apply_span(self, count: int) -> bool:
+        units = self._store.units(QUEUE, self._next, count)
+        if units is None:
+            return False
+        positions = units["position"].astype("i8")
+        parts = self._store.records(positions, units["size"].astype("i8"))
+        if parts is None:
+            return False
+        payload = memoryview(parts.payload)
+        for position, start, size in zip(positions, parts.starts, parts.sizes, strict=False):
+            self._apply_record(int(position), payload[int(start) : int(start) + int(size)])
+            self._next += 1
+        return True
+
+    def _apply_record(self, position: int, record: memoryview) -> None:
+        message = decode_message(record)
+        properties = decode_properties(message.properties)
+        tag, label = properties.get("TAGS", ""), properties.get(PART_PROPERTY, "")
+        try:
+            applied = self._tables.state.apply(self._next, tag, label, bytes(message.body))
+        except (CorruptLogError, ConfigError) as error:
+            # On every node alike: who wrote it is wrong, and the log cannot be stopped for it.
+            logger.error("command of the broker's state not applied: at=%d %s", self._next, error)
+            return
+        self._commands_since += 1
+        if applied.is_snapshot:
+            self._commands_since, self._snapshot_position = 0, position
+        self._note(applied)
+
+    def _note(self, applied: Applied) -> None:
+        batch = self._batch
+        if batch is None or applied.identity != batch.identity:
+            return
+        self._batch = None
+        for request in batch.requests:
+            self._answer(request)
+
+    def _answer(self, request: Request) -> None:
+        result = request.answer()
+        if result is not None:
+            self._replies.append(Reply(request.caller, result))
+
+    def _refuse_late(self, now_ms: int) -> None:
+        while self._waiting and self._waiting[0].until_ms <= now_ms:
+            error = NotLeaderError(
+                "the log takes no changes now: nothing was changed", waited_ms=PROPOSAL_MS
+            )
+            self._replies.append(Reply(self._waiting.popleft().request.caller, error))
+
+    def _propose_snapshot(self, term: Term, now_ms: int) -> None:
+        self._is_snapshot_due = False
+        identity, at_ms = _new_identity(), _epoch_ms()
+        self._tables.begin_term(at_ms)
+        parts = encode_snapshot(Snapshot(identity, at_ms, self._tables.state.tables()))
+        records = [snapshot_record(part, self._settings, now_ms=at_ms) for part in parts]
+        self._send(term, identity, records, (), now_ms)
+
+    def _propose_waiting(self, term: Term, now_ms: int) -> None:
+        """One command of what waits, in order; what touches the same waits for the next one."""
+        changes: list[Change] = []
+        requests: list[Request] = []
+        touched: set[str] = set()
+        for _ in range(len(self._waiting)):
+            waiting = self._waiting.popleft()
+            request = waiting.request
+            if not touched.isdisjoint(request.touches):
+                touched |= request.touches
+                self._waiting.append(waiting)
+                continue
+            try:
+                planned = request.plan()
+            except LedgerError as error:
+                self._replies.append(Reply(request.caller, error))
+                continue
+            touched |= request.touches
+            if planned:
+                changes += planned
+                requests.append(request)
+            else:
+                self._answer(request)
+        if changes:
+            identity, at_ms = _new_identity(), _epoch_ms()
+            body = encode_command(Command(identity, at_ms, tuple(changes)))
+            record = command_record(body, self._settings, now_ms=at_ms)
+            self._send(term, identity, [record], tuple(requests), now_ms)
+        self._is_snapshot_due = self._commands_since >= COMMANDS_PER_SNAPSHOT or (
+            self._store.position - self._snapshot_position >= BYTES_PER_SNAPSHOT
+            and self._commands_since > 0
+        )
+
+    def _send(
+        self,
+        term: Term,
+        identity: str,
+        records: Sequence[bytes],
+        requests: tuple[Request, ...],
+        now_ms: int,
+    ) -> None:
+        order = Order(
+            OrderKind.PROPOSE_STATE,
+            term=term,
+            number=len(records),
+            sequence=_sequence_of(identity),
+        )
+        self._batch = _Batch(identity, requests, now_ms + PROPOSAL_MS)
+        if not self._writer.send(order.encode_with(records)):
+            self.take_refusal(order)
+
+    def _fail(self, error: LedgerError) -> None:
+        batch, self._batch = self._batch, None
+        under_way = batch.requests if batch is not None else ()
+        waiting = (one.request for one in self._waiting)
+        self._replies += [Reply(request.caller, error) for request in (*under_way, *waiting)]
+        self._waiting.clear()
+
+
+def _new_identity() -> str:
+    return uuid.uuid4().hex
+
+
+def _sequence_of(identity: str) -> int:
+    """The number that an order can carry; collisions only make a refusal look like another's."""
+    return int(identity[:15], 16)
+
+
+def _epoch_ms() -> int:
+    return time.time_ns() // 1_000_000
