@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from ledgermq.broker import group_offsets
 from ledgermq.broker.group_offsets import GroupOffsets
+from ledgermq.daemon.state_mark import read_state_mark
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.model.errors import StorageError
@@ -123,6 +124,9 @@ def _guards(
     saved = dispatch_checkpoint.read(paths.dispatch_checkpoint)
     dispatched = 0 if saved is None else saved.position
     yield Guard("dispatch", dispatched, "its checkpoint on the disk")
+    mark = read_state_mark(paths.state_mark)
+    if mark is not None:
+        yield Guard("the broker", mark, "the last snapshot of its topics, groups and offsets")
     if retention.keep_groups:
         offsets = _group_offsets(paths)
         for group in retention.keep_groups:

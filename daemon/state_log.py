@@ -27,6 +27,8 @@ from ledgermq.broker.state_commands import (
 from ledgermq.daemon.broker_tables import BrokerTables
 from ledgermq.daemon.environment import OrderBell
 from ledgermq.daemon.readable_store import ReadableStore
+from ledgermq.daemon.state_mark import write_state_mark
+from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.daemon.system_entries import command_record, snapshot_record
 from ledgermq.ipc.orders import Order, OrderKind
 from ledgermq.model.errors import (
@@ -119,7 +121,10 @@ class StateLog:
         self._batch: _Batch | None = None
         self._waiting: deque[_Waiting] = deque()
         self._commands_since = 0
-        self._snapshot_position = 0
+        self._snapshot_position = self._parts_position = 0
+        self._mark_path = StorePaths.of(settings).state_mark
+        file_size = settings.store.mapped_file_size_commit_log
+        self._bytes_per_snapshot = min(BYTES_PER_SNAPSHOT, file_size)
         self._is_snapshot_due = False
         self._replies: list[Reply] = []
 
@@ -194,6 +199,11 @@ class StateLog:
             error = OutcomeUnknownError("change not in the log yet", waited_ms=PROPOSAL_MS)
             self._replies += [Reply(request.caller, error) for request in batch.requests]
         self._refuse_late(now_ms)
+        if self._commands_since >= COMMANDS_PER_SNAPSHOT or (
+            self._store.position - self._snapshot_position >= self._bytes_per_snapshot
+        ):
+            # Old files of the log are kept from the last snapshot on, however few commands follow.
+            self._is_snapshot_due = True
         if self._term is not None and self._batch is None and self._next >= 0:
             if self._is_snapshot_due:
                 self._propose_snapshot(self._term, now_ms)
@@ -242,8 +252,11 @@ class StateLog:
             logger.error("command of the broker's state not applied: at=%d %s", self._next, error)
             return
         self._commands_since += 1
+        if label.startswith("1/"):
+            self._parts_position = position
         if applied.is_snapshot:
             self._commands_since, self._snapshot_position = 0, position
+            write_state_mark(self._mark_path, self._parts_position)
         self._note(applied)
 
     def _note(self, applied: Applied) -> None:
@@ -302,10 +315,6 @@ class StateLog:
             body = encode_command(Command(identity, at_ms, tuple(changes)))
             record = command_record(body, self._settings, now_ms=at_ms)
             self._send(term, identity, [record], tuple(requests), now_ms)
-        self._is_snapshot_due = self._commands_since >= COMMANDS_PER_SNAPSHOT or (
-            self._store.position - self._snapshot_position >= BYTES_PER_SNAPSHOT
-            and self._commands_since > 0
-        )
 
     def _send(
         self,

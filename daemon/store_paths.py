@@ -55,6 +55,11 @@ class StorePaths:
         return self.own / "members"
 
     @property
+    def state_mark(self) -> Path:
+        """Where in the log the last snapshot of the broker's tables begins."""
+        return self.own / "state-snapshot"
+
+    @property
     def log_checkpoint(self) -> Path:
         """Our checkpoint of the log."""
         return self.own / "log-checkpoint"
