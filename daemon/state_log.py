@@ -124,7 +124,7 @@ class StateLog:
         self._snapshot_position = self._parts_position = 0
         self._mark_path = StorePaths.of(settings).state_mark
         file_size = settings.store.mapped_file_size_commit_log
-        self._bytes_per_snapshot = min(BYTES_PER_SNAPSHOT, file_size)
+        self._bytes_per_snapshot = min(BYTES_PER_SNAPSHOT, file_size or BYTES_PER_SNAPSHOT)
         self._is_snapshot_due = False
         self._replies: list[Reply] = []
 
@@ -199,13 +199,8 @@ class StateLog:
             error = OutcomeUnknownError("change not in the log yet", waited_ms=PROPOSAL_MS)
             self._replies += [Reply(request.caller, error) for request in batch.requests]
         self._refuse_late(now_ms)
-        if self._commands_since >= COMMANDS_PER_SNAPSHOT or (
-            self._store.position - self._snapshot_position >= self._bytes_per_snapshot
-        ):
-            # Old files of the log are kept from the last snapshot on, however few commands follow.
-            self._is_snapshot_due = True
         if self._term is not None and self._batch is None and self._next >= 0:
-            if self._is_snapshot_due:
+            if self._is_snapshot_due or self._is_snapshot_old():
                 self._propose_snapshot(self._term, now_ms)
             elif self._waiting:
                 self._propose_waiting(self._term, now_ms)
@@ -278,6 +273,11 @@ class StateLog:
                 "the log takes no changes now: nothing was changed", waited_ms=PROPOSAL_MS
             )
             self._replies.append(Reply(self._waiting.popleft().request.caller, error))
+
+    def _is_snapshot_old(self) -> bool:
+        """Old files of the log are kept from the last snapshot on, however few commands follow."""
+        grown = self._store.position - self._snapshot_position
+        return grown >= self._bytes_per_snapshot or self._commands_since >= COMMANDS_PER_SNAPSHOT
 
     def _propose_snapshot(self, term: Term, now_ms: int) -> None:
         self._is_snapshot_due = False
