@@ -6,7 +6,6 @@ under the put lock, and writes all of them with one call. A frame that is refuse
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from typing import NamedTuple
 from ledgermq.daemon.environment import Environment
 from ledgermq.daemon.log_opening import OpenLog, entry_before
 from ledgermq.daemon.log_trouble import LogDamagedError, report
+from ledgermq.daemon.own_entries import OwnEntries, append_own
 from ledgermq.daemon.put_batch import Put, PutBatch
 from ledgermq.daemon.put_lock import PutLockHolder
 from ledgermq.daemon.recent_messages import RecentMessages
@@ -36,18 +36,15 @@ from ledgermq.model.errors import (
     StaleGenerationError,
     StorageError,
 )
-from ledgermq.model.ids import Position, QueueId, QueueOffset, Term
+from ledgermq.model.ids import Position, QueueId, Term
 from ledgermq.model.limits import (
     ENTRY_SIZE_MAX,
     FRAME_RECORDS_MAX,
     FRAME_SIZE_MAX,
-    SYSTEM_TOPIC,
 )
 from ledgermq.model.settings import AckMode
 from ledgermq.store.crc32 import crc32
-from ledgermq.store.disk_space import with_reserve
 from ledgermq.store.kernel import check_run
-from ledgermq.store.log_writer import Run
 from ledgermq.store.queue_offsets import QueueOffsets
 from ledgermq.store.record_fault import RecordFault
 from ledgermq.wire.header import Kind, decode_header
@@ -258,32 +255,14 @@ class ProduceService:
     def append_own(
         self, records: Sequence[bytes], term: Term, queue_id: QueueId, *, has_reserve: bool
     ) -> None:
-        """Append entries that the node writes for itself, on the system topic, and publish them.
-
-        Args:
-            has_reserve: they may take from the reserve, as the node's small files do.
+        """Append entries that the node writes for itself; see ``own_entries``.
 
         Raises:
             DiskFullError: there is no space; nothing has changed.
         """
         assert self._offsets is not None, "an entry of a node that does not lead"
-        topic = SYSTEM_TOPIC.encode()
-        offset = self._offsets.next_offset(topic, queue_id)
-        sizes = memoryview(array("I", map(len, records)))
-        if has_reserve:
-            with_reserve(lambda: self._log.reserve(sizes))
-        else:
-            self._log.reserve(sizes)
-        with self._put_lock:
-            self._log.put(
-                b"".join(records),
-                sizes,
-                [Run(len(records), offset)],
-                term=term,
-                store_timestamp=self._now_ms(),
-            )
-            self._log.publish()
-        self._offsets.set_next(topic, queue_id, QueueOffset(offset + len(records)))
+        own = OwnEntries(records, queue_id, term, self._now_ms())
+        append_own(self._log, self._offsets, self._put_lock, own, has_reserve=has_reserve)
 
     def acknowledge(self, position: Position) -> None:
         """Answer every frame that is stored before ``position``."""
