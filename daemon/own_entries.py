@@ -1,4 +1,4 @@
-"""Entries that a leader's node writes for itself: they begin terms, and change members and tables."""
+"""Entries of a leader's own: they begin terms, and change members and tables."""
 
 from __future__ import annotations
 
