@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ANSWER_TIMEOUT_S = 5.0
 ASK_AGAIN_S = 0.05
 READY = "ready"
+DAMAGES_SHOWN_MAX = 10
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -103,8 +104,33 @@ def describe(status: NodeStatus) -> Iterator[str]:
     yield ""
     yield from _process_table(status["processes"])
     yield ""
+    yield from _damages(status)
     versions = ", ".join(f"{name} {text}" for name, text in status["versions"].items())
     yield f"versions    {versions}, {status['kernel']} kernel"
+
+
+def _damages(status: NodeStatus) -> Iterator[str]:
+    """What of the log is damaged now, and what was repaired; nothing when there was never any."""
+    counters = status["counters"].get("raft", {})
+    damages = status["damages"]
+    repaired = counters.get("repaired_entries", 0)
+    if not damages and not repaired:
+        return
+    places = "place" if len(damages) == 1 else "places"
+    yield (
+        f"damage      {len(damages)} {places}, {counters.get('damaged_entries', 0):,} entries; "
+        f"repaired since the start: {repaired:,} entries, "
+        f"{_size(counters.get('repaired_bytes', 0))}"
+    )
+    for damage in damages[:DAMAGES_SHOWN_MAX]:
+        state = damage["unrepairable"] or "is being repaired"
+        yield (
+            f"            index {damage['first_index']} to {damage['last_index']}, "
+            f"{damage['file']} at {damage['offset']} ({damage['fault']}): {state}"
+        )
+    if any(damage["unrepairable"] for damage in damages):
+        yield "            see docs/operating/check-and-repair.md"
+    yield ""
 
 
 def _process_table(processes: list[ProcessStatus]) -> Iterator[str]:

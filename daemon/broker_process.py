@@ -26,7 +26,7 @@ from ledgermq.daemon.standing import ReaderStanding
 from ledgermq.daemon.state_log import StateLog
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.ipc.cursor_page import Role
-from ledgermq.ipc.orders import OrderKind, parse, topics_changed
+from ledgermq.ipc.orders import OrderKind, damaged, parse, topics_changed
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.settings import LogKind, Settings
 from ledgermq.wire.session import Standing
@@ -41,6 +41,11 @@ ORDER_REPEAT_MS = 100
 LOOK_AT_FILES_MS = 2_000
 """Files of the log that were deleted keep their space until this process has let go of them."""
 
+DAMAGE_REPEAT_NS = 1_000_000_000
+"""A damaged place is reported again after this long, if it is still asked for."""
+
+DAMAGE_TOLD_MAX = 1_024
+
 IDLE_MS = 1_000
 """Without a request for this long the pages of the maps are given back."""
 
@@ -53,7 +58,9 @@ class BrokerWorker:
         self._around = around
         self._tables = tables
         self._writer = around.bell(Role.WRITER)
-        self._store = ReadableStore(around.page, settings)
+        self._raft = around.bell(Role.RAFT)
+        self._damage_told: dict[int, int] = {}
+        self._store = ReadableStore(around.page, settings, self._report_damage)
         self._log = StateLog(settings, self._store, tables, self._writer)
         self._calls = CallService(self._store, tables, settings.topics, self._log)
         self._pulls = PullService(
@@ -138,7 +145,19 @@ class BrokerWorker:
         """Close the socket, write the offsets."""
         self._service.close()
         self._writer.close()
+        self._raft.close()
         self._tables.close()
+
+    def _report_damage(self, position: int) -> None:
+        """Have raft look at the log at ``position``; consumers ask again and again."""
+        now_ns = self._around.clock.monotonic_ns()
+        told_ns = self._damage_told.get(position)
+        if told_ns is not None and now_ns - told_ns < DAMAGE_REPEAT_NS:
+            return
+        if len(self._damage_told) >= DAMAGE_TOLD_MAX:
+            self._damage_told.clear()
+        self._damage_told[position] = now_ns
+        self._raft.send(damaged(position))
 
     def _take_standing(self, standing: Standing) -> None:
         """Take note of who leads: clients are told; a new leader's tables become those of all."""

@@ -13,16 +13,21 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from enum import IntEnum
 
-from ledgermq.daemon.log_spans import LogSpans
+import numpy as np
+
+from ledgermq.daemon.log_spans import LogSpan, LogSpans
 from ledgermq.daemon.loop import SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
 from ledgermq.daemon.node import Surroundings
 from ledgermq.ipc.cursor_page import Dispatched, Role
-from ledgermq.model.errors import DiskFullError
+from ledgermq.ipc.orders import damaged
+from ledgermq.model.errors import DamagedLogError, DiskFullError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import Settings
+from ledgermq.store.crc32 import crc32
 from ledgermq.store.derived_files import DerivedFiles, load_derived_files
 from ledgermq.store.dispatch_build import DispatchBuilder
+from ledgermq.store.kernel import ScanStatus, scan_entries, whole_records
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +47,11 @@ REST_AWAY_MS = 20
 FAR_BEHIND = 64 * 1024 * 1024
 TELL_INTERVAL_NS = 1_000_000_000
 """So far behind, at a start or while something is built again, it tells how far it is."""
+
+DAMAGE_RETRY_NS = 500_000_000
+"""A log that is damaged where dispatch is to go on is looked at again after this long."""
+
+SCAN_ROWS = 16_384
 
 SPAN_SIZE_MAX = 8 * 1024 * 1024
 """Bytes of the log dispatched in one turn, so that beats and flushes come in time."""
@@ -89,6 +99,9 @@ class DispatchWorker:
         self._cleaned = Position(0)
         self._is_starved = False
         self._retry_ns = 0
+        self._raft = around.bell(Role.RAFT)
+        self._written_before = self._damaged_at = -1
+        self._damage_until_ns = 0
 
     def sources(self) -> list[Pollable]:
         """The inbox."""
@@ -124,10 +137,12 @@ class DispatchWorker:
         if committed == 0:
             # Nothing is known of what is committed yet, or nothing is in the log.
             return
-        if builder.position < committed:
+        if self._written_before < 0:
+            self._written_before = committed
+        if builder.position < committed and now_ns >= self._damage_until_ns:
             if committed - builder.position > FAR_BEHIND:
                 self._tell_progress(builder.position, committed, now_ns)
-            self._build(builder, committed)
+            self._build_or_wait(builder, committed, now_ns)
             # Under steady small traffic one turn takes what came in a while: woken for every
             # message, dispatch would take the processor from those who wait for an answer.
             self._rested_ns = now_ns + self._rest_ms() * 1_000_000
@@ -168,6 +183,8 @@ class DispatchWorker:
         if self._builder is None:
             return 0 if self._page.has_written() else SLEEP_MAX_MS
         pending = committed - self._published.position
+        if now_ns < self._damage_until_ns:
+            return SLEEP_MAX_MS
         if pending >= SMALL_SPAN:
             return 0
         if now_ns < self._rested_ns:
@@ -194,6 +211,8 @@ class DispatchWorker:
             self._wait_for_flush()
             if self._builder.dirty:
                 self._builder.flush()
+        except DamagedLogError as error:
+            logger.error("not all is dispatched: %s", error)
         except DiskFullError as error:
             # The next life of the node goes on where its files say.
             logger.warning("stops before everything is dispatched: %s", error)
@@ -206,6 +225,7 @@ class DispatchWorker:
         self._spans.close()
         self._bell.close()
         self._writer.close()
+        self._raft.close()
         self._counters.release()
         if self._builder is not None:
             self._builder.close()
@@ -270,6 +290,17 @@ class DispatchWorker:
         self._writer.ring()
         return builder
 
+    def _build_or_wait(self, builder: DispatchBuilder, committed: Position, now_ns: int) -> None:
+        """Dispatch; where the log is damaged, have it repaired, and try again a little later."""
+        try:
+            self._build(builder, committed)
+        except DamagedLogError as error:
+            if self._damaged_at != builder.position:
+                self._damaged_at = builder.position
+                logger.error("dispatch waits for the repair of the log: %s", error)
+            self._damage_until_ns = now_ns + DAMAGE_RETRY_NS
+            self._raft.send(damaged(builder.position))
+
     def _build(self, builder: DispatchBuilder, committed: Position) -> None:
         """Dispatch from one file of the log, at most about ``SPAN_SIZE_MAX`` bytes."""
         before = builder.position
@@ -283,11 +314,15 @@ class DispatchWorker:
             return
         end = min(committed, span.end)
         near = Position(min(end, before + SPAN_SIZE_MAX))
+        if before < self._written_before:
+            # Of a log that was there before this process nobody has looked at every byte.
+            near = _whole_end(span, before, near, end)
         built = builder.build(span.view, span.base, near, header_size=span.header_size)
         if built.position == before and near < end:
             # An entry larger than a turn's share.
             built = builder.build(span.view, span.base, end, header_size=span.header_size)
-        assert built.position > before, "committed bytes end within an entry"
+        if built.position == before:
+            raise DamagedLogError("committed bytes end within an entry", position=before)
         self._spans.release_before(builder.position)
         counters = self._counters
         counters[Counter.MESSAGES] += built.messages
@@ -338,6 +373,30 @@ class DispatchWorker:
             flush, self._flush = self._flush, None
             flush.result()
             self._counters[Counter.FLUSHES] += 1
+
+
+def _whole_end(span: LogSpan, begin: Position, near: Position, end: Position) -> Position:
+    """Position behind the last whole record before ``near``, or behind one that is larger.
+
+    Raises:
+        DamagedLogError: the first one is not what was written.
+    """
+    starts, sizes = np.empty(SCAN_ROWS, np.int64), np.empty(SCAN_ROWS, np.int64)
+    for limit in (near, end):
+        count, reached, status = scan_entries(
+            span.view, begin - span.base, limit - span.base, span.header_size, span.base,
+            starts.data, sizes.data,
+        )  # fmt: skip
+        whole = whole_records(
+            span.view, starts[:count].data, sizes[:count].data, span.header_size, crc32
+        )
+        if whole < count:
+            reached = int(starts[whole]) - span.header_size
+        if reached > begin - span.base:
+            return Position(span.base + reached)
+        if whole < count or status != ScanStatus.CUT:
+            break
+    raise DamagedLogError("log is damaged where dispatch is to go on", position=begin)
 
 
 def run(settings: Settings, stop: StopFlag) -> int:

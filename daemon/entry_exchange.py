@@ -7,15 +7,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from ledgermq.daemon.store_paths import StorePaths
-from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.model.errors import ConfigError, CorruptLogError, ProtocolError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.raft.entry_terms import UNKNOWN_TERM, EntryTerms
 from ledgermq.raft.messages import NO_ENTRY, EntryId, TermRun
 from ledgermq.store.crc32 import crc32
 from ledgermq.store.dledger_index import FILE_SIZE as INDEX_FILE_SIZE
-from ledgermq.store.entry_files import EntryFiles, EntrySpan, Items
+from ledgermq.store.dledger_index import ITEM_SIZE
+from ledgermq.store.entry_check import EntryPoint, check_entries
+from ledgermq.store.entry_files import ITEM, EntryFiles, EntrySpan, Items
 from ledgermq.store.kernel import verify_span
+from ledgermq.store.log_scrub import LogPlaces
 from ledgermq.store.log_writer import ENTRY_HEADER_SIZE, LogEnd
 from ledgermq.store.record_fault import RecordFault
 from ledgermq.store.recovery import COMMIT_LOG_FILE_SIZE
@@ -155,17 +160,23 @@ class EntryExchange:
             end, last = start, Index(files.index_at(start) - 1)
         return LogExtent(begin, end, first, last, files.file_size)
 
-    def read(self, first: Index, until: Index, *, size_max: int) -> EntrySpan:
+    def read(self, first: Index, until: Index, *, size_max: int, committed: Index) -> EntrySpan:
         """Entries from ``first`` on; the same bytes for all peers that are equally far.
 
+        What is committed was written a while ago, and is verified: no entry that is given is
+        damaged. What is not was just written, and whoever gets it verifies it.
+
         Raises:
-            CorruptLogError, StorageError: the log cannot be read.
+            CorruptLogError: the first entry, or what leads to it, is damaged.
+            StorageError: the log cannot be read.
         """
         until = Index(min(until, first + ENTRIES_READ_MAX - 1))
         cached = self._cached
         if cached is not None and cached[:3] == (first, until, size_max):
             return cached[3]
         span = self._opened().span(first, until, size_max=size_max)
+        if first <= committed:
+            span = _whole_part(span)
         self._cached = (first, until, size_max, span)
         return span
 
@@ -209,6 +220,12 @@ class EntryExchange:
         after = LogEnd(Position(position + reached - at), Index(index - 1), Term(term), chain)
         return Verified(data[at:], items, after)
 
+    @property
+    def places(self) -> LogPlaces:
+        """Where the log is."""
+        files = self._opened()
+        return LogPlaces(self._data, self._index, files.file_size, files.index_file_size)
+
     def close(self) -> None:
         """Close the files."""
         if self._files is not None:
@@ -239,6 +256,24 @@ def _refuse_other_beginning(data: memoryview, at: int, position: int, expected: 
         " (docs/operating/upgrade.md)",
         begins=expected,
         leader_begins=position,
+    )
+
+
+def _whole_part(span: EntrySpan) -> EntrySpan:
+    """The entries of ``span`` before the first damaged one."""
+    point = EntryPoint(span.position, span.first, Term(0), None)
+    checked = check_entries(memoryview(span.data), point)
+    if checked.items == span.items.tobytes():
+        return span
+    count = len(checked.items) // ITEM_SIZE
+    if not count:
+        raise CorruptLogError("entry is not whole", index=span.first, position=span.position)
+    return EntrySpan(
+        span.first,
+        Index(span.first + count - 1),
+        span.position,
+        span.data[: checked.size],
+        np.frombuffer(checked.items, ITEM),
     )
 
 

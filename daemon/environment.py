@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from concurrent.futures import Executor
 from typing import Protocol
 
 from ledgermq.daemon.client_socket import ClientSocket
@@ -75,6 +76,10 @@ class Environment(Protocol):
 
     def bell(self, target: Role) -> OrderBell:
         """The way to wake ``target``."""
+        ...
+
+    def background(self) -> Executor:
+        """What runs work beside the process's loop; the caller shuts it down."""
         ...
 
     def produce_socket(self, *, message_size_max: int) -> ClientSocket:

@@ -34,11 +34,16 @@ _POSITION = Struct(">q")
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One file of the log; ``start`` is the position of its first byte."""
+    """One file of the log; ``start`` is the position of its first byte.
+
+    Attributes:
+        header_size: bytes of the entry header before each record; 0 in a plain log.
+    """
 
     start: int
     path: Path
     view: memoryview
+    header_size: int
 
     @property
     def end(self) -> int:
@@ -113,7 +118,8 @@ class LogView:
             # Retention was faster; from now on the log begins behind it.
             self.refresh()
             return None
-        return LogFile(start, family.path(start), view)
+        header_size = self._header_sizes[self._families.index(family)]
+        return LogFile(start, family.path(start), view, header_size)
 
     @property
     def first_message(self) -> int | None:

@@ -186,7 +186,7 @@ class MembershipLog:
             at = Index(until + 1)
 
     def _roster_at(self, index: Index) -> Roster | None:
-        span = self._exchange.read(index, index, size_max=1)
+        span = self._exchange.read(index, index, size_max=1, committed=NO_INDEX)
         return parse_membership(memoryview(span.data))
 
 

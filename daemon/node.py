@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -43,6 +44,10 @@ class Surroundings:
     def bell(self, target: Role) -> Bell:
         """The way to wake ``target``."""
         return Bell(self.context, self.paths.directory, self.page, target)
+
+    def background(self) -> Executor:
+        """One thread, begun with the first work."""
+        return ThreadPoolExecutor(1, thread_name_prefix=f"{self.role.title}-background")
 
     def produce_socket(self, *, message_size_max: int) -> ClientSocket:
         """Bound as the settings say; see ``client_socket.bind_client_socket``."""

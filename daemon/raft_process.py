@@ -21,11 +21,13 @@ from ledgermq.daemon.log_replacement import is_complete
 from ledgermq.daemon.log_trouble import LogDamagedError, report
 from ledgermq.daemon.loop import Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
-from ledgermq.daemon.membership_log import MembershipLog, Told, roster_of
+from ledgermq.daemon.membership_log import MembershipLog, Told
 from ledgermq.daemon.node import Surroundings
 from ledgermq.daemon.peer_group import PeerGroup
 from ledgermq.daemon.peers import Peers
 from ledgermq.daemon.raft_control import RaftControl
+from ledgermq.daemon.raft_core import new_core, ticks
+from ledgermq.daemon.scrub import SCRUB_ORDERS, Scrub, committed_end
 from ledgermq.daemon.shipping import LogArrivedError, Shipping, is_ship_frame
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.daemon.suggested_reader import SuggestedReader
@@ -38,15 +40,14 @@ from ledgermq.ipc.orders import Order, OrderKind, parse
 from ledgermq.model.errors import CorruptLogError, ProtocolError
 from ledgermq.model.ids import NO_INDEX, Index, NodeId, Position, Term
 from ledgermq.model.settings import AckMode, LogKind, Settings
-from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import AppendEntries, Effects, LeaderChange, ReplicateTo
 from ledgermq.raft.message_codec import decode_message, encode_message
 from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
-from ledgermq.raft.timing import FlowLimits, Timing
 from ledgermq.store.entry_files import EntrySpan
 from ledgermq.store.log_damage import damage_path, read_damage
 from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
 from ledgermq.store.verified_span import check_span
+from ledgermq.wire.repair_frames import is_repair_frame
 
 logger = logging.getLogger(__name__)
 
@@ -63,9 +64,13 @@ COUNTER_NAMES = (
     "entries_received",
     "shipped_bytes_sent",
     "shipped_bytes_received",
+    "scrubbed_bytes",
+    "damaged_entries",
+    "repaired_entries",
+    "repaired_bytes",
 )
 _ELECTIONS, _GRANTS, _COMMITS, _ORDERS_REFUSED, _SENT, _RECEIVED, _UNSENT, _REFUSED = range(8)
-_ENTRIES_SENT, _ENTRIES_RECEIVED, _SHIPPED_SENT, _SHIPPED_RECEIVED = range(8, 12)
+_ENTRIES_SENT, _ENTRIES_RECEIVED, _SHIPPED_SENT, _SHIPPED_RECEIVED, _SCRUB = range(8, 13)
 
 MESSAGES_PER_TURN_MAX = 64
 
@@ -106,12 +111,7 @@ class RaftWorker:
             if self._exchange is not None
             else None
         )
-        committed = self._page.read_committed()
-        self._core = _new_core(
-            around,
-            term_file,
-            commit=committed.index if self._page.has_committed() else NO_INDEX,
-        )
+        self._core = new_core(around, term_file)
         self._disk = DiskWatch(
             sick_after_ms=settings.raft.disk_sick_after_ms, now_ns=around.clock.monotonic_ns()
         )
@@ -134,6 +134,11 @@ class RaftWorker:
             exchange=self._exchange,
             shipping=self._shipping,
         )
+        self._scrub = (
+            Scrub.of(around, self._core, peers.send, self._writer.repair)
+            if self._exchange is not None
+            else None
+        )
         self._held = self._written = _UNSEEN
         self._marks: deque[LogCursor] = deque()
         self._sent_to: dict[NodeId, Index] = {}
@@ -155,8 +160,13 @@ class RaftWorker:
 
     def sources(self) -> list[Pollable]:
         """The inbox, the operator and the peers."""
-        shipping = [] if self._shipping is None else [self._shipping.source]
-        return [*self._around.inbox.sources, self._control.source, *self._peers.sources, *shipping]
+        others = [one.source for one in (self._shipping, self._scrub) if one is not None]
+        return [
+            *self._around.inbox.sources,
+            self._control.source,
+            *self._peers.sources,
+            *others,
+        ]
 
     def sleep_ms(self, now_ns: int) -> int:
         """Nothing to do while the cursors stand still, every order is answered and none is due."""
@@ -164,13 +174,16 @@ class RaftWorker:
             self._counted() != self._held or self._page.read_written() != self._written
         ):
             return 0
-        waits = [1_000, self._core.deadline - _ticks(now_ns)]
+        waits = [1_000, self._core.deadline - ticks(now_ns)]
         repeat = self._writer.repeat_ms(now_ns)
         if repeat is not None:
             waits.append(repeat)
         shipping = None if self._shipping is None else self._shipping.sleep_ms(now_ns)
         if shipping is not None:
             waits.append(shipping)
+        repair = None if self._scrub is None else self._scrub.sleep_ms(now_ns)
+        if repair is not None:
+            waits.append(repair)
         return max(0, min(waits))
 
     def hears_bells(self, now_ns: int) -> bool:
@@ -182,7 +195,7 @@ class RaftWorker:
         """Answers first, then the peers, then the cursors, then what time brings."""
         for message in self._around.inbox.drain(ready):
             self._take_order(message)
-        now = _ticks(now_ns)
+        now = ticks(now_ns)
         if not self._peer_sources.isdisjoint(ready):
             for _ in range(MESSAGES_PER_TURN_MAX):
                 received = self._peers.receive()
@@ -208,10 +221,17 @@ class RaftWorker:
             self._shipping.turn(now_ns)
             self._counters[_SHIPPED_SENT] = self._shipping.bytes_sent
             self._counters[_SHIPPED_RECEIVED] = self._shipping.bytes_received
+        if self._scrub is not None:
+            end = committed_end(self._page) if self._looks_at_cursors() else None
+            self._scrub.turn(now_ns, end)
+            for number, count in enumerate(self._scrub.counts, _SCRUB):
+                self._counters[number] = count
 
     def take_settings(self, settings: Settings) -> None:
-        """The settings were read again: those of retention count from now on."""
+        """The settings were read again: those of retention and scrub count from now on."""
         self._kept.take_settings(settings.retention)
+        if self._scrub is not None:
+            self._scrub.change(settings.scrub, self._around.clock.monotonic_ns())
 
     def _look_at_space(self, now_ns: int) -> None:
         """A full disk is no place for a leader, and old files go when nobody needs them."""
@@ -239,6 +259,8 @@ class RaftWorker:
         self._term_file.close()
         if self._shipping is not None:
             self._shipping.close()
+        if self._scrub is not None:
+            self._scrub.close()
         if self._exchange is not None:
             self._exchange.close()
 
@@ -273,7 +295,10 @@ class RaftWorker:
             self._counters[_ORDERS_REFUSED] += 1
             logger.warning("order refused: %s", error)
             return
-        if order.kind is OrderKind.READY:
+        if order.kind in SCRUB_ORDERS:
+            if self._scrub is not None:
+                self._scrub.take_order(order, self._around.clock.monotonic_ns())
+        elif order.kind is OrderKind.READY:
             # A writer that has just recovered the log: nobody has told it what to do.
             self._is_read = self._is_cutting = self._was_recovered = False
             self._writer.follow(self._core.term, KEEP_ALL)
@@ -297,6 +322,8 @@ class RaftWorker:
     def _settle(self, answer: Order, last: EntryId) -> None:
         if self._exchange is not None:
             self._exchange.open_at(last.index, Position(answer.position))
+            if self._scrub is not None:
+                self._scrub.open(self._exchange.places)
         # What the log holds already may be committed now.
         self._held = self._written = _UNSEEN
         self._marks.clear()
@@ -338,6 +365,9 @@ class RaftWorker:
     def _take_message(self, now: int, source: NodeId, parts: list[memoryview]) -> None:
         self._counters[_RECEIVED] += 1
         try:
+            if self._scrub is not None and is_repair_frame(parts[0]):
+                self._scrub.take(source, parts, self._around.clock.monotonic_ns())
+                return
             if self._shipping is not None and is_ship_frame(parts[0]):
                 self._shipping.take(self._around.clock.monotonic_ns(), source, parts)
                 return
@@ -449,9 +479,19 @@ class RaftWorker:
         until = Index(min(request.until, self._page.read_written().index))
         if until < request.next:
             return
-        span = self._exchange.read(request.next, until, size_max=self._frame_bytes)
+        try:
+            span = self._exchange.read(
+                request.next, until, size_max=self._frame_bytes, committed=self._core.commit
+            )
+        except CorruptLogError as error:
+            # Asked for again with the peer's next word: by then it may be repaired.
+            if self._scrub is None or request.next > self._core.commit:
+                raise
+            logger.warning("entry not sent: index=%d error=%s", request.next, error)
+            self._scrub.suspect_entry(request.next)
+            return
         sent = self._sent_to.get(request.peer, 0)
-        if request.next <= max(sent, self._granted_after):
+        if self._core.commit < request.next <= max(sent, self._granted_after):
             # Written by others, or refused by the peer: perhaps not what it was any more.
             self._check_span(span)
         self._sent_to[request.peer] = span.last
@@ -530,36 +570,6 @@ class RaftWorker:
         # Both tell their clients.
         self._writer.ring()
         self._broker.ring()
-
-
-def _new_core(around: Environment, term_file: TermFile, *, commit: Index) -> RaftCore:
-    """The consensus core of this node, as the settings have it."""
-    settings = around.settings
-    return RaftCore(
-        NodeId(settings.node.self_id),
-        roster_of(settings).membership,
-        term_file.state,
-        commit=commit,
-        entries_have_terms=settings.store.log is LogKind.DLEDGER,
-        timing=Timing(
-            heartbeat=settings.raft.heartbeat_ms,
-            election_min=settings.raft.election_timeout_min_ms,
-            election_max=settings.raft.election_timeout_max_ms,
-            transfer_max=settings.raft.transfer_timeout_ms,
-        ),
-        flow=FlowLimits(
-            inflight_count_max=settings.raft.in_flight_frames,
-            inflight_bytes_max=settings.raft.in_flight_bytes,
-        ),
-        preferred=tuple(NodeId(name) for name in settings.raft.preferred_leaders),
-        seed=around.clock.seed(),
-        now=_ticks(around.clock.monotonic_ns()),
-    )
-
-
-def _ticks(now_ns: int) -> int:
-    """The core's time: milliseconds."""
-    return now_ns // 1_000_000
 
 
 def run(settings: Settings, stop: StopFlag) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from ledgermq.daemon.old_pages import HOT_TAIL_SIZE, OldPages, OldReadPace
 from ledgermq.daemon.record_parts import RecordParts, take_records
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.ipc.cursor_page import CursorPage, RaftRole
-from ledgermq.model.errors import NotLeaderError, StorageError
+from ledgermq.model.errors import DamagedLogError, NotLeaderError, StorageError
 from ledgermq.model.settings import ReadsSection, Settings
 from ledgermq.store.mapped_files import VanishedError
 from ledgermq.store.queue_end import UNIT_SIZE, Units
@@ -52,8 +53,17 @@ class ReadableStore:
     Invariant: nothing is shown at or beyond the dispatched position that ``look`` read last.
     """
 
-    def __init__(self, page: CursorPage, settings: Settings) -> None:
+    def __init__(
+        self, page: CursorPage, settings: Settings, report_damage: Callable[[int], None]
+    ) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            report_damage: called with the position of a record that is damaged, as often as it is
+                asked for.
+        """
         self._page = page
+        self._report_damage = report_damage
         self._root = StorePaths.of(settings).consume_queues
         size = settings.store.mapped_file_size_consume_queue
         self._file_size = None if size is None else -(-size // UNIT_SIZE) * UNIT_SIZE
@@ -180,7 +190,11 @@ class ReadableStore:
 
     def records(self, positions: Integers, sizes: Integers) -> RecordParts | None:
         """See ``take_records``; ``old_read_wait_ms`` goes first."""
-        parts = take_records(self.log, positions, sizes)
+        try:
+            parts = take_records(self.log, positions, sizes)
+        except DamagedLogError:
+            self._report_damage(int(positions[0]))
+            raise
         if parts is None:
             return None
         if self._is_cold:

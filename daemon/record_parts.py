@@ -12,7 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ledgermq.daemon.log_view import LogFile, LogView
-from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.errors import CorruptLogError, DamagedLogError
+from ledgermq.store.crc32 import crc32
+from ledgermq.store.kernel import whole_records
 from ledgermq.store.message import MAGIC, PHYSICAL_OFFSET_AT
 
 SPAN_OVERHEAD_DIVISOR = 4
@@ -43,7 +45,9 @@ class RecordParts(NamedTuple):
 
 
 def take_records(log: LogView, positions: Integers, sizes: Integers) -> RecordParts | None:
-    """As many of the records, from the first one on, as are sound and fit into one part.
+    """As many of the records, from the first one on, as are whole and fit into one part.
+
+    Every byte that is given was compared with the CRC that it was stored with.
 
     ``None`` when the first one was removed, together with the file that had it.
 
@@ -52,7 +56,9 @@ def take_records(log: LogView, positions: Integers, sizes: Integers) -> RecordPa
         sizes: as the queue's units say, in host order.
 
     Raises:
-        CorruptLogError: the first record is not what its unit says; names file and offset.
+        DamagedLogError: the first record is not what its unit says, or not what was written; names
+            file, offset and ``position``.
+        CorruptLogError: there is no such file.
     """
     assert len(positions) == len(sizes) > 0
     first = int(positions[0])
@@ -71,16 +77,19 @@ def take_records(log: LogView, positions: Integers, sizes: Integers) -> RecordPa
 
 
 def _sound_count(file: LogFile, positions: Integers, sizes: Integers) -> int:
-    """Records up to the first one whose size, magic or own position is another than expected."""
+    """Records up to the first one that is not the one of its unit, or not what was written."""
     content = np.frombuffer(file.view, np.uint8)
     at = positions - file.start
     heads = content[at[:, None] + _HEAD_BYTES].view(_HEAD)[:, 0]
     sound = (heads["size"] == sizes) & (heads["magic"] == MAGIC) & (heads["position"] == positions)
-    if sound.all():
-        return len(positions)
-    count = int(sound.argmin())
+    count = len(positions) if sound.all() else int(sound.argmin())
     if count == 0:
         raise _corrupt(file, int(positions[0]), _fault(heads[0], int(sizes[0])))
+    if int(at[0]) < file.header_size:
+        raise _corrupt(file, int(positions[0]), "physical_offset")
+    count = whole_records(file.view, at[:count].data, sizes[:count].data, file.header_size, crc32)
+    if count == 0:
+        raise _corrupt(file, int(positions[0]), "crc")
     return count
 
 
@@ -90,11 +99,12 @@ def _fault(head: np.void, size: int) -> str:
     return "magic" if int(head["magic"]) != MAGIC else "physical_offset"
 
 
-def _corrupt(file: LogFile, position: int, field: str) -> CorruptLogError:
-    return CorruptLogError(
-        "message is not what its queue says",
+def _corrupt(file: LogFile, position: int, field: str) -> DamagedLogError:
+    return DamagedLogError(
+        "message is damaged: it is not given out before it is repaired",
         file=str(file.path),
         offset=position - file.start,
+        position=position,
         field=field,
     )
 

@@ -41,3 +41,8 @@ class RuntimePaths:
     def consume(self) -> Path:
         """The broker's socket for consumers."""
         return self.directory / "consume"
+
+    @property
+    def damage(self) -> Path:
+        """What of the log is damaged now, as the raft process knows it; JSON."""
+        return self.directory / "damage"

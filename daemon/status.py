@@ -18,6 +18,8 @@ import zmq
 
 import ledgermq
 from ledgermq.daemon.children import Child
+from ledgermq.daemon.damage_report import DamageStatus, read_report
+from ledgermq.daemon.runtime_paths import RuntimePaths
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor, Role
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.settings import Settings
@@ -122,6 +124,7 @@ class NodeStatus(TypedDict):
     processes: list[ProcessStatus]
     disk: DiskStatus
     damage: str | None
+    damages: list[DamageStatus]
     counters: dict[str, dict[str, int]]
     uptime_s: float
     started_ms: int
@@ -232,6 +235,7 @@ def collect(
         ],
         disk=_disk(settings.store.path_root_dir, page, meters, now_ns),
         damage=_damage(settings.store.path_root_dir),
+        damages=read_report(RuntimePaths(settings.listen.runtime_dir).damage),
         counters=_counters(page, counter_names),
         uptime_s=round(max(0.0, time.time() - page.started_ms / 1_000), 3),
         started_ms=page.started_ms,

@@ -8,6 +8,7 @@ and ``put_lock``. It stamps only in a term that raft has granted, and answers a 
 
 from __future__ import annotations
 
+import errno
 import logging
 import sys
 import time
@@ -33,10 +34,17 @@ from ledgermq.daemon.system_entries import SYSTEM_QUEUE_ID
 from ledgermq.daemon.writable_topics import WritableTopics
 from ledgermq.ipc.append_ring import AppendRing, RingKind, RingRecord
 from ledgermq.ipc.cursor_page import LogCursor, Role
-from ledgermq.ipc.orders import Order, OrderKind, parse, records_of, topics_loaded
-from ledgermq.model.errors import CorruptLogError, DiskFullError, NotLeaderError, ProtocolError
+from ledgermq.ipc.orders import Order, OrderKind, parse, records_of, repaired, topics_loaded
+from ledgermq.model.errors import (
+    CorruptLogError,
+    DiskFullError,
+    NotLeaderError,
+    ProtocolError,
+    StorageError,
+)
 from ledgermq.model.ids import Index, Position, QueueId, Term
 from ledgermq.model.settings import AckMode, Settings
+from ledgermq.store.append_files import overwrite
 from ledgermq.store.disk_space import with_reserve
 from ledgermq.store.disk_sync import sync_directory
 from ledgermq.store.entry_files import EntryFiles
@@ -48,6 +56,9 @@ from ledgermq.store.small_file import replace_file
 from ledgermq.wire.session import LEADER, Standing
 
 logger = logging.getLogger(__name__)
+
+REPAIRS_DATA = 0
+"""REPAIR's number of the data files; 1 are the index files."""
 
 READY_REPEAT_NS = 200_000_000
 _ANSWERS = {
@@ -375,6 +386,8 @@ class WriterWorker:
         if record.kind == RingKind.APPEND and self._follows:
             self._append(record)
             return True
+        if record.kind == RingKind.REPAIR:
+            self._repair(record)
         return False
 
     def _append(self, record: RingRecord) -> None:
@@ -388,6 +401,35 @@ class WriterWorker:
         with record.data[:items_size] as items, record.data[items_size:] as entries:
             self._log.append_entries(entries, items, end=end)
         self._service.note_entries(items_size // INDEX_ITEM_SIZE)
+
+    def _repair(self, record: RingRecord) -> None:
+        """Write over committed bytes that are damaged; raft has verified what belongs there."""
+        number, family, position = record.numbers[:3]
+        committed = self._page.read_committed()
+        if family == REPAIRS_DATA:
+            folder, size, end = self._paths.data, self._data_file_size, int(committed.position)
+        else:
+            index = self._open_log.recovered.index
+            assert index is not None
+            folder, size = index.directory, index.file_size
+            end = (committed.index + 1) * INDEX_ITEM_SIZE
+        if position < 0 or position + len(record.data) > end:
+            logger.error(
+                "repair refused: not of committed bytes: position=%d size=%d end=%d",
+                position,
+                len(record.data),
+                end,
+            )
+            return
+        try:
+            overwrite(folder, size, position, record.data)
+        except StorageError as error:
+            if error.errno not in (errno.ENOSPC, errno.ENOENT):
+                raise
+            # Raft gets no answer, reads again, and has it written again later.
+            logger.error("repair not written: %s", error)
+            return
+        self._raft.send(repaired(number))
 
     def _write_checkpoint(self, end: LogEnd) -> None:
         """Our checkpoint, and DLedger's with the last index known to be committed.

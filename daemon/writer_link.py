@@ -93,6 +93,17 @@ class WriterLink:
         numbers = (end.position, end.index_, end.term, end.chain, len(items))
         return self._ring.put(RingKind.APPEND, numbers, items, entries)
 
+    def repair(self, number: int, family: int, position: int, data: bytes | memoryview) -> bool:
+        """Have ``data`` written over committed bytes; false when there is no room or no ring now.
+
+        The answer is REPAIRED with ``number``; none comes when a handshake has begun meanwhile.
+        """
+        if self._ring is None:
+            return False
+        placed = self._ring.put(RingKind.REPAIR, (number, family, position), data)
+        self._bell.ring()
+        return placed
+
     def ring(self) -> None:
         """Wake the writer: the ring or a cursor has changed."""
         self._bell.ring()

@@ -20,6 +20,7 @@ end of the area, a padding goes before it:
     kind     numbers                                                      content
     PROPOSE  term                                                         a record to be stamped
     APPEND   end position, last index, last term, chain, items size       index items, then entries
+    REPAIR   number, 0 data files or 1 index files, position              bytes that belong there
 
 Each handshake of raft with the writer (GRANT, FOLLOW) begins with a fresh ring: what an older one
 held is of no more use. Invariant: ``tail <= head <= tail + size``.
@@ -49,6 +50,7 @@ class RingKind(IntEnum):
 
     PROPOSE = 1
     APPEND = 2
+    REPAIR = 3
 
 
 class RingRecord(NamedTuple):

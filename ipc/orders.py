@@ -8,6 +8,9 @@ Layout, little-endian: kind u8, 7 bytes reserved, then five signed 64-bit number
     GRANTED          writer → raft      term    last index        end of the log  last term
     FOLLOW           raft → writer      term    last to keep      –               –
     FOLLOWED         writer → raft      term    last index        end of the log  last term
+    REPAIRED         writer → raft      –       number of it      –               –
+    DAMAGED          broker → raft      –       –                 of a bad byte   –
+    DAMAGED          dispatcher → raft  –       –                 of a bad byte   –
     TOPICS_CHANGED   broker → writer    –       version           –               –
     TOPICS_LOADED    writer → broker    –       version           –               –
     PROPOSE_STATE    broker → writer    term    records           –               –
@@ -49,6 +52,8 @@ class OrderKind(IntEnum):
     TOPICS_LOADED = 11
     PROPOSE_STATE = 12
     STATE_REFUSED = 13
+    REPAIRED = 14
+    DAMAGED = 15
 
 
 class Order(NamedTuple):
@@ -120,3 +125,13 @@ def topics_changed(version: int) -> bytes:
 def topics_loaded(version: int) -> bytes:
     """Writer to broker: sends to what the file named at ``version`` are accepted."""
     return Order(OrderKind.TOPICS_LOADED, number=version).encode()
+
+
+def repaired(number: int) -> bytes:
+    """Writer to raft: the bytes of REPAIR ``number`` are in the file, and durable."""
+    return Order(OrderKind.REPAIRED, number=number).encode()
+
+
+def damaged(position: int) -> bytes:
+    """A reader to raft: what stands in the log at ``position`` is not what was written."""
+    return Order(OrderKind.DAMAGED, position=position).encode()

@@ -96,6 +96,13 @@ class CorruptLogError(LedgerError):
     number = 40
 
 
+class DamagedLogError(CorruptLogError):
+    """Bytes of the log are damaged, and are not given out until they are repaired."""
+
+    number = 45
+    retriable = True
+
+
 class StorageError(LedgerError):
     """The operating system said no; keeps ``errno``."""
 

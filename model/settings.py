@@ -90,6 +90,14 @@ class RaftSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScrubSection:
+    """How the log is read again in the background; a rate of 0 leaves that to the readers."""
+
+    rate_bytes_per_s: int = 2 * 1024 * 1024
+    every_s: int = 604_800
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AckSection:
     """When a send is acknowledged."""
 
@@ -180,6 +188,7 @@ class Settings:
     node: NodeSection = field(default_factory=NodeSection)
     store: StoreSection = field(default_factory=StoreSection)
     raft: RaftSection = field(default_factory=RaftSection)
+    scrub: ScrubSection = field(default_factory=ScrubSection)
     ack: AckSection = field(default_factory=AckSection)
     listen: ListenSection = field(default_factory=ListenSection)
     topics: TopicsSection = field(default_factory=TopicsSection)

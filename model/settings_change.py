@@ -12,6 +12,8 @@ RELOADABLE = frozenset(
     {
         "store.flush_interval_ms",
         "store.checkpoint_interval_ms",
+        "scrub.rate_bytes_per_s",
+        "scrub.every_s",
         "topics.auto_create_topic_enable",
         "topics.default_topic_queue_nums",
         "topics.auto_create_subscription_group",

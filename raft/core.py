@@ -106,6 +106,10 @@ class RaftCore:
         """Last entry of the log, the ones included that the writer was just handed."""
         return self._state.log.last
 
+    def term_of(self, index: Index) -> Term | None:
+        """Term of an entry of the log; None when it is not known, at either end."""
+        return self._state.log.term_of(index)
+
     @property
     def granted(self) -> bool:
         """Whether the writer stamps in the current term."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -26,6 +27,7 @@ from ledgermq.sim.client_port import CLIENTS_SOURCE, ClientPort
 from ledgermq.sim.clock import NodeClock
 from ledgermq.sim.disk import Disk
 from ledgermq.sim.events import Events
+from ledgermq.sim.inline_executor import InlineExecutor
 from ledgermq.sim.log_flusher import FlusherMaker
 from ledgermq.sim.network import PEERS_SOURCE, Network, PeersEnd
 from ledgermq.sim.process import Bell, Inbox, Process
@@ -53,6 +55,10 @@ class SimEnvironment:
         """See ``Environment``."""
         node = self.node
         return Bell(self.page, target, node.events, lambda: node.living(target))
+
+    def background(self) -> Executor:
+        """See ``Environment``."""
+        return InlineExecutor()
 
     def produce_socket(self, *, message_size_max: int) -> ClientSocket:
         """See ``Environment``."""

@@ -545,6 +545,36 @@ def verify_span(
     return at, count, index, term, chain, fault
 
 
+def whole_records(
+    span: memoryview,
+    starts: memoryview,
+    sizes: memoryview,
+    header_size: cython.Py_ssize_t,
+    crc32: Callable[[memoryview, int], int],
+) -> int:
+    """How many records, from the first on, are as they were written.
+
+    Their entry's CRC covers them; Java's entries and a plain log's records have their body's alone.
+    ``starts`` and ``sizes`` are int64; each record lies in ``span``, as does its entry's header.
+    """
+    octets: cython.const[cython.uchar][::1] = span
+    begins: cython.const[cython.longlong][::1] = starts
+    lengths: cython.const[cython.longlong][::1] = sizes
+    data: cython.p_uchar = _pointer(octets)
+    row: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    for row in range(len(starts)):
+        at = begins[row]
+        end = at + lengths[row]
+        if header_size and (_be32(data, at - 12) or _be32(data, at - 8)):
+            if _sum(data, span, at, end, 0, crc32) != _be32(data, at - 8):
+                return row
+        elif _message_fault(data, span, at, end - at, crc32, True):
+            return row
+    return len(starts)
+
+
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)

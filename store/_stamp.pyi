@@ -47,3 +47,6 @@ def verify_span(
     crc32: Crc32,
     sums_bodies: bool = False,
 ) -> tuple[int, int, int, int, int, int]: ...
+def whole_records(
+    span: memoryview, starts: memoryview, sizes: memoryview, header_size: int, crc32: Crc32
+) -> int: ...

@@ -274,3 +274,36 @@ class AppendFiles:
                 f"could not {verb} the log", errno=error.errno, file=file, reason=error.strerror
             )
         return storage_error(f"could not {verb} the log", error, file=file)
+
+
+def overwrite(folder: Path, file_size: int, position: int, data: bytes | memoryview) -> None:
+    """Replace bytes of a file of ``folder`` in place; they are durable on return.
+
+    Args:
+        file_size: bytes of a file of the family; ``data`` does not cross a file's end.
+
+    Raises:
+        StorageError: the operating system refused. A sync that failed must end the process; the
+            bytes were damaged before, and may still be.
+    """
+    offset = position % file_size
+    assert offset + len(data) <= file_size, (position, len(data), file_size)
+    path = folder / file_name(position - offset)
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            view = memoryview(data)
+            done = 0
+            while done < len(view):
+                done += os.pwrite(fd, view[done:], offset + done)
+            view.release()
+            sync_content(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise StorageError(
+            "could not write over the log",
+            errno=error.errno,
+            file=str(path),
+            reason=error.strerror,
+        ) from error

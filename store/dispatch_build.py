@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from ledgermq.model.delay_levels import delay_levels_ms
-from ledgermq.model.errors import CorruptLogError, DiskFullError, StorageError
+from ledgermq.model.errors import DamagedLogError, DiskFullError, StorageError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import StoreSection
 from ledgermq.store import dispatch_checkpoint
@@ -166,7 +166,7 @@ class DispatchBuilder:
             header_size: 48 in a DLedger log, 0 in a plain one.
 
         Raises:
-            CorruptLogError: the log has no entry where one must begin; what is before it is
+            DamagedLogError: the log has no entry where one must begin; what is before it is
                 dispatched, and ``position`` stands at it.
             StorageError: the operating system refused; ``position`` stands before the span.
         """
@@ -188,7 +188,7 @@ class DispatchBuilder:
             messages += count
             self.position = Position(base + at)
         if status.corrupt:
-            raise CorruptLogError(
+            raise DamagedLogError(
                 "no entry where one must begin",
                 position=self.position,
                 field=status.name.removeprefix("BAD_").lower(),

@@ -67,7 +67,7 @@ class EntryFiles:
         self.file_size = file_size
         self._data = data
         self._index = index
-        self._index_file_size = index_file_size
+        self.index_file_size = index_file_size
         self._open: dict[Path, int] = {}
 
     def first_index(self) -> Index:
@@ -141,8 +141,8 @@ class EntryFiles:
         parts: list[bytes] = []
         at, end = first * ITEM_SIZE, (last + 1) * ITEM_SIZE
         while at < end:
-            room = self._index_file_size - at % self._index_file_size
-            parts.append(self._read(self._index, at, min(room, end - at), self._index_file_size))
+            room = self.index_file_size - at % self.index_file_size
+            parts.append(self._read(self._index, at, min(room, end - at), self.index_file_size))
             at += len(parts[-1])
         items = np.frombuffer(b"".join(parts), ITEM)
         if items["index"][0] != first or items["index"][-1] != last:
@@ -185,6 +185,8 @@ class EntryFiles:
         limit = min(begin + size_max, begin - begin % self.file_size + self.file_size)
         count = max(1, int(np.searchsorted(ends, limit, "right")))
         size = int(ends[count - 1]) - begin
+        if not 0 < size <= self.file_size:
+            raise CorruptLogError("index items are damaged", index=first, size=size)
         data = self._read(self._data, begin, size, self.file_size)
         return EntrySpan(first, Index(first + count - 1), Position(begin), data, items[:count])
 

@@ -31,7 +31,12 @@ if os.environ.get("LEDGERMQ_PURE") == "1":
 from ledgermq.store import _stamp  # noqa: E402
 from ledgermq.store._link import link_keys, set_slots  # noqa: E402
 from ledgermq.store._scan import dispatch_span, java_hash, scan_entries  # noqa: E402
-from ledgermq.store._stamp import check_run, stamp_run, verify_span  # noqa: E402
+from ledgermq.store._stamp import (  # noqa: E402
+    check_run,
+    stamp_run,
+    verify_span,
+    whole_records,
+)
 from ledgermq.store.crc32 import native_address  # noqa: E402
 
 _stamp.use_native_crc32(native_address())
@@ -50,6 +55,7 @@ __all__ = [
     "set_slots",
     "stamp_run",
     "verify_span",
+    "whole_records",
 ]
 
 compiled: bool = not any(str(sys.modules[name].__file__).endswith(".py") for name in _NAMES)

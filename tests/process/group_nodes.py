@@ -221,12 +221,14 @@ def make_group(
     sizes: Mapping[str, int] = SIZES,
     raft: Mapping[str, object] | None = None,
     reads: Mapping[str, object] | None = None,
+    scrub: Mapping[str, object] | None = None,
     network: Network | None = None,
     prepare: Callable[[Member], None] | None = None,
 ) -> Group:
     """A group that was started, with keys and one topic of four queues.
 
     Args:
+        raft, scrub: settings of these tables, besides the keys.
         network: what lies between the members; loopback when left out.
         prepare: called with each member before any is started.
     """
@@ -240,7 +242,7 @@ def make_group(
         made.append(
             _make_member(
                 node, name, peers, keys,
-                ack=ack, sizes=sizes, raft=raft, reads=reads, prefix=prefix,
+                ack=ack, sizes=sizes, raft=raft, reads=reads, scrub=scrub, prefix=prefix,
             )
         )  # fmt: skip
     for member in made:
@@ -280,6 +282,7 @@ def _make_member(
     sizes: Mapping[str, int] = SIZES,
     raft: Mapping[str, object] | None = None,
     reads: Mapping[str, object] | None = None,
+    scrub: Mapping[str, object] | None = None,
     prefix: Sequence[str] = (),
     **about: str,
 ) -> Member:
@@ -289,6 +292,7 @@ def _make_member(
         ack={"mode": ack},
         raft={"keys_dir": str(keys), **(raft or {})},
         reads=dict(reads or {}),
+        scrub=dict(scrub or {}),
         # Tests kill processes more often than an operator would stand.
         supervision={"restarts_max": 1_000},
     )

@@ -306,7 +306,7 @@ def test_a_message_that_is_not_what_its_queue_says_is_never_given(node: NodeMake
 
     assert [told(record)["queueOffset"] for record in before.records] == [0, 1, 2, 3]
     assert before.pulled.next_offset == 4
-    assert refusal.number == 40
+    assert (refusal.number, refusal.status, refusal.retriable) == (45, "LOG_DAMAGED", True)
     assert path.name in refusal.reason
     assert "magic" in refusal.reason
     assert after.status is PullStatus.FOUND
