@@ -286,6 +286,7 @@ class CallService:
     # --- groups ---------------------------------------------------------------------------------
 
     def _group_offset(self, arguments: Arguments) -> Result:
+        self._log.check()
         offsets = self._tables.offsets.offsets(text(arguments, "group"), text(arguments, "topic"))
         return {"offsets": {str(queue): offset for queue, offset in sorted(offsets.items())}}
 
@@ -315,6 +316,7 @@ class CallService:
         return None
 
     def _groups(self, _arguments: Arguments) -> Result:
+        self._log.check()
         return {
             "groups": [
                 {

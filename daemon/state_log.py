@@ -126,6 +126,7 @@ class StateLog:
         file_size = settings.store.mapped_file_size_commit_log
         self._bytes_per_snapshot = min(BYTES_PER_SNAPSHOT, file_size or BYTES_PER_SNAPSHOT)
         self._is_snapshot_due = False
+        self._trouble: CorruptLogError | None = None
         self._replies: list[Reply] = []
 
     @property
@@ -153,6 +154,7 @@ class StateLog:
         """
         if self._term is None:
             raise NotLeaderError("node does not lead now: nothing was changed")
+        self.check()
         if len(self._waiting) >= WAITING_MAX:
             raise BusyError("too many wait for a change of topics or groups", limit=WAITING_MAX)
         self._waiting.append(_Waiting(request, now_ms + PROPOSAL_MS))
@@ -170,12 +172,32 @@ class StateLog:
         self._is_snapshot_due = standing.leads
 
     def apply(self) -> None:
-        """Apply what is new in the log, as far as the store has looked."""
+        """Apply what is new in the log, as far as the store has looked.
+
+        A damaged place holds it up until it is repaired: what stands behind it may undo it.
+        """
         try:
-            bounds = self._store.bounds(QUEUE)
+            self._apply_new()
+            self._trouble = None
         except NotLeaderError:
             # Nobody knows yet what is dispatched.
             return
+        except CorruptLogError as error:
+            if self._trouble is None:
+                logger.error("broker's tables are held up: %s", error)
+            self._trouble = error
+
+    def check(self) -> None:
+        """Refuse to tell what the tables say while they are held up.
+
+        Raises:
+            BusyError: the log is damaged where the next command stands.
+        """
+        if self._trouble is not None:
+            raise BusyError("topics, groups and offsets are held up", reason=str(self._trouble))
+
+    def _apply_new(self) -> None:
+        bounds = self._store.bounds(QUEUE)
         state = self._tables.state
         if self._next < 0 or self._next < bounds.first:
             self._next = state.begin_at(bounds.first, bounds.end)
@@ -199,7 +221,8 @@ class StateLog:
             error = OutcomeUnknownError("change not in the log yet", waited_ms=PROPOSAL_MS)
             self._replies += [Reply(request.caller, error) for request in batch.requests]
         self._refuse_late(now_ms)
-        if self._term is not None and self._batch is None and self._next >= 0:
+        may_propose = self._term is not None and self._next >= 0 and self._trouble is None
+        if self._term is not None and may_propose and self._batch is None:
             if self._is_snapshot_due or self._is_snapshot_old():
                 self._propose_snapshot(self._term, now_ms)
             elif self._waiting:
