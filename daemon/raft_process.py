@@ -73,6 +73,7 @@ _ELECTIONS, _GRANTS, _COMMITS, _ORDERS_REFUSED, _SENT, _RECEIVED, _UNSENT, _REFU
 _ENTRIES_SENT, _ENTRIES_RECEIVED, _SHIPPED_SENT, _SHIPPED_RECEIVED, _SCRUB = range(8, 13)
 
 MESSAGES_PER_TURN_MAX = 64
+SCRUB_LOOK_NS = 20_000_000  # messages wait for the turns between
 
 _UNSEEN = LogCursor(Position(-1), Index(-2), Term(-1))
 """No cursor is like that: the next look at the page finds a change."""
@@ -139,6 +140,7 @@ class RaftWorker:
             if self._exchange is not None
             else None
         )
+        self._scrub_due_ns = 0
         self._held = self._written = _UNSEEN
         self._marks: deque[LogCursor] = deque()
         self._sent_to: dict[NodeId, Index] = {}
@@ -161,12 +163,7 @@ class RaftWorker:
     def sources(self) -> list[Pollable]:
         """The inbox, the operator and the peers."""
         others = [one.source for one in (self._shipping, self._scrub) if one is not None]
-        return [
-            *self._around.inbox.sources,
-            self._control.source,
-            *self._peers.sources,
-            *others,
-        ]
+        return [*self._around.inbox.sources, self._control.source, *self._peers.sources, *others]
 
     def sleep_ms(self, now_ns: int) -> int:
         """Nothing to do while the cursors stand still, every order is answered and none is due."""
@@ -221,10 +218,12 @@ class RaftWorker:
             self._shipping.turn(now_ns)
             self._counters[_SHIPPED_SENT] = self._shipping.bytes_sent
             self._counters[_SHIPPED_RECEIVED] = self._shipping.bytes_received
-        if self._scrub is not None:
+        scrub = self._scrub
+        if scrub is not None and (now_ns >= self._scrub_due_ns or scrub.source in ready):
+            self._scrub_due_ns = now_ns + SCRUB_LOOK_NS
             end = committed_end(self._page) if self._looks_at_cursors() else None
-            self._scrub.turn(now_ns, end)
-            for number, count in enumerate(self._scrub.counts, _SCRUB):
+            scrub.turn(now_ns, end)
+            for number, count in enumerate(scrub.counts, _SCRUB):
                 self._counters[number] = count
 
     def take_settings(self, settings: Settings) -> None:
