@@ -177,7 +177,7 @@ ON_BAD_DISKS = (
 LIKELY: dict[Callable[[Patch], None], int] = {
     commit_follows_the_end_of_the_log: 16,
     what_is_recovered_counts_as_synced: 501,
-    entries_go_to_a_writer_that_was_not_heard_of: 179,
+    entries_go_to_a_writer_that_was_not_heard_of: 195,
     damaged_nodes_vote_by_their_cut_log: 22,
     damage_is_cut_like_a_torn_tail: 22,
     damaged_nodes_campaign: 22,
