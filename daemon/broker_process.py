@@ -28,6 +28,7 @@ from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.orders import OrderKind, damaged, parse, topics_changed
 from ledgermq.model.errors import ProtocolError
+from ledgermq.model.ids import Position
 from ledgermq.model.settings import LogKind, Settings
 from ledgermq.wire.session import Standing
 
@@ -176,6 +177,8 @@ class BrokerWorker:
             return
         if order.kind is OrderKind.STATE_REFUSED:
             self._log.take_refusal(order)
+        elif order.kind is OrderKind.SNAPSHOT_WANTED:
+            self._log.want_snapshot(Position(order.position))
         elif order.kind is OrderKind.TOPICS_LOADED:
             for reply in self._calls.confirmed(order.version):
                 self._service.send_reply(reply)

@@ -19,6 +19,7 @@ from ledgermq.daemon.log_opening import OpenLog
 from ledgermq.daemon.log_survey import log_folders, take_survey
 from ledgermq.daemon.node import Surroundings
 from ledgermq.ipc.cursor_page import HeldBy, Role
+from ledgermq.ipc.orders import Order, OrderKind
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import RetentionSection
@@ -74,6 +75,7 @@ class LogRetention:
         self._page = around.page
         self._raft = around.bell(Role.RAFT)
         self._dispatcher = around.bell(Role.DISPATCHER)
+        self._broker = around.bell(Role.BROKER)
         self._log = log
         self._folders = log_folders(around.settings)
         # A writer that died may have left the page with more than it has done.
@@ -138,6 +140,9 @@ class LogRetention:
         self._tell(found.held and f"kept: {found.held}")
         if found.held:
             self._due_ns = now_ns + HELD_NS
+        if found.held_end:
+            # Its last snapshot may be all that is needed of the file.
+            self._broker.send(Order(OrderKind.SNAPSHOT_WANTED, position=found.held_end).encode())
         if found.begin <= self.wanted:
             return False
         logger.info(

@@ -39,7 +39,7 @@ from ledgermq.model.errors import (
     NotLeaderError,
     OutcomeUnknownError,
 )
-from ledgermq.model.ids import Term
+from ledgermq.model.ids import Position, Term
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.model.settings import Settings
 from ledgermq.store.message import decode_message
@@ -54,8 +54,10 @@ PROPOSAL_MS = 2_000
 """A batch that has not come back by then may be lost: those who asked are told so."""
 
 WAITING_MAX = 10_000
+RETRY_MS = 1_000
+"""After a proposal was refused, as on a full disk, nothing is proposed for this long."""
+
 COMMANDS_PER_SNAPSHOT = 10_000
-BYTES_PER_SNAPSHOT = 64 * 1024 * 1024
 UNITS_PER_READ = 512
 
 Result = Mapping[str, object]
@@ -121,10 +123,10 @@ class StateLog:
         self._batch: _Batch | None = None
         self._waiting: deque[_Waiting] = deque()
         self._commands_since = 0
-        self._snapshot_position = self._parts_position = 0
+        self._parts_position = 0
         self._mark_path = StorePaths.of(settings).state_mark
-        file_size = settings.store.mapped_file_size_commit_log
-        self._bytes_per_snapshot = min(BYTES_PER_SNAPSHOT, file_size or BYTES_PER_SNAPSHOT)
+        self._retry_ms = 0
+        self._now_ms = 0
         self._is_snapshot_due = False
         self._trouble: CorruptLogError | None = None
         self._replies: list[Reply] = []
@@ -143,6 +145,10 @@ class StateLog:
         """When ``turn`` has to look although nothing was dispatched; None when never."""
         if self._batch is not None:
             return self._batch.until_ms
+        if self._term is None:
+            return None
+        if self._now_ms < self._retry_ms and (self._waiting or self._is_snapshot_due):
+            return self._retry_ms
         return self._waiting[0].until_ms if self._waiting else None
 
     def submit(self, request: Request, now_ms: int) -> None:
@@ -213,6 +219,7 @@ class StateLog:
 
     def turn(self, now_ms: int) -> list[Reply]:
         """Propose what waits; the answers that are due."""
+        self._now_ms = now_ms
         batch = self._batch
         if batch is not None and now_ms >= batch.until_ms:
             self._batch = None
@@ -222,19 +229,29 @@ class StateLog:
             self._replies += [Reply(request.caller, error) for request in batch.requests]
         self._refuse_late(now_ms)
         may_propose = self._term is not None and self._next >= 0 and self._trouble is None
-        if self._term is not None and may_propose and self._batch is None:
-            if self._is_snapshot_due or self._is_snapshot_old():
+        if (
+            self._term is not None
+            and may_propose
+            and self._batch is None
+            and now_ms >= self._retry_ms
+        ):
+            if self._is_snapshot_due or self._commands_since >= COMMANDS_PER_SNAPSHOT:
                 self._propose_snapshot(self._term, now_ms)
             elif self._waiting:
                 self._propose_waiting(self._term, now_ms)
         replies, self._replies = self._replies, []
         return replies
 
+    def want_snapshot(self, before: Position) -> None:
+        """The log before a position is to go, and is kept for the last snapshot if that is there."""
+        self._is_snapshot_due |= self._term is not None and self._parts_position < before
+
     def take_refusal(self, order: Order) -> None:
         """The writer did not take a proposal: it does not stamp now, or its disk is full."""
         batch = self._batch
         if batch is not None and order.sequence == _sequence_of(batch.identity):
             self._batch = None
+            self._retry_ms = self._now_ms + RETRY_MS
             self._is_snapshot_due |= not batch.requests
             error = NotLeaderError("the writer takes nothing now: nothing was changed")
             self._replies += [Reply(request.caller, error) for request in batch.requests]
@@ -273,7 +290,7 @@ class StateLog:
         if label.startswith("1/"):
             self._parts_position = position
         if applied.is_snapshot:
-            self._commands_since, self._snapshot_position = 0, position
+            self._commands_since = 0
             write_state_mark(self._mark_path, self._parts_position)
         self._note(applied)
 
@@ -296,11 +313,6 @@ class StateLog:
                 "the log takes no changes now: nothing was changed", waited_ms=PROPOSAL_MS
             )
             self._replies.append(Reply(self._waiting.popleft().request.caller, error))
-
-    def _is_snapshot_old(self) -> bool:
-        """Old files of the log are kept from the last snapshot on, however few commands follow."""
-        grown = self._store.position - self._snapshot_position
-        return grown >= self._bytes_per_snapshot or self._commands_since >= COMMANDS_PER_SNAPSHOT
 
     def _propose_snapshot(self, term: Term, now_ms: int) -> None:
         self._is_snapshot_due = False

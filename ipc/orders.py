@@ -15,6 +15,7 @@ Layout, little-endian: kind u8, 7 bytes reserved, then five signed 64-bit number
     TOPICS_LOADED    writer → broker    –       version           –               –
     PROPOSE_STATE    broker → writer    term    records           –               –
     STATE_REFUSED    writer → broker    term    –                 –               –
+    SNAPSHOT_WANTED  writer → broker    –       –                 before it       –
 
 PROPOSE_STATE is followed by so many records, each with its size (u32) before it; it is not
 repeated, and its answer is the records themselves, in the log.
@@ -54,6 +55,7 @@ class OrderKind(IntEnum):
     STATE_REFUSED = 13
     REPAIRED = 14
     DAMAGED = 15
+    SNAPSHOT_WANTED = 16
 
 
 class Order(NamedTuple):

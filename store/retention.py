@@ -68,11 +68,16 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The log is to begin at ``begin``; ``reasons`` by file, and what ``held`` more from going."""
+    """The log is to begin at ``begin``; ``reasons`` by file, and what ``held`` more from going.
+
+    Attributes:
+        held_end: end of the file that should go and is held; 0 when none is.
+    """
 
     begin: int
     reasons: tuple[str, ...] = ()
     held: str = ""
+    held_end: int = 0
 
 
 def plan(survey: Survey, settings: RetentionSection) -> Plan:
@@ -84,7 +89,7 @@ def plan(survey: Survey, settings: RetentionSection) -> Plan:
     for file in files[:-1]:
         reason, held = _judge(file, survey, settings, freed)
         if held or not reason:
-            return Plan(begin, tuple(reasons), held)
+            return Plan(begin, tuple(reasons), held, file.end if held else 0)
         begin = file.end
         freed += file.bytes_on_disk
         reasons.append(reason)

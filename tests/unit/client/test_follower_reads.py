@@ -16,13 +16,15 @@ from ledgermq.model.errors import ConfigError
 from ledgermq.wire.header import VERSION
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing
 
-COUNT = 40
+COUNT = 2_000
+"""More than are read before the sessions with all peers stand."""
+
 FOLLOWERS = ConsumerOptions(read_from="followers", messages_max=4, prefetch=1)
 
 
 @pytest.fixture
 def peers() -> Iterator[list[Peer]]:
-    """The leader n0 and the followers n1 and n2, with forty messages in queue 0."""
+    """The leader n0 and the followers n1 and n2, with all messages in queue 0."""
     with ExitStack() as stack:
         log = Log()
         made = []
@@ -62,7 +64,7 @@ def test_the_suggested_follower_is_read(peers: list[Peer]) -> None:
     bodies, resets = read_all(peers, FOLLOWERS)
 
     assert (bodies, resets) == (numbers(COUNT), 0)
-    assert len(follower.pulls) >= COUNT // 4 - 1
+    assert len(follower.pulls) >= COUNT // 8
     # A follower is not asked to wait.
     assert {pull.hold_ms for pull in follower.pulls} == {0}
     assert {pull.version for pull in [*leader.pulls, *follower.pulls]} == {VERSION}
@@ -92,7 +94,7 @@ def test_asyncio_reads_the_suggested_follower_too(peers: list[Peer]) -> None:
         return bodies
 
     assert asyncio.run(read()) == numbers(COUNT)
-    assert len(follower.pulls) >= COUNT // 4 - 1
+    assert len(follower.pulls) >= COUNT // 8
 
 
 def test_a_follower_that_is_behind_sends_nobody_back(peers: list[Peer]) -> None:

@@ -31,6 +31,7 @@ class Store:
         self.root = root
         self.page = page
         self.positions: list[int] = []
+        self.damaged: list[int] = []
         self._write()
         settings = Settings(
             node=NodeSection(self_id="n0"),
@@ -42,7 +43,7 @@ class Store:
         page.publish_written(cursor, 0)
         page.publish_committed(cursor)
         page.publish_dispatched(Dispatched(Position(end), MESSAGES, 0, 0, 0))
-        self.view = ReadableStore(page, settings)
+        self.view = ReadableStore(page, settings, self.damaged.append)
         self.view.look()
         self.pulls: PullService = PullService(
             self.view, Holds[bytes, Held](limit=9), lambda _queue: None

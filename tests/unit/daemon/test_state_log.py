@@ -20,6 +20,7 @@ from ledgermq.broker.state_commands import (
 from ledgermq.daemon.broker_tables import BrokerTables
 from ledgermq.daemon.record_parts import RecordParts
 from ledgermq.daemon.state_log import PROPOSAL_MS, Caller, Reply, Request, StateLog
+from ledgermq.daemon.state_mark import read_state_mark
 from ledgermq.daemon.system_entries import command_record
 from ledgermq.ipc.orders import Order, OrderKind, parse, records_of
 from ledgermq.model.errors import (
@@ -29,6 +30,7 @@ from ledgermq.model.errors import (
     NotLeaderError,
     OutcomeUnknownError,
 )
+from ledgermq.model.ids import Position
 from ledgermq.model.settings import Settings, StoreSection
 from ledgermq.store.message import decode_message
 from ledgermq.store.properties import decode_properties
@@ -104,7 +106,8 @@ class Broker:
     def __init__(self, directory: Path) -> None:
         self.log = MemoryLog()
         settings = Settings(store=StoreSection(path_root_dir=directory))
-        (directory / "ledgermq").mkdir()
+        self.mark = directory / "ledgermq" / "state-snapshot"
+        self.mark.parent.mkdir()
         self.tables = BrokerTables(directory / "config", settings)
         self.state: StateLog = StateLog(
             settings,
@@ -261,11 +264,15 @@ def test_a_snapshot_that_nobody_takes_lets_nobody_wait_for_ever(broker: Broker) 
     early = broker.turn(10 + PROPOSAL_MS - 1)
     (reply,) = broker.turn(10 + PROPOSAL_MS)
     broker.log.is_down = False
-    broker.turn(11 + PROPOSAL_MS)
+    deadline = broker.state.next_deadline_ms()
+    assert deadline is not None
+    broker.turn(deadline - 1)
+    held_back = len(broker.log.orders)
+    broker.turn(deadline)
 
     assert early == []
     assert isinstance(reply.outcome, NotLeaderError)
-    assert len(broker.log.orders) == 1
+    assert (held_back, len(broker.log.orders)) == (0, 1)
 
 
 def test_a_follower_applies_what_others_write(broker: Broker) -> None:
@@ -277,16 +284,19 @@ def test_a_follower_applies_what_others_write(broker: Broker) -> None:
     assert broker.log.orders == []
 
 
-def test_a_snapshot_is_taken_before_the_last_one_is_old(broker: Broker) -> None:
+def test_a_snapshot_is_taken_when_the_last_one_keeps_the_log(broker: Broker) -> None:
     broker.lead()
-    broker.log.position = 2**40
+    broker.state.want_snapshot(Position(0))
+    broker.turn()
+    unneeded = len(broker.log.orders)
+    broker.state.want_snapshot(Position(1))
     broker.turn()
     broker.log.take()
-    (position,) = {broker.tables.state.snapshots}
     broker.turn()
 
-    assert position == 1
+    assert unneeded == 0
     assert broker.tables.state.snapshots == 2
+    assert read_state_mark(broker.mark) == 1
 
 
 def test_a_damaged_place_holds_the_tables_up_until_it_is_repaired(broker: Broker) -> None:
