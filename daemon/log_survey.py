@@ -124,13 +124,13 @@ def _guards(
     saved = dispatch_checkpoint.read(paths.dispatch_checkpoint)
     dispatched = 0 if saved is None else saved.position
     yield Guard("dispatch", dispatched, "its checkpoint on the disk")
-    mark = read_state_mark(paths.state_mark)
-    if mark is not None:
-        yield Guard("the broker", mark, "the last snapshot of its topics, groups and offsets")
     if retention.keep_groups:
         offsets = _group_offsets(paths)
         for group in retention.keep_groups:
             yield _group_guard(group, offsets, settings)
+    mark = read_state_mark(paths.state_mark)
+    if mark is not None:
+        yield Guard("the broker", mark, "the last snapshot of its topics, groups and offsets")
 
 
 def _group_offsets(paths: StorePaths) -> GroupOffsets:

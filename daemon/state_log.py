@@ -228,13 +228,8 @@ class StateLog:
             error = OutcomeUnknownError("change not in the log yet", waited_ms=PROPOSAL_MS)
             self._replies += [Reply(request.caller, error) for request in batch.requests]
         self._refuse_late(now_ms)
-        may_propose = self._term is not None and self._next >= 0 and self._trouble is None
-        if (
-            self._term is not None
-            and may_propose
-            and self._batch is None
-            and now_ms >= self._retry_ms
-        ):
+        is_free = self._batch is None and now_ms >= self._retry_ms
+        if self._term is not None and is_free and self._next >= 0 and self._trouble is None:
             if self._is_snapshot_due or self._commands_since >= COMMANDS_PER_SNAPSHOT:
                 self._propose_snapshot(self._term, now_ms)
             elif self._waiting:
@@ -243,7 +238,7 @@ class StateLog:
         return replies
 
     def want_snapshot(self, before: Position) -> None:
-        """The log before a position is to go, and is kept for the last snapshot if that is there."""
+        """The log before a position is to go, but is kept if the last snapshot is there."""
         self._is_snapshot_due |= self._term is not None and self._parts_position < before
 
     def take_refusal(self, order: Order) -> None:
