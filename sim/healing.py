@@ -9,7 +9,7 @@ from ledgermq.sim.checker import require
 from ledgermq.sim.events import MS
 from ledgermq.sim.network import Weather
 from ledgermq.sim.node import Node
-from ledgermq.sim.settled import compare, is_detected
+from ledgermq.sim.settled import compare, is_detected, is_repaired
 from ledgermq.sim.world import World
 
 FIRST_COMMIT_MS = 6_000
@@ -104,7 +104,8 @@ def _look_at_files(world: World) -> None:
         world.kill(name, power=False)
     compare(sound, world.checker, world.root / "dispatch", world.random)
     for node in world.nodes.values():
-        if node.spoilt:
+        entries = len(world.observers[node.name].log)
+        if node.spoilt and not (sound and is_repaired(node, sound[0], entries=entries)):
             require(is_detected(node), "damage is found by who looks for it", node.name)
     for node in sound:
         require(not node.is_marked, "who has all again is a member like others", node.name)
