@@ -462,7 +462,7 @@ def run(settings: Settings, stop: StopFlag) -> int:
     try:
         log = open_log(
             settings,
-            is_in_use=around.page.has_committed(),
+            is_in_use=around.page.has_written(),
             sign_of_life=lambda: around.page.beat(Role.WRITER, time.monotonic_ns()),
         )
     except LogDamagedError as error:

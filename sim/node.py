@@ -175,7 +175,7 @@ class Node:
         self.port = ClientPort(self.events, self._random, lambda: process.notify(CLIENTS_SOURCE))
         try:
             self._log = open_log(
-                self.settings, is_in_use=page.has_committed(), sign_of_life=lambda: None
+                self.settings, is_in_use=page.has_written(), sign_of_life=lambda: None
             )
             gate = SpaceGate(
                 page,

@@ -44,3 +44,11 @@ def test_a_group_with_a_bad_disk_keeps_its_promises(seed: int) -> None:
     outcome = run_seed(seed, spoils=True)
 
     assert not outcome.failure, "\n".join(outcome.history[-40:])
+
+
+@pytest.mark.slow
+def test_a_new_writer_cuts_no_damage_while_its_leader_counts_answers() -> None:
+    """Raft had committed nothing yet in this life of the node, and counted what was cut then."""
+    outcome = run_seed(387)
+
+    assert not outcome.failure, "\n".join(outcome.history[-40:])
