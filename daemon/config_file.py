@@ -10,10 +10,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from ledgermq.model.errors import StorageError
 from ledgermq.store.config_json import choose_document, encode_document
 from ledgermq.store.disk_space import storage_error, with_reserve
 from ledgermq.store.disk_sync import sync_directory, sync_file
+from ledgermq.store.small_file import read_file
 
 BACKUP_SUFFIX = ".bak"
 FRESH_SUFFIX = ".tmp"
@@ -34,7 +34,7 @@ class ConfigFile:
             StorageError: the operating system refused.
         """
         document = choose_document(
-            self._content(self.path), self._content(self._backup), file=str(self.path)
+            read_file(self.path), read_file(self._backup), file=str(self.path)
         )
         return {} if document is None else document
 
@@ -67,17 +67,6 @@ class ConfigFile:
         except FileNotFoundError:
             return
         link.rename(self._backup)
-
-    @staticmethod
-    def _content(path: Path) -> bytes | None:
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise StorageError(
-                f"file not read: {error.strerror}", errno=error.errno, file=str(path)
-            ) from error
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -24,7 +24,7 @@ from ledgermq.model.settings import LogKind, RetentionSection, Settings
 from ledgermq.store import dispatch_checkpoint
 from ledgermq.store.append_files import file_name
 from ledgermq.store.config_json import choose_document
-from ledgermq.store.disk_space import measure
+from ledgermq.store.disk_space import bytes_on_disk, measure
 from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
 from ledgermq.store.message import MAGIC, MAGIC_AT, store_fields_at
 from ledgermq.store.queue_reader import QueueReader
@@ -200,16 +200,4 @@ def _store_bytes(paths: StorePaths) -> int:
     folders = [paths.root / "commitlog", paths.data, paths.consume_queues, paths.index_files]
     if paths.index is not None:
         folders.append(paths.index)
-    total = 0
-    waiting = [os.fspath(folder) for folder in dict.fromkeys(folders)]
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-                    else:
-                        total += entry.stat(follow_symlinks=False).st_blocks * 512
-        except FileNotFoundError:
-            continue
-    return total
+    return bytes_on_disk(*folders)

@@ -24,6 +24,7 @@ from ledgermq.ipc.cursor_page import CursorPage, LogCursor, Role
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.settings import Settings
 from ledgermq.store import kernel
+from ledgermq.store.disk_space import bytes_on_disk
 from ledgermq.store.log_damage import damage_path, read_damage
 
 SUPERVISOR_COUNTERS = ("children_died", "children_killed", "reloads", "watchdog_withheld")
@@ -170,7 +171,7 @@ class Meters:
         """Bytes on disk below ``root``, at most half a minute old."""
         measured_ns = self._store_measured_ns
         if measured_ns is None or now_ns - measured_ns > DISK_USE_MAX_AGE_NS:
-            self._store_size = _size_on_disk(root)
+            self._store_size = bytes_on_disk(root)
             self._store_measured_ns = now_ns
         return self._store_size
 
@@ -355,20 +356,3 @@ def _versions() -> dict[str, str]:
         "libzmq": zmq.zmq_version(),
         "linux": platform.release(),
     }
-
-
-def _size_on_disk(root: Path) -> int:
-    """Bytes that the files below ``root`` occupy; one that goes away meanwhile counts nothing."""
-    total = 0
-    waiting = [os.fspath(root)]
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-                    else:
-                        total += entry.stat(follow_symlinks=False).st_blocks * 512
-        except FileNotFoundError:
-            continue
-    return total

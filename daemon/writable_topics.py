@@ -8,6 +8,7 @@ from ledgermq.broker.topics import Permission, TopicTable
 from ledgermq.model.errors import NoPermissionError, TopicUnknownError
 from ledgermq.model.limits import FORBIDDEN_TOPICS
 from ledgermq.store.config_json import choose_document
+from ledgermq.store.small_file import read_file
 
 
 class WritableTopics:
@@ -27,7 +28,7 @@ class WritableTopics:
         """
         backup = self._path.with_name(self._path.name + ".bak")
         stamp = self._stat()
-        document = choose_document(_content(self._path), _content(backup), file=str(self._path))
+        document = choose_document(read_file(self._path), read_file(backup), file=str(self._path))
         self._stamp = stamp
         if document is None:
             return
@@ -69,10 +70,3 @@ class WritableTopics:
 
 
 _FORBIDDEN = frozenset(name.encode() for name in FORBIDDEN_TOPICS)
-
-
-def _content(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None

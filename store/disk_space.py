@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +18,9 @@ from ledgermq.model.amounts import Disk
 from ledgermq.model.errors import DiskFullError, StorageError
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+BLOCK_SIZE = 512
+"""Unit of ``st_blocks``, whatever the file system's own blocks are."""
+
 STEP_SIZE = 1024 * 1024
 """So much of the reserve is freed at once: a small file needs a block or two."""
 
@@ -45,6 +49,21 @@ def measure(path: Path) -> Disk:
         used=(found.f_blocks - found.f_bfree) * size,
         free=found.f_bavail * size,
     )
+
+
+def bytes_on_disk(*folders: Path) -> int:
+    """Bytes that the files below ``folders`` occupy; what goes away meanwhile counts none."""
+    total = 0
+    waiting = [os.fspath(folder) for folder in dict.fromkeys(folders)]
+    while waiting:
+        with suppress(FileNotFoundError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                    continue
+                with suppress(FileNotFoundError):
+                    total += entry.stat(follow_symlinks=False).st_blocks * BLOCK_SIZE
+    return total
 
 
 def storage_error(text: str, error: OSError, **details: object) -> StorageError:
