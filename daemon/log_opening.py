@@ -77,9 +77,16 @@ def open_log(settings: Settings, *, is_in_use: bool, sign_of_life: Callable[[], 
         if not has_others(settings):
             refuse_damage(damage)
         note_damage(settings, damage)
-        if is_in_use:
+        is_cut = (
+            known is not None
+            and checkpoint is not None
+            and (damage.position >= checkpoint.end.position)
+        )
+        # What an earlier life of the node has cut already nobody counts on.
+        if is_in_use and not is_cut:
             raise LogDamagedError("log damaged while it is in use: the node is opened anew")
 
+    known = read_damage(damage_path(paths.root))
     checkpoint = _read_checkpoint(paths.log_checkpoint)
     settle_log_files(paths, settings, checkpoint)
     recovered = recover_log(
@@ -89,7 +96,7 @@ def open_log(settings: Settings, *, is_in_use: bool, sign_of_life: Callable[[], 
         checkpoint=checkpoint,
         progress=report,
         certain_before_ms=certain_before_ms(paths.root),
-        known=read_damage(damage_path(paths.root)),
+        known=known,
         foreign=foreign_end(paths.root, paths.dledger_checkpoint)
         if checkpoint is None
         else NOTHING_KNOWN,

@@ -331,7 +331,7 @@ class World:
 
         The supervisor, or systemd, starts the node again.
         """
-        if not (node.spoilt and isinstance(error, LedgerError)):
+        if not ((node.spoilt or node.is_marked) and isinstance(error, LedgerError)):
             self.events.trace(f"{node.name}: its {role.title} ends")
             raise error
         self.events.trace(f"{node.name}: its {role.title} ends: {error}")
