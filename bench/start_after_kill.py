@@ -199,7 +199,7 @@ def run(base: Path, *, size: int, queues: int, rounds: int, load_s: float) -> di
     topics = -(-queues // QUEUES_A_TOPIC)
     table = TopicTable()
     for number in range(topics):
-        table.create(topic_of(number), QUEUES_A_TOPIC, 0)
+        table.put(table.plan(topic_of(number), QUEUES_A_TOPIC), 0)
     with tempfile.TemporaryDirectory(prefix="lmq-", dir="/tmp") as scratch:
         node = Node(directory, Path(scratch) / "run")
         node.config.write_text(
