@@ -48,6 +48,20 @@ def group_of(make_small: Callable[[], Node], members: int, **retention: object) 
     return make_group(make, members=members, ack="majority-fsync", sizes=FILES)
 
 
+def wait_prepared(group: Group) -> None:
+    """Until all serve and have their reserves: on a disk that is full before, none starts."""
+    for member in group.members:
+        member.node.wait_ready()
+        reserve = member.node.root / "ledgermq" / "reserve"
+        wait_until(
+            lambda reserve=reserve: (
+                reserve.exists() and reserve.stat().st_size >= RETENTION["reserve_bytes"]
+            ),
+            "the reserve",
+            timeout_s=PATIENCE_S,
+        )
+
+
 def batch(turn: int) -> list[bytes]:
     return [f"{turn:06d}-{number:03d}-".encode() + b"x" * 1_000 for number in range(BATCH)]
 
@@ -117,6 +131,7 @@ def test_a_full_disk_refuses_is_read_survives_a_restart_and_resumes(
     make_small: Callable[[], Node],
 ) -> None:
     group = group_of(make_small, 1)
+    wait_prepared(group)
     (member,) = group.members
     member.node.wait_ready()
     sender, disk = Sender(group), disk_of(member.node)
@@ -148,6 +163,7 @@ def test_a_watermark_refuses_and_a_reload_that_raises_it_lets_in(
     make_small: Callable[[], Node],
 ) -> None:
     group = group_of(make_small, 1, refuse_above="70MiB")
+    wait_prepared(group)
     (member,) = group.members
     member.node.wait_ready()
     sender = Sender(group)
@@ -166,6 +182,7 @@ def test_a_full_leader_hands_over_and_a_full_follower_comes_back(
     make_small: Callable[[], Node],
 ) -> None:
     group = group_of(make_small, 3)
+    wait_prepared(group)
     sender = Sender(group)
     first = group.leader()
     assert sender.goes_through()
@@ -187,6 +204,7 @@ def test_a_group_whose_disks_are_all_full_refuses_elects_and_resumes(
     make_small: Callable[[], Node],
 ) -> None:
     group = group_of(make_small, 3)
+    wait_prepared(group)
     sender = Sender(group)
     group.leader()
     assert sender.goes_through()
