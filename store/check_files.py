@@ -116,6 +116,10 @@ def check_dledger_checkpoint(name: str, promises: Promises, facts: LogFacts) -> 
         findings.append(
             Finding(Severity.DAMAGE, name, 0, text, found.committed, facts.last_index, FROM_PEER)
         )
+    if found.committed < 0 and found.end < 0 <= facts.last_index:
+        # Killed before the first one was written: it promises nothing.
+        findings.append(Finding(Severity.NOTE, name, 0, "says nothing of the log's entries"))
+        return findings
     if not facts.open_end and found.committed < 0 <= facts.last_index:
         findings.append(_derived(name, 0, "no committed index", remedy=START_MENDS))
     if not facts.open_end and found.end != facts.last_index:
