@@ -106,11 +106,6 @@ class ReadableStore:
         self._moved_ns = time.monotonic_ns()
         return True
 
-    @property
-    def position(self) -> int:
-        """How far the log is dispatched."""
-        return self._position
-
     def has_moved(self) -> bool:
         """Whether ``look`` would find something new; changes nothing."""
         dispatched = self._page.read_dispatched()

@@ -35,6 +35,7 @@ from ledgermq.model.errors import (
     BusyError,
     ConfigError,
     CorruptLogError,
+    DiskFullError,
     LedgerError,
     NotLeaderError,
     OutcomeUnknownError,
@@ -129,6 +130,7 @@ class StateLog:
         self._now_ms = 0
         self._is_snapshot_due = False
         self._trouble: CorruptLogError | None = None
+        self._is_unsaved = False
         self._replies: list[Reply] = []
 
     @property
@@ -215,7 +217,14 @@ class StateLog:
             if not self._apply_span(min(UNITS_PER_READ, bounds.end - self._next)):
                 # Deleted while it was read: the next look finds where the queue begins now.
                 break
-        self._tables.save_changed()
+        try:
+            self._tables.save_changed()
+            self._is_unsaved = False
+        except DiskFullError as error:
+            # Tried again with the next turn; the log has what the files lack.
+            if not self._is_unsaved:
+                logger.warning("broker's tables not written, the disk is full: %s", error)
+            self._is_unsaved = True
 
     def turn(self, now_ms: int) -> list[Reply]:
         """Propose what waits; the answers that are due."""
@@ -286,7 +295,11 @@ class StateLog:
             self._parts_position = position
         if applied.is_snapshot:
             self._commands_since = 0
-            write_state_mark(self._mark_path, self._parts_position)
+            try:
+                write_state_mark(self._mark_path, self._parts_position)
+            except DiskFullError as error:
+                # The older mark keeps more of the log.
+                logger.warning("mark of a snapshot not written: %s", error)
         self._note(applied)
 
     def _note(self, applied: Applied) -> None:
@@ -298,7 +311,12 @@ class StateLog:
             self._answer(request)
 
     def _answer(self, request: Request) -> None:
-        result = request.answer()
+        try:
+            result = request.answer()
+        except LedgerError as error:
+            # Applied all the same; only its answer cannot be given.
+            self._replies.append(Reply(request.caller, error))
+            return
         if result is not None:
             self._replies.append(Reply(request.caller, result))
 

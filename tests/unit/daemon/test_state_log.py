@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from ledgermq.broker.state_commands import (
     decode_command,
     encode_command,
 )
+from ledgermq.daemon import state_log
 from ledgermq.daemon.broker_tables import BrokerTables
+from ledgermq.daemon.config_file import ConfigFile
 from ledgermq.daemon.record_parts import RecordParts
 from ledgermq.daemon.state_log import PROPOSAL_MS, Caller, Reply, Request, StateLog
 from ledgermq.daemon.state_mark import read_state_mark
@@ -26,6 +29,7 @@ from ledgermq.ipc.orders import Order, OrderKind, parse, records_of
 from ledgermq.model.errors import (
     BusyError,
     DamagedLogError,
+    DiskFullError,
     MessageIllegalError,
     NotLeaderError,
     OutcomeUnknownError,
@@ -328,3 +332,42 @@ def test_what_the_tables_say_is_in_their_files(broker: Broker, tmp_path: Path) -
     assert again.offsets.offsets("g", "t") == {0: 5}
     assert again.state.applied == 2
     assert isinstance(again.offsets, GroupOffsets)
+
+
+def test_an_answer_that_cannot_be_given_is_a_refusal_and_no_death(broker: Broker) -> None:
+    def answer() -> dict[str, object]:
+        raise BusyError("too many calls wait for a new topic")
+
+    broker.lead()
+    request = Request(
+        Caller(b"c", 1), lambda: [OffsetsSet("g", "t", {0: 5})], frozenset("0"), answer
+    )
+    broker.state.submit(request, 0)
+    broker.turn()
+    broker.log.take()
+    (reply,) = broker.turn()
+
+    assert isinstance(reply.outcome, BusyError)
+    assert broker.tables.offsets.offsets("g", "t") == {0: 5}
+
+
+def test_a_full_disk_keeps_the_tables_going_and_their_files_for_later(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(content: object) -> None:
+        raise DiskFullError("file not replaced", errno=errno.ENOSPC)
+
+    broker.state.lead(LEADS)
+    broker.turn()
+    broker.log.take()
+    with monkeypatch.context() as full:
+        full.setattr(ConfigFile, "save", lambda self, document: refuse(document))
+        full.setattr(state_log, "write_state_mark", lambda path, position: refuse(position))
+        broker.turn()
+        broker.turn()
+        unsaved = broker.tables.has_unsaved_topics
+    broker.turn()
+
+    assert unsaved
+    assert not broker.tables.has_unsaved_topics
+    assert broker.tables.state.snapshots == 1
