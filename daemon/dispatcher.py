@@ -27,6 +27,7 @@ from ledgermq.model.settings import Settings
 from ledgermq.store.crc32 import crc32
 from ledgermq.store.derived_files import DerivedFiles, load_derived_files
 from ledgermq.store.dispatch_build import DispatchBuilder
+from ledgermq.store.disk_space import with_reserve
 from ledgermq.store.kernel import ScanStatus, scan_entries, whole_records
 
 logger = logging.getLogger(__name__)
@@ -116,7 +117,9 @@ class DispatchWorker:
         if self._is_starved and now_ns < self._retry_ns:
             return
         try:
-            self._dispatch(now_ns)
+            # Half of the reserve is for those who vote and append.
+            keep = self._around.settings.retention.reserve_bytes // 2
+            with_reserve(lambda: self._dispatch(now_ns), keep=keep)
         except DiskFullError as error:
             self._starve(error, now_ns)
             return

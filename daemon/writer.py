@@ -60,6 +60,9 @@ logger = logging.getLogger(__name__)
 REPAIRS_DATA = 0
 """REPAIR's number of the data files; 1 are the index files."""
 
+SMALL_APPEND = 4_096
+"""An append of no more bytes may take all of the reserve."""
+
 READY_REPEAT_NS = 200_000_000
 _ANSWERS = {
     OrderKind.GRANT: OrderKind.GRANTED,
@@ -394,9 +397,11 @@ class WriterWorker:
         """Entries of the leader that this node follows; raft has verified them."""
         position, index, term, chain, items_size, _ = record.numbers
         end = LogEnd(Position(position), Index(index), Term(term), chain)
-        # A leader takes nothing of producers out of its reserve. What followers have in theirs lets
-        # them take what it has, and the entry of the next leader: a full group can elect.
-        keep = self._around.settings.retention.reserve_bytes // 2
+        # A leader takes nothing of producers out of its reserve. Half of what followers have in
+        # theirs lets them take what it has, the rest the entry of the next leader, which comes by
+        # itself: a full group can elect, and commits what was acknowledged.
+        is_small = len(record.data) <= SMALL_APPEND
+        keep = 0 if is_small else self._around.settings.retention.reserve_bytes // 2
         with_reserve(lambda: self._log.reserve_entries(end), keep=keep)
         with record.data[:items_size] as items, record.data[items_size:] as entries:
             self._log.append_entries(entries, items, end=end)

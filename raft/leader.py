@@ -120,6 +120,10 @@ def pump(state: NodeState, lead: Leadership, peer: NodeId) -> None:
         last = min(last, state.held)
     if progress.next > last or not progress.has_room(state.policy.flow):
         return
+    if lead.term_begin is not None and progress.next <= lead.term_begin:
+        # By itself the entry that opens the term needs little space: a group whose disks are full
+        # can commit with it what its last leader has acknowledged.
+        last = min(last, lead.term_begin)
     if progress.next < state.log.first:
         _ship_files(state, peer, progress)
         return

@@ -22,7 +22,12 @@ BLOCK_SIZE = 512
 """Unit of ``st_blocks``, whatever the file system's own blocks are."""
 
 STEP_SIZE = 1024 * 1024
-"""So much of the reserve is freed at once: a small file needs a block or two."""
+"""The reserve is filled in steps of this size."""
+
+FREE_SIZE = 64 * 1024
+"""The reserve is freed in steps of this size, each twice the one before: a small file needs a block
+or two, and others take what is free too.
+"""
 
 _Result = TypeVar("_Result")
 
@@ -84,15 +89,17 @@ def with_reserve(write: Callable[[], _Result], *, keep: int = 0) -> _Result:
         write: can be repeated after an ``OSError`` or a ``DiskFullError``.
         keep: bytes of the reserve that are not for this.
     """
+    size = FREE_SIZE
     while True:
         try:
             return write()
         except DiskFullError:
-            if not _free_some(keep):
+            if not _free_some(size, keep):
                 raise
         except OSError as error:
-            if error.errno not in NO_SPACE or not _free_some(keep):
+            if error.errno not in NO_SPACE or not _free_some(size, keep):
                 raise
+        size *= 2
 
 
 def fill_reserve(path: Path, size: int) -> None:
@@ -118,7 +125,7 @@ def fill_reserve(path: Path, size: int) -> None:
         raise storage_error("reserve not filled", error, file=str(path)) from error
 
 
-def _free_some(keep: int) -> bool:
+def _free_some(size: int, keep: int) -> bool:
     """Whether the reserve had something to give."""
     path = _Reserve.path
     if path is None:
@@ -127,7 +134,7 @@ def _free_some(keep: int) -> bool:
         have = path.stat().st_size
         if have <= keep:
             return False
-        os.truncate(path, max(keep, have - STEP_SIZE))
+        os.truncate(path, max(keep, have - size))
     except FileNotFoundError:
         return False
     return True

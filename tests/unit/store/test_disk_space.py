@@ -11,6 +11,7 @@ import pytest
 
 from ledgermq.model.errors import DiskFullError, StorageError
 from ledgermq.store.disk_space import (
+    FREE_SIZE,
     STEP_SIZE,
     fill_reserve,
     measure,
@@ -45,11 +46,11 @@ class FullDisk:
 def test_a_small_file_on_a_full_disk_takes_from_the_reserve(
     tmp_path: Path, reserve: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "write", FullDisk(reserve, STEP_SIZE).write)
+    monkeypatch.setattr(os, "write", FullDisk(reserve, 2 * STEP_SIZE - 1).write)
     replace_file(tmp_path / "vote", b"n1")
 
     assert (tmp_path / "vote").read_bytes() == b"n1"
-    assert reserve.stat().st_size == STEP_SIZE
+    assert reserve.stat().st_size == 2 * STEP_SIZE - FREE_SIZE
 
 
 def test_without_a_reserve_the_old_content_stays_and_the_error_says_why(
