@@ -26,8 +26,8 @@ from ledgermq.model.ids import Position
 from ledgermq.model.settings import Settings
 from ledgermq.store.crc32 import crc32
 from ledgermq.store.derived_files import DerivedFiles, load_derived_files
-from ledgermq.store.dispatch_build import DispatchBuilder
 from ledgermq.store.disk_space import with_reserve
+from ledgermq.store.dispatch_build import DispatchBuilder
 from ledgermq.store.kernel import ScanStatus, scan_entries, whole_records
 
 logger = logging.getLogger(__name__)
