@@ -15,6 +15,7 @@ from ledgermq.daemon import reload
 from ledgermq.daemon.child_process import EXIT_REOPEN, EXIT_STOPPED
 from ledgermq.daemon.disk_watch import DiskWatch
 from ledgermq.daemon.entry_exchange import EntryExchange
+from ledgermq.daemon.entry_sender import EntrySender
 from ledgermq.daemon.environment import Environment
 from ledgermq.daemon.kept_log import KeptLog
 from ledgermq.daemon.log_replacement import is_complete
@@ -27,6 +28,7 @@ from ledgermq.daemon.peer_group import PeerGroup
 from ledgermq.daemon.peers import Peers
 from ledgermq.daemon.raft_control import RaftControl
 from ledgermq.daemon.raft_core import new_core, ticks
+from ledgermq.daemon.raft_counters import COUNTER_NAMES, Counter
 from ledgermq.daemon.scrub import SCRUB_ORDERS, Scrub, committed_end
 from ledgermq.daemon.shipping import LogArrivedError, Shipping, is_ship_frame
 from ledgermq.daemon.store_paths import StorePaths
@@ -38,39 +40,17 @@ from ledgermq.ipc.cursor_page import Grant, LogCursor, Role, SpaceState
 from ledgermq.ipc.cursor_page import RaftRole as PageRole
 from ledgermq.ipc.orders import Order, OrderKind, parse
 from ledgermq.model.errors import CorruptLogError, ProtocolError
-from ledgermq.model.ids import NO_INDEX, Index, NodeId, Position, Term
+from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.model.settings import AckMode, LogKind, Settings
-from ledgermq.raft.effects import AppendEntries, Effects, LeaderChange, ReplicateTo
+from ledgermq.raft.effects import AppendEntries, Effects, LeaderChange
 from ledgermq.raft.message_codec import decode_message, encode_message
 from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
-from ledgermq.store.entry_files import EntrySpan
 from ledgermq.store.log_damage import damage_path, read_damage
-from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
-from ledgermq.store.verified_span import check_span
 from ledgermq.wire.repair_frames import is_repair_frame
 
-logger = logging.getLogger(__name__)
+__all__ = ["COUNTER_NAMES", "RaftWorker", "run"]
 
-COUNTER_NAMES = (
-    "elections",
-    "grants",
-    "commits",
-    "orders_refused",
-    "messages_sent",
-    "messages_received",
-    "messages_unsent",
-    "messages_refused",
-    "entries_sent",
-    "entries_received",
-    "shipped_bytes_sent",
-    "shipped_bytes_received",
-    "scrubbed_bytes",
-    "damaged_entries",
-    "repaired_entries",
-    "repaired_bytes",
-)
-_ELECTIONS, _GRANTS, _COMMITS, _ORDERS_REFUSED, _SENT, _RECEIVED, _UNSENT, _REFUSED = range(8)
-_ENTRIES_SENT, _ENTRIES_RECEIVED, _SHIPPED_SENT, _SHIPPED_RECEIVED, _SCRUB = range(8, 13)
+logger = logging.getLogger(__name__)
 
 MESSAGES_PER_TURN_MAX = 64
 SCRUB_LOOK_NS = 20_000_000  # messages wait for the turns between
@@ -101,7 +81,6 @@ class RaftWorker:
         self._broker = around.bell(Role.BROKER)
         self._counters = around.page.counters(Role.RAFT)
         self._waits_for_sync = settings.ack.mode is AckMode.MAJORITY_FSYNC
-        self._frame_bytes = settings.raft.frame_bytes
         self._exchange = (
             EntryExchange(StorePaths.of(settings), settings.store.mapped_file_size_commit_log)
             if settings.store.log is LogKind.DLEDGER
@@ -143,8 +122,18 @@ class RaftWorker:
         self._scrub_due_ns = 0
         self._held = self._written = _UNSEEN
         self._marks: deque[LogCursor] = deque()
-        self._sent_to: dict[NodeId, Index] = {}
-        self._granted_after = NO_INDEX
+        self._sender = (
+            EntrySender(
+                settings,
+                self._core,
+                self._page,
+                self._exchange,
+                send=self._send,
+                suspect=self._scrub.suspect_entry,
+            )
+            if self._exchange is not None and self._scrub is not None
+            else None
+        )
         self._is_read = self._is_cutting = self._was_recovered = self._is_full = False
         self._entries: memoryview | None = None
         self._announced: tuple[Index, ...] = ()
@@ -216,14 +205,14 @@ class RaftWorker:
             self._control.serve(now_ns)
         if self._shipping is not None:
             self._shipping.turn(now_ns)
-            self._counters[_SHIPPED_SENT] = self._shipping.bytes_sent
-            self._counters[_SHIPPED_RECEIVED] = self._shipping.bytes_received
+            self._counters[Counter.SHIPPED_BYTES_SENT] = self._shipping.bytes_sent
+            self._counters[Counter.SHIPPED_BYTES_RECEIVED] = self._shipping.bytes_received
         scrub = self._scrub
         if scrub is not None and (now_ns >= self._scrub_due_ns or scrub.source in ready):
             self._scrub_due_ns = now_ns + SCRUB_LOOK_NS
             end = committed_end(self._page) if self._looks_at_cursors() else None
             scrub.turn(now_ns, end)
-            for number, count in enumerate(scrub.counts, _SCRUB):
+            for number, count in enumerate(scrub.counts, Counter.SCRUBBED_BYTES):
                 self._counters[number] = count
 
     def take_settings(self, settings: Settings) -> None:
@@ -291,7 +280,7 @@ class RaftWorker:
         try:
             order = parse(message)
         except ProtocolError as error:
-            self._counters[_ORDERS_REFUSED] += 1
+            self._counters[Counter.ORDERS_REFUSED] += 1
             logger.warning("order refused: %s", error)
             return
         if order.kind in SCRUB_ORDERS:
@@ -337,7 +326,8 @@ class RaftWorker:
         if self._memberships is not None and self._is_read:
             self._tell_memberships(self._memberships.settled(last))
         if answer.kind is OrderKind.GRANTED:
-            self._granted_after = last.index
+            if self._sender is not None:
+                self._sender.granted_after = last.index
             effects = self._core.writer_granted(Term(answer.term), last)
         elif not self._is_read:
             self._is_read = True
@@ -362,7 +352,7 @@ class RaftWorker:
         return None if damage is None else EntryId(damage.last_term, damage.last_index)
 
     def _take_message(self, now: int, source: NodeId, parts: list[memoryview]) -> None:
-        self._counters[_RECEIVED] += 1
+        self._counters[Counter.MESSAGES_RECEIVED] += 1
         try:
             if self._scrub is not None and is_repair_frame(parts[0]):
                 self._scrub.take(source, parts, self._around.clock.monotonic_ns())
@@ -375,7 +365,7 @@ class RaftWorker:
             if has_entries != (len(parts) == 2):
                 raise ProtocolError("append without its entries, or entries without one")
         except ProtocolError as error:
-            self._counters[_REFUSED] += 1
+            self._counters[Counter.MESSAGES_REFUSED] += 1
             logger.warning("message of a peer refused: peer=%s error=%s", source, error)
             return
         self._entries = parts[1] if has_entries else None
@@ -387,12 +377,13 @@ class RaftWorker:
         """In the order that ``Effects`` demands."""
         if effects.persist is not None:
             self._term_file.persist(effects.persist)
-            self._counters[_ELECTIONS] += 1
+            self._counters[Counter.ELECTIONS] += 1
         self._direct_writer(effects)
         for peer, message in effects.send:
             self._send(peer, message)
         for request in effects.replicate:
-            self._replicate(request)
+            assert self._sender is not None
+            self._counters[Counter.ENTRIES_SENT] += self._sender.replicate(request)
         for shipment in effects.ship_files:
             assert self._shipping is not None
             self._shipping.offer(shipment.peer, self._around.clock.monotonic_ns())
@@ -411,7 +402,7 @@ class RaftWorker:
             self._is_cutting = True
             self._writer.follow(self._core.term, effects.truncate.index)
         if effects.grant is not None:
-            self._counters[_GRANTS] += 1
+            self._counters[Counter.GRANTS] += 1
             self._writer.grant(effects.grant)
         if effects.propose is not None or effects.propose_membership is not None:
             self._propose(effects)
@@ -447,7 +438,7 @@ class RaftWorker:
             # Before the writer has them: after a crash nobody would look for them.
             told = self._memberships.received(verified, self._announced) if self._announced else []
         except ProtocolError as error:
-            self._counters[_REFUSED] += 1
+            self._counters[Counter.MESSAGES_REFUSED] += 1
             logger.error("entries of a peer refused: error=%s", error)
             self._carry_out(self._core.entries_dropped(EntryId(end.term, end.index_)))
             return
@@ -455,7 +446,7 @@ class RaftWorker:
             self._carry_out(self._core.entries_dropped(EntryId(end.term, end.index_)))
             return
         exchange.end = verified.end
-        self._counters[_ENTRIES_RECEIVED] += accepted.last - accepted.first + 1
+        self._counters[Counter.ENTRIES_RECEIVED] += accepted.last - accepted.first + 1
         if self._shipping is not None:
             self._shipping.entries_appended()
         self._writer.ring()
@@ -471,64 +462,16 @@ class RaftWorker:
             logger.info("membership: index=%d %s", index, membership.describe())
             self._carry_out(self._core.membership_appended(index, membership))
 
-    def _replicate(self, request: ReplicateTo) -> None:
-        """Read what a peer lacks, and send as much as one frame holds."""
-        assert self._exchange is not None
-        # A leader that was just elected may know entries that its writer has not written yet.
-        until = Index(min(request.until, self._page.read_written().index))
-        if until < request.next:
-            return
-        try:
-            span = self._exchange.read(
-                request.next, until, size_max=self._frame_bytes, committed=self._core.commit
-            )
-        except CorruptLogError as error:
-            # Asked for again with the peer's next word: by then it may be repaired.
-            if self._scrub is None or request.next > self._core.commit:
-                raise
-            logger.warning("entry not sent: index=%d error=%s", request.next, error)
-            self._scrub.suspect_entry(request.next)
-            return
-        sent = self._sent_to.get(request.peer, 0)
-        if self._core.commit < request.next <= max(sent, self._granted_after):
-            # Written by others, or refused by the peer: perhaps not what it was any more.
-            self._check_span(span)
-        self._sent_to[request.peer] = span.last
-        effects = self._core.replicated(request, span.last, len(span.data))
-        for peer, message in effects.send:
-            self._send(peer, message, span.data)
-            self._counters[_ENTRIES_SENT] += len(span.items)
-        for following in effects.replicate:
-            self._replicate(following)
-
-    def _check_span(self, span: EntrySpan) -> None:
-        """Compare entries with their checksums before they are sent.
-
-        Raises:
-            LogDamagedError: they are wrong, which was noted; other members have them.
-            CorruptLogError: they are wrong, and there are no others.
-        """
-        view = memoryview(span.data)
-        try:
-            check_span(
-                view, 0, len(view), header_size=ENTRY_HEADER_SIZE, base=span.position,
-                first=span.first,
-            )  # fmt: skip
-        except CorruptLogError as error:
-            written = self._page.read_written()
-            last = (written.position, written.index, written.term)
-            raise report(self._around.settings, error, last=last) from error
-
     def _send(self, peer: NodeId, message: Message, entries: bytes | None = None) -> None:
         head = encode_message(message)
         sent = self._peers.send(peer, [head] if entries is None else [head, entries])
-        self._counters[_SENT if sent else _UNSENT] += 1
+        self._counters[Counter.MESSAGES_SENT if sent else Counter.MESSAGES_UNSENT] += 1
 
     def _commit(self, index: Index) -> None:
         self._page.publish_committed(self._cursor_of(index))
         if self._memberships is not None and self._memberships.becomes_certain(index):
             self._peers.set_members(self._memberships.addresses(commit=index))
-        self._counters[_COMMITS] += 1
+        self._counters[Counter.COMMITS] += 1
         if self._core.role is RaftRole.LEADER:
             # It has acknowledgements to give; a follower's has not.
             self._writer.ring()
