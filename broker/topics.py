@@ -41,6 +41,9 @@ SYSTEM_TOPICS = FORBIDDEN_TOPICS | {TEMPLATE_TOPIC, "BenchmarkTest", "RMQ_SYS_TR
 
 _NAME = re.compile(TOPIC_CHARACTERS)
 _QUEUES_DEFAULT = 16
+_DELETED = "ledgermqDeleted"
+"""In the file, beside the topics: names that were deleted, with the time of it. RocketMQ ignores
+it. Their messages are in the log, and must not make topics of them again."""
 
 
 class Permission(IntFlag):
@@ -170,6 +173,7 @@ class TopicTable:
         self._version = DataVersion()
         self._unknown: dict[str, object] = {}
         self._reserved: set[str] = set()
+        self._deleted: dict[str, int] = {}
 
     @classmethod
     def read(cls, document: Document) -> Self:
@@ -182,7 +186,11 @@ class TopicTable:
         table._version = DataVersion.read(document, file=FILE)
         topics = read_table(document, "topicConfigTable", file=FILE)
         table._topics = {name: Topic.read(name, value) for name, value in topics.items()}
-        known = {"dataVersion", "topicConfigTable"}
+        deleted = read_table(document, _DELETED, file=FILE)
+        table._deleted = {
+            name: read_integer(deleted, name, 0, file=FILE, owner=_DELETED) for name in deleted
+        }
+        known = {"dataVersion", "topicConfigTable", _DELETED}
         table._unknown = {key: document[key] for key in document.keys() - known}
         return table
 
@@ -191,6 +199,7 @@ class TopicTable:
         return {
             "dataVersion": self._version.to_fields(),
             "topicConfigTable": {name: topic.to_fields() for name, topic in self._topics.items()},
+            **({_DELETED: dict(self._deleted)} if self._deleted else {}),
             **self._unknown,
         }
 
@@ -287,19 +296,26 @@ class TopicTable:
         if known is not None and known.to_fields() == topic.to_fields():
             return False
         self._topics[topic.name] = topic
+        self._deleted.pop(topic.name, None)
         self._version = self._version.next_version(now_ms)
         return True
+
+    def is_deleted(self, name: str) -> bool:
+        """Whether there was a topic called ``name``, and is none any more."""
+        return name in self._deleted
 
     def delete(self, name: str, now_ms: int) -> bool:
         """The table has no topic called ``name`` from now on; true when that is a change."""
         if self._topics.pop(name, None) is None:
             return False
+        self._deleted[name] = now_ms
         self._version = self._version.next_version(now_ms)
         return True
 
     def replace_with(self, other: TopicTable) -> None:
         """Have what ``other`` has; what is reserved for the broker stays so."""
         self._topics, self._version, self._unknown = other._topics, other._version, other._unknown
+        self._deleted = other._deleted
 
 
 assert SYSTEM_TOPIC in SYSTEM_TOPICS

@@ -65,9 +65,9 @@ class BrokerWorker:
         self._log = StateLog(settings, self._store, tables, self._writer)
         self._calls = CallService(self._store, tables, settings.topics, self._log)
         self._pulls = PullService(
-            self._store, Holds(limit=settings.limits.held_pulls_max), self._calls.check_queue
+            self._store, Holds(limit=settings.limits.held_pulls_max), self._calls.known.check_queue
         )
-        queries = QueryService(self._store, settings, self._calls.check_queue)
+        queries = QueryService(self._store, settings, self._calls.known.check_queue)
         self._service = ConsumeService(around, self._pulls, self._calls, queries)
         self._standing = ReaderStanding(
             around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER
@@ -89,10 +89,10 @@ class BrokerWorker:
         now_ms = now_ns // 1_000_000
         deadlines = [
             self._pulls.next_deadline_ms(),
-            self._calls.next_deadline_ms(),
+            self._calls.notice.next_deadline_ms(),
             self._log.next_deadline_ms(),
         ]
-        if not self._calls.is_confirmed:
+        if not self._calls.notice.is_confirmed:
             deadlines.append(self._order_due_ms)
         # One millisecond more: the clock's rest below a millisecond is not to be polled away.
         waits = [max(0, deadline - now_ms) + 1 for deadline in deadlines if deadline is not None]
@@ -121,7 +121,7 @@ class BrokerWorker:
             self._is_tidy = False
         self._service.send_answers(self._pulls.grown(now_ms))
         self._service.send_answers(self._pulls.due(now_ms))
-        for reply in (*self._log.turn(now_ms), *self._calls.late(now_ms)):
+        for reply in (*self._log.turn(now_ms), *self._calls.notice.late(now_ms)):
             self._service.send_reply(reply)
         self._order_topics(now_ms)
         self._tables.tick(now_ns)
@@ -139,7 +139,7 @@ class BrokerWorker:
         """Answer everybody who waits, and write what is not written."""
         self._store.look()
         self._service.send_answers(self._pulls.end_all())
-        for reply in (*self._log.end_all(), *self._calls.end_all()):
+        for reply in (*self._log.end_all(), *self._calls.notice.end_all()):
             self._service.send_reply(reply)
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class BrokerWorker:
     def _take_standing(self, standing: Standing) -> None:
         """Take note of who leads: clients are told; a new leader's tables become those of all."""
         if standing.leads and not self._log.leads:
-            adopted = self._calls.adopt_topics()
+            adopted = self._calls.topics.adopt()
             if adopted:
                 logger.info("topics taken up from the log: names=%s", ",".join(adopted))
         self._log.lead(standing)
@@ -180,13 +180,13 @@ class BrokerWorker:
         elif order.kind is OrderKind.SNAPSHOT_WANTED:
             self._log.want_snapshot(Position(order.position))
         elif order.kind is OrderKind.TOPICS_LOADED:
-            for reply in self._calls.confirmed(order.version):
+            for reply in self._calls.notice.confirmed(order.version):
                 self._service.send_reply(reply)
 
     def _order_topics(self, now_ms: int) -> None:
         """Have the writer read the topic table, until it says that it has."""
         revision = self._tables.topics_revision
-        if self._calls.is_confirmed:
+        if self._calls.notice.is_confirmed:
             return
         if revision == self._ordered_revision and now_ms < self._order_due_ms:
             return

@@ -218,3 +218,18 @@ def test_permissions_have_rocketmqs_numbers() -> None:
     ]
     assert not Topic("t", permission=Permission.WRITE).is_readable
     assert Topic("t", permission=Permission.READ | Permission.INHERIT).is_readable
+
+
+def test_a_deleted_topic_is_remembered_until_it_is_made_again() -> None:
+    table = TopicTable()
+    table.put(table.plan("orders", 4), 5)
+    table.delete("orders", 6)
+    again = TopicTable.read(table.to_document())
+
+    assert again.is_deleted("orders")
+    assert again.to_document() == table.to_document()
+
+    again.put(again.plan("orders", 4), 7)
+
+    assert not again.is_deleted("orders")
+    assert "ledgermqDeleted" not in again.to_document()

@@ -1,0 +1,88 @@
+"""The topics and queues that this node knows: from the table, and from the folders of its store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ledgermq.broker.holds import QueueName
+from ledgermq.broker.topics import Permission, Topic, TopicTable, check_topic_name
+from ledgermq.daemon.broker_tables import BrokerTables
+from ledgermq.daemon.call_arguments import Arguments, integer, text
+from ledgermq.daemon.readable_store import ReadableStore
+from ledgermq.model.errors import NoPermissionError, TopicUnknownError
+from ledgermq.model.limits import QUEUE_ID_MAX
+
+
+class KnownTopics:
+    """Looks at table and store whenever it is asked; keeps nothing.
+
+    Attributes:
+        store: what is dispatched.
+        tables: as far as the log is applied.
+    """
+
+    def __init__(self, store: ReadableStore, tables: BrokerTables) -> None:
+        self.store = store
+        self.tables = tables
+
+    @property
+    def _table(self) -> TopicTable:
+        return self.tables.topics
+
+    def topic(self, name: str) -> Topic:
+        """The topic, also one that has queues and is not in the table.
+
+        Raises:
+            TopicUnknownError: there is none.
+        """
+        topic = self._table.get(name)
+        if topic is not None:
+            return topic
+        check_topic_name(name)
+        queues = self.queues_found(name)
+        if not queues:
+            raise TopicUnknownError("topic does not exist", topic=name)
+        return Topic(name, queues, 0, Permission.READ)
+
+    def all(self) -> Iterator[Topic]:
+        """All topics by name, also those that only the store has."""
+        known = {topic.name: topic for topic in self._table}
+        for name in self.store.topics():
+            queues = self.queues_found(name)
+            if name not in known and queues:
+                known[name] = Topic(name, queues, 0, Permission.READ)
+        return (known[name] for name in sorted(known))
+
+    def queues_found(self, name: str) -> int:
+        """How many queues of a topic the store has; 0 of one that was deleted."""
+        if self._table.is_deleted(name):
+            return 0
+        return max((*self.store.queue_ids(name), -1)) + 1
+
+    def check_queue(self, queue: QueueName) -> None:
+        """Refuse a queue that may not be read.
+
+        Raises:
+            TopicUnknownError: there is no such topic, or no such queue of it.
+            NoPermissionError: the topic may not be read.
+        """
+        topic = self.topic(queue.topic)
+        if not topic.is_readable:
+            raise NoPermissionError("topic may not be read", topic=topic.name)
+        if not 0 <= queue.queue_id < topic.read_queues:
+            raise TopicUnknownError(
+                "topic has no such queue",
+                topic=topic.name,
+                queue=queue.queue_id,
+                queues=topic.read_queues,
+            )
+
+    def queue_of(self, arguments: Arguments) -> QueueName:
+        """The readable queue that ``topic`` and ``queue`` of a call name.
+
+        Raises:
+            ProtocolError, TopicUnknownError, NoPermissionError: there is none, or it may not.
+        """
+        queue = QueueName(text(arguments, "topic"), integer(arguments, "queue", 0, QUEUE_ID_MAX))
+        self.check_queue(queue)
+        return queue
