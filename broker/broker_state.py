@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ledgermq.broker import group_offsets, groups, topics
+from ledgermq.broker import group_offsets, groups, queue_locks, topics
 from ledgermq.broker.documents import Document, read_integer
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.broker.groups import GroupTable, SubscriptionGroup
+from ledgermq.broker.queue_locks import QueueLocks
 from ledgermq.broker.state_commands import (
     SNAPSHOT_TAG,
     STATE_TAG,
     Command,
     GroupSet,
+    OffsetsSet,
     Part,
     Snapshot,
     TopicSet,
@@ -30,7 +32,10 @@ from ledgermq.broker.topics import Topic, TopicTable
 APPLIED_KEY = "ledgermqApplied"
 """In each file: the queue offset behind the last command that is in it."""
 
-FILES = (topics.FILE, groups.FILE, group_offsets.FILE)
+OWN_FILES = (queue_locks.FILE,)
+"""Tables that RocketMQ does not know; their files are not in its folder."""
+
+FILES = (topics.FILE, groups.FILE, group_offsets.FILE, *OWN_FILES)
 
 
 class Applied(NamedTuple):
@@ -46,7 +51,7 @@ class Applied(NamedTuple):
 
 
 class BrokerState:
-    """Topics, groups and consumed offsets, and up to where in the state queue each table is.
+    """Topics, groups, offsets and queue locks, and up to where in the state queue each of them is.
 
     Invariant: ``applied`` is the lowest of the tables' places; none lacks what is before its own.
     """
@@ -69,9 +74,14 @@ class BrokerState:
         }
         for document in own.values():
             document.pop(APPLIED_KEY, None)
+        if not own[queue_locks.FILE]:
+            # A store from before there were locks has no command about them either.
+            known = (at for file, at in self._places.items() if file not in OWN_FILES)
+            self._places[queue_locks.FILE] = min(known)
         self.topics = TopicTable.read(own[topics.FILE])
         self.groups = GroupTable.read(own[groups.FILE])
         self.offsets = GroupOffsets.read(own[group_offsets.FILE])
+        self.locks = QueueLocks.read(own[queue_locks.FILE])
         self.snapshots = 0
         """How often all tables were replaced."""
         self._parts: list[Part] = []
@@ -146,6 +156,7 @@ class BrokerState:
             topics.FILE: self.topics.to_document(),
             groups.FILE: self.groups.to_document(),
             group_offsets.FILE: self.offsets.to_document(),
+            queue_locks.FILE: self.locks.to_document(),
         }
 
     def _take_part(self, offset: int, part: Part) -> Applied:
@@ -176,6 +187,7 @@ class BrokerState:
             TopicTable.read(tables.get(topics.FILE, {})),
             GroupTable.read(tables.get(groups.FILE, {})),
             GroupOffsets.read(tables.get(group_offsets.FILE, {})),
+            QueueLocks.read(tables.get(queue_locks.FILE, {})),
         )
         if offset >= self._places[topics.FILE]:
             self.topics.replace_with(fresh[0])
@@ -183,6 +195,8 @@ class BrokerState:
             self.groups.replace_with(fresh[1])
         if offset >= self._places[group_offsets.FILE]:
             self.offsets.replace_with(fresh[2])
+        if offset >= self._places[queue_locks.FILE]:
+            self.locks.replace_with(fresh[3])
         self.snapshots += 1
         self.needs_snapshot = False
 
@@ -194,8 +208,13 @@ class BrokerState:
             elif isinstance(change, GroupSet):
                 if offset >= self._places[groups.FILE]:
                     self._set_group(change, command.at_ms)
-            elif offset >= self._places[group_offsets.FILE]:
-                self.offsets.set(change.group, change.topic, change.offsets)
+                if change.fields is None and offset >= self._places[queue_locks.FILE]:
+                    self.locks.forget_group(change.name)
+            elif isinstance(change, OffsetsSet):
+                if offset >= self._places[group_offsets.FILE]:
+                    self.offsets.set(change.group, change.topic, change.offsets)
+            elif offset >= self._places[queue_locks.FILE]:
+                self.locks.set(change.group, change.topic, change.locks)
 
     def _set_topic(self, change: TopicSet, at_ms: int) -> None:
         if change.fields is None:

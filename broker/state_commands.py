@@ -10,6 +10,7 @@ and a CHANGE is one of
     {"topic": NAME, "fields": {...}}                   fields as in topics.json; null deletes it
     {"group": NAME, "fields": {...}}                   as in subscriptionGroup.json; null deletes it
     {"consumed": "TOPIC@GROUP", "offsets": {ID: N}}    queue offsets; null forgets them all
+    {"owned": "TOPIC@GROUP", "locks": {ID: [CLIENT, MS]}}    null: nobody owns that queue
 
 All values are absolute: a command that is applied twice changes nothing the second time. The body
 of a snapshot is compressed by zlib, as RocketMQ's clients do it, and cut into parts of at most
@@ -23,6 +24,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ledgermq.broker.queue_locks import Lock, read_lock
 from ledgermq.model.errors import CorruptLogError
 
 STATE_QUEUE_ID = 1
@@ -58,7 +60,15 @@ class OffsetsSet(NamedTuple):
     offsets: Mapping[int, int] | None
 
 
-Change = TopicSet | GroupSet | OffsetsSet
+class LocksSet(NamedTuple):
+    """Who owns these queues in a group from now on; ``None``: nobody."""
+
+    group: str
+    topic: str
+    locks: Mapping[int, Lock | None]
+
+
+Change = TopicSet | GroupSet | OffsetsSet | LocksSet
 
 
 class Command(NamedTuple):
@@ -173,6 +183,8 @@ def _change_fields(change: Change) -> Fields:
         return {"topic": change.name, "fields": change.fields}
     if isinstance(change, GroupSet):
         return {"group": change.name, "fields": change.fields}
+    if isinstance(change, LocksSet):
+        return {"owned": f"{change.topic}@{change.group}", "locks": change.locks}
     return {"consumed": f"{change.topic}@{change.group}", "offsets": change.offsets}
 
 
@@ -185,6 +197,10 @@ def _decode_change(fields: Fields) -> Change:
         topic, at, group = consumed.partition("@")
         if topic and at and group:
             return OffsetsSet(group, topic, _decode_offsets(fields.get("offsets"), consumed))
+    if isinstance(owned := fields.get("owned"), str):
+        topic, at, group = owned.partition("@")
+        if topic and at and group:
+            return LocksSet(group, topic, _decode_locks(_object(fields.get("locks"), owned), owned))
     raise CorruptLogError("change of the broker's state that is not known", found=str(fields)[:200])
 
 
@@ -198,6 +214,16 @@ def _decode_offsets(value: object, owner: str) -> Mapping[int, int] | None:
             raise CorruptLogError("not a queue and its offset", owner=owner, queue=queue)
         offsets[int(queue)] = offset
     return offsets
+
+
+def _decode_locks(fields: Fields, owner: str) -> Mapping[int, Lock | None]:
+    locks: dict[int, Lock | None] = {}
+    for queue, value in fields.items():
+        lock = read_lock(value)
+        if not queue.isdecimal() or (lock is None and value is not None):
+            raise CorruptLogError("not a queue and its lock", owner=owner, queue=queue)
+        locks[int(queue)] = lock
+    return locks
 
 
 def _head(document: Fields) -> tuple[str, int]:

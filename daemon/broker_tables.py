@@ -1,8 +1,9 @@
-"""The broker's tables and their files: topics and groups at once, offsets a moment later.
+"""The broker's tables and their files: topics and groups at once, offsets and locks a bit later.
 
 The log is what counts (``broker/broker_state.py``); the files are what RocketMQ reads, and what a
-start goes on from. Group offsets are written by a thread of their own, so that no consumer waits
-for the disk; at most one write is under way, and it has the newest content there was when it began.
+start goes on from. Offsets and locks are written by a thread of their own, so that no consumer
+waits for the disk; at most one write is under way, and it has the newest content there was when it
+began.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from ledgermq.broker import group_offsets, groups, topics
-from ledgermq.broker.broker_state import FILES, BrokerState
+from ledgermq.broker import group_offsets, groups, queue_locks, topics
+from ledgermq.broker.broker_state import FILES, OWN_FILES, BrokerState
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.broker.groups import GroupTable
+from ledgermq.broker.queue_locks import QueueLocks
 from ledgermq.broker.topics import TopicTable
 from ledgermq.daemon.config_file import ConfigFile
 from ledgermq.model.errors import StorageError
@@ -32,9 +34,9 @@ WRITE_POLL_MS = 5
 
 
 class BrokerTables:
-    """Topics, groups and group offsets, as loaded at start.
+    """Topics, groups, group offsets and queue locks, as loaded at start.
 
-    Invariant: ``_saved_revision <= offsets.revision``; the file has the former.
+    Invariant: ``_saved_revision`` is not above those of offsets and locks; the files have it.
 
     Attributes:
         topics_revision: grows with every content of the topics' file.
@@ -48,17 +50,20 @@ class BrokerTables:
             StorageError: the operating system refused.
         """
         self._settings = settings
-        self._files = {file: ConfigFile(directory / file) for file in FILES}
+        own = directory.parent / "ledgermq"
+        self._files = {
+            file: ConfigFile((own if file in OWN_FILES else directory) / file) for file in FILES
+        }
         self.state = BrokerState({file: self._files[file].load() for file in FILES})
         self.topics.reserve_builtin(settings.node, settings.topics)
         self._saved_topics = self._saved_groups = (0, 0)
         self._note_saved()
         # Numbers of an earlier process of this machine are lower.
         self.topics_revision = time.monotonic_ns()
-        self._saved_revision = self.offsets.revision
+        self._saved_revision = self._late_revision
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="offsets")
         self._write: Future[None] | None = None
-        self._writing_revision = 0
+        self._writing_revision = self._saved_revision
         self._due_ns: int | None = None
 
     @property
@@ -75,6 +80,11 @@ class BrokerTables:
     def offsets(self) -> GroupOffsets:
         """As far as the log is applied."""
         return self.state.offsets
+
+    @property
+    def locks(self) -> QueueLocks:
+        """As far as the log is applied."""
+        return self.state.locks
 
     @property
     def has_unsaved_topics(self) -> bool:
@@ -116,13 +126,11 @@ class BrokerTables:
             if not self._write.done():
                 return
             self._finish_write(now_ns)
-        if self._due_ns is None and self.offsets.revision != self._saved_revision:
+        if self._due_ns is None and self._late_revision != self._saved_revision:
             self._due_ns = now_ns + OFFSETS_DELAY_NS
         if self._due_ns is not None and now_ns >= self._due_ns:
             self._due_ns = None
-            self._writing_revision = self.offsets.revision
-            content = encode_document(self.state.documents()[group_offsets.FILE])
-            self._write = self._thread.submit(self._files[group_offsets.FILE].save_content, content)
+            self._begin_write()
 
     def close(self) -> None:
         """Write what is not written, with its place in the log, and end the thread.
@@ -136,6 +144,24 @@ class BrokerTables:
         for file, document in self.state.documents().items():
             self._files[file].save(document)
 
+    @property
+    def _late_revision(self) -> tuple[int, int]:
+        return self.offsets.revision, self.locks.revision
+
+    def _begin_write(self) -> None:
+        revision, saved = self._late_revision, self._writing_revision
+        files = (group_offsets.FILE, queue_locks.FILE)
+        changed = [file for file, at, old in zip(files, revision, saved, strict=True) if at != old]
+        self._writing_revision = revision
+        documents = self.state.documents()
+        contents = {file: encode_document(documents[file]) for file in changed}
+
+        def write() -> None:
+            for file, content in contents.items():
+                self._files[file].save_content(content)
+
+        self._write = self._thread.submit(write)
+
     def _note_saved(self) -> None:
         snapshots = self.state.snapshots
         self._saved_topics = self.topics.version, snapshots
@@ -147,7 +173,8 @@ class BrokerTables:
         try:
             write.result()
         except StorageError as error:
-            logger.error("group offsets not written: %s", error)
+            logger.error("group offsets and queue locks not written: %s", error)
+            self._writing_revision = self._saved_revision
             self._due_ns = now_ns + RETRY_NS
             return
         self._saved_revision = self._writing_revision

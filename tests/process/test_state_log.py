@@ -18,7 +18,7 @@ from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
 
-from ledgermq.broker.broker_state import APPLIED_KEY, FILES
+from ledgermq.broker.broker_state import APPLIED_KEY, FILES, OWN_FILES
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.broker.topics import TopicTable
 from ledgermq.client.address import parse_addresses
@@ -178,7 +178,10 @@ def wait_same_tables(group: Group) -> None:
         for member in group.up():
             rows = []
             for file in FILES:
-                path = member.node.root / "config" / file
+                folder = "ledgermq" if file in OWN_FILES else "config"
+                path = member.node.root / folder / file
+                if not path.exists() and file in OWN_FILES:
+                    continue
                 if not path.exists():
                     return False
                 content = decode_document(path.read_bytes())

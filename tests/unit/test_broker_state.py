@@ -11,12 +11,14 @@ import pytest
 from ledgermq.broker import group_offsets, groups, state_commands, topics
 from ledgermq.broker.broker_state import APPLIED_KEY, FILES, BrokerState
 from ledgermq.broker.groups import SubscriptionGroup
+from ledgermq.broker.queue_locks import Lock
 from ledgermq.broker.state_commands import (
     SNAPSHOT_TAG,
     STATE_TAG,
     Change,
     Command,
     GroupSet,
+    LocksSet,
     OffsetsSet,
     Snapshot,
     TopicSet,
@@ -110,8 +112,9 @@ def random_log(chance: random.Random) -> list[Entry]:
                 chance.choice([topic(name, value), TopicSet(name, None)]),
                 chance.choice([group(name), GroupSet(name, None)]),
                 OffsetsSet("g", name, chance.choice([{value: value}, None])),
+                LocksSet(name, "t", {value: chance.choice([Lock("client", value), None])}),
             ]
-            entries = [command(*chance.sample(changes, chance.randrange(1, 4)))]
+            entries = [command(*chance.sample(changes, chance.randrange(1, 5)))]
         for entry in entries:
             state.apply(len(log), *entry)
             log.append(entry)
@@ -217,4 +220,27 @@ def test_each_file_says_its_place_and_what_it_does_not_understand_stays() -> Non
     assert state.topics.get("t") is None  # it had that already
     assert state.offsets.offsets("g", "t") == {0: 1}
     assert documents[topics.FILE]["later"] == 1
-    assert [documents[file][APPLIED_KEY] for file in FILES] == [1, 1, 1]
+    assert [documents[file][APPLIED_KEY] for file in FILES] == [1] * len(FILES)
+
+
+def test_a_deleted_group_owns_no_queue() -> None:
+    lock = Lock("client", 15_000)
+    state = apply_all(fresh(), [command(group("a"), LocksSet("a", "t", {0: lock}))])
+    held = dict(state.locks.locks("a", "t"))
+    state.apply(1, *command(GroupSet("a", None)))
+
+    assert held == {0: lock}
+    assert state.locks.locks("a", "t") == {}
+
+
+@pytest.mark.parametrize("place", [-1, 3])
+def test_a_store_without_a_file_of_locks_has_them_as_far_as_the_others(place: int) -> None:
+    documents: dict[str, dict[str, object]] = {
+        file: {APPLIED_KEY: place} if place >= 0 else {"later": 1}
+        for file in (topics.FILE, groups.FILE, group_offsets.FILE)
+    }
+    state = BrokerState(documents)
+
+    assert state.comes_from_outside == (place < 0)
+    assert state.begin_at(2, 5) == (5 if place < 0 else 3)
+    assert not state.needs_snapshot

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.broker import state_commands
+from ledgermq.broker.queue_locks import Lock
 from ledgermq.broker.state_commands import (
     Change,
     Command,
     GroupSet,
+    LocksSet,
     OffsetsSet,
     Part,
     Snapshot,
@@ -29,10 +31,14 @@ from ledgermq.model.errors import CorruptLogError
 NAMES = st.text("abc%-_", min_size=1, max_size=5)
 FIELDS = st.none() | st.dictionaries(NAMES, st.integers() | st.booleans() | st.text(max_size=4))
 OFFSETS = st.none() | st.dictionaries(st.integers(0, 65_535), st.integers(0, 2**62))
+LOCKS = st.dictionaries(
+    st.integers(0, 65_535), st.none() | st.builds(Lock, NAMES, st.integers(1, 2**40))
+)
 CHANGES: st.SearchStrategy[Change] = st.one_of(
     st.builds(TopicSet, NAMES, FIELDS),
     st.builds(GroupSet, NAMES, FIELDS),
     st.builds(OffsetsSet, NAMES, NAMES, OFFSETS),
+    st.builds(LocksSet, NAMES, NAMES, LOCKS),
 )
 
 
