@@ -122,18 +122,7 @@ class RaftWorker:
         self._scrub_due_ns = 0
         self._held = self._written = _UNSEEN
         self._marks: deque[LogCursor] = deque()
-        self._sender = (
-            EntrySender(
-                settings,
-                self._core,
-                self._page,
-                self._exchange,
-                send=self._send,
-                suspect=self._scrub.suspect_entry,
-            )
-            if self._exchange is not None and self._scrub is not None
-            else None
-        )
+        self._sender = self._new_sender(settings)
         self._is_read = self._is_cutting = self._was_recovered = self._is_full = False
         self._entries: memoryview | None = None
         self._announced: tuple[Index, ...] = ()
@@ -148,6 +137,14 @@ class RaftWorker:
         # Whatever an earlier raft process had granted ends here.
         self._writer.follow(term_file.state.term, KEEP_ALL)
         self._publish_grant()
+
+    def _new_sender(self, settings: Settings) -> EntrySender | None:
+        if self._exchange is None or self._scrub is None:
+            return None
+        suspect = self._scrub.suspect_entry
+        return EntrySender(
+            settings, self._core, self._page, self._exchange, send=self._send, suspect=suspect
+        )
 
     def sources(self) -> list[Pollable]:
         """The inbox, the operator and the peers."""
