@@ -179,7 +179,7 @@ class RequestPipeline:
             self.link.lose(now)
             self._ask_all_again()
         elif refusal.retriable:
-            request.ask_at = now + BACKOFF_S
+            request.ask_at = now + max(BACKOFF_S, refusal.retry_after_ms / 1_000)
             self._waiting.append(request)
         else:
             self._finish(request, error=refusal.to_error())

@@ -98,6 +98,7 @@ class SendPipeline:
         self._allowed = options.max_in_flight
         self._hold_until = 0.0
         self._backoff_ms = BACKOFF_MS_MIN
+        self._told_to_wait_ms = 0
         self._has_to_resume = False
         self._next_sequence = 0
         self._expire_at = NEVER
@@ -247,6 +248,10 @@ class SendPipeline:
             self._refused.append(frame)
             self._allowed = 1
             self._has_to_resume = True
+            if refusal.retry_after_ms:
+                # A frame that comes when it is told to is bounded by its time, not by attempts.
+                frame.attempts -= 1
+                self._told_to_wait_ms = max(self._told_to_wait_ms, refusal.retry_after_ms)
         else:
             self._fail(frame, frame.refusal)
 
@@ -267,6 +272,7 @@ class SendPipeline:
         self._ready.extendleft(reversed(unanswered))
         # What made the node refuse is over with its session.
         self._hold_until = 0.0
+        self._told_to_wait_ms = 0
         self._backoff_ms = BACKOFF_MS_MIN
 
     def _send_waiting(self, now: float) -> bool:
@@ -277,7 +283,8 @@ class SendPipeline:
             self._refused.sort(key=lambda frame: frame.sequence)
             self._ready.extendleft(reversed(self._refused))
             self._refused.clear()
-            self._hold_until = now + self._backoff_ms / 1_000
+            self._hold_until = now + max(self._backoff_ms, self._told_to_wait_ms) / 1_000
+            self._told_to_wait_ms = 0
             self._backoff_ms = min(2 * self._backoff_ms, BACKOFF_MS_MAX)
         if now < self._hold_until:
             return False

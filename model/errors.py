@@ -58,7 +58,7 @@ class TopicUnknownError(LedgerError):
 
 
 class NoPermissionError(LedgerError):
-    """The topic is not one that clients may write to or read from."""
+    """The topic is not one that clients may use so, or this client may not; names the right."""
 
     number = 23
 
@@ -75,6 +75,12 @@ class BusyError(LedgerError):
 
     number = 31
     retriable = True
+
+
+class QuotaError(BusyError):
+    """A quota is used up and nothing was stored or given; ``retry_after_ms`` says for how long."""
+
+    number = 36
 
 
 class OutcomeUnknownError(LedgerError):

@@ -13,6 +13,9 @@ from ledgermq.wire.statuses import ERRORS_BY_NUMBER, status_of
 
 BODY_SIZE_MAX = 1024 * 1024
 INSTANCE_SIZE_MAX = 64
+RETRY_AFTER = "retry_after_ms"
+"""Of a REFUSED, and among the details of its error: how long the client is to wait."""
+
 _OPTIONAL: dict[str, int | str] = {
     "produce": "",
     "store_host": "",
@@ -78,7 +81,10 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a request was refused, and whether something of it may be stored."""
+    """Why a request was refused, and whether something of it may be stored.
+
+    ``retry_after_ms``: when it is refused again if it comes sooner; 0: that is not known.
+    """
 
     status: str
     number: int
@@ -87,6 +93,7 @@ class Refusal:
     record: int | None
     stored: str
     retriable: bool
+    retry_after_ms: int = 0
 
     def to_error(self) -> LedgerError:
         """The exception that a caller gets."""
@@ -95,6 +102,8 @@ class Refusal:
         error.details["status"] = self.status
         if self.record is not None:
             error.details["record"] = self.record
+        if self.retry_after_ms:
+            error.details[RETRY_AFTER] = self.retry_after_ms
         return error
 
 
@@ -212,7 +221,7 @@ def encode_refused(
         status: a name of our own that says more than that of the error's class.
     """
     named = status_of(error)
-    body = {
+    body: dict[str, object] = {
         "status": status or named.name,
         "number": error.number,
         "code": named.code,
@@ -221,6 +230,8 @@ def encode_refused(
         "stored": "unknown" if isinstance(error, OutcomeUnknownError) else "no",
         "retriable": error.retriable,
     }
+    if RETRY_AFTER in error.details:
+        body[RETRY_AFTER] = error.details[RETRY_AFTER]
     return [encode_header(Kind.REFUSED, request_id), encode_body(body)]
 
 
@@ -232,6 +243,7 @@ def decode_refused(body: bytes | memoryview) -> Refusal:
     """
     fields = decode_body(body)
     record = fields.get("record")
+    retry_after_ms = fields.get(RETRY_AFTER, 0)
     return Refusal(
         status=_text(fields, "status"),
         number=_integer(fields, "number"),
@@ -240,6 +252,7 @@ def decode_refused(body: bytes | memoryview) -> Refusal:
         record=record if isinstance(record, int) else None,
         stored=_text(fields, "stored"),
         retriable=bool(fields.get("retriable")),
+        retry_after_ms=retry_after_ms if isinstance(retry_after_ms, int) else 0,
     )
 
 
