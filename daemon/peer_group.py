@@ -16,6 +16,7 @@ from typing import NamedTuple, Self
 
 import zmq
 
+from ledgermq.daemon.key_guard import has_input
 from ledgermq.daemon.loop import Pollable
 from ledgermq.daemon.peer_admission import Admission
 from ledgermq.daemon.peer_keys import PeerKeys, is_alone, keys_directory, load_keys
@@ -25,8 +26,7 @@ from ledgermq.daemon.peer_sockets import (
     HANDSHAKE_FAILURES,
     HEARTBEATS_QUEUED_MAX,
     Address,
-    KeyGuard,
-    has_input,
+    PeerGuard,
     last_failure,
     open_inbox,
     parse_peer,
@@ -121,7 +121,7 @@ class PeerGroup:
         self._malformed = Refusals()
         self._connections: dict[bytes, _Connection] = {}
         self._is_guarded = keys is not None
-        self._guard: KeyGuard | None = None
+        self._guard: PeerGuard | None = None
         self._in: zmq.Socket[bytes] | None = None
         self._in_monitor: zmq.Socket[bytes] | None = None
         self._out: PeerOutlets | None = None
@@ -132,7 +132,7 @@ class PeerGroup:
             return
         if keys is not None:
             # Before the first connection is accepted: without an answer ZeroMQ lets every key in.
-            self._guard = KeyGuard(context, dict(keys.public))
+            self._guard = PeerGuard(context, dict(keys.public))
         try:
             self._in = open_inbox(context, addresses[self_id], keys=keys, queued_max=queued_max)
             self._in_monitor = self._in.get_monitor_socket(HANDSHAKE_FAILURES)

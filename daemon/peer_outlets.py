@@ -9,7 +9,7 @@ from typing import NamedTuple
 import zmq
 
 from ledgermq.daemon.peer_keys import PeerKeys, read_public_key
-from ledgermq.daemon.peer_sockets import PART_SIZE_MAX, Address, KeyGuard, Outlet
+from ledgermq.daemon.peer_sockets import PART_SIZE_MAX, Address, Outlet, PeerGuard
 from ledgermq.ipc.doorbell import Context
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import NodeId
@@ -47,7 +47,7 @@ class PeerOutlets:
         preamble_to: Callable[[NodeId], bytes],
         keys: PeerKeys | None,
         keys_dir: Path,
-        guard: KeyGuard | None,
+        guard: PeerGuard | None,
         queued_max: int,
     ) -> None:
         """No peer is known yet.

@@ -12,12 +12,12 @@ import ipaddress
 import logging
 import socket as network
 from contextlib import suppress
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import zmq
-from zmq.utils import z85
 from zmq.utils.monitor import parse_monitor_message
 
+from ledgermq.daemon.key_guard import KeyGuard, has_input
 from ledgermq.daemon.peer_keys import PeerKeys
 from ledgermq.ipc.doorbell import Context
 from ledgermq.model.errors import ConfigError, StorageError
@@ -41,8 +41,6 @@ HANDSHAKE_TIMEOUT_MS = 5_000
 RECONNECT_MS, RECONNECT_MS_MAX = 20, 200
 
 ZAP_DOMAIN = b"ledgermq-peers"
-_ZAP_ENDPOINT = "inproc://zeromq.zap.01"
-_ZAP_PARTS = 7
 
 HANDSHAKE_FAILURES = (
     zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -50,7 +48,7 @@ HANDSHAKE_FAILURES = (
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 )
 
-_EVENTS, _POLLIN, _NOBLOCK = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.NOBLOCK)
+_NOBLOCK = int(zmq.NOBLOCK)
 
 
 class Address(NamedTuple):
@@ -70,11 +68,6 @@ def parse_peer(text: str) -> tuple[NodeId, Address]:
     name, _, address = text.partition("-")
     host, _, port = address.rpartition(":")
     return NodeId(name), Address(host, int(port))
-
-
-def has_input(socket: zmq.Socket[bytes]) -> bool:
-    """Whether a message waits."""
-    return bool(cast("int", socket.getsockopt(_EVENTS)) & _POLLIN)
 
 
 def open_inbox(
@@ -157,42 +150,20 @@ class Outlet:
         self.socket.close(linger_ms)
 
 
-class KeyGuard:
-    """Answers ZeroMQ's question whether a key may connect (RFC 27); one in a context.
-
-    The answer to a known key carries the node's id, which ZeroMQ attaches to each message as
-    ``User-Id``.
-    """
+class PeerGuard(KeyGuard):
+    """Lets the members' keys in; ``User-Id`` of a message is the id of the member that sent it."""
 
     def __init__(self, context: Context, public: dict[NodeId, bytes]) -> None:
         self._owners = {key: node for node, key in public.items()}
-        self.socket: zmq.Socket[bytes] = context.socket(zmq.REP)
-        self.socket.setsockopt(zmq.LINGER, 0)
-        self.socket.bind(_ZAP_ENDPOINT)
+        super().__init__(context, self._owner_of)
 
     def know(self, node: NodeId, key: bytes) -> None:
         """Let the key (Z85) of another member in."""
         self._owners[key] = node
 
-    def serve(self) -> list[tuple[str, str]]:
-        """Answer what waits; address and key (Z85) of those that were refused."""
-        refused = []
-        while has_input(self.socket):
-            request = self.socket.recv_multipart(_NOBLOCK)
-            assert len(request) == _ZAP_PARTS, request  # ZeroMQ itself asks
-            version, request_id, _domain, address, _id, _mechanism, key = request
-            text = z85.encode(key)
-            owner = self._owners.get(text)
-            status, reason = (b"400", b"unknown key") if owner is None else (b"200", b"")
-            user = b"" if owner is None else owner.encode()
-            self.socket.send_multipart([version, request_id, status, reason, user, b""], _NOBLOCK)
-            if owner is None:
-                refused.append((address.decode(errors="replace"), text.decode()))
-        return refused
-
-    def close(self) -> None:
-        """Unbind; the inbox is closed first, for without an answer ZeroMQ lets every key in."""
-        self.socket.close(0)
+    def _owner_of(self, key: bytes) -> bytes | None:
+        owner = self._owners.get(key)
+        return None if owner is None else owner.encode()
 
 
 def last_failure(monitor: zmq.Socket[bytes]) -> int:

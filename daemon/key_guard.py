@@ -1,0 +1,62 @@
+"""Which CURVE keys may connect: the answers to ZeroMQ's question (ZAP, RFC 27), in the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import zmq
+from zmq.utils import z85
+
+from ledgermq.ipc.doorbell import Context
+
+_ENDPOINT = "inproc://zeromq.zap.01"
+_PARTS = 7
+_EVENTS, _POLLIN, _NOBLOCK = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.NOBLOCK)
+
+
+def has_input(socket: zmq.Socket[bytes]) -> bool:
+    """Whether a message waits."""
+    return bool(cast("int", socket.getsockopt(_EVENTS)) & _POLLIN)
+
+
+class KeyGuard:
+    """Answers for all sockets of a context; one in a context.
+
+    The answer to a key that is let in carries a name, which ZeroMQ attaches to each message of that
+    connection as ``User-Id``.
+    """
+
+    def __init__(self, context: Context, user_of: Callable[[bytes], bytes | None]) -> None:
+        """A guard that is asked before a connection counts; whoever polls calls ``serve``.
+
+        Args:
+            user_of: the name for a key (Z85), not empty; None keeps it out.
+        """
+        self._user_of = user_of
+        self.socket: zmq.Socket[bytes] = context.socket(zmq.REP)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.bind(_ENDPOINT)
+
+    def serve(self) -> list[tuple[str, str]]:
+        """Answer what waits; address and key (Z85) of those that were refused."""
+        refused = []
+        while has_input(self.socket):
+            request = self.socket.recv_multipart(_NOBLOCK)
+            assert len(request) == _PARTS, request  # ZeroMQ itself asks
+            version, request_id, _domain, address, _id, _mechanism, key = request
+            text = z85.encode(key)
+            user = self._user_of(text)
+            status, reason = (b"400", b"unknown key") if user is None else (b"200", b"")
+            self.socket.send_multipart(
+                [version, request_id, status, reason, user or b"", b""], _NOBLOCK
+            )
+            if user is None:
+                refused.append((address.decode(errors="replace"), text.decode()))
+        return refused
+
+    def close(self) -> None:
+        """Unbind; the sockets that it guards are closed first, for without an answer ZeroMQ lets
+        every key in.
+        """
+        self.socket.close(0)
