@@ -9,20 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ledgermq.broker import group_offsets, groups, queue_locks, topics
+from ledgermq.broker import access, group_offsets, groups, queue_locks, quotas, topics
+from ledgermq.broker.access import User, UserTable
 from ledgermq.broker.documents import Document, read_integer
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.broker.groups import GroupTable, SubscriptionGroup
 from ledgermq.broker.queue_locks import QueueLocks
+from ledgermq.broker.quotas import Quota, QuotaTable
 from ledgermq.broker.state_commands import (
     SNAPSHOT_TAG,
     STATE_TAG,
     Command,
     GroupSet,
+    LocksSet,
     OffsetsSet,
     Part,
+    QuotaSet,
     Snapshot,
     TopicSet,
+    UserSet,
     decode_command,
     decode_part,
     decode_snapshot,
@@ -32,7 +37,7 @@ from ledgermq.broker.topics import Topic, TopicTable
 APPLIED_KEY = "ledgermqApplied"
 """In each file: the queue offset behind the last command that is in it."""
 
-OWN_FILES = (queue_locks.FILE,)
+OWN_FILES = (queue_locks.FILE, access.FILE, quotas.FILE)
 """Tables that RocketMQ does not know; their files are not in its folder."""
 
 FILES = (topics.FILE, groups.FILE, group_offsets.FILE, *OWN_FILES)
@@ -51,7 +56,7 @@ class Applied(NamedTuple):
 
 
 class BrokerState:
-    """Topics, groups, offsets and queue locks, and up to where in the state queue each of them is.
+    """The tables, and up to where in the state queue each of them is.
 
     Invariant: ``applied`` is the lowest of the tables' places; none lacks what is before its own.
     """
@@ -74,14 +79,17 @@ class BrokerState:
         }
         for document in own.values():
             document.pop(APPLIED_KEY, None)
-        if not own[queue_locks.FILE]:
-            # A store from before there were locks has no command about them either.
-            known = (at for file, at in self._places.items() if file not in OWN_FILES)
-            self._places[queue_locks.FILE] = min(known)
+        known = min(at for file, at in self._places.items() if file not in OWN_FILES)
+        for file in OWN_FILES:
+            if not own[file]:
+                # A store from before there was such a table has no command about it either.
+                self._places[file] = known
         self.topics = TopicTable.read(own[topics.FILE])
         self.groups = GroupTable.read(own[groups.FILE])
         self.offsets = GroupOffsets.read(own[group_offsets.FILE])
         self.locks = QueueLocks.read(own[queue_locks.FILE])
+        self.users = UserTable.read(own[access.FILE])
+        self.quotas = QuotaTable.read(own[quotas.FILE])
         self.snapshots = 0
         """How often all tables were replaced."""
         self._parts: list[Part] = []
@@ -157,6 +165,8 @@ class BrokerState:
             groups.FILE: self.groups.to_document(),
             group_offsets.FILE: self.offsets.to_document(),
             queue_locks.FILE: self.locks.to_document(),
+            access.FILE: self.users.to_document(),
+            quotas.FILE: self.quotas.to_document(),
         }
 
     def _take_part(self, offset: int, part: Part) -> Applied:
@@ -188,6 +198,8 @@ class BrokerState:
             GroupTable.read(tables.get(groups.FILE, {})),
             GroupOffsets.read(tables.get(group_offsets.FILE, {})),
             QueueLocks.read(tables.get(queue_locks.FILE, {})),
+            UserTable.read(tables.get(access.FILE, {})),
+            QuotaTable.read(tables.get(quotas.FILE, {})),
         )
         if offset >= self._places[topics.FILE]:
             self.topics.replace_with(fresh[0])
@@ -197,6 +209,10 @@ class BrokerState:
             self.offsets.replace_with(fresh[2])
         if offset >= self._places[queue_locks.FILE]:
             self.locks.replace_with(fresh[3])
+        if offset >= self._places[access.FILE]:
+            self.users.replace_with(fresh[4])
+        if offset >= self._places[quotas.FILE]:
+            self.quotas.replace_with(fresh[5])
         self.snapshots += 1
         self.needs_snapshot = False
 
@@ -213,8 +229,30 @@ class BrokerState:
             elif isinstance(change, OffsetsSet):
                 if offset >= self._places[group_offsets.FILE]:
                     self.offsets.set(change.group, change.topic, change.offsets)
-            elif offset >= self._places[queue_locks.FILE]:
-                self.locks.set(change.group, change.topic, change.locks)
+            elif isinstance(change, LocksSet):
+                if offset >= self._places[queue_locks.FILE]:
+                    self.locks.set(change.group, change.topic, change.locks)
+            else:
+                self._apply_access(offset, change)
+
+    def _apply_access(self, offset: int, change: UserSet | QuotaSet) -> None:
+        if isinstance(change, QuotaSet):
+            if offset >= self._places[quotas.FILE]:
+                self._set_quota(change)
+        elif offset >= self._places[access.FILE]:
+            self._set_user(change)
+
+    def _set_user(self, change: UserSet) -> None:
+        if change.fields is None:
+            self.users.delete(change.name)
+        else:
+            self.users.put(User.read(change.name, change.fields))
+
+    def _set_quota(self, change: QuotaSet) -> None:
+        if change.fields is None:
+            self.quotas.delete(change.owner)
+        else:
+            self.quotas.put(change.owner, Quota.read(change.owner, change.fields))
 
     def _set_topic(self, change: TopicSet, at_ms: int) -> None:
         if change.fields is None:

@@ -10,6 +10,8 @@ and a CHANGE is one of
     {"topic": NAME, "fields": {...}}                   fields as in topics.json; null deletes it
     {"group": NAME, "fields": {...}}                   as in subscriptionGroup.json; null deletes it
     {"consumed": "TOPIC@GROUP", "offsets": {ID: N}}    queue offsets; null forgets them all
+    {"user": NAME, "fields": {...}}                    as in access.json; null deletes the user
+    {"quota": OWNER, "fields": {...}}                  as in quotas.json; null deletes it
     {"owned": "TOPIC@GROUP", "locks": {ID: [CLIENT, MS]}}    null: nobody owns that queue
 
 All values are absolute: a command that is applied twice changes nothing the second time. The body
@@ -68,7 +70,21 @@ class LocksSet(NamedTuple):
     locks: Mapping[int, Lock | None]
 
 
-Change = TopicSet | GroupSet | OffsetsSet | LocksSet
+class UserSet(NamedTuple):
+    """The user is so from now on; without ``fields`` there is none of that name."""
+
+    name: str
+    fields: Fields | None
+
+
+class QuotaSet(NamedTuple):
+    """The quota is so from now on; without ``fields`` what the settings say holds."""
+
+    owner: str
+    fields: Fields | None
+
+
+Change = TopicSet | GroupSet | OffsetsSet | LocksSet | UserSet | QuotaSet
 
 
 class Command(NamedTuple):
@@ -183,6 +199,10 @@ def _change_fields(change: Change) -> Fields:
         return {"topic": change.name, "fields": change.fields}
     if isinstance(change, GroupSet):
         return {"group": change.name, "fields": change.fields}
+    if isinstance(change, UserSet):
+        return {"user": change.name, "fields": change.fields}
+    if isinstance(change, QuotaSet):
+        return {"quota": change.owner, "fields": change.fields}
     if isinstance(change, LocksSet):
         return {"owned": f"{change.topic}@{change.group}", "locks": change.locks}
     return {"consumed": f"{change.topic}@{change.group}", "offsets": change.offsets}
@@ -193,6 +213,10 @@ def _decode_change(fields: Fields) -> Change:
         return TopicSet(topic, _optional(fields.get("fields"), topic))
     if isinstance(group := fields.get("group"), str):
         return GroupSet(group, _optional(fields.get("fields"), group))
+    if isinstance(user := fields.get("user"), str):
+        return UserSet(user, _optional(fields.get("fields"), user))
+    if isinstance(quota := fields.get("quota"), str):
+        return QuotaSet(quota, _optional(fields.get("fields"), quota))
     if isinstance(consumed := fields.get("consumed"), str):
         topic, at, group = consumed.partition("@")
         if topic and at and group:

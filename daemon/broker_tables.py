@@ -1,4 +1,4 @@
-"""The broker's tables and their files: topics and groups at once, offsets and locks a bit later.
+"""The broker's tables and their files: all with each change, offsets and locks a bit later.
 
 The log is what counts (``broker/broker_state.py``); the files are what RocketMQ reads, and what a
 start goes on from. Offsets and locks are written by a thread of their own, so that no consumer
@@ -13,11 +13,13 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from ledgermq.broker import group_offsets, groups, queue_locks, topics
+from ledgermq.broker import access, group_offsets, groups, queue_locks, quotas, topics
+from ledgermq.broker.access import UserTable
 from ledgermq.broker.broker_state import FILES, OWN_FILES, BrokerState
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.broker.groups import GroupTable
 from ledgermq.broker.queue_locks import QueueLocks
+from ledgermq.broker.quotas import QuotaTable
 from ledgermq.broker.topics import TopicTable
 from ledgermq.daemon.config_file import ConfigFile
 from ledgermq.model.errors import StorageError
@@ -32,14 +34,19 @@ OFFSETS_DELAY_NS = 1_000_000_000
 RETRY_NS = 1_000_000_000
 WRITE_POLL_MS = 5
 
+PUBLIC_MODE = 0o640
+SECRET_MODE = 0o600
+"""Of the file that has the users' secrets."""
+
 
 class BrokerTables:
-    """Topics, groups, group offsets and queue locks, as loaded at start.
+    """The broker's tables, as loaded at start.
 
     Invariant: ``_saved_revision`` is not above those of offsets and locks; the files have it.
 
     Attributes:
-        topics_revision: grows with every content of the topics' file.
+        topics_revision: grows with every content of a file that the writer reads: those of topics,
+            users and quotas.
     """
 
     def __init__(self, directory: Path, settings: Settings) -> None:
@@ -52,11 +59,15 @@ class BrokerTables:
         self._settings = settings
         own = directory.parent / "ledgermq"
         self._files = {
-            file: ConfigFile((own if file in OWN_FILES else directory) / file) for file in FILES
+            file: ConfigFile(
+                (own if file in OWN_FILES else directory) / file,
+                mode=SECRET_MODE if file == access.FILE else PUBLIC_MODE,
+            )
+            for file in FILES
         }
         self.state = BrokerState({file: self._files[file].load() for file in FILES})
         self.topics.reserve_builtin(settings.node, settings.topics)
-        self._saved_topics = self._saved_groups = (0, 0)
+        self._saved_topics = self._saved_groups = self._saved_access = (0, 0)
         self._note_saved()
         # Numbers of an earlier process of this machine are lower.
         self.topics_revision = time.monotonic_ns()
@@ -87,9 +98,31 @@ class BrokerTables:
         return self.state.locks
 
     @property
+    def users(self) -> UserTable:
+        """As far as the log is applied."""
+        return self.state.users
+
+    @property
+    def quotas(self) -> QuotaTable:
+        """As far as the log is applied."""
+        return self.state.quotas
+
+    @property
     def has_unsaved_topics(self) -> bool:
-        """Whether ``save_changed`` will write the topics."""
+        """Whether ``save_changed`` will write what the writer reads."""
+        return self._has_new_topics or self._has_new_access
+
+    @property
+    def _has_new_topics(self) -> bool:
         return (self.topics.version, self.state.snapshots) != self._saved_topics
+
+    @property
+    def _has_new_access(self) -> bool:
+        return self._access_revision != self._saved_access
+
+    @property
+    def _access_revision(self) -> tuple[int, int]:
+        return self.users.revision, self.quotas.revision
 
     def begin_term(self, now_ms: int) -> None:
         """This node leads, and its tables are about to be those of all: RocketMQ's own topics and
@@ -99,14 +132,20 @@ class BrokerTables:
         self.groups.add_builtin(now_ms)
 
     def save_changed(self) -> None:
-        """Write topics and groups if they have changed.
+        """Write topics, groups, users and quotas if they have changed.
 
         Raises:
             StorageError: they are still to be written.
         """
         snapshots = self.state.snapshots
-        if self.has_unsaved_topics:
+        is_news = self.has_unsaved_topics
+        if self._has_new_access:
+            # First: where they are missing, they are taken to be as new as what RocketMQ has, too.
+            for file in (access.FILE, quotas.FILE):
+                self._files[file].save(self.state.documents()[file])
+        if self._has_new_topics:
             self._files[topics.FILE].save(self.state.documents()[topics.FILE])
+        if is_news:
             self.topics_revision += 1
         if (self.groups.version, snapshots) != self._saved_groups:
             self._files[groups.FILE].save(self.state.documents()[groups.FILE])
@@ -165,6 +204,7 @@ class BrokerTables:
     def _note_saved(self) -> None:
         snapshots = self.state.snapshots
         self._saved_topics = self.topics.version, snapshots
+        self._saved_access = self._access_revision
         self._saved_groups = self.groups.version, snapshots
 
     def _finish_write(self, now_ns: int) -> None:

@@ -34,6 +34,10 @@ KNOWN = frozenset(
         "conversion",
         "conversion.json",
         "lock",
+        "access.json",
+        "access.json.bak",
+        "quotas.json",
+        "quotas.json.bak",
     }
 )
 """What may stand in the folder; the text of ``lock`` is a process id, and is not looked at."""

@@ -22,8 +22,10 @@ FRESH_SUFFIX = ".tmp"
 class ConfigFile:
     """The broker's own; other processes only read it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, mode: int = 0o640) -> None:
+        """The file at ``path``; ``mode`` are its permissions whenever it is written."""
         self.path = path
+        self._mode = mode
         self._backup = path.with_name(path.name + BACKUP_SUFFIX)
 
     def load(self) -> dict[str, object]:
@@ -51,7 +53,9 @@ class ConfigFile:
         fresh = self.path.with_name(self.path.name + FRESH_SUFFIX)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with_reserve(lambda: _write(fresh, content))
+            # What an earlier attempt left may have other permissions.
+            fresh.unlink(missing_ok=True)
+            with_reserve(lambda: _write(fresh, content, self._mode))
             self._keep_backup()
             fresh.rename(self.path)
             sync_directory(self.path.parent)
@@ -69,12 +73,11 @@ class ConfigFile:
         link.rename(self._backup)
 
 
-def _write(path: Path, content: bytes) -> None:
-    with open(path, "wb", opener=_private) as file:
+def _write(path: Path, content: bytes, mode: int) -> None:
+    def private(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_CLOEXEC, mode)
+
+    with open(path, "wb", opener=private) as file:
         file.write(content)
         file.flush()
         sync_file(file.fileno())
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o640)

@@ -112,6 +112,7 @@ class ListenSection:
     produce: str | None = None
     consume: str | None = None
     socket_mode: int = 0o660
+    curve_secret_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,11 +125,36 @@ class TopicsSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AccessSection:
+    """Who may do what; ``unix_users`` tell users of the machine's accounts, as ``app=orders``."""
+
+    enabled: bool = False
+    admin_over_clients: bool = False
+    unix_users: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotasSection:
+    """What every client and topic may send and read a second that has no quota of its own."""
+
+    client_produce_bytes: int = 0
+    client_produce_messages: int = 0
+    client_consume_bytes: int = 0
+    client_consume_messages: int = 0
+    topic_produce_bytes: int = 0
+    topic_produce_messages: int = 0
+    topic_consume_bytes: int = 0
+    topic_consume_messages: int = 0
+    burst_ms: int = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsSection:
     """Bounds that protect the node from its clients."""
 
     client_window_bytes: int = 64 * 1024 * 1024
     total_window_bytes: int = 256 * 1024 * 1024
+    total_answers_bytes: int = 256 * 1024 * 1024
     held_pulls_max: int = 10_000
     os_page_cache_busy_timeout_mills: int = 1_000
     put_lock_warn_ms: int = 500
@@ -192,6 +218,8 @@ class Settings:
     ack: AckSection = field(default_factory=AckSection)
     listen: ListenSection = field(default_factory=ListenSection)
     topics: TopicsSection = field(default_factory=TopicsSection)
+    access: AccessSection = field(default_factory=AccessSection)
+    quotas: QuotasSection = field(default_factory=QuotasSection)
     limits: LimitsSection = field(default_factory=LimitsSection)
     reads: ReadsSection = field(default_factory=ReadsSection)
     retention: RetentionSection = field(default_factory=RetentionSection)

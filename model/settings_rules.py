@@ -66,11 +66,17 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
     yield from _member_conflicts(settings)
     yield from _raft_conflicts(settings)
     yield from _size_conflicts(settings)
+    yield from _access_conflicts(settings)
     listen = settings.listen
     if listen.produce is not None and listen.produce == listen.consume:
         yield Conflict(
             "listen.consume", f"is {listen.consume!r}, and so is listen.produce: take another port"
         )
+
+
+def _access_conflicts(settings: Settings) -> Iterator[Conflict]:
+    for name in _repeated(entry.partition("=")[0] for entry in settings.access.unix_users):
+        yield Conflict("access.unix_users", f"has {name} more than once")
 
 
 def member_names(node: NodeSection) -> tuple[str, ...]:
@@ -238,6 +244,12 @@ _PEER = _text("ID-HOST:PORT, as n0-10.0.0.1:40911", _has_port(rf"{_MEMBER}-{_HOS
 _MEMBER_RULE = _text(
     "one letter and a whole number, as n0", lambda text: re.fullmatch(_MEMBER, text) is not None
 )
+_UNIX_USER_PATTERN = r"@?[A-Za-z0-9_.-]+\$?=[A-Za-z0-9][A-Za-z0-9_.@-]*"
+_UNIX_USER = _text(
+    "ACCOUNT=USER or @GROUP=USER, names or numbers of the machine's, as app=orders",
+    lambda text: re.fullmatch(_UNIX_USER_PATTERN, text) is not None,
+)
+_RATE = _between(0, 2**53)
 
 RULES = {
     "node.broker_cluster_name": _TOPIC_NAME,
@@ -285,11 +297,25 @@ RULES = {
     "listen.produce": _ENDPOINT,
     "listen.consume": _ENDPOINT,
     "listen.socket_mode": _between(0, 0o777),
+    "listen.curve_secret_file": _path("an absolute path", size_max=4_000),
     "topics.auto_create_topic_enable": _BOOLEAN,
     "topics.default_topic_queue_nums": _between(1, 1_024),
     "topics.auto_create_subscription_group": _BOOLEAN,
+    "access.enabled": _BOOLEAN,
+    "access.admin_over_clients": _BOOLEAN,
+    "access.unix_users": _each(_UNIX_USER),
+    "quotas.client_produce_bytes": _RATE,
+    "quotas.client_produce_messages": _RATE,
+    "quotas.client_consume_bytes": _RATE,
+    "quotas.client_consume_messages": _RATE,
+    "quotas.topic_produce_bytes": _RATE,
+    "quotas.topic_produce_messages": _RATE,
+    "quotas.topic_consume_bytes": _RATE,
+    "quotas.topic_consume_messages": _RATE,
+    "quotas.burst_ms": _between(1, 600_000),
     "limits.client_window_bytes": _between(FRAME_SIZE_MAX, 16 * 1024 * MIB),
     "limits.total_window_bytes": _between(FRAME_SIZE_MAX, 64 * 1024 * MIB),
+    "limits.total_answers_bytes": _between(FRAME_SIZE_MAX, 64 * 1024 * MIB),
     "limits.held_pulls_max": _between(1, 1_000_000),
     "limits.os_page_cache_busy_timeout_mills": _between(10, 600_000),
     "limits.put_lock_warn_ms": _between(1, 600_000),
