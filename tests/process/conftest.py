@@ -21,7 +21,7 @@ import pytest
 from ledgermq.daemon import control
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 StartNode = Callable[..., "Node"]
 

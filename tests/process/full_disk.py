@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.process.conftest import Node, wait_until
 
 SIZE = 96 * 1024 * 1024
-TOOLS = ("mkfs.ext4", "mount", "umount", "losetup")
+TOOLS = ("mkfs.ext4", "e2fsck", "mount", "umount", "losetup")
 
 
 def why_not() -> str:
@@ -32,25 +32,31 @@ class SmallDisk:
 
     def __init__(self, folder: Path) -> None:
         self.mount = folder / "disk"
-        self._image = folder / "image"
+        self.image = folder / "image"
         self._ballast = self.mount / "ballast"
 
     def make(self) -> None:
         """Mount it, empty."""
         self.mount.mkdir()
-        with self._image.open("wb") as file:
+        with self.image.open("wb") as file:
             file.truncate(SIZE)
-        subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(self._image)], check=True)
-        subprocess.run(["mount", "-o", "loop", str(self._image), str(self.mount)], check=True)
+        subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(self.image)], check=True)
+        self.mount_image()
 
-    def unmount(self) -> None:
+    def mount_image(self) -> None:
+        """Mount it as it is; what its device refuses is told, and no reason to panic."""
+        words = ["mount", "-o", "loop,errors=remount-ro", str(self.image), str(self.mount)]
+        subprocess.run(words, check=True)
+
+    def unmount(self, *, keep_image: bool = False) -> None:
         """Take it away; who had files open has just ended."""
         command = ["umount", str(self.mount)]
         wait_until(
             lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0,
             "the disk to be unmounted",
         )
-        self._image.unlink()
+        if not keep_image:
+            self.image.unlink()
 
     @property
     def free(self) -> int:
