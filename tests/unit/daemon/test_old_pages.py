@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,11 @@ FILE_SIZE = 8 * BLOCK_SIZE
 PAGES = BLOCK_SIZE // mmap.PAGESIZE
 
 
+ATTEMPTS = 6
+"""The kernel promises nothing: it reads ahead, evicts what others leave no room for, and keeps a
+page that is in use at the moment. What a wrong product does, it does every time."""
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> LogView:
     """Two files of eight blocks, of which nothing is in the page cache."""
@@ -23,20 +29,22 @@ def log(tmp_path: Path) -> LogView:
     for start in (0, FILE_SIZE):
         (folder / f"{start:020d}").write_bytes(os.urandom(mmap.PAGESIZE) * (8 * PAGES))
     view = LogView((folder,))
-    forget(view)
-    if resident(view, 0):
+    if not any(is_forgotten(view) for _ in range(ATTEMPTS)):
         pytest.skip("the file system of this folder keeps all in memory: nothing can be dropped")
     return view
 
 
-def forget(log: LogView) -> None:
+def is_forgotten(log: LogView) -> bool:
+    """Drop all that the page cache has of the log; whether it has nothing of it any more."""
     for start in (0, FILE_SIZE):
         file = log.file_of(start)
         assert file is not None
+        log.advise(start, FILE_SIZE, mmap.MADV_DONTNEED)
         descriptor = os.open(file.path, os.O_RDONLY)
         os.fdatasync(descriptor)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(descriptor)
+    return not any(resident(log, block) for block in range(16))
 
 
 def resident(log: LogView, block: int) -> int:
@@ -54,37 +62,52 @@ def read(log: LogView, pages: OldPages, block: int) -> None:
     bytes(file.view[at : at + BLOCK_SIZE])
 
 
+def seen_once(log: LogView, reads: Callable[[], object], wanted: object) -> None:
+    """Of some reads of a forgotten log, one must end as it is promised."""
+    seen: list[object] = []
+    for _ in range(ATTEMPTS):
+        if not is_forgotten(log):
+            continue
+        seen.append(reads())
+        if seen[-1] == wanted:
+            return
+
+    assert seen == [wanted]
+
+
 def test_what_was_fetched_is_dropped_behind_the_reader(log: LogView) -> None:
-    pages = OldPages(log, 3 * BLOCK_SIZE)
+    def reads() -> object:
+        pages = OldPages(log, 3 * BLOCK_SIZE)
+        there = []
+        for block in range(16):
+            read(log, pages, block)
+            there.append(resident(log, block))
 
-    for block in range(16):
-        read(log, pages, block)
+            assert pages.kept_size <= 4 * BLOCK_SIZE
+        # What one process maps another's advice does not drop; we have given it back ourselves.
+        behind = [resident(log, block) for block in range(12)]
+        pages.give_back_all()
+        return there, behind, [resident(log, block) for block in range(16)], pages.fetched_size
 
-        assert resident(log, block) == PAGES
-        assert pages.kept_size <= 4 * BLOCK_SIZE
-    # What one process maps another's advice does not drop; we have given it back ourselves.
-    assert [resident(log, block) for block in range(12)] == [0] * 12
-    pages.give_back_all()
-    assert [resident(log, block) for block in range(16)] == [0] * 16
-    assert pages.fetched_size == FILE_SIZE * 2
+    seen_once(log, reads, ([PAGES] * 16, [0] * 12, [0] * 16, FILE_SIZE * 2))
 
 
 def test_what_was_in_memory_stays_there(log: LogView) -> None:
-    file = log.file_of(0)
-    assert file is not None
-    descriptor = os.open(file.path, os.O_RDONLY)
-    # Nothing is read ahead of what is asked for.
-    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-    os.pread(descriptor, 2 * BLOCK_SIZE, 2 * BLOCK_SIZE)
-    os.close(descriptor)
-    pages = OldPages(log, 2 * BLOCK_SIZE)
+    def reads() -> object:
+        file = log.file_of(0)
+        assert file is not None
+        descriptor = os.open(file.path, os.O_RDONLY)
+        # Nothing is read ahead of what is asked for.
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        os.pread(descriptor, 2 * BLOCK_SIZE, 2 * BLOCK_SIZE)
+        os.close(descriptor)
+        pages = OldPages(log, 2 * BLOCK_SIZE)
+        for block in range(2, 6):
+            read(log, pages, block)
+        pages.give_back_all()
+        return [resident(log, block) for block in (2, 3, 4, 5)]
 
-    for block in range(2, 6):
-        read(log, pages, block)
-    pages.give_back_all()
-
-    assert [resident(log, block) for block in (2, 3)] == [PAGES, PAGES]
-    assert [resident(log, block) for block in (4, 5)] == [0, 0]
+    seen_once(log, reads, [PAGES, PAGES, 0, 0])
 
 
 def test_a_file_that_was_deleted_since_is_let_go_of(log: LogView) -> None:
