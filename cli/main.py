@@ -68,6 +68,7 @@ COMMANDS = {
     "receive": Command("client_commands", "print messages"),
     "topic": Command("client_commands", "list and create topics"),
     "query": Command("query_command", "find messages of a running node"),
+    "message": Command("message_command", "show, find, browse and track messages"),
     "store": Command("store_commands", "read and convert a store directory"),
     "backup": Command("backup_command", "back a store up, and restore it"),
     "bench": Command("bench_command", "put load on a running node and measure it"),

@@ -9,8 +9,8 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 
+from ledgermq.cli.message_text import time_text
 from ledgermq.cli.node_options import add_node_options, parse_time
 from ledgermq.cli.received_json import received_as_json
 from ledgermq.client.queries import Queries
@@ -35,15 +35,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     by_id.add_argument("id", metavar="ID", help="an offset id, or with --topic a unique id")
     by_id.add_argument("--topic", help="where a producer's unique id is looked for")
 
-    by_key = _verb(verbs, "key", "the messages that have a key", _by_key)
-    by_key.add_argument("topic", metavar="TOPIC")
-    by_key.add_argument("key", metavar="KEY")
-    by_key.add_argument(
-        "--max", type=int, default=MESSAGES_DEFAULT, metavar="N",
-        help=f"only the newest N (default: {MESSAGES_DEFAULT})",
-    )  # fmt: skip
-    by_key.add_argument("--from", dest="begin", metavar="TIME", help="stored then or later")
-    by_key.add_argument("--to", dest="end", metavar="TIME", help="stored then or before")
+    key = _verb(verbs, "key", "the messages that have a key", by_key)
+    key.add_argument("topic", metavar="TOPIC")
+    key.add_argument("key", metavar="KEY")
+    add_key_options(key)
 
     at = _verb(verbs, "position", "the message at a position of the log", _at)
     at.add_argument("position", type=int, metavar="PHYSICAL_OFFSET")
@@ -54,6 +49,16 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         verb.add_argument("topic", metavar="TOPIC")
         verb.add_argument("queue", type=int, metavar="QUEUE")
     time.add_argument("time", metavar="TIME", help="epoch milliseconds, or as 2025-12-31T23:59")
+
+
+def add_key_options(parser: argparse.ArgumentParser) -> None:
+    """Add what ``by_key`` looks at beside topic and key."""
+    parser.add_argument(
+        "--max", type=int, default=MESSAGES_DEFAULT, metavar="N",
+        help=f"only N (default: {MESSAGES_DEFAULT}); of those with a key the newest",
+    )  # fmt: skip
+    parser.add_argument("--from", dest="begin", metavar="TIME", help="stored then or later")
+    parser.add_argument("--to", dest="end", metavar="TIME", help="stored then or before")
 
 
 def _verb(
@@ -78,7 +83,8 @@ def _at(queries: Queries, arguments: argparse.Namespace) -> int:
     return _show_one(queries.message_at(arguments.position), arguments)
 
 
-def _by_key(queries: Queries, arguments: argparse.Namespace) -> int:
+def by_key(queries: Queries, arguments: argparse.Namespace) -> int:
+    """Show the messages that have a key; the exit status."""
     begin = 0 if arguments.begin is None else parse_time(arguments.begin, "--from")
     end = TIMESTAMP_MAX if arguments.end is None else parse_time(arguments.end, "--to")
     found = queries.by_key(
@@ -101,7 +107,7 @@ def _offsets(queries: Queries, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"min": begin, "max": end, "earliestStoreTimestamp": earliest}))
     else:
-        since = "" if earliest is None else f", the first one stored at {_time(earliest)}"
+        since = "" if earliest is None else f", the first one stored at {time_text(earliest)}"
         print(f"min {begin}, max {end}: {end - begin} messages{since}")
     return 0
 
@@ -135,13 +141,9 @@ def _print_all(messages: Sequence[ReceivedMessage]) -> None:
     for message in messages:
         print(
             f"{message.topic} queue {message.queue_id} offset {message.queue_offset},"
-            f" position {message.physical_offset}, stored {_time(message.store_timestamp)},"
+            f" position {message.physical_offset}, stored {time_text(message.store_timestamp)},"
             f" id {message.unique_id or message.offset_message_id}"
         )
         sys.stdout.flush()
         sys.stdout.buffer.write(message.body)
         sys.stdout.buffer.write(b"\n")
-
-
-def _time(timestamp_ms: int) -> str:
-    return datetime.fromtimestamp(timestamp_ms / 1_000, UTC).isoformat(timespec="milliseconds")

@@ -20,6 +20,7 @@ def received_as_json(message: ReceivedMessage) -> dict[str, object]:
         "queueOffset": message.queue_offset,
         "physicalOffset": message.physical_offset,
         "flag": message.flag,
+        "reconsumeTimes": message.reconsume_times,
         "bornTimestamp": message.born_timestamp,
         "storeTimestamp": message.store_timestamp,
         "msgId": message.unique_id or message.offset_message_id,

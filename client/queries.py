@@ -13,11 +13,12 @@ from typing import NamedTuple, Self
 import zmq
 
 from ledgermq.client.address import DEFAULT_ADDRESS, parse_addresses
-from ledgermq.client.broker import Broker, QueueRange, integer
+from ledgermq.client.broker import Broker, QueueRange, integer, route_of
 from ledgermq.client.group import broker_link
 from ledgermq.client.link import Context
 from ledgermq.client.loop_watch import AsyncRequests
-from ledgermq.client.received import ReceivedMessage
+from ledgermq.client.message_track import Track, browse, track
+from ledgermq.client.received import MessageBatch, ReceivedMessage
 from ledgermq.client.requests import Request, Steps, call_request, call_result
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.store.message_id import decode_offset_id
@@ -129,6 +130,30 @@ class Queries:
         """The queue offsets that a queue holds."""
         return self._broker.queue(topic, queue_id)
 
+    def browse(
+        self, topic: str, queue_id: int, offset: int, *, messages_max: int = MESSAGES_DEFAULT
+    ) -> MessageBatch:
+        """Messages of one queue from ``offset`` on; no group consumes anything by that.
+
+        Raises:
+            TopicUnknownError: there is no such topic, or no such queue.
+            ConfigError: a number is out of range.
+        """
+        link = self._broker.requests.link
+        return self._broker.run(browse(link, topic, queue_id, offset, messages_max))
+
+    def track(self, message: ReceivedMessage) -> list[Track]:
+        """Which groups have consumed a message, as their offsets say."""
+        return self._broker.run(track(message))
+
+    def read_queues(self, topic: str) -> int:
+        """How many queues of ``topic`` can be read.
+
+        Raises:
+            TopicUnknownError: there is no such topic.
+        """
+        return self._broker.route(topic, create=False).read_queues
+
     def close(self) -> None:
         """Say goodbye to the node and close."""
         self._broker.requests.link.close()
@@ -191,6 +216,21 @@ class AsyncQueries:
     async def offsets(self, topic: str, queue_id: int) -> QueueRange:
         """See ``Queries.offsets``."""
         return await self._open().run(_offsets(topic, queue_id))
+
+    async def browse(
+        self, topic: str, queue_id: int, offset: int, *, messages_max: int = MESSAGES_DEFAULT
+    ) -> MessageBatch:
+        """See ``Queries.browse``."""
+        steps = browse(self._link, topic, queue_id, offset, messages_max)
+        return await self._open().run(steps)
+
+    async def track(self, message: ReceivedMessage) -> list[Track]:
+        """See ``Queries.track``."""
+        return await self._open().run(track(message))
+
+    async def read_queues(self, topic: str) -> int:
+        """See ``Queries.read_queues``."""
+        return await self._open().run(_read_queues(topic))
 
     def close(self) -> None:
         """Say goodbye to the node and close."""
@@ -291,6 +331,12 @@ def _offset_by_time(topic: str, queue_id: int, timestamp_ms: int) -> Steps[int]:
     request = call_request("offset_by_time", arguments)
     yield request
     return integer(call_result(request), "offset")
+
+
+def _read_queues(topic: str) -> Steps[int]:
+    request = call_request("route", {"topic": topic, "create": False})
+    yield request
+    return route_of(call_result(request)).read_queues
 
 
 def _offsets(topic: str, queue_id: int) -> Steps[QueueRange]:

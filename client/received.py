@@ -12,6 +12,7 @@ from struct import Struct
 from typing import Self, overload
 
 from ledgermq.model.errors import CorruptLogError, ProtocolError
+from ledgermq.model.group_topics import RETRY_PREFIX
 from ledgermq.store.crc32 import crc32
 from ledgermq.store.host_address import Host, decode_host
 from ledgermq.store.message import (
@@ -25,7 +26,7 @@ from ledgermq.store.message import (
     split_keys,
 )
 from ledgermq.store.message_id import OffsetId, encode_offset_id
-from ledgermq.store.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
+from ledgermq.store.properties import KEYS, RETRY_TOPIC, TAGS, UNIQ_KEY, decode_properties
 from ledgermq.wire.pull_frame import Pulled, PullStatus
 
 _HEADS = {
@@ -43,7 +44,11 @@ Head = tuple[int, int, int, int, int, int, int, int, int, bytes, int, bytes, int
 
 
 class ReceivedMessage:
-    """One message. All times are epoch ms."""
+    """One message. All times are epoch ms.
+
+    Attributes:
+        topic: the one that it was sent to, also when it was given back since (``stored_topic``).
+    """
 
     __slots__ = ("_at", "_body_at", "_head", "_properties", "_records", "topic")
 
@@ -78,13 +83,23 @@ class ReceivedMessage:
             CorruptLogError: the record is not one.
         """
         message = cls("", record, 0, len(record))
-        topic_at = message._body_at + message._head[14] + 1
-        topic = bytes(record[topic_at : topic_at + record[topic_at - 1]])
+        message.topic = message.stored_topic
+        return message
+
+    @property
+    def stored_topic(self) -> str:
+        """The topic whose queue has it: of a message that was given back the group's retry topic.
+
+        Raises:
+            CorruptLogError: it is no text.
+        """
+        records = self._records
+        topic_at = self._body_at + self._head[14] + 1
+        topic = bytes(records[topic_at : topic_at + records[topic_at - 1]])
         try:
-            message.topic = topic.decode()
+            return topic.decode()
         except UnicodeDecodeError as error:
             raise CorruptLogError("topic is not UTF-8", topic=topic) from error
-        return message
 
     @property
     def queue_id(self) -> int:
@@ -232,6 +247,7 @@ class MessageBatch(Sequence[ReceivedMessage]):
     """Messages of one queue, in ascending order of their queue offsets; may be empty.
 
     Attributes:
+        topic: whose queue it is; the retry topic, when these messages were given back.
         status: what the broker said.
         next_offset: queue offset behind the last one looked at; messages that the tags left out
             lie before it, too.
@@ -241,6 +257,7 @@ class MessageBatch(Sequence[ReceivedMessage]):
     """
 
     __slots__ = (
+        "_has_retries",
         "_records",
         "_sizes",
         "_starts",
@@ -261,6 +278,7 @@ class MessageBatch(Sequence[ReceivedMessage]):
         self.begin = pulled.begin
         self.end = pulled.end
         self.suggested = pulled.suggested
+        self._has_retries = topic.startswith(RETRY_PREFIX)
         self._records = records
         self._starts: Sequence[int] = pulled.starts
         self._sizes: Sequence[int] = pulled.sizes
@@ -300,18 +318,27 @@ class MessageBatch(Sequence[ReceivedMessage]):
     def __getitem__(self, number: int | slice) -> ReceivedMessage | list[ReceivedMessage]:
         if isinstance(number, slice):
             return [self[row] for row in range(*number.indices(len(self)))]
-        return ReceivedMessage(self.topic, self._records, self._starts[number], self._sizes[number])
+        start, size = self._starts[number], self._sizes[number]
+        message = ReceivedMessage(self.topic, self._records, start, size)
+        return _as_sent(message) if self._has_retries else message
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         topic, records = self.topic, self._records
-        for start, size in zip(self._starts, self._sizes, strict=True):
-            yield ReceivedMessage(topic, records, start, size)
+        places = zip(self._starts, self._sizes, strict=True)
+        messages = (ReceivedMessage(topic, records, start, size) for start, size in places)
+        return map(_as_sent, messages) if self._has_retries else messages
 
     def __repr__(self) -> str:
         return (
             f"MessageBatch(topic={self.topic!r}, queue_id={self.queue_id}, messages={len(self)},"
             f" next_offset={self.next_offset})"
         )
+
+
+def _as_sent(message: ReceivedMessage) -> ReceivedMessage:
+    """A message that was given back, under the topic that it was sent to, as in RocketMQ."""
+    message.topic = message.properties.get(RETRY_TOPIC, message.topic)
+    return message
 
 
 def no_messages(topic: str) -> MessageBatch:

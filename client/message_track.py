@@ -1,0 +1,82 @@
+"""Browsing a queue, and the track of a message: which groups have consumed it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+from ledgermq.client.broker import offsets_of
+from ledgermq.client.group import AnyLink
+from ledgermq.client.pull_pipeline import pull_request, pulled_batch
+from ledgermq.client.received import MessageBatch, ReceivedMessage
+from ledgermq.client.requests import NEVER, Steps, call_request, call_result
+from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.wire.pull_frame import BYTES_MAX, MESSAGES_MAX, Pull
+
+
+class TrackState(StrEnum):
+    """What a group has done about a message; RocketMQ's names."""
+
+    CONSUMED = "CONSUMED"
+    NOT_CONSUME_YET = "NOT_CONSUME_YET"
+
+
+class Track(NamedTuple):
+    """One group and one message.
+
+    Attributes:
+        consumed_to: queue offset up to which the group has consumed the message's queue.
+    """
+
+    group: str
+    state: TrackState
+    consumed_to: int
+
+
+def browse(
+    link: AnyLink, topic: str, queue_id: int, offset: int, messages_max: int
+) -> Steps[MessageBatch]:
+    """Messages of one queue from ``offset`` on, at most so many; no group is asked or told.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
+    if offset < 0 or not 0 < messages_max <= MESSAGES_MAX:
+        raise ConfigError(
+            "offset or messages_max out of range",
+            offset=offset,
+            messages_max=messages_max,
+            limit=MESSAGES_MAX,
+        )
+    pull = Pull(0, topic, queue_id, offset, messages_max, BYTES_MAX, 0)
+    request = pull_request(pull, link, deadline=NEVER)
+    yield request
+    return pulled_batch(topic, queue_id, request)
+
+
+def track(message: ReceivedMessage) -> Steps[list[Track]]:
+    """What each group that reads the message's queue has done about it, by name.
+
+    A group has consumed what lies before its offset, as RocketMQ judges it: what it has given back
+    counts, too, and is tracked by its copy in the retry topic.
+    """
+    request = call_request("groups", {})
+    yield request
+    rows = call_result(request).get("groups")
+    if not isinstance(rows, list):
+        raise ProtocolError("field missing or not a list", field="groups")
+    return sorted(_tracks(rows, message))
+
+
+def _tracks(rows: list[object], message: ReceivedMessage) -> Iterator[Track]:
+    topic = message.stored_topic
+    for row in rows:
+        if not isinstance(row, dict):
+            raise ProtocolError("row of a group is not an object", row=row)
+        group, consumed = row.get("group"), offsets_of(row).get(message.queue_id)
+        if not isinstance(group, str) or row.get("topic") != topic:
+            continue
+        is_consumed = consumed is not None and consumed > message.queue_offset
+        state = TrackState.CONSUMED if is_consumed else TrackState.NOT_CONSUME_YET
+        yield Track(group, state, consumed or 0)

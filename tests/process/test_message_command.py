@@ -1,0 +1,124 @@
+"""``ledgermq message``: shows, finds, browses and tracks the messages of a real node."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node
+
+from ledgermq.cli.main import main
+from ledgermq.client import Consumer, OutgoingMessage, Producer, Queries, SendResult
+from ledgermq.client.aio import AsyncQueries
+from ledgermq.client.message_track import Track, TrackState
+
+pytestmark = pytest.mark.slow
+
+Show = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def node(make_node: Callable[[], Node]) -> Node:
+    made = make_node()
+    start_client_node(made)
+    return made
+
+
+@pytest.fixture
+def show(node: Node, capsys: pytest.CaptureFixture[str]) -> Show:
+    """Runs a verb; exit status, output and complaints."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        status = main(["message", *words, "--address", f"ipc://{node.runtime}"])
+        told = capsys.readouterr()
+        return status, told.out, told.err
+
+    return run
+
+
+def send(node: Node, bodies: Sequence[bytes], queue_id: int) -> list[SendResult]:
+    batch = [OutgoingMessage(body, tag="t", keys=["k" + body.decode()]) for body in bodies]
+    with Producer(f"ipc://{node.runtime}") as producer:
+        return list(producer.send_batch("orders", batch, queue_id=queue_id).result())
+
+
+def document(told: tuple[int, str, str]) -> Any:
+    assert told[0] == 0, told
+    return json.loads(told[1])
+
+
+def test_messages_are_shown_found_and_browsed(node: Node, show: Show) -> None:
+    sent = send(node, [b"%d" % number for number in range(6)], 1)
+    middle = sent[3]
+    by_offset_id = show("show", middle.offset_message_id)
+    by_unique_id = document(show("show", middle.unique_id, "--topic", "orders", "--json"))
+    by_key = document(show("find", "orders", "--key", "k3", "--json"))["messages"]
+    browsed = document(show("browse", "orders", "--queue", "1", "--count", "4", "--json"))
+    last = document(show("browse", "orders", "--queue", "1", "--last", "--count", "2", "--json"))
+    behind = show("browse", "orders", "--queue", "1", "--from", "6")
+    table = show("browse", "orders", "--queue", "1", "--from", "5")[1].splitlines()
+
+    assert by_offset_id[0] == 0
+    assert middle.unique_id in by_offset_id[1] and by_offset_id[1].endswith("\n3\n")
+    assert by_unique_id["message"]["queueOffset"] == 3
+    assert [row["body"] for row in by_key] == ["3"]
+    assert [row["queueOffset"] for row in browsed["messages"]] == [0, 1, 2, 3]
+    assert [row["queueOffset"] for row in last["messages"]] == [4, 5]
+    assert behind == (1, "", "ledgermq: no such message\n")
+    assert table[0].split() == ["queue", "offset", "stored", "tag", "id", "body"]
+    assert table[1].split()[:2] == ["1", "5"] and table[1].endswith(" 5")
+
+
+def test_messages_of_a_time_are_found_in_all_queues_in_the_order_of_the_log(
+    node: Node, show: Show
+) -> None:
+    stored = [send(node, [b"%d" % (2 * queue), b"%d" % (2 * queue + 1)], queue) for queue in (2, 0)]
+    first, second = stored[0][0].store_timestamp, stored[1][0].store_timestamp
+    rest = [b"late"] * 3
+    send(node, rest, 3)
+    found = document(show("find", "orders", "--from", f"{first}", "--to", f"{second}", "--json"))
+    early = [row for row in found["messages"] if row["body"] != "late"]
+    none = show("find", "orders", "--from", "1", "--to", "2")
+    neither = show("find", "orders")
+
+    assert [row["body"] for row in early] == ["4", "5", "0", "1"]
+    assert none[0] == 1
+    assert neither[0] == 1 and "--key" in neither[2]
+
+
+def test_a_track_says_who_has_consumed_a_message(node: Node, show: Show) -> None:
+    sent = send(node, [b"0", b"1", b"2"], 1)
+    address = f"ipc://{node.runtime}"
+    for group, offset in (("all", 3), ("some", 1)):
+        with Consumer(address, topic="orders", group=group) as consumer:
+            consumer.commit({1: offset})
+    told = document(show("track", sent[1].offset_message_id, "--json"))
+    table = show("track", sent[1].unique_id, "--topic", "orders")[1].splitlines()
+    with Queries(address) as queries:
+        message = queries.message_at(sent[0].physical_offset)
+        assert message is not None
+        tracks = queries.track(message)
+
+    async def steps() -> tuple[list[Track], int, int]:
+        async with AsyncQueries(address) as queries:
+            assert message is not None
+            batch = await queries.browse("orders", 1, 1)
+            return await queries.track(message), len(batch), await queries.read_queues("orders")
+
+    assert [(row["group"], row["state"]) for row in told["groups"]] == [
+        ("all", "CONSUMED"),
+        ("some", "NOT_CONSUME_YET"),
+    ]
+    assert [line.split()[:2] for line in table[1:]] == [
+        ["all", "CONSUMED"],
+        ["some", "NOT_CONSUME_YET"],
+    ]
+    assert tracks == [
+        Track("all", TrackState.CONSUMED, 3),
+        Track("some", TrackState.CONSUMED, 1),
+    ]
+    assert asyncio.run(steps()) == (tracks, 2, 4)
