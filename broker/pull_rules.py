@@ -123,6 +123,7 @@ def select(
     first_position: int,
     disk_below: int,
     limits: TransferLimits,
+    fulfilling: npt.NDArray[np.bool_] | None = None,
 ) -> Selection:
     """The units that one answer hands out.
 
@@ -136,6 +137,7 @@ def select(
         size_max: most bytes of messages.
         first_position: where the log begins now; messages below are removed, and passed over.
         disk_below: messages below count as on disk.
+        fulfilling: which messages an SQL expression wants, of as many units; all when left out.
     """
     assert count_max >= 1, count_max
     total = len(positions)
@@ -144,6 +146,8 @@ def select(
     wanted = (positions >= first_position) & (sizes != PREFILL_SIZE)
     if tag_hashes.size:
         wanted &= match_tags(tags, tag_hashes)
+    if fulfilling is not None:
+        wanted &= fulfilling
     memory = (min(size_max, limits.memory_size), min(count_max, limits.memory_count))
     disk = (min(size_max, limits.disk_size), min(count_max, limits.disk_count))
     is_disk = int(positions[-1]) < disk_below

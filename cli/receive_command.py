@@ -15,6 +15,7 @@ from ledgermq.client.pull_pipeline import ConsumerOptions
 from ledgermq.client.received import ReceivedMessage
 from ledgermq.client.start_offsets import Start
 from ledgermq.model.errors import ConfigError
+from ledgermq.model.message_filter import MessageFilter
 
 POLL_S = 1.0
 MESSAGES_MAX = 1_024
@@ -43,7 +44,20 @@ def add_parser(
         "as 2025-12-31T23:59 in local time (default: stored with --group, else first)",
     )
     parser.add_argument("--count", type=int, metavar="N", help="end after N messages")
-    parser.add_argument("--tag", default="*", help="only messages with it; A||B for either")
+    wanted = parser.add_mutually_exclusive_group()
+    wanted.add_argument(
+        "--tag",
+        "--filter",
+        dest="tag",
+        metavar="TAGS",
+        default="*",
+        help="only messages with it; A||B for either",
+    )
+    wanted.add_argument(
+        "--sql",
+        metavar="EXPRESSION",
+        help="only messages whose properties fulfil it, as \"price > 5 AND region = 'eu'\"",
+    )
     parser.add_argument(
         "--queue", type=int, action="append", metavar="N", help="only this one; may be repeated"
     )
@@ -66,7 +80,9 @@ def run(arguments: argparse.Namespace) -> int:
         group=arguments.group,
         queues=arguments.queue,
         start=_start(arguments),
-        tags=arguments.tag,
+        filter=MessageFilter.by_sql(arguments.sql)
+        if arguments.sql is not None
+        else MessageFilter.by_tags(arguments.tag),
         name=arguments.name,
         options=options,
     )

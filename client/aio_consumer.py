@@ -16,10 +16,10 @@ from ledgermq.client.group import broker_link
 from ledgermq.client.link import Context
 from ledgermq.client.loop_watch import AsyncRequests
 from ledgermq.client.pull_pipeline import (
-    ALL_TAGS,
     ConsumerOptions,
     OffsetReset,
     PullPipeline,
+    checked_filter,
     pull_request,
     pulled_batch,
 )
@@ -33,6 +33,7 @@ from ledgermq.client.start_offsets import (
     starting_offsets,
 )
 from ledgermq.model.errors import ConfigError
+from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
 from ledgermq.wire.pull_frame import Pull
 
 
@@ -51,6 +52,7 @@ class AsyncConsumer:
         queues: Iterable[int] | None = None,
         start: Start = "stored",
         tags: str = ALL_TAGS,
+        filter: MessageFilter | None = None,
         name: str = "consumer",
         options: ConsumerOptions | None = None,
     ) -> None:
@@ -59,7 +61,7 @@ class AsyncConsumer:
         self.options = options or ConsumerOptions()
         context: Context = zmq.Context.instance()
         self._link = broker_link(context, parse_addresses(address), client=name)
-        self._tags = tags
+        self._filter = checked_filter(tags, filter)
         self._queues = None if queues is None else list(queues)
         self._start = check_start(start)
         self._requests: AsyncRequests | None = None
@@ -80,7 +82,7 @@ class AsyncConsumer:
         except BaseException:
             requests.close()
             raise
-        pulls = PullPipeline(requests.requests, self.topic, self._tags, self.options)
+        pulls = PullPipeline(requests.requests, self.topic, self._filter, self.options)
         pulls.begin(offsets, follows_route=self._queues is None, now=time.monotonic())
         self._pulls = pulls
         requests.on_turn = self._turn

@@ -14,16 +14,17 @@ from ledgermq.client.broker import Broker, wait_for_link
 from ledgermq.client.group import broker_link
 from ledgermq.client.link import Context
 from ledgermq.client.pull_pipeline import (
-    ALL_TAGS,
     ConsumerOptions,
     OffsetReset,
     PullPipeline,
+    checked_filter,
     pull_request,
     pulled_batch,
 )
 from ledgermq.client.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.start_offsets import Start, check_start, checked_group, starting_offsets
 from ledgermq.model.errors import ConfigError
+from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
 from ledgermq.wire.pull_frame import Pull
 
 ITERATION_POLL_S = 1.0
@@ -45,6 +46,7 @@ class Consumer:
         queues: Iterable[int] | None = None,
         start: Start = "stored",
         tags: str = ALL_TAGS,
+        filter: MessageFilter | None = None,
         name: str = "consumer",
         options: ConsumerOptions | None = None,
     ) -> None:
@@ -56,10 +58,12 @@ class Consumer:
             group: whose offsets ``start="stored"`` reads and ``commit`` writes.
             queues: which queues to read; all, also later ones, when left out.
             tags: ``*``, or tags divided by ``||``.
+            filter: which messages are wanted, in place of ``tags``; also by SQL-92 expression.
             name: of this client, as the node's operator sees it.
 
         Raises:
             ConfigError: an argument cannot be used.
+            FilterIllegalError: there is no tag in ``tags``.
         """
         self.topic = topic
         self.group = group
@@ -67,7 +71,9 @@ class Consumer:
         context: Context = zmq.Context.instance()
         link = broker_link(context, parse_addresses(address), client=name)
         self._broker = Broker(link, timeout_s=self.options.timeout_s)
-        self._pulls = PullPipeline(self._broker.requests, topic, tags, self.options)
+        self._pulls = PullPipeline(
+            self._broker.requests, topic, checked_filter(tags, filter), self.options
+        )
         self._queues = None if queues is None else list(queues)
         self._start = check_start(start)
         self._is_begun = False

@@ -16,20 +16,19 @@ from ledgermq.client.group import AnyLink
 from ledgermq.client.received import MessageBatch, ReceivedMessage
 from ledgermq.client.requests import Request, RequestPipeline, call_request, call_result
 from ledgermq.model.errors import ConfigError, LedgerError, TopicUnknownError
+from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
 from ledgermq.store.java_hash import java_hash
 from ledgermq.wire.header import VERSION_MIN, Kind
 from ledgermq.wire.pull_frame import (
     BYTES_MAX,
     HOLD_MS_MAX,
     MESSAGES_MAX,
-    TAG_HASHES_MAX,
     Pull,
     PullStatus,
     decode_pulled,
     encode_pull,
 )
 
-ALL_TAGS = "*"
 ReadFrom = Literal["leader", "followers"]
 RESETS_KEPT = 100
 QUEUES_REFRESH_S = 30.0
@@ -122,15 +121,19 @@ class PullPipeline:
     """
 
     def __init__(
-        self, requests: RequestPipeline, topic: str, tags: str, options: ConsumerOptions
+        self,
+        requests: RequestPipeline,
+        topic: str,
+        wanted: MessageFilter,
+        options: ConsumerOptions,
     ) -> None:
         self.requests = requests
         self.topic = topic
-        self.tags = parse_tags(tags)
+        self.filter = wanted
         self.options = options
         self.resets: deque[OffsetReset] = deque(maxlen=RESETS_KEPT)
         self.seeks = 0
-        self._hashes = tuple(sorted({java_hash(tag) for tag in self.tags}))
+        self._hashes = tuple(sorted({java_hash(tag) for tag in wanted.tags}))
         self._queues: dict[int, _Queue] = {}
         self._turn: deque[_Queue] = deque()
         self._error: LedgerError | None = None
@@ -260,6 +263,7 @@ class PullPipeline:
             # A follower that has nothing more does not wait: the leader has it sooner.
             0 if queue.node else options.hold_ms,
             self._hashes,
+            expression=self.filter.sql,
         )
         request = pull_request(
             pull,
@@ -293,8 +297,8 @@ class PullPipeline:
                 self.resets.append(
                     OffsetReset(queue.queue_id, wanted, batch.begin, batch.end, batch.next_offset)
                 )
-        if self.tags and len(batch):
-            batch.keep_tags(self.tags)
+        if self.filter.tags and len(batch):
+            batch.keep_tags(self.filter.tags)
         # A batch without messages may still say how far the queue was read.
         if len(batch) or batch.next_offset != wanted:
             queue.batches.append(batch)
@@ -336,15 +340,15 @@ def pulled_batch(topic: str, queue_id: int, request: Request) -> MessageBatch:
     return MessageBatch(topic, queue_id, pulled, records)
 
 
-def parse_tags(expression: str) -> frozenset[str]:
-    """Tags of RocketMQ's ``A || B``; none means all messages, as ``*`` does.
+def checked_filter(tags: str, wanted: MessageFilter | None) -> MessageFilter:
+    """What a consumer was told to want, by either of two arguments.
 
     Raises:
-        ConfigError: there are too many.
+        ConfigError: both were given.
+        FilterIllegalError: there is no tag in ``tags``.
     """
-    tags = frozenset(tag.strip() for tag in expression.split("||")) - {""}
-    if ALL_TAGS in tags:
-        return frozenset()
-    if len(tags) > TAG_HASHES_MAX:
-        raise ConfigError("too many tags", tags=len(tags), limit=TAG_HASHES_MAX)
-    return tags
+    if wanted is None:
+        return MessageFilter.by_tags(tags)
+    if tags != ALL_TAGS:
+        raise ConfigError("tags and filter were both given", tags=tags, filter=wanted.expression)
+    return wanted

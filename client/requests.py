@@ -11,6 +11,7 @@ from typing import TypeVar
 from ledgermq.client.group import AnyLink, Group
 from ledgermq.client.link import Part
 from ledgermq.model.errors import (
+    FilterIllegalError,
     LedgerError,
     ProtocolError,
     StaleGenerationError,
@@ -186,13 +187,22 @@ class RequestPipeline:
 
     def _send_waiting(self, now: float) -> None:
         later: list[Request] = []
+        refused: list[tuple[Request, LedgerError]] = []
         for request in self._waiting:
             request_id = self.link.next_id()
-            if request.ask_at <= now and self._send(request, request_id):
+            try:
+                is_sent = request.ask_at <= now and self._send(request, request_id)
+            except FilterIllegalError as error:
+                # What is asked has no form in the version that this node speaks.
+                refused.append((request, error))
+                continue
+            if is_sent:
                 self._asked[request_id] = request
             else:
                 later.append(request)
         self._waiting = later
+        for request, reason in refused:
+            self._finish(request, error=reason)
 
     def _send(self, request: Request, request_id: int) -> bool:
         parts = request.encode(request_id)

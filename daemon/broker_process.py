@@ -65,7 +65,10 @@ class BrokerWorker:
         self._log = StateLog(settings, self._store, tables, self._writer)
         self._calls = CallService(self._store, tables, settings.topics, self._log)
         self._pulls = PullService(
-            self._store, Holds(limit=settings.limits.held_pulls_max), self._calls.known.check_queue
+            self._store,
+            Holds(limit=settings.limits.held_pulls_max),
+            self._calls.known.check_queue,
+            filters_properties=settings.reads.enable_property_filter,
         )
         queries = QueryService(self._store, settings, self._calls.known.check_queue)
         self._service = ConsumeService(around, self._pulls, self._calls, queries)

@@ -6,19 +6,30 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ledgermq.broker.holds import Hold, Holds, QueueName
-from ledgermq.broker.pull_rules import QueueBounds, judge_offset, select
+from ledgermq.broker.pull_rules import QueueBounds, Selection, judge_offset, select
+from ledgermq.daemon.property_scan import Wanted, sql_filter
 from ledgermq.daemon.readable_store import ReadableStore
+from ledgermq.daemon.record_parts import RecordParts
 from ledgermq.model.errors import LedgerError
+from ledgermq.store.queue_end import PREFILL_SIZE, Units
 from ledgermq.wire.pull_frame import Pull, PullStatus, encode_pulled
+
+if TYPE_CHECKING:
+    from ledgermq.broker.sql_filter import SqlFilter
 
 SCAN_STEP_UNITS = 4_096
 SCANNED_UNITS_MAX = 65_536
 """Units that one pull by tags looks at before it says how far it came."""
+
+SQL_STEP_UNITS = 512
+SQL_SCANNED_UNITS_MAX = 2_048
+SQL_TURN_UNITS_MAX = 8_192
+"""Units that one pull, and one turn of the loop, looks at by an SQL expression: each takes time."""
 
 _VAIN = (PullStatus.NO_MATCHED_MESSAGE, PullStatus.MESSAGE_WAS_REMOVING)
 """By whether the last unit that was looked at is that of a removed message."""
@@ -83,8 +94,20 @@ class PullService:
     """
 
     def __init__(
-        self, store: ReadableStore, holds: Holds[Client, Held], check_queue: CheckQueue
+        self,
+        store: ReadableStore,
+        holds: Holds[Client, Held],
+        check_queue: CheckQueue,
+        *,
+        filters_properties: bool = True,
     ) -> None:
+        """Nothing is held.
+
+        Args:
+            filters_properties: SQL expressions are taken.
+        """
+        self._filters_properties = filters_properties
+        self._evaluated = 0
         self._store = store
         self._holds = holds
         self._check_queue = check_queue
@@ -116,7 +139,10 @@ class PullService:
             BusyError: as many pulls are held as the settings allow.
             NotLeaderError: the node is starting.
             CorruptLogError: the store is not what it should be at this place.
+            FilterIllegalError: its SQL expression cannot be read, or none are taken.
         """
+        if pull.expression:
+            self._sql(pull)
         queue = QueueName(pull.topic, pull.queue_id)
         self._check_queue(queue)
         hold = Hold(client, queue, now_ms + pull.hold_ms, Held(pull, pull.queue_offset))
@@ -151,7 +177,11 @@ class PullService:
                     yield answer
 
     def due(self, now_ms: int) -> Iterator[Answer]:
-        """Answers to holds whose time has ended, and to old reads whose turn has come."""
+        """Answers to holds whose time has ended, and to old reads whose turn has come.
+
+        To be called in each turn: what a turn may look at by SQL expressions begins anew here.
+        """
+        self._evaluated = 0
         while self._paced and self._paced[0].due_ms <= now_ms:
             answer = self._take_turn(heapq.heappop(self._paced), now_ms)
             if answer is not None:
@@ -261,21 +291,32 @@ class PullService:
         may_wait: bool,
     ) -> Answer | Held | Later:
         """The messages found, or how far they were looked for in vain, or when to look again."""
-        pull = held.pull
+        pull, store = held.pull, self._store
         hashes = np.array(pull.tag_hashes, np.int64)
         step = SCAN_STEP_UNITS if pull.tag_hashes else pull.messages_max
+        step = SQL_STEP_UNITS if pull.expression else step
         offset, status = held.scanned_to, held.status
-        stop = min(bounds.end, offset + SCANNED_UNITS_MAX)
-        store = self._store
+        most = SQL_SCANNED_UNITS_MAX if pull.expression else SCANNED_UNITS_MAX
+        stop = min(bounds.end, offset + most)
         while offset < stop:
             units = store.units(queue, offset, step)
             if units is None:
                 if offset == held.scanned_to:
                     status, offset = PullStatus.OFFSET_FOUND_NULL, store.next_file(queue, offset)
                 return _nothing(client, pull, status, offset, bounds)
+            fulfilling: Wanted | None = None
+            if pull.expression:
+                looked = self._fulfilling(pull, units, may_wait=may_wait)
+                if isinstance(looked, int):
+                    return Later(looked, Held(pull, offset, status))
+                fulfilling = looked
+                if fulfilling is None:
+                    # Removed since, and known to be: the same units are looked at again.
+                    continue
+                units = units[: len(fulfilling)]
             positions = units["position"].astype(np.int64)
             sizes = units["size"].astype(np.int64)
-            chosen, scanned, ends_removed, looked_at = select(
+            selection = select(
                 positions,
                 sizes,
                 units["tags"],
@@ -285,7 +326,9 @@ class PullService:
                 first_position=store.log.first_position,
                 disk_below=store.disk_below,
                 limits=store.limits,
+                fulfilling=fulfilling,
             )
+            chosen = selection.chosen
             if chosen.size:
                 last = int(chosen[-1])
                 wait_ms = store.old_read_wait_ms(
@@ -297,24 +340,70 @@ class PullService:
                 if parts is None:
                     # Removed since, and known to be: the same units are looked at again.
                     continue
-                count = len(parts.starts)
-                # What did not fit into the part is where the client goes on.
-                taken = scanned if count == chosen.size else int(chosen[count])
-                head = encode_pulled(
-                    pull.request_id,
-                    PullStatus.FOUND,
-                    next_offset=offset + taken,
-                    begin=bounds.first,
-                    end=bounds.end,
-                    starts=parts.starts.tobytes(),
-                    sizes=parts.sizes.tobytes(),
-                    suggested=store.suggested(looked_at),
-                    version=pull.version,
-                )
-                return Answer(client, pull.request_id, head, parts.payload, count)
-            status = _VAIN[ends_removed]
-            offset += scanned
+                return self._found(Hold(client, queue, 0, held), bounds, offset, selection, parts)
+            status = _VAIN[selection.ends_removed]
+            offset += selection.scanned
         return Held(pull, offset, status)
+
+    def _found(
+        self,
+        hold: Hold[Client, Held],
+        bounds: QueueBounds,
+        offset: int,
+        selection: Selection,
+        parts: RecordParts,
+    ) -> Answer:
+        """The answer that gives the records of units from ``offset`` on."""
+        pull, chosen, count = hold.request.pull, selection.chosen, len(parts.starts)
+        # What did not fit into the part is where the client goes on.
+        taken = selection.scanned if count == chosen.size else int(chosen[count])
+        head = encode_pulled(
+            pull.request_id,
+            PullStatus.FOUND,
+            next_offset=offset + taken,
+            begin=bounds.first,
+            end=bounds.end,
+            starts=parts.starts.tobytes(),
+            sizes=parts.sizes.tobytes(),
+            suggested=self._store.suggested(selection.looked_at),
+            version=pull.version,
+        )
+        return Answer(hold.client, pull.request_id, head, parts.payload, count)
+
+    def _sql(self, pull: Pull) -> SqlFilter:
+        return sql_filter(pull.expression, is_enabled=self._filters_properties)
+
+    def _fulfilling(self, pull: Pull, units: Units, *, may_wait: bool) -> Wanted | int | None:
+        """Which of the first units the expression of ``pull`` wants.
+
+        Or how many milliseconds to wait first; or ``None`` when messages were removed meanwhile.
+        """
+        store = self._store
+        first_position = store.log.first_position
+        positions = units["position"].astype(np.int64)
+        sizes = units["size"].astype(np.int64)
+        gone = (positions < first_position) | (sizes == PREFILL_SIZE)
+        if gone[0]:
+            # ``select`` passes them over.
+            return np.zeros(len(gone) if gone.all() else int(gone.argmin()), np.bool_)
+        alive = int(gone.argmax()) if gone.any() else len(gone)
+        if may_wait:
+            if self._evaluated >= SQL_TURN_UNITS_MAX:
+                return 1
+            end = int(positions[0] + sizes[0])
+            wait_ms = store.old_read_wait_ms(int(positions[0]), end)
+            if wait_ms:
+                return wait_ms
+        found = store.wanted(
+            positions[:alive],
+            sizes[:alive],
+            self._sql(pull),
+            count_max=pull.messages_max,
+            size_max=pull.bytes_max,
+        )
+        if found is not None:
+            self._evaluated += len(found)
+        return found
 
 
 def _nothing(

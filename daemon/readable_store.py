@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from ledgermq.broker.holds import QueueName
 from ledgermq.broker.pull_rules import QueueBounds, TransferLimits, pending_messages_max
 from ledgermq.daemon.log_view import LogView
 from ledgermq.daemon.old_pages import HOT_TAIL_SIZE, OldPages, OldReadPace
+from ledgermq.daemon.property_scan import Wanted, wanted_messages
 from ledgermq.daemon.record_parts import RecordParts, take_records
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.ipc.cursor_page import CursorPage, RaftRole
@@ -22,6 +24,9 @@ from ledgermq.model.settings import ReadsSection, Settings
 from ledgermq.store.mapped_files import VanishedError
 from ledgermq.store.queue_end import UNIT_SIZE, Units
 from ledgermq.store.queue_reader import QueueReader
+
+if TYPE_CHECKING:
+    from ledgermq.broker.sql_filter import SqlFilter
 
 READERS_MAX = 8_192
 """Queues kept open; each has a map or more, of which the kernel allows a process 65,530."""
@@ -194,11 +199,38 @@ class ReadableStore:
             return None
         if self._is_cold:
             self._pace.spend(len(parts.payload), time.monotonic_ns())
-        self._shown_size += len(parts.payload)
+        self._note_touched(len(parts.payload))
+        return parts
+
+    def wanted(
+        self,
+        positions: Integers,
+        sizes: Integers,
+        sql: SqlFilter,
+        *,
+        count_max: int,
+        size_max: int,
+    ) -> Wanted | None:
+        """See ``wanted_messages``; ``old_read_wait_ms`` goes first."""
+        try:
+            found = wanted_messages(
+                self.log, positions, sizes, sql, count_max=count_max, size_max=size_max
+            )
+        except DamagedLogError:
+            self._report_damage(int(positions[0]))
+            raise
+        if found is not None:
+            size = int(sizes[: len(found)].sum())
+            if self._is_cold:
+                self._pace.spend(size, time.monotonic_ns())
+            self._note_touched(size)
+        return found
+
+    def _note_touched(self, size: int) -> None:
+        self._shown_size += size
         if self._shown_size >= PAGES_RELEASED_AFTER:
             self._shown_size = 0
             self.log.release_pages()
-        return parts
 
     def record_at(self, position: int) -> memoryview | None:
         """The record that begins at ``position``; ``None`` when none does, or none that is shown.

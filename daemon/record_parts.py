@@ -72,12 +72,16 @@ def take_records(log: LogView, positions: Integers, sizes: Integers) -> RecordPa
     count = len(positions) if fits.all() else int(fits.argmin())
     if count == 0:
         raise _corrupt(file, first, "size")
-    count = _sound_count(file, positions[:count], sizes[:count])
+    count = sound_count(file, positions[:count], sizes[:count])
     return _pack(file, positions[:count] - file.start, sizes[:count])
 
 
-def _sound_count(file: LogFile, positions: Integers, sizes: Integers) -> int:
-    """Records up to the first one that is not the one of its unit, or not what was written."""
+def sound_count(file: LogFile, positions: Integers, sizes: Integers) -> int:
+    """Records up to the first one that is not the one of its unit, or not what was written.
+
+    Raises:
+        DamagedLogError: the first record is such a one.
+    """
     content = np.frombuffer(file.view, np.uint8)
     at = positions - file.start
     heads = content[at[:, None] + _HEAD_BYTES].view(_HEAD)[:, 0]

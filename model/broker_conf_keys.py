@@ -32,6 +32,7 @@ TRANSLATED = {
     "maxTransferBytesOnMessageInDisk": "reads.max_transfer_bytes_on_message_in_disk",
     "maxTransferCountOnMessageInDisk": "reads.max_transfer_count_on_message_in_disk",
     "accessMessageInMemoryMaxRatio": "reads.access_message_in_memory_max_ratio",
+    "enablePropertyFilter": "reads.enable_property_filter",
 }
 """Keys with an equal."""
 
@@ -68,8 +69,7 @@ SAME_WHEN: dict[str, tuple[frozenset[str], str]] = {
     ),
     "longPollingEnable": (_ON, "pulls are always held"),
     "enableCalcFilterBitMap": (_OFF, "filter bit maps are not kept"),
-    "enablePropertyFilter": (_OFF, "filters by property (SQL92) are not kept"),
-    "filterSupportRetry": (_OFF, "filters by property (SQL92) are not kept"),
+    "filterSupportRetry": (_OFF, "a filter sees the properties of the message that is read"),
     "traceTopicEnable": (_OFF, "there is no trace topic"),
     "rejectTransactionMessage": (_OFF, "there are no settings for transactions"),
     "checkCRCOnRecover": (_ON, "CRCs are always checked in recovery"),

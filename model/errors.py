@@ -57,6 +57,12 @@ class TopicUnknownError(LedgerError):
     number = 22
 
 
+class FilterIllegalError(LedgerError):
+    """A filter cannot be read or may not be used; names position and token."""
+
+    number = 28
+
+
 class NoPermissionError(LedgerError):
     """The topic is not one that clients may use so, or this client may not; names the right."""
 

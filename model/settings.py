@@ -171,6 +171,7 @@ class ReadsSection:
     access_message_in_memory_max_ratio: int = 40
     old_read_cache_bytes: int = 256 * 1024 * 1024
     old_read_bytes_per_s: int = 100 * 1024 * 1024
+    enable_property_filter: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,7 @@ RELOADABLE = frozenset(
         "reads.access_message_in_memory_max_ratio",
         "reads.old_read_cache_bytes",
         "reads.old_read_bytes_per_s",
+        "reads.enable_property_filter",
         "retention.file_reserved_time",
         "retention.delete_when",
         "retention.bytes_max",

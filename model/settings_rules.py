@@ -326,6 +326,7 @@ RULES = {
     "reads.access_message_in_memory_max_ratio": _between(0, 100),
     "reads.old_read_cache_bytes": _between(16 * MIB, 1024 * 1024 * MIB),
     "reads.old_read_bytes_per_s": _between(MIB, 16 * 1024 * MIB),
+    "reads.enable_property_filter": _BOOLEAN,
     "retention.file_reserved_time": _between(1, 876_000),
     "retention.delete_when": _text("hours from 00 to 23 with ; between them", _are_hours),
     "retention.bytes_max": _AMOUNT,

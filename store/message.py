@@ -82,6 +82,7 @@ _V6_MASK = BORN_HOST_V6 | STORE_HOST_V6
 _V6_EXTRA = HOST_V6_SIZE - HOST_V4_SIZE
 _SYS_FLAG = Struct(">i")
 _SIZE_AND_MAGIC = Struct(">iI")
+_BODY_SIZE = Struct(">i")
 _PROPERTIES_SIZE = Struct(">h")
 
 
@@ -176,6 +177,20 @@ def store_fields_at(record: memoryview) -> tuple[int, int]:
     store = HOST_V6_SIZE if sys_flag & STORE_HOST_V6 else HOST_V4_SIZE
     store_timestamp = BORN_HOST_AT + born
     return store_timestamp, store_timestamp + 8 + store
+
+
+def properties_in(record: memoryview) -> memoryview:
+    """The bytes of the properties of a whole record; empty where they do not end it."""
+    _, behind_store_host = store_fields_at(record)
+    body_size_at = behind_store_host + 12
+    topic_at = body_size_at + 4 + _BODY_SIZE.unpack_from(record, body_size_at)[0]
+    if not body_size_at < topic_at < len(record):
+        return record[:0]
+    begin = topic_at + 1 + record[topic_at] + _PROPERTIES_SIZE.size
+    if begin > len(record):
+        return record[:0]
+    (size,) = _PROPERTIES_SIZE.unpack_from(record, begin - _PROPERTIES_SIZE.size)
+    return record[begin:] if size == len(record) - begin else record[:0]
 
 
 def encode_message(message: Message) -> bytes:

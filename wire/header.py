@@ -4,7 +4,7 @@ Layout, little-endian (docs/formats/client-protocol.md):
 
     offset  size  field
     0       3     magic ``LMQ``
-    3       1     version, 1; 2 in what a session of version 2 has in another form
+    3       1     version, 1; a higher one in what a session of that version has in another form
     4       1     kind
     5       1     flags
     6       2     reserved, 0
@@ -21,7 +21,7 @@ from typing import NamedTuple
 from ledgermq.model.errors import ProtocolError
 
 MAGIC = b"LMQ"
-VERSION = 2
+VERSION = 3
 """The newest version spoken here; a session has the lower one of its two sides."""
 
 VERSION_MIN = 1

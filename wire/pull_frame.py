@@ -1,7 +1,8 @@
 """PULL and PULLED: ask for messages of one queue, and get them as they stand in the log.
 
 The layouts are in docs/formats/client-protocol.md. A PULLED has the version of its PULL: in one of
-version 1 there are five statuses, and no node is suggested. The tables of a PULLED are handed on as
+version 1 there are five statuses, and no node is suggested. A PULL of version 3 has an SQL
+expression behind its topic, and before that its size. The tables of a PULLED are handed on as
 memoryviews of the frame; its records travel in a part of their own and are not touched here.
 """
 
@@ -13,12 +14,14 @@ from operator import add
 from struct import Struct
 from typing import NamedTuple
 
-from ledgermq.model.errors import ProtocolError
+from ledgermq.model.errors import FilterIllegalError, ProtocolError
 from ledgermq.model.limits import QUEUE_ID_MAX, TOPIC_SIZE_MAX
+from ledgermq.model.message_filter import EXPRESSION_SIZE_MAX, TAGS_MAX
 from ledgermq.wire.header import HEADER_SIZE, VERSION, Kind, decode_header, encode_header
 
 _PULL = Struct("<qiIIIHH")
 _PULLED = Struct("<BB2xIqqq")
+_EXPRESSION_SIZE = Struct("<H")
 PULL_HASHES_AT = HEADER_SIZE + _PULL.size
 PULLED_TABLES_AT = HEADER_SIZE + _PULLED.size
 
@@ -34,9 +37,11 @@ BYTES_MAX = 64 * 1024 * 1024
 HOLD_MS_MAX = 600_000
 """Longest hold: a client that asks for more has forgotten that it asked."""
 
-TAG_HASHES_MAX = 256
+TAG_HASHES_MAX = TAGS_MAX
 """Most tags of one subscription."""
 
+EXPRESSION_VERSION = 3
+"""First version whose PULL may have an SQL expression."""
 
 NODE_SIZE_MAX = 16
 """Most bytes of a member's id."""
@@ -90,6 +95,7 @@ class Pull(NamedTuple):
         hold_ms: how long the node may wait for a message when it has none.
         tag_hashes: Java's hashes of the tags wanted; empty = all messages.
         version: of the answer.
+        expression: SQL-92 over the properties of the messages wanted; empty = all messages.
     """
 
     request_id: int
@@ -101,6 +107,7 @@ class Pull(NamedTuple):
     hold_ms: int
     tag_hashes: tuple[int, ...] = ()
     version: int = VERSION
+    expression: str = ""
 
 
 class Pulled(NamedTuple):
@@ -126,7 +133,17 @@ class Pulled(NamedTuple):
 
 
 def encode_pull(pull: Pull) -> bytes:
-    """The whole of a PULL."""
+    """The whole of a PULL.
+
+    Raises:
+        FilterIllegalError: it has an SQL expression, and the node is too old for one.
+    """
+    if pull.expression and pull.version < EXPRESSION_VERSION:
+        raise FilterIllegalError(
+            "node is too old to filter by properties",
+            version=pull.version,
+            minimum=EXPRESSION_VERSION,
+        )
     topic = pull.topic.encode()
     fixed = _PULL.pack(
         pull.queue_offset,
@@ -139,7 +156,11 @@ def encode_pull(pull: Pull) -> bytes:
     )
     hashes = Struct(f"<{len(pull.tag_hashes)}i").pack(*pull.tag_hashes)
     header = encode_header(Kind.PULL, pull.request_id, version=pull.version)
-    return b"".join((header, fixed, hashes, topic))
+    parts = [header, fixed, hashes, topic]
+    if pull.version >= EXPRESSION_VERSION:
+        expression = pull.expression.encode()
+        parts += [_EXPRESSION_SIZE.pack(len(expression)), expression]
+    return b"".join(parts)
 
 
 def decode_pull(message: bytes | memoryview) -> Pull:
@@ -163,19 +184,29 @@ def decode_pull(message: bytes | memoryview) -> Pull:
     _check("tag hashes", hash_count, 0, TAG_HASHES_MAX)
     _check("topic size", topic_size, 1, TOPIC_SIZE_MAX)
     topic_at = PULL_HASHES_AT + 4 * hash_count
-    if topic_at + topic_size != len(message):
-        raise ProtocolError(
-            "PULL of another size than its counts",
-            size=len(message),
-            expected=topic_at + topic_size,
-        )
-    try:
-        topic = bytes(message[topic_at:]).decode()
-    except UnicodeDecodeError as error:
-        raise ProtocolError("topic is not UTF-8", topic=bytes(message[topic_at:])) from error
+    topic_end = end = topic_at + topic_size
+    if header.version >= EXPRESSION_VERSION:
+        end += _EXPRESSION_SIZE.size
+        if end <= len(message):
+            (size_of_expression,) = _EXPRESSION_SIZE.unpack_from(message, topic_end)
+            _check("size of the expression", size_of_expression, 0, EXPRESSION_SIZE_MAX)
+            end += size_of_expression
+    if end != len(message):
+        raise ProtocolError("PULL of another size than its counts", size=len(message), expected=end)
+    topic = _text("topic", message[topic_at:topic_end])
+    expression = _text("expression", message[topic_end + _EXPRESSION_SIZE.size :])
     hashes = Struct(f"<{hash_count}i").unpack_from(message, PULL_HASHES_AT)
     return Pull(
-        header.request_id, topic, queue_id, offset, messages, size, hold_ms, hashes, header.version
+        header.request_id,
+        topic,
+        queue_id,
+        offset,
+        messages,
+        size,
+        hold_ms,
+        hashes,
+        header.version,
+        expression,
     )
 
 
@@ -249,6 +280,13 @@ def decode_pulled(message: bytes | memoryview, *, records_size: int) -> Pulled:
         _check_records(starts, sizes, records_size)
     suggested = str(view[node_at:], "ascii", "replace")
     return Pulled(header.request_id, status, next_offset, begin, end, starts, sizes, suggested)
+
+
+def _text(name: str, data: bytes | memoryview) -> str:
+    try:
+        return bytes(data).decode()
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"{name} is not UTF-8", value=bytes(data)) from error
 
 
 def _check_records(starts: Sequence[int], sizes: Sequence[int], records_size: int) -> None:

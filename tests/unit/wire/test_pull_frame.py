@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.model.errors import ProtocolError
+from ledgermq.model.errors import FilterIllegalError, ProtocolError
+from ledgermq.model.message_filter import EXPRESSION_SIZE_MAX
 from ledgermq.wire.header import VERSION, VERSION_MIN, Kind, decode_header, encode_header
 from ledgermq.wire.pull_frame import (
     BYTES_MAX,
+    EXPRESSION_VERSION,
     HOLD_MS_MAX,
     MESSAGES_MAX,
     Pull,
@@ -24,8 +26,12 @@ from ledgermq.wire.pull_frame import (
     encode_pulled,
 )
 
+_VERSION_AND_EXPRESSION = st.one_of(
+    st.tuples(st.integers(VERSION_MIN, EXPRESSION_VERSION - 1), st.just("")),
+    st.tuples(st.integers(EXPRESSION_VERSION, VERSION), st.text(max_size=200)),
+)
 _OFFSET = st.integers(-(2**63), 2**63 - 1)
-_PULLS = st.builds(
+_PLAIN_PULLS = st.builds(
     Pull,
     request_id=st.integers(0, 2**64 - 1),
     topic=st.text("abcXYZ_-%|09é", min_size=1, max_size=60),
@@ -35,7 +41,12 @@ _PULLS = st.builds(
     bytes_max=st.integers(0, BYTES_MAX),
     hold_ms=st.integers(0, HOLD_MS_MAX),
     tag_hashes=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=8).map(tuple),
-    version=st.integers(VERSION_MIN, VERSION),
+    version=st.just(1),
+)
+_PULLS = st.builds(
+    lambda pull, form: pull._replace(version=form[0], expression=form[1]),
+    _PLAIN_PULLS,
+    _VERSION_AND_EXPRESSION,
 )
 _SIZES = st.lists(st.integers(1, 500), min_size=1, max_size=20)
 
@@ -93,7 +104,7 @@ def test_a_number_behind_its_limit_is_refused_with_both(
 
 
 def test_a_topic_that_is_not_text_is_refused() -> None:
-    message = bytearray(encode_pull(Pull(1, "T", 0, 0, 32, 1_000, 0)))
+    message = bytearray(encode_pull(Pull(1, "T", 0, 0, 32, 1_000, 0, version=1)))
     message[-1] = 0xFF
 
     with pytest.raises(ProtocolError, match="UTF-8"):
@@ -187,3 +198,19 @@ def test_wild_bytes_are_refused(tail: bytes, records_size: int) -> None:
         pulled = decode_pulled(encode_header(Kind.PULLED, 1) + tail, records_size=records_size)
 
         assert len(tail) == 32 + 8 * len(pulled.sizes)
+
+
+def test_an_old_node_is_asked_no_expression() -> None:
+    pull = Pull(1, "T", 0, 0, 32, 1_000, 0, version=2, expression="a > 5")
+
+    with pytest.raises(FilterIllegalError, match="too old"):
+        encode_pull(pull)
+
+
+def test_an_expression_has_a_limit() -> None:
+    pull = Pull(1, "T", 0, 0, 32, 1_000, 0, expression="a" * (EXPRESSION_SIZE_MAX + 1))
+
+    with pytest.raises(ProtocolError, match="expression") as caught:
+        decode_pull(encode_pull(pull))
+
+    assert caught.value.details["limit"] == EXPRESSION_SIZE_MAX
