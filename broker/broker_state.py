@@ -9,11 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ledgermq.broker import access, group_offsets, groups, queue_locks, quotas, topics
+from ledgermq.broker import (
+    access,
+    delays,
+    group_offsets,
+    groups,
+    moves,
+    queue_locks,
+    quotas,
+    topics,
+)
 from ledgermq.broker.access import User, UserTable
+from ledgermq.broker.delays import DelayTable
 from ledgermq.broker.documents import Document, read_integer
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.broker.groups import GroupTable, SubscriptionGroup
+from ledgermq.broker.holds import QueueName
+from ledgermq.broker.moves import Moved, MoveEnded, MoveTable
 from ledgermq.broker.queue_locks import QueueLocks
 from ledgermq.broker.quotas import Quota, QuotaTable
 from ledgermq.broker.state_commands import (
@@ -37,10 +49,13 @@ from ledgermq.broker.topics import Topic, TopicTable
 APPLIED_KEY = "ledgermqApplied"
 """In each file: the queue offset behind the last command that is in it."""
 
-OWN_FILES = (queue_locks.FILE, access.FILE, quotas.FILE)
+OWN_FILES = (queue_locks.FILE, access.FILE, quotas.FILE, moves.FILE)
 """Tables that RocketMQ does not know; their files are not in its folder."""
 
-FILES = (topics.FILE, groups.FILE, group_offsets.FILE, *OWN_FILES)
+FILES = (topics.FILE, groups.FILE, group_offsets.FILE, delays.FILE, *OWN_FILES)
+
+YOUNGER_FILES = (delays.FILE, *OWN_FILES)
+"""Not in stores from before there were such tables."""
 
 
 class Applied(NamedTuple):
@@ -79,8 +94,8 @@ class BrokerState:
         }
         for document in own.values():
             document.pop(APPLIED_KEY, None)
-        known = min(at for file, at in self._places.items() if file not in OWN_FILES)
-        for file in OWN_FILES:
+        known = min(at for file, at in self._places.items() if file not in YOUNGER_FILES)
+        for file in YOUNGER_FILES:
             if not own[file]:
                 # A store from before there was such a table has no command about it either.
                 self._places[file] = known
@@ -90,6 +105,8 @@ class BrokerState:
         self.locks = QueueLocks.read(own[queue_locks.FILE])
         self.users = UserTable.read(own[access.FILE])
         self.quotas = QuotaTable.read(own[quotas.FILE])
+        self.delays = DelayTable.read(own[delays.FILE])
+        self.moves = MoveTable.read(own[moves.FILE])
         self.snapshots = 0
         """How often all tables were replaced."""
         self._parts: list[Part] = []
@@ -167,7 +184,18 @@ class BrokerState:
             queue_locks.FILE: self.locks.to_document(),
             access.FILE: self.users.to_document(),
             quotas.FILE: self.quotas.to_document(),
+            delays.FILE: self.delays.to_document(),
+            moves.FILE: self.moves.to_document(),
         }
+
+    def moves_of(self, topic: str) -> MoveTable:
+        """The table that says how far the queues of ``topic`` are moved."""
+        return self.delays if topic == delays.TOPIC else self.moves
+
+    def open_moves(self) -> list[tuple[QueueName, int]]:
+        """Queues whose last move is not known to be whole, and the place of its command."""
+        sources = (*self.delays, *self.moves)
+        return [(queue, one.open_at) for queue, one in sources if one.open_at is not None]
 
     def _take_part(self, offset: int, part: Part) -> Applied:
         if part.number == 1:
@@ -200,6 +228,8 @@ class BrokerState:
             QueueLocks.read(tables.get(queue_locks.FILE, {})),
             UserTable.read(tables.get(access.FILE, {})),
             QuotaTable.read(tables.get(quotas.FILE, {})),
+            DelayTable.read(tables.get(delays.FILE, {})),
+            MoveTable.read(tables.get(moves.FILE, {})),
         )
         if offset >= self._places[topics.FILE]:
             self.topics.replace_with(fresh[0])
@@ -213,6 +243,10 @@ class BrokerState:
             self.users.replace_with(fresh[4])
         if offset >= self._places[quotas.FILE]:
             self.quotas.replace_with(fresh[5])
+        if offset >= self._places[delays.FILE]:
+            self.delays.replace_with(fresh[6])
+        if offset >= self._places[moves.FILE]:
+            self.moves.replace_with(fresh[7])
         self.snapshots += 1
         self.needs_snapshot = False
 
@@ -232,6 +266,8 @@ class BrokerState:
             elif isinstance(change, LocksSet):
                 if offset >= self._places[queue_locks.FILE]:
                     self.locks.set(change.group, change.topic, change.locks)
+            elif isinstance(change, Moved | MoveEnded):
+                self._move(offset, change)
             else:
                 self._apply_access(offset, change)
 
@@ -265,3 +301,8 @@ class BrokerState:
             self.groups.delete(change.name, at_ms)
         else:
             self.groups.put(SubscriptionGroup.read(change.name, change.fields), at_ms)
+
+    def _move(self, offset: int, change: Moved | MoveEnded) -> None:
+        is_delay = change.queue.topic == delays.TOPIC
+        if offset >= self._places[delays.FILE if is_delay else moves.FILE]:
+            self.moves_of(change.queue.topic).apply(offset, change)

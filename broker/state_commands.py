@@ -13,7 +13,9 @@ and a CHANGE is one of
     {"user": NAME, "fields": {...}}                    as in access.json; null deletes the user
     {"quota": OWNER, "fields": {...}}                  as in quotas.json; null deletes it
     {"owned": "TOPIC@GROUP", "locks": {ID: [CLIENT, MS]}}    null: nobody owns that queue
+    {"moved": ...}, {"ended": ...}                     see ``moves``
 
+A command that other records follow in the log has their sums, too: ``"follows": [N, ...]``.
 All values are absolute: a command that is applied twice changes nothing the second time. The body
 of a snapshot is compressed by zlib, as RocketMQ's clients do it, and cut into parts of at most
 ``PART_SIZE_MAX`` bytes, which follow one another; the property ``PART`` says which of how many.
@@ -26,6 +28,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ledgermq.broker.moves import Moved, MoveEnded, decode_move
 from ledgermq.broker.queue_locks import Lock, read_lock
 from ledgermq.model.errors import CorruptLogError
 
@@ -84,7 +87,7 @@ class QuotaSet(NamedTuple):
     fields: Fields | None
 
 
-Change = TopicSet | GroupSet | OffsetsSet | LocksSet | UserSet | QuotaSet
+Change = TopicSet | GroupSet | OffsetsSet | LocksSet | UserSet | QuotaSet | Moved | MoveEnded
 
 
 class Command(NamedTuple):
@@ -93,11 +96,13 @@ class Command(NamedTuple):
     Attributes:
         identity: tells who proposed it that it is this one.
         at_ms: the proposer's time, epoch ms.
+        follows: sums of the records that stand right behind it (``moves.record_sum``).
     """
 
     identity: str
     at_ms: int
     changes: tuple[Change, ...]
+    follows: tuple[int, ...] = ()
 
 
 class Snapshot(NamedTuple):
@@ -132,6 +137,8 @@ def encode_command(command: Command) -> bytes:
         "at": command.at_ms,
         "changes": [_change_fields(change) for change in command.changes],
     }
+    if command.follows:
+        document["follows"] = command.follows
     return json.dumps(document, separators=(",", ":")).encode()
 
 
@@ -146,7 +153,7 @@ def decode_command(body: bytes) -> Command:
     if not isinstance(changes, list):
         raise CorruptLogError("command of the broker's state without changes", found=str(changes))
     decoded = (_decode_change(_object(change, "change")) for change in changes)
-    return Command(*_head(document), tuple(decoded))
+    return Command(*_head(document), tuple(decoded), _follows(document.get("follows", [])))
 
 
 def encode_snapshot(snapshot: Snapshot) -> list[Part]:
@@ -194,29 +201,31 @@ def decode_snapshot(parts: Sequence[Part]) -> Snapshot:
     return Snapshot(*_head(document), {file: _object(tables[file], file) for file in tables})
 
 
+_NAMED: Mapping[str, type[TopicSet] | type[GroupSet] | type[UserSet] | type[QuotaSet]] = {
+    "topic": TopicSet,
+    "group": GroupSet,
+    "user": UserSet,
+    "quota": QuotaSet,
+}
+"""Changes of what has a name, and fields or nothing."""
+
+
 def _change_fields(change: Change) -> Fields:
-    if isinstance(change, TopicSet):
-        return {"topic": change.name, "fields": change.fields}
-    if isinstance(change, GroupSet):
-        return {"group": change.name, "fields": change.fields}
-    if isinstance(change, UserSet):
-        return {"user": change.name, "fields": change.fields}
-    if isinstance(change, QuotaSet):
-        return {"quota": change.owner, "fields": change.fields}
+    if isinstance(change, Moved | MoveEnded):
+        return change.to_fields()
     if isinstance(change, LocksSet):
         return {"owned": f"{change.topic}@{change.group}", "locks": change.locks}
-    return {"consumed": f"{change.topic}@{change.group}", "offsets": change.offsets}
+    if isinstance(change, OffsetsSet):
+        return {"consumed": f"{change.topic}@{change.group}", "offsets": change.offsets}
+    key = next(key for key, kind in _NAMED.items() if isinstance(change, kind))
+    name, fields = change
+    return {key: name, "fields": fields}
 
 
 def _decode_change(fields: Fields) -> Change:
-    if isinstance(topic := fields.get("topic"), str):
-        return TopicSet(topic, _optional(fields.get("fields"), topic))
-    if isinstance(group := fields.get("group"), str):
-        return GroupSet(group, _optional(fields.get("fields"), group))
-    if isinstance(user := fields.get("user"), str):
-        return UserSet(user, _optional(fields.get("fields"), user))
-    if isinstance(quota := fields.get("quota"), str):
-        return QuotaSet(quota, _optional(fields.get("fields"), quota))
+    for key, kind in _NAMED.items():
+        if isinstance(name := fields.get(key), str):
+            return kind(name, _optional(fields.get("fields"), name))
     if isinstance(consumed := fields.get("consumed"), str):
         topic, at, group = consumed.partition("@")
         if topic and at and group:
@@ -225,6 +234,8 @@ def _decode_change(fields: Fields) -> Change:
         topic, at, group = owned.partition("@")
         if topic and at and group:
             return LocksSet(group, topic, _decode_locks(_object(fields.get("locks"), owned), owned))
+    if (move := decode_move(fields)) is not None:
+        return move
     raise CorruptLogError("change of the broker's state that is not known", found=str(fields)[:200])
 
 
@@ -248,6 +259,12 @@ def _decode_locks(fields: Fields, owner: str) -> Mapping[int, Lock | None]:
             raise CorruptLogError("not a queue and its lock", owner=owner, queue=queue)
         locks[int(queue)] = lock
     return locks
+
+
+def _follows(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(number) is int for number in value):
+        raise CorruptLogError("not the sums of what follows a command", found=str(value)[:200])
+    return tuple(value)
 
 
 def _head(document: Fields) -> tuple[str, int]:

@@ -18,12 +18,13 @@ from ledgermq.daemon.call_service import CallService
 from ledgermq.daemon.consume_service import ConsumeService, Counter
 from ledgermq.daemon.loop import SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
+from ledgermq.daemon.moves import Moves
 from ledgermq.daemon.node import Surroundings
 from ledgermq.daemon.pull_service import PullService
 from ledgermq.daemon.query_service import QueryService
 from ledgermq.daemon.readable_store import ReadableStore
 from ledgermq.daemon.standing import ReaderStanding
-from ledgermq.daemon.state_log import StateLog
+from ledgermq.daemon.state_log import Generations, StateLog
 from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.orders import OrderKind, damaged, parse, topics_changed
@@ -62,7 +63,8 @@ class BrokerWorker:
         self._raft = around.bell(Role.RAFT)
         self._damage_told: dict[int, int] = {}
         self._store = ReadableStore(around.page, settings, self._report_damage)
-        self._log = StateLog(settings, self._store, tables, self._writer)
+        self._log = StateLog(settings, self._store, tables, self._writer, self._generations)
+        self._moves = Moves(self._store, tables, self._log)
         self._calls = CallService(self._store, tables, settings.topics, self._log)
         self._pulls = PullService(
             self._store,
@@ -94,6 +96,7 @@ class BrokerWorker:
             self._pulls.next_deadline_ms(),
             self._calls.notice.next_deadline_ms(),
             self._log.next_deadline_ms(),
+            self._moves.next_deadline_ms(),
         ]
         if not self._calls.notice.is_confirmed:
             deadlines.append(self._order_due_ms)
@@ -124,6 +127,7 @@ class BrokerWorker:
             self._is_tidy = False
         self._service.send_answers(self._pulls.grown(now_ms))
         self._service.send_answers(self._pulls.due(now_ms))
+        self._moves.turn(now_ms)
         for reply in (*self._log.turn(now_ms), *self._calls.notice.late(now_ms)):
             self._service.send_reply(reply)
         self._order_topics(now_ms)
@@ -151,6 +155,12 @@ class BrokerWorker:
         self._writer.close()
         self._raft.close()
         self._tables.close()
+
+    def _generations(self) -> Generations:
+        page = self._around.page
+        return Generations(
+            page.read_process(Role.BROKER).generation, page.read_process(Role.WRITER).generation
+        )
 
     def _report_damage(self, position: int) -> None:
         """Have raft look at the log at ``position``; consumers ask again and again."""

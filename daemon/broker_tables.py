@@ -1,9 +1,9 @@
-"""The broker's tables and their files: all with each change, offsets and locks a bit later.
+"""The broker's tables and their files: all with each change, those that change a lot a bit later.
 
 The log is what counts (``broker/broker_state.py``); the files are what RocketMQ reads, and what a
-start goes on from. Offsets and locks are written by a thread of their own, so that no consumer
-waits for the disk; at most one write is under way, and it has the newest content there was when it
-began.
+start goes on from. Moves, locks and offsets are written by a thread of their own, so that no
+consumer waits for the disk; at most one write is under way, and it has the newest content there was
+when it began.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from ledgermq.broker import access, group_offsets, groups, queue_locks, quotas, topics
+from ledgermq.broker import (
+    access,
+    delays,
+    group_offsets,
+    groups,
+    moves,
+    queue_locks,
+    quotas,
+    topics,
+)
 from ledgermq.broker.access import UserTable
 from ledgermq.broker.broker_state import FILES, OWN_FILES, BrokerState
 from ledgermq.broker.group_offsets import GroupOffsets
@@ -22,7 +31,7 @@ from ledgermq.broker.queue_locks import QueueLocks
 from ledgermq.broker.quotas import QuotaTable
 from ledgermq.broker.topics import TopicTable
 from ledgermq.daemon.config_file import ConfigFile
-from ledgermq.model.errors import StorageError
+from ledgermq.model.errors import DiskFullError, StorageError
 from ledgermq.model.settings import Settings
 from ledgermq.store.config_json import encode_document
 
@@ -42,7 +51,7 @@ SECRET_MODE = 0o600
 class BrokerTables:
     """The broker's tables, as loaded at start.
 
-    Invariant: ``_saved_revision`` is not above those of offsets and locks; the files have it.
+    Invariant: a file of ``_saved_revisions`` has the content of that revision of its table.
 
     Attributes:
         topics_revision: grows with every content of a file that the writer reads: those of topics,
@@ -71,10 +80,11 @@ class BrokerTables:
         self._note_saved()
         # Numbers of an earlier process of this machine are lower.
         self.topics_revision = time.monotonic_ns()
-        self._saved_revision = self._late_revision
+        self._saved_revisions = self._revisions()
+        self._writing_revisions = self._saved_revisions
+        self._save_missing()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="offsets")
         self._write: Future[None] | None = None
-        self._writing_revision = self._saved_revision
         self._due_ns: int | None = None
 
     @property
@@ -160,12 +170,12 @@ class BrokerTables:
         return wait_ms if self._write is None else max(wait_ms, WRITE_POLL_MS)
 
     def tick(self, now_ns: int) -> None:
-        """Begin and end writes of the offsets."""
+        """Begin and end writes of what changes a lot."""
         if self._write is not None:
             if not self._write.done():
                 return
             self._finish_write(now_ns)
-        if self._due_ns is None and self._late_revision != self._saved_revision:
+        if self._due_ns is None and self._revisions() != self._saved_revisions:
             self._due_ns = now_ns + OFFSETS_DELAY_NS
         if self._due_ns is not None and now_ns >= self._due_ns:
             self._due_ns = None
@@ -183,17 +193,36 @@ class BrokerTables:
         for file, document in self.state.documents().items():
             self._files[file].save(document)
 
-    @property
-    def _late_revision(self) -> tuple[int, int]:
-        return self.offsets.revision, self.locks.revision
+    def _save_missing(self) -> None:
+        """Have files that say up to where moves are applied, before any is: one that is missing is
+        taken to be as new as others, and what is moved twice is there twice.
+        """
+        for file in (moves.FILE, delays.FILE):
+            if self._files[file].path.exists():
+                continue
+            try:
+                self._files[file].save(self.state.documents()[file])
+            except DiskFullError as error:
+                logger.warning("file of moves not written: %s", error)
+                self._saved_revisions[file] = -1
+
+    def _revisions(self) -> dict[str, int]:
+        """In the order in which they are written."""
+        return {
+            moves.FILE: self.state.moves.revision,
+            delays.FILE: self.state.delays.revision,
+            queue_locks.FILE: self.locks.revision,
+            group_offsets.FILE: self.offsets.revision,
+        }
 
     def _begin_write(self) -> None:
-        revision, saved = self._late_revision, self._writing_revision
-        files = (group_offsets.FILE, queue_locks.FILE)
-        changed = [file for file, at, old in zip(files, revision, saved, strict=True) if at != old]
-        self._writing_revision = revision
+        self._writing_revisions = self._revisions()
         documents = self.state.documents()
-        contents = {file: encode_document(documents[file]) for file in changed}
+        contents = {
+            file: encode_document(documents[file])
+            for file, revision in self._writing_revisions.items()
+            if revision != self._saved_revisions[file]
+        }
 
         def write() -> None:
             for file, content in contents.items():
@@ -213,8 +242,7 @@ class BrokerTables:
         try:
             write.result()
         except StorageError as error:
-            logger.error("group offsets and queue locks not written: %s", error)
-            self._writing_revision = self._saved_revision
+            logger.error("group offsets, queue locks and moves not written: %s", error)
             self._due_ns = now_ns + RETRY_NS
             return
-        self._saved_revision = self._writing_revision
+        self._saved_revisions = self._writing_revisions

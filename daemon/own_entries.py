@@ -1,62 +1,52 @@
-"""Entries of a leader's own: they begin terms, and change members and tables."""
+"""Records that the node itself appends: of its terms, members and tables, and moved messages."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import groupby
 
+from ledgermq.daemon.put_batch import PutBatch
 from ledgermq.daemon.put_lock import PutLockHolder
-from ledgermq.model.ids import QueueId, QueueOffset, Term
-from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.model.errors import StorageError
 from ledgermq.store.disk_space import with_reserve
-from ledgermq.store.log_writer import LogWriter, Run
-from ledgermq.store.queue_offsets import QueueOffsets
-
-
-class OwnEntries(NamedTuple):
-    """Records of one queue of the system topic, with their entry header holes.
-
-    Attributes:
-        store_timestamp: epoch ms.
-    """
-
-    records: Sequence[bytes]
-    queue_id: QueueId
-    term: Term
-    store_timestamp: int
+from ledgermq.store.message import queue_of
+from ledgermq.wire.send_frame import SendRun
 
 
 def append_own(
-    log: LogWriter,
-    offsets: QueueOffsets,
+    batch: PutBatch,
+    records: Sequence[bytes],
     put_lock: PutLockHolder,
-    own: OwnEntries,
     *,
+    header_size: int,
     has_reserve: bool,
 ) -> None:
-    """Stamp them one behind the other, and publish them in the log.
+    """Stamp records of any topics and queues one behind the other, and publish them in the log.
+
+    Nothing else stands between them; a crash may leave the first of them without the others.
 
     Args:
+        batch: a fresh one.
+        records: whole and well-formed, each with its entry header hole.
         has_reserve: they may take from the reserve of space, as the node's small files do.
 
     Raises:
         DiskFullError: there is no space; nothing has changed.
     """
-    topic, count = SYSTEM_TOPIC.encode(), len(own.records)
-    offset = offsets.next_offset(topic, own.queue_id)
-    sizes = memoryview(array("I", map(len, own.records)))
+    sizes = memoryview(array("I", map(len, records)))
+    queues = (queue_of(memoryview(record)[header_size:]) for record in records)
+    runs = [
+        SendRun(sum(1 for _ in run), queue_id, topic) for (topic, queue_id), run in groupby(queues)
+    ]
     if has_reserve:
-        with_reserve(lambda: log.reserve(sizes))
+        with_reserve(lambda: batch.make_room(sizes))
     else:
-        log.reserve(sizes)
+        batch.make_room(sizes)
     with put_lock:
-        log.put(
-            b"".join(own.records),
-            sizes,
-            [Run(count, offset)],
-            term=own.term,
-            store_timestamp=own.store_timestamp,
-        )
-        log.publish()
-    offsets.set_next(topic, own.queue_id, QueueOffset(offset + count))
+        try:
+            batch.stage(b"", 0, b"".join(records), sizes, runs)
+            batch.publish()
+        except StorageError as error:
+            batch.take_back(error)
+            raise

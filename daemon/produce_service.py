@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ledgermq.daemon.environment import Environment
 from ledgermq.daemon.log_opening import OpenLog, entry_before
 from ledgermq.daemon.log_trouble import LogDamagedError, report
-from ledgermq.daemon.own_entries import OwnEntries, append_own
+from ledgermq.daemon.own_entries import append_own
 from ledgermq.daemon.put_batch import Put, PutBatch
 from ledgermq.daemon.put_lock import PutLockHolder
 from ledgermq.daemon.recent_messages import RecentMessages
@@ -36,7 +36,7 @@ from ledgermq.model.errors import (
     StaleGenerationError,
     StorageError,
 )
-from ledgermq.model.ids import Position, QueueId, Term
+from ledgermq.model.ids import Position, Term
 from ledgermq.model.limits import (
     ENTRY_SIZE_MAX,
     FRAME_RECORDS_MAX,
@@ -252,17 +252,25 @@ class ProduceService:
             self.acknowledge(self._log.end.position)
         return self._log.end != begin
 
-    def append_own(
-        self, records: Sequence[bytes], term: Term, queue_id: QueueId, *, has_reserve: bool
-    ) -> None:
-        """Append entries that the node writes for itself; see ``own_entries``.
+    def append_own(self, records: Sequence[bytes], term: Term, *, has_reserve: bool) -> None:
+        """Append records that the node writes for itself; see ``own_entries``.
 
         Raises:
+            MessageIllegalError: one is larger than the log takes; nothing has changed.
             DiskFullError: there is no space; nothing has changed.
         """
         assert self._offsets is not None, "an entry of a node that does not lead"
-        own = OwnEntries(records, queue_id, term, self._now_ms())
-        append_own(self._log, self._offsets, self._put_lock, own, has_reserve=has_reserve)
+        largest = max(map(len, records))
+        if largest > self._record_max:
+            raise MessageIllegalError("record is too large", size=largest, limit=self._record_max)
+        batch = PutBatch(self._log, self._offsets, term=term, store_timestamp=self._now_ms())
+        append_own(
+            batch,
+            records,
+            self._put_lock,
+            header_size=self._log.header_size,
+            has_reserve=has_reserve,
+        )
 
     def acknowledge(self, position: Position) -> None:
         """Answer every frame that is stored before ``position``."""

@@ -2,6 +2,9 @@
 
 What it applies is a queue like any other, read as far as it is dispatched. What it proposes goes to
 the writer as an order, and comes back through that queue; only then are those answered who asked.
+
+A request may have messages of other topics follow its command: a *group*, whose last record is a
+command again, so that all of it is in the log when that one is applied.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import NamedTuple
 
 from ledgermq.broker.broker_state import Applied
 from ledgermq.broker.holds import QueueName
+from ledgermq.broker.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved, MoveEnded, record_sum
 from ledgermq.broker.state_commands import (
     PART_PROPERTY,
     STATE_QUEUE_ID,
@@ -42,7 +46,8 @@ from ledgermq.model.errors import (
 )
 from ledgermq.model.ids import Position, Term
 from ledgermq.model.limits import SYSTEM_TOPIC
-from ledgermq.model.settings import Settings
+from ledgermq.model.settings import LogKind, Settings
+from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
 from ledgermq.store.message import decode_message
 from ledgermq.store.properties import decode_properties
 from ledgermq.wire.session import Standing
@@ -86,12 +91,19 @@ class Request(NamedTuple):
             as it is wanted. Raises the refusal.
         touches: what the plan looks at and changes: two of one batch have nothing in common.
         answer: the result once the changes are applied; None when it is given later, by others.
+        records: called right after the plan, and as often as that: messages of any topics, with
+            their entry header hole, that follow the command directly in the log, at most a group
+            (``broker/moves.py``). A ``Moved`` of the plan counts its own; of several the records
+            come in their order. None: no record ever follows.
+        refused: told instead of the caller why nothing came of it, or may come of it.
     """
 
     caller: Caller
     plan: Callable[[], Sequence[Change]]
     touches: frozenset[str]
     answer: Callable[[], Result | None]
+    records: Callable[[], Sequence[bytes]] | None = None
+    refused: Callable[[LedgerError], None] | None = None
 
 
 class _Waiting(NamedTuple):
@@ -105,15 +117,62 @@ class _Batch(NamedTuple):
     until_ms: int
 
 
+class _Plan:
+    """The requests of one batch, what they change, and the records that follow the command."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.changes: list[Change] = []
+        self.records: list[bytes] = []
+        self._size = 0
+
+    def has_room(self, records: Sequence[bytes]) -> bool:
+        """Whether the group takes ``records``, too; the first ones always."""
+        size = sum(map(len, records))
+        is_small = (
+            len(self.records) + len(records) <= GROUP_RECORDS_MAX
+            and self._size + size <= GROUP_SIZE_MAX
+        )
+        return is_small or not records or not self.records
+
+    def add(self, request: Request, changes: Sequence[Change], records: Sequence[bytes]) -> None:
+        """Take a request that there is room for."""
+        before = len(self.records)
+        for change in changes:
+            if isinstance(change, Moved):
+                self.changes.append(change._replace(before=before))
+                before += change.records
+            else:
+                self.changes.append(change)
+        assert before <= len(self.records) + len(records), "a move without all of its records"
+        self.requests.append(request)
+        self.records += records
+        self._size += sum(map(len, records))
+
+
+class Generations(NamedTuple):
+    """How often these processes were started: what was meant for an earlier writer is not taken."""
+
+    broker: int
+    writer: int
+
+
 class StateLog:
     """Owned by the broker process.
 
     Invariants: at most one batch is under way; while this node does not lead, none is, and nobody
-    waits. Commands are applied in the order of the queue, each once to each table.
+    waits. Commands are applied in the order of the queue, each once to each table. While it is
+    *certain*, all that this process has proposed before is in the log and applied, or never will
+    be: only then are records of other topics proposed, which must not be there twice.
     """
 
     def __init__(
-        self, settings: Settings, store: ReadableStore, tables: BrokerTables, writer: OrderBell
+        self,
+        settings: Settings,
+        store: ReadableStore,
+        tables: BrokerTables,
+        writer: OrderBell,
+        generations: Callable[[], Generations] = lambda: Generations(0, 0),
     ) -> None:
         self._settings = settings
         self._store = store
@@ -132,11 +191,26 @@ class StateLog:
         self._trouble: CorruptLogError | None = None
         self._is_unsaved = False
         self._replies: list[Reply] = []
+        self._generations = generations
+        self._is_certain = False
 
     @property
     def leads(self) -> bool:
         """Whether this node may propose."""
         return self._term is not None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether this node leads, and its tables say all that the log will ever say of the past.
+
+        Then a move that is open was cut by a crash, and another one may begin.
+        """
+        return self.leads and self._is_certain and self._batch is None and self._trouble is None
+
+    @property
+    def hole(self) -> int:
+        """Bytes before each record that is to be appended."""
+        return ENTRY_HEADER_SIZE if self._settings.store.log is LogKind.DLEDGER else 0
 
     @property
     def awaits(self) -> bool:
@@ -149,7 +223,9 @@ class StateLog:
             return self._batch.until_ms
         if self._term is None:
             return None
-        if self._now_ms < self._retry_ms and (self._waiting or self._is_snapshot_due):
+        if self._now_ms < self._retry_ms and (
+            self._waiting or self._is_snapshot_due or not self._is_certain
+        ):
             return self._retry_ms
         return self._waiting[0].until_ms if self._waiting else None
 
@@ -178,6 +254,7 @@ class StateLog:
             self._fail(OutcomeUnknownError("node leads no more; ask again"))
         self._term = Term(standing.term) if standing.leads else None
         self._is_snapshot_due = standing.leads
+        self._is_certain = False
 
     def apply(self) -> None:
         """Apply what is new in the log, as far as the store has looked.
@@ -232,16 +309,19 @@ class StateLog:
         batch = self._batch
         if batch is not None and now_ms >= batch.until_ms:
             self._batch = None
+            self._is_certain = False
             logger.warning("command of the broker's state not in the log: id=%s", batch.identity)
             self._is_snapshot_due |= not batch.requests
-            error = OutcomeUnknownError("change not in the log yet", waited_ms=PROPOSAL_MS)
-            self._replies += [Reply(request.caller, error) for request in batch.requests]
+            self._refuse(
+                batch.requests,
+                OutcomeUnknownError("change not in the log yet", waited_ms=PROPOSAL_MS),
+            )
         self._refuse_late(now_ms)
         is_free = self._batch is None and now_ms >= self._retry_ms
         if self._term is not None and is_free and self._next >= 0 and self._trouble is None:
             if self._is_snapshot_due or self._commands_since >= COMMANDS_PER_SNAPSHOT:
                 self._propose_snapshot(self._term, now_ms)
-            elif self._waiting:
+            elif self._waiting or not self._is_certain:
                 self._propose_waiting(self._term, now_ms)
         replies, self._replies = self._replies, []
         return replies
@@ -257,8 +337,10 @@ class StateLog:
             self._batch = None
             self._retry_ms = self._now_ms + RETRY_MS
             self._is_snapshot_due |= not batch.requests
-            error = NotLeaderError("the writer takes nothing now: nothing was changed")
-            self._replies += [Reply(request.caller, error) for request in batch.requests]
+            self._refuse(
+                batch.requests,
+                NotLeaderError("the writer takes nothing now: nothing was changed"),
+            )
 
     def end_all(self) -> list[Reply]:
         """Refusals of all that wait: the node stops."""
@@ -295,18 +377,26 @@ class StateLog:
             self._parts_position = position
         if applied.is_snapshot:
             self._commands_since = 0
-            try:
-                write_state_mark(self._mark_path, self._parts_position)
-            except DiskFullError as error:
-                # The older mark keeps more of the log.
-                logger.warning("mark of a snapshot not written: %s", error)
+            self._write_mark()
         self._note(applied)
+
+    def _write_mark(self) -> None:
+        if self._tables.state.open_moves():
+            # What stands behind its command is still to be compared: the older mark keeps that.
+            return
+        try:
+            write_state_mark(self._mark_path, self._parts_position)
+        except DiskFullError as error:
+            # The older mark keeps more of the log.
+            logger.warning("mark of a snapshot not written: %s", error)
 
     def _note(self, applied: Applied) -> None:
         batch = self._batch
         if batch is None or applied.identity != batch.identity:
             return
         self._batch = None
+        # The writer takes orders one after the other, and its log was read up to here.
+        self._is_certain = True
         for request in batch.requests:
             self._answer(request)
 
@@ -325,7 +415,7 @@ class StateLog:
             error = NotLeaderError(
                 "the log takes no changes now: nothing was changed", waited_ms=PROPOSAL_MS
             )
-            self._replies.append(Reply(self._waiting.popleft().request.caller, error))
+            self._refuse([self._waiting.popleft().request], error)
 
     def _propose_snapshot(self, term: Term, now_ms: int) -> None:
         self._is_snapshot_due = False
@@ -337,32 +427,47 @@ class StateLog:
 
     def _propose_waiting(self, term: Term, now_ms: int) -> None:
         """One command of what waits, in order; what touches the same waits for the next one."""
-        changes: list[Change] = []
-        requests: list[Request] = []
+        plan = _Plan()
         touched: set[str] = set()
         for _ in range(len(self._waiting)):
             waiting = self._waiting.popleft()
             request = waiting.request
-            if not touched.isdisjoint(request.touches):
+            is_early = request.records is not None and not self._is_certain
+            if is_early or not touched.isdisjoint(request.touches):
                 touched |= request.touches
                 self._waiting.append(waiting)
                 continue
             try:
                 planned = request.plan()
+                records = request.records() if request.records is not None else ()
             except LedgerError as error:
-                self._replies.append(Reply(request.caller, error))
+                self._refuse([request], error)
                 continue
             touched |= request.touches
-            if planned:
-                changes += planned
-                requests.append(request)
-            else:
+            if not planned and not records:
                 self._answer(request)
-        if changes:
-            identity, at_ms = _new_identity(), _epoch_ms()
-            body = encode_command(Command(identity, at_ms, tuple(changes)))
-            record = command_record(body, self._settings, now_ms=at_ms)
-            self._send(term, identity, [record], tuple(requests), now_ms)
+            elif plan.has_room(records):
+                plan.add(request, planned, records)
+            else:
+                self._waiting.append(waiting)
+        if plan.requests or not self._is_certain:
+            # One without changes is there to be seen: then what was sent before it is, too.
+            self._propose(term, plan, now_ms)
+
+    def _propose(self, term: Term, plan: _Plan, now_ms: int) -> None:
+        identity, at_ms = _new_identity(), _epoch_ms()
+        sums = tuple(record_sum(memoryview(record)[self.hole :]) for record in plan.records)
+        head = Command(f"{identity}+" if sums else identity, at_ms, tuple(plan.changes), sums)
+        group = [command_record(encode_command(head), self._settings, now_ms=at_ms)]
+        if sums:
+            ended = [
+                MoveEnded(change.queue)
+                for change in plan.changes
+                if isinstance(change, Moved) and change.records
+            ]
+            tail = encode_command(Command(identity, at_ms, tuple(ended)))
+            group += [*plan.records, command_record(tail, self._settings, now_ms=at_ms)]
+        self._send(term, identity, group, tuple(plan.requests), now_ms)
 
     def _send(
         self,
@@ -372,10 +477,13 @@ class StateLog:
         requests: tuple[Request, ...],
         now_ms: int,
     ) -> None:
+        generations = self._generations()
         order = Order(
             OrderKind.PROPOSE_STATE,
             term=term,
             number=len(records),
+            position=generations.broker,
+            extra=generations.writer,
             sequence=_sequence_of(identity),
         )
         self._batch = _Batch(identity, requests, now_ms + PROPOSAL_MS)
@@ -385,9 +493,16 @@ class StateLog:
     def _fail(self, error: LedgerError) -> None:
         batch, self._batch = self._batch, None
         under_way = batch.requests if batch is not None else ()
-        waiting = (one.request for one in self._waiting)
-        self._replies += [Reply(request.caller, error) for request in (*under_way, *waiting)]
+        waiting = [one.request for one in self._waiting]
         self._waiting.clear()
+        self._refuse([*under_way, *waiting], error)
+
+    def _refuse(self, requests: Sequence[Request], error: LedgerError) -> None:
+        for request in requests:
+            if request.refused is not None:
+                request.refused(error)
+            else:
+                self._replies.append(Reply(request.caller, error))
 
 
 def _new_identity() -> str:

@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Mapping
 
-from ledgermq.broker.state_commands import STATE_QUEUE_ID
 from ledgermq.daemon import reload
 from ledgermq.daemon.child_process import EXIT_REOPEN, EXIT_STOPPED
 from ledgermq.daemon.environment import Environment
@@ -30,7 +29,6 @@ from ledgermq.daemon.put_lock import PutLockHolder
 from ledgermq.daemon.resume import dispatched_position
 from ledgermq.daemon.space_gate import SpaceGate
 from ledgermq.daemon.standing import standing_of
-from ledgermq.daemon.system_entries import SYSTEM_QUEUE_ID
 from ledgermq.daemon.writable_topics import WritableTopics
 from ledgermq.ipc.append_ring import AppendRing, RingKind, RingRecord
 from ledgermq.ipc.cursor_page import LogCursor, Role
@@ -38,11 +36,12 @@ from ledgermq.ipc.orders import Order, OrderKind, parse, records_of, repaired, t
 from ledgermq.model.errors import (
     CorruptLogError,
     DiskFullError,
+    MessageIllegalError,
     NotLeaderError,
     ProtocolError,
     StorageError,
 )
-from ledgermq.model.ids import Index, Position, QueueId, Term
+from ledgermq.model.ids import Index, Position, Term
 from ledgermq.model.settings import AckMode, Settings
 from ledgermq.store.append_files import overwrite
 from ledgermq.store.disk_space import with_reserve
@@ -106,6 +105,7 @@ class WriterWorker:
         self._ready_sent_ns = 0
         self._follows = False
         self._sequence = 0
+        self._broker_generation = 0
         self._ring: AppendRing | None = None
         self._gate = gate
         self._retention = retention
@@ -251,15 +251,18 @@ class WriterWorker:
         self._raft.send(self._report(order).encode())
 
     def _take_proposal(self, order: Order, message: bytes) -> None:
-        """Commands of the broker's state, which come back to it through the log, or a refusal."""
+        """Records of the broker's own, which come back to it through the log, or a refusal."""
         try:
             records = records_of(message)
             if self._term is None or order.term != self._term:
                 raise NotLeaderError("node does not stamp in that term", term=order.term)
-            queue_id = QueueId(STATE_QUEUE_ID)
-            self._service.append_own(records, self._term, queue_id, has_reserve=False)
-        except (NotLeaderError, ProtocolError, DiskFullError) as error:
-            logger.warning("commands of the broker's state refused: %s", error)
+            own = self._page.read_process(Role.WRITER).generation
+            if order.extra != own or order.position < self._broker_generation:
+                raise NotLeaderError("order of an earlier process", meant_for=order.extra, own=own)
+            self._broker_generation = order.position
+            self._service.append_own(records, self._term, has_reserve=False)
+        except (NotLeaderError, ProtocolError, DiskFullError, MessageIllegalError) as error:
+            logger.warning("records of the broker's own refused: %s", error)
             self._broker.send(order._replace(kind=OrderKind.STATE_REFUSED, number=0).encode())
             return
         self._published()
@@ -382,9 +385,7 @@ class WriterWorker:
             DiskFullError: there is no space; nothing has changed.
         """
         if record.kind == RingKind.PROPOSE and record.numbers[0] == self._term:
-            self._service.append_own(
-                [bytes(record.data)], self._term, QueueId(SYSTEM_QUEUE_ID), has_reserve=True
-            )
+            self._service.append_own([bytes(record.data)], self._term, has_reserve=True)
             return True
         if record.kind == RingKind.APPEND and self._follows:
             self._append(record)

@@ -13,12 +13,15 @@ Layout, little-endian: kind u8, 7 bytes reserved, then five signed 64-bit number
     DAMAGED          dispatcher → raft  –       –                 of a bad byte   –
     TOPICS_CHANGED   broker → writer    –       version           –               –
     TOPICS_LOADED    writer → broker    –       version           –               –
-    PROPOSE_STATE    broker → writer    term    records           –               –
-    STATE_REFUSED    writer → broker    term    –                 –               –
+    PROPOSE_STATE    broker → writer    term    records           broker's start  writer's start
+    STATE_REFUSED    writer → broker    term    –                 broker's start  writer's start
     SNAPSHOT_WANTED  writer → broker    –       –                 before it       –
 
 PROPOSE_STATE is followed by so many records, each with its size (u32) before it; it is not
-repeated, and its answer is the records themselves, in the log.
+repeated, and its answer is the records themselves, in the log. It is for the writer that was
+started so many times, and from the broker that was: a writer takes none that was meant for an
+earlier one, or comes from an earlier broker than one it has heard. So whatever is lost stays lost,
+and a broker whose newest proposal is in the log knows what became of all earlier ones.
 
 The fifth number is raft's *sequence*: an answer carries that of its order, and the writer carries
 out only an order with a higher one than any before. GRANT and FOLLOW begin a fresh append ring. The

@@ -39,8 +39,9 @@ TRIES_MAX = 3
 """Retention deletes a file at most now and then: a third attempt finds one that has just gone."""
 
 _PARTIAL = "partial-"
-_OWN_FILES = ("members",)
-"""Of ``ROOT/ledgermq``: who belongs to the group. Term, identity and peers are made new."""
+_OWN_FILES = ("members", "moves.json")
+"""Of ``ROOT/ledgermq``: who belongs to the group, what is delivered. Term, identity and peers are
+made new."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,6 +193,15 @@ def properties_in(record: memoryview) -> memoryview:
     return record[begin:] if size == len(record) - begin else record[:0]
 
 
+def queue_of(record: memoryview) -> tuple[bytes, int]:
+    """Topic and queue of a whole, well-formed record."""
+    _, behind_store_host = store_fields_at(record)
+    body_size_at = behind_store_host + 12
+    topic_at = body_size_at + 4 + _BODY_SIZE.unpack_from(record, body_size_at)[0]
+    topic = bytes(record[topic_at + 1 : topic_at + 1 + record[topic_at]])
+    return topic, _SYS_FLAG.unpack_from(record, QUEUE_ID_AT)[0]
+
+
 def encode_message(message: Message) -> bytes:
     """The record of ``message``.
 
