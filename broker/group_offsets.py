@@ -77,6 +77,14 @@ class GroupOffsets:
     def __iter__(self) -> Iterator[tuple[GroupTopic, Mapping[int, int]]]:
         return iter(self._table.items())
 
+    def of_topic(self, topic: str) -> list[tuple[GroupTopic, Mapping[int, int]]]:
+        """Whose offsets of ``topic`` are known, by group."""
+        return sorted((owner, of) for owner, of in self._table.items() if owner.topic == topic)
+
+    def of_group(self, group: str) -> list[tuple[GroupTopic, Mapping[int, int]]]:
+        """Of which topics offsets of ``group`` are known, by topic."""
+        return sorted((owner, of) for owner, of in self._table.items() if owner.group == group)
+
     def offsets(self, group: str, topic: str) -> dict[int, int]:
         """Committed offset by queue; a queue that was never committed is left out."""
         return dict(self._table.get(GroupTopic(group, topic), {}))

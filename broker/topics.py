@@ -41,6 +41,10 @@ SYSTEM_TOPICS = FORBIDDEN_TOPICS | {TEMPLATE_TOPIC, "BenchmarkTest", "RMQ_SYS_TR
 
 _NAME = re.compile(TOPIC_CHARACTERS)
 _QUEUES_DEFAULT = 16
+_FIRST_OFFSETS = "ledgermqFirstOffsets"
+_QUEUES_KEPT = "ledgermqQueuesKept"
+"""In a topic's fields; RocketMQ ignores both."""
+
 _DELETED = "ledgermqDeleted"
 """In the file, beside the topics: names that were deleted, with the time of it. RocketMQ ignores
 it. Their messages are in the log, and must not make topics of them again."""
@@ -60,7 +64,14 @@ READ_WRITE = Permission.READ | Permission.WRITE
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic; the defaults are those of RocketMQ for a field that the file leaves out."""
+    """One topic; the defaults are those of RocketMQ for a field that the file leaves out.
+
+    Attributes:
+        first_offsets: where queues begin, by their number: what is before belongs to a topic of the
+            same name that was deleted.
+        queues_kept: the store has up to so many queues of it, of which no more are read than
+            ``read_queues`` because somebody wanted it so; 0 when nobody did.
+    """
 
     name: str
     read_queues: int = _QUEUES_DEFAULT
@@ -69,11 +80,27 @@ class Topic:
     is_ordered: bool = False
     sys_flag: int = 0
     unknown: Mapping[str, object] = field(default_factory=dict)
+    first_offsets: Mapping[int, int] = field(default_factory=dict)
+    queues_kept: int = 0
 
     @property
     def is_readable(self) -> bool:
         """Whether its messages may be pulled."""
         return bool(self.permission & Permission.READ)
+
+    def beginning_at(self, first_offsets: Mapping[int, int]) -> Topic:
+        """This topic, its queues numbered on from those of one that was deleted."""
+        queues = max(first_offsets, default=-1) + 1
+        return replace(
+            self,
+            first_offsets=dict(first_offsets),
+            queues_kept=queues if queues > self.read_queues else 0,
+        )
+
+    def shown_to(self, readers: int) -> Topic:
+        """This topic with ``readers`` queues for reading; the store keeps all."""
+        kept = max(self.queues_kept, self.read_queues)
+        return replace(self, read_queues=readers, queues_kept=kept if kept > readers else 0)
 
     @classmethod
     def read(cls, name: str, value: object) -> Self:
@@ -93,6 +120,8 @@ class Topic:
             return number
 
         known = {"readQueueNums", "writeQueueNums", "perm", "order", "topicSysFlag", "topicName"}
+        known |= {_FIRST_OFFSETS, _QUEUES_KEPT}
+        first_offsets = read_table(fields, _FIRST_OFFSETS, file=FILE)
         return cls(
             name,
             integer("readQueueNums", _QUEUES_DEFAULT),
@@ -101,6 +130,12 @@ class Topic:
             read_flag(fields, "order", False, file=FILE, owner=name),
             integer("topicSysFlag", 0),
             {key: fields[key] for key in fields.keys() - known},
+            {
+                int(queue): read_integer(first_offsets, queue, 0, file=FILE, owner=name)
+                for queue in first_offsets
+                if queue.isdecimal()
+            },
+            integer(_QUEUES_KEPT, 0),
         )
 
     def to_fields(self) -> dict[str, object]:
@@ -115,6 +150,12 @@ class Topic:
             "topicSysFlag": self.sys_flag,
             "writeQueueNums": self.write_queues,
         }
+        if self.queues_kept:
+            fields[_QUEUES_KEPT] = self.queues_kept
+        if self.first_offsets:
+            fields[_FIRST_OFFSETS] = {
+                str(queue): offset for queue, offset in self.first_offsets.items()
+            }
         return {key: fields[key] for key in sorted(fields)}
 
 
@@ -238,11 +279,19 @@ class TopicTable:
             self._version = self._version.next_version(now_ms)
         return bool(missing)
 
-    def plan_on_first_use(self, name: str, rules: TopicsSection, *, queues_found: int = 0) -> Topic:
+    def plan_on_first_use(
+        self,
+        name: str,
+        rules: TopicsSection,
+        *,
+        queues_found: int = 0,
+        first_offsets: Mapping[int, int] | None = None,
+    ) -> Topic:
         """The topic that a client asks for by name alone: the one that is there, or one to ``put``.
 
         Args:
             queues_found: queues that the store has of it although the table does not know it.
+            first_offsets: where its queues begin, if there was a topic of that name before.
 
         Raises:
             TopicUnknownError: creation on first use is switched off.
@@ -259,7 +308,8 @@ class TopicTable:
                 topic=name,
                 setting="topics.auto_create_topic_enable",
             )
-        return self.plan(name, max(rules.default_topic_queue_nums, queues_found))
+        planned = self.plan(name, max(rules.default_topic_queue_nums, queues_found))
+        return planned.beginning_at(first_offsets) if first_offsets else planned
 
     def plan(self, name: str, queues: int) -> Topic:
         """A topic of ``queues`` queues, as an operator orders it; an existing one may only grow.
@@ -305,8 +355,11 @@ class TopicTable:
         return name in self._deleted
 
     def delete(self, name: str, now_ms: int) -> bool:
-        """The table has no topic called ``name`` from now on; true when that is a change."""
-        if self._topics.pop(name, None) is None:
+        """The table has no topic called ``name`` from now on; true when that is a change.
+
+        One that only the store knows is remembered as deleted, too.
+        """
+        if self._topics.pop(name, None) is None and name in self._deleted:
             return False
         self._deleted[name] = now_ms
         self._version = self._version.next_version(now_ms)

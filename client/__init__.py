@@ -1,5 +1,16 @@
 """Producer and Consumer, synchronous and asyncio; needs only pyzmq."""
 
+from ledgermq.client.admin import Admin
+from ledgermq.client.admin_results import (
+    GroupRow,
+    GroupState,
+    OffsetMove,
+    QueueLag,
+    QueueState,
+    TopicSettings,
+    TopicState,
+)
+from ledgermq.client.broker import TopicRow
 from ledgermq.client.consumer import Consumer
 from ledgermq.client.outgoing import OutgoingMessage
 from ledgermq.client.producer import Producer
@@ -9,14 +20,23 @@ from ledgermq.client.results import BatchResult, SendResult
 from ledgermq.client.send_pipeline import ProducerOptions
 
 __all__ = [
+    "Admin",
     "BatchResult",
     "Consumer",
+    "GroupRow",
+    "GroupState",
     "KeyedMessages",
     "MessageBatch",
+    "OffsetMove",
     "OutgoingMessage",
     "Producer",
     "ProducerOptions",
     "Queries",
+    "QueueLag",
+    "QueueState",
     "ReceivedMessage",
     "SendResult",
+    "TopicRow",
+    "TopicSettings",
+    "TopicState",
 ]

@@ -1,4 +1,4 @@
-"""Producers and consumers for asyncio.
+"""Producers, consumers and admins for asyncio.
 
 They run in the loop itself: ZeroMQ's descriptors are watched, and its sockets read when there is
 something, without a thread and without a future a message part.
@@ -6,8 +6,9 @@ something, without a thread and without a future a message part.
 
 from __future__ import annotations
 
+from ledgermq.client.aio_admin import AsyncAdmin
 from ledgermq.client.aio_consumer import AsyncConsumer
 from ledgermq.client.aio_producer import AsyncProducer
 from ledgermq.client.queries import AsyncQueries
 
-__all__ = ["AsyncConsumer", "AsyncProducer", "AsyncQueries"]
+__all__ = ["AsyncAdmin", "AsyncConsumer", "AsyncProducer", "AsyncQueries"]

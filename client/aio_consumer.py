@@ -60,7 +60,7 @@ class AsyncConsumer:
         self.group = group
         self.options = options or ConsumerOptions()
         context: Context = zmq.Context.instance()
-        self._link = broker_link(context, parse_addresses(address), client=name)
+        self._link = broker_link(context, parse_addresses(address), client=name, group=group or "")
         self._filter = checked_filter(tags, filter)
         self._queues = None if queues is None else list(queues)
         self._start = check_start(start)

@@ -105,7 +105,7 @@ class Broker:
         rows = self._call("topics").get("topics")
         if not isinstance(rows, list):
             raise ProtocolError("field missing or not a list", field="topics")
-        return [_topic_row(row) for row in rows]
+        return [topic_row(row) for row in rows]
 
     def queue(self, topic: str, queue_id: int) -> QueueRange:
         """What one queue holds."""
@@ -226,7 +226,8 @@ def integer(fields: Mapping[str, object], name: str) -> int:
     return value
 
 
-def _topic_row(row: object) -> TopicRow:
+def topic_row(row: object) -> TopicRow:
+    """A row of ``topics``."""
     if not isinstance(row, dict):
         raise ProtocolError("row of a topic is not an object", row=row)
     return TopicRow(*route_of(row), bool(row.get("system")), integer(row, "messages"))

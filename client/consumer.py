@@ -69,7 +69,7 @@ class Consumer:
         self.group = group
         self.options = options or ConsumerOptions()
         context: Context = zmq.Context.instance()
-        link = broker_link(context, parse_addresses(address), client=name)
+        link = broker_link(context, parse_addresses(address), client=name, group=group or "")
         self._broker = Broker(link, timeout_s=self.options.timeout_s)
         self._pulls = PullPipeline(
             self._broker.requests, topic, checked_filter(tags, filter), self.options

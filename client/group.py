@@ -267,9 +267,15 @@ AnyLink = Link | Group
 """What pipelines drive: the link to one node, or to the leader of several."""
 
 
-def broker_link(context: Context, places: Sequence[Address], *, client: str) -> AnyLink:
-    """The link to the broker of the only node, or of the leader."""
-    links = [Link(context, place.consume, client=client) for place in places]
+def broker_link(
+    context: Context, places: Sequence[Address], *, client: str, group: str = ""
+) -> AnyLink:
+    """The link to the broker of the only node, or of the leader.
+
+    Args:
+        group: the subscription group that its pulls are for; empty for none.
+    """
+    links = [Link(context, place.consume, client=client, group=group) for place in places]
     return links[0] if len(links) == 1 else Group(links)
 
 

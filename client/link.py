@@ -63,7 +63,7 @@ class Link:
         lost_count: sessions and attempts that ended.
     """
 
-    def __init__(self, context: Context, endpoint: str, *, client: str) -> None:
+    def __init__(self, context: Context, endpoint: str, *, client: str, group: str = "") -> None:
         self.endpoint = endpoint
         self.welcome: Welcome | None = None
         self.last_welcome: Welcome | None = None
@@ -72,6 +72,7 @@ class Link:
         self.lost_count = 0
         self._context = context
         self._client = client
+        self._group = group
         self._instance = os.urandom(12).hex()
         self._ids: Iterator[int] = itertools.count(1)
         self._socket: zmq.Socket[bytes] | None = None
@@ -209,7 +210,11 @@ class Link:
         self._hello_until = now + HELLO_TIMEOUT_S
         socket.send_multipart(
             encode_hello(
-                self._hello_id, client=self._client, library=_LIBRARY, instance=self._instance
+                self._hello_id,
+                client=self._client,
+                library=_LIBRARY,
+                instance=self._instance,
+                group=self._group,
             ),
             zmq.NOBLOCK,
         )

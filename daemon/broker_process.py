@@ -62,7 +62,9 @@ class BrokerWorker:
         self._writer = around.bell(Role.WRITER)
         self._raft = around.bell(Role.RAFT)
         self._damage_told: dict[int, int] = {}
-        self._store = ReadableStore(around.page, settings, self._report_damage)
+        self._store = ReadableStore(
+            around.page, settings, self._report_damage, first_offset=tables.first_offset
+        )
         self._log = StateLog(settings, self._store, tables, self._writer, self._generations)
         self._moves = Moves(self._store, tables, self._log)
         self._calls = CallService(self._store, tables, settings.topics, self._log)

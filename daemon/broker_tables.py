@@ -27,12 +27,13 @@ from ledgermq.broker.access import UserTable
 from ledgermq.broker.broker_state import FILES, OWN_FILES, BrokerState
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.broker.groups import GroupTable
+from ledgermq.broker.holds import QueueName
 from ledgermq.broker.queue_locks import QueueLocks
 from ledgermq.broker.quotas import QuotaTable
 from ledgermq.broker.topics import TopicTable
 from ledgermq.daemon.config_file import ConfigFile
 from ledgermq.model.errors import DiskFullError, StorageError
-from ledgermq.model.settings import Settings
+from ledgermq.model.settings import NodeSection, Settings
 from ledgermq.store.config_json import encode_document
 
 logger = logging.getLogger(__name__)
@@ -88,6 +89,11 @@ class BrokerTables:
         self._due_ns: int | None = None
 
     @property
+    def node(self) -> NodeSection:
+        """Names of this node."""
+        return self._settings.node
+
+    @property
     def topics(self) -> TopicTable:
         """As far as the log is applied."""
         return self.state.topics
@@ -101,6 +107,11 @@ class BrokerTables:
     def offsets(self) -> GroupOffsets:
         """As far as the log is applied."""
         return self.state.offsets
+
+    def first_offset(self, queue: QueueName) -> int:
+        """Where a queue begins that had messages of an earlier topic of the same name."""
+        topic = self.topics.get(queue.topic)
+        return 0 if topic is None else topic.first_offsets.get(queue.queue_id, 0)
 
     @property
     def locks(self) -> QueueLocks:

@@ -38,6 +38,60 @@ def integer(arguments: Arguments, name: str, low: int, high: int) -> int:
     return _checked(arguments.get(name), name, low, high)
 
 
+def optional_text(arguments: Arguments, name: str) -> str | None:
+    """The text called ``name``, ``None`` when it is left out.
+
+    Raises:
+        ProtocolError: it is empty, too long, or no text.
+    """
+    return None if arguments.get(name) is None else text(arguments, name)
+
+
+def optional_integer(arguments: Arguments, name: str, low: int, high: int) -> int | None:
+    """The integer called ``name``, ``low <= integer <= high``; ``None`` when it is left out.
+
+    Raises:
+        ProtocolError: it is out of range, or no integer.
+    """
+    value = arguments.get(name)
+    return None if value is None else _checked(value, name, low, high)
+
+
+def optional_flag(arguments: Arguments, name: str) -> bool | None:
+    """The boolean called ``name``, ``None`` when it is left out.
+
+    Raises:
+        ProtocolError: it is no boolean.
+    """
+    return None if arguments.get(name) is None else flag(arguments, name)
+
+
+def fields(arguments: Arguments, name: str) -> dict[str, object]:
+    """The object called ``name``, empty when it is left out.
+
+    Raises:
+        ProtocolError: it is no object.
+    """
+    value = arguments.get(name, {})
+    if not isinstance(value, dict):
+        raise ProtocolError("argument not an object", argument=name)
+    return value
+
+
+def queue_ids(arguments: Arguments, name: str) -> list[int] | None:
+    """The list of queues called ``name``, ``None`` when it is left out.
+
+    Raises:
+        ProtocolError: it has something else, or is no list.
+    """
+    value = arguments.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        raise ProtocolError("argument not a list", argument=name)
+    return [_checked(number, name, 0, QUEUE_ID_MAX) for number in value]
+
+
 def flag(arguments: Arguments, name: str) -> bool:
     """The boolean called ``name``, false when it is left out.
 

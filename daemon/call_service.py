@@ -8,7 +8,7 @@ others are answered at once.
 from __future__ import annotations
 
 from ledgermq.daemon.broker_tables import BrokerTables
-from ledgermq.daemon.calls import Arguments, Call, Result, Verb, Verbs
+from ledgermq.daemon.calls import Arguments, Call, Members, Result, Verb, Verbs, nobody
 from ledgermq.daemon.group_calls import GroupCalls
 from ledgermq.daemon.known_topics import KnownTopics
 from ledgermq.daemon.offset_calls import OffsetCalls
@@ -27,11 +27,17 @@ class CallService:
     Attributes:
         known: the topics that there are.
         topics: answers calls about them.
+        groups: answers calls about groups.
         notice: what the writer knows of them.
     """
 
     def __init__(
-        self, store: ReadableStore, tables: BrokerTables, rules: TopicsSection, log: StateLog
+        self,
+        store: ReadableStore,
+        tables: BrokerTables,
+        rules: TopicsSection,
+        log: StateLog,
+        members: Members = nobody,
     ) -> None:
         self.known = KnownTopics(store, tables)
         self.notice = WriterNotice(tables)
@@ -39,8 +45,9 @@ class CallService:
         self._verbs: dict[str, Verb] = {}
         self.register(self.topics.verbs)
         self.register(QueueCalls(self.known).verbs)
-        self.register(GroupCalls(self.known, log).verbs)
-        self.register(OffsetCalls(self.known, rules, log).verbs)
+        self.groups = GroupCalls(self.known, rules, log, members)
+        self.register(self.groups.verbs)
+        self.register(OffsetCalls(self.known, rules, log, members).verbs)
 
     def register(self, verbs: Verbs) -> None:
         """Answer these verbs, too."""

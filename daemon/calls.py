@@ -6,7 +6,7 @@ puts those of all services into one table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from ledgermq.daemon.state_log import Caller
@@ -28,3 +28,11 @@ Verb = Callable[[Call], Result | None]
 why there is none."""
 
 Verbs = Mapping[str, Verb]
+
+Members = Callable[[str], Collection[str]]
+"""The clients that consume for a group now."""
+
+
+def nobody(_group: str) -> Collection[str]:
+    """Where nobody keeps track of who consumes."""
+    return ()

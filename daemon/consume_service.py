@@ -48,6 +48,7 @@ from ledgermq.wire.session import (
     encode_result,
     encode_role,
     encode_welcome,
+    hello_group,
     hello_version,
 )
 
@@ -85,9 +86,13 @@ class Counter(IntEnum):
 
 @dataclass(slots=True)
 class Session:
-    """One connection that has said HELLO; ``on_way`` are the large answers not yet sent."""
+    """One connection that has said HELLO; ``on_way`` are the large answers not yet sent.
+
+    ``group`` is the one that it consumes for, empty when it named none.
+    """
 
     name: str
+    group: str = ""
     on_way: deque[tuple[zmq.MessageTracker, int]] = field(default_factory=deque)
     on_way_size: int = 0
 
@@ -253,6 +258,8 @@ class ConsumeService:
     def _pull(self, client: bytes, session: Session, part: bytes, now_ms: int) -> None:
         self._counters[Counter.PULLS] += 1
         pull = decode_pull(part)
+        if session.group:
+            self._calls.groups.check_may_consume(session.group)
         session.forget_sent()
         if session.on_way_size >= self._window:
             raise BusyError(
@@ -277,7 +284,7 @@ class ConsumeService:
         elif len(self._sessions) >= SESSIONS_MAX:
             # Connections end without a word. One that is in use says HELLO again.
             self._end_session(next(iter(self._sessions)))
-        self._sessions[client] = Session(name)
+        self._sessions[client] = Session(name, hello_group(parts[1]))
         self._counters[Counter.SESSIONS] = len(self._sessions)
         produce = self._produce_ipc
         if head is not None and _IPC_PEER.fullmatch(str(head.get("Peer-Address"))) is None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ledgermq.broker.holds import QueueName
+from ledgermq.broker.topic_plans import UnreadQueue
 from ledgermq.broker.topics import Permission, Topic, TopicTable, check_topic_name
 from ledgermq.daemon.broker_tables import BrokerTables
 from ledgermq.daemon.call_arguments import Arguments, integer, text
@@ -58,6 +59,30 @@ class KnownTopics:
         if self._table.is_deleted(name):
             return 0
         return max((*self.store.queue_ids(name), -1)) + 1
+
+    def first_offsets(self, name: str) -> dict[int, int]:
+        """Where the queues begin of a topic that is made: behind all of the one that was deleted.
+
+        Queues are numbered on: an offset names one message of a queue for ever.
+        """
+        if not self._table.is_deleted(name):
+            return {}
+        queues = (QueueName(name, queue_id) for queue_id in self.store.queue_ids(name))
+        return {queue.queue_id: self.store.bounds(queue).end for queue in queues}
+
+    def unread(self, name: str, queues: Iterable[int]) -> UnreadQueue | None:
+        """The first of these queues of a topic that has messages not every group has consumed.
+
+        Where no group has ever consumed anything of the topic, any message is one.
+        """
+        groups = [(owner.group, of) for owner, of in self.tables.offsets.of_topic(name)]
+        for queue_id in queues:
+            bounds = self.store.bounds(QueueName(name, queue_id))
+            for group, offsets in groups or [("", {})]:
+                lag = bounds.end - max(offsets.get(queue_id, 0), bounds.first)
+                if lag > 0:
+                    return UnreadQueue(queue_id, lag, group)
+        return None
 
     def check_queue(self, queue: QueueName) -> None:
         """Refuse a queue that may not be read.

@@ -59,14 +59,21 @@ class ReadableStore:
     """
 
     def __init__(
-        self, page: CursorPage, settings: Settings, report_damage: Callable[[int], None]
+        self,
+        page: CursorPage,
+        settings: Settings,
+        report_damage: Callable[[int], None],
+        *,
+        first_offset: Callable[[QueueName], int] = lambda _queue: 0,
     ) -> None:
         """Nothing is opened yet.
 
         Args:
             report_damage: called with the position of a record that is damaged, as often as it is
                 asked for.
+            first_offset: of what belongs to the topic of today: what is before is not shown.
         """
+        self._first_offset = first_offset
         self._page = page
         self._report_damage = report_damage
         self._root = StorePaths.of(settings).consume_queues
@@ -139,7 +146,8 @@ class ReadableStore:
         return QueueBounds(first, end, pending_messages_max(self._position, written))
 
     def _bounds(self, queue: QueueName) -> tuple[int, int]:
-        return self._reader(queue).bounds(self._position, log_first=self.log.first_position)
+        first, end = self._reader(queue).bounds(self._position, log_first=self.log.first_position)
+        return max(first, min(self._first_offset(queue), end)), end
 
     @property
     def disk_below(self) -> int:
@@ -273,7 +281,26 @@ class ReadableStore:
                 self.log.refresh()
                 continue
             if self.log.first_position == first:
-                return offset
+                return max(offset, self.bounds(queue).first)
+
+    def first_since(self, queue: QueueName, timestamp_ms: int) -> int:
+        """Offset of the first message stored at a time or later; the queue's end without one."""
+        first, end, _ = self.bounds(queue)
+        while first < end:
+            middle = (first + end) // 2
+            # What was deleted meanwhile is older than what is asked for.
+            if self.store_time(queue, middle) < timestamp_ms:
+                first = middle + 1
+            else:
+                end = middle
+        return first
+
+    def store_time(self, queue: QueueName, offset: int) -> int:
+        """When the message at ``offset``, within the queue's bounds, was stored; -1: it is gone."""
+        units = self.units(queue, offset, 1)
+        if units is None or len(units) == 0:
+            return -1
+        return self.log.store_time(int(units["position"][0]), int(units["size"][0]))
 
     def topics(self) -> list[str]:
         """The topics that have a folder, whether the topic table knows them or not."""

@@ -69,6 +69,18 @@ class NoPermissionError(LedgerError):
     number = 23
 
 
+class GroupUnknownError(LedgerError):
+    """There is no such subscription group."""
+
+    number = 26
+
+
+class GroupActiveError(LedgerError):
+    """Members of the group consume now, and would undo what was asked for."""
+
+    number = 27
+
+
 class NotLeaderError(LedgerError):
     """This node may not take the request now; another one may."""
 

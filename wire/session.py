@@ -16,6 +16,7 @@ INSTANCE_SIZE_MAX = 64
 RETRY_AFTER = "retry_after_ms"
 """Of a REFUSED, and among the details of its error: how long the client is to wait."""
 
+NAME_SIZE_MAX = 255
 _OPTIONAL: dict[str, int | str] = {
     "produce": "",
     "store_host": "",
@@ -107,19 +108,24 @@ class Refusal:
         return error
 
 
-def encode_hello(request_id: int, *, client: str, library: str, instance: str = "") -> list[bytes]:
+def encode_hello(
+    request_id: int, *, client: str, library: str, instance: str = "", group: str = ""
+) -> list[bytes]:
     """The parts of a HELLO.
 
     Args:
         instance: the same text for all connections of one producer or consumer, one after another.
+        group: the subscription group that pulls of this session are for; empty for none.
     """
-    body = {
+    body: dict[str, object] = {
         "client": client,
         "instance": instance,
         "library": library,
         "version": VERSION_MIN,
         "version_max": VERSION,
     }
+    if group:
+        body["group"] = group
     return [encode_header(Kind.HELLO, request_id), encode_body(body)]
 
 
@@ -151,6 +157,18 @@ def hello_instance(body: bytes | memoryview) -> str:
             "instance is not a short text", field="instance", limit=INSTANCE_SIZE_MAX
         )
     return instance
+
+
+def hello_group(body: bytes | memoryview) -> str:
+    """The group in a HELLO that ``decode_hello`` has passed; empty when it names none.
+
+    Raises:
+        ProtocolError: it is no text of at most 255 characters.
+    """
+    group = decode_body(body).get("group", "")
+    if not isinstance(group, str) or len(group) > NAME_SIZE_MAX:
+        raise ProtocolError("group is not a short text", field="group", limit=NAME_SIZE_MAX)
+    return group
 
 
 def hello_version(body: bytes | memoryview) -> int:
