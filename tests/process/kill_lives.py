@@ -56,6 +56,19 @@ VICTIMS = (
 )
 """Whose calls count, and in which folder. A folder that the log has not got: nobody dies of it."""
 
+DELETING = {
+    "dledger": [("writer", "data"), ("writer", "data"), ("writer", "index")],
+    "commitlog": [("writer", "commitlog")],
+}
+"""The same while old files are deleted, by the calls ``REMOVALS``."""
+
+DELETING_BESIDE = [("dispatcher", "consumequeue"), ("dispatcher", "index")]
+
+REMOVALS = ("unlink", "fsync")
+"""A file of the log goes with its name, and then its folder is synced."""
+
+REMOVALS_MAX = 8
+RETENTION = {"bytes_max": "600KiB"}
 MOMENTS = ("before", "within", "after")
 CALLS_MAX = 150
 ANSWERS_A_LIFE_MAX = 1_000
@@ -75,6 +88,18 @@ class Plan:
     call: int
     moment: str
     scope: str
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def draw_removal(cls, chance: random.Random, log: str) -> Plan:
+        """While old files are deleted; now and then at any other call."""
+        if chance.random() < 0.2:
+            return cls.draw(chance)
+        role, folder = chance.choice(DELETING[log] + DELETING_BESIDE)
+        names = (chance.choice(REMOVALS),)
+        scope = chance.choice(("node", "process"))
+        call = chance.randint(1, REMOVALS_MAX)
+        return cls(role, folder, call, chance.choice(("before", "after")), scope, names)
 
     @classmethod
     def draw(cls, chance: random.Random) -> Plan:
@@ -89,13 +114,24 @@ class Plan:
 
 
 class Lives:
-    """A store, the producer that sends through all its lives, and the seed's plans."""
+    """A store, the producer that sends through all its lives, and the seed's plans.
+
+    With ``deletes`` old files are deleted all the while: a life that nothing has ended goes on
+    until the log begins later than it did.
+    """
 
     def __init__(
-        self, node: Node, log: str, seed: int, *, index_file_size: int = INDEX_FILE_SIZE
+        self,
+        node: Node,
+        log: str,
+        seed: int,
+        *,
+        index_file_size: int = INDEX_FILE_SIZE,
+        deletes: bool = False,
     ) -> None:
         self.node = node
         self.log = log
+        self.deletes = deletes
         self.chance = random.Random(f"{log}-{seed}")
         self.plans = node.folder / "plan"
         self.died: list[str] = []
@@ -103,6 +139,7 @@ class Lives:
             store={"log": log, "checkpoint_interval_ms": 100, "flush_interval_ms": 20, **SIZES},
             supervision={"restarts_max": 1_000},
             log={"level": "WARNING"},
+            retention=RETENTION if deletes else {},
         )
         (node.root / "config").mkdir(parents=True)
         table = topics_document(TOPIC, queues=QUEUES)
@@ -128,15 +165,19 @@ class Lives:
 
     def live(self) -> str:
         """One life, from a start to a death; what it died of."""
-        plan = Plan.draw(self.chance)
+        chance = self.chance
+        plan = Plan.draw_removal(chance, self.log) if self.deletes else Plan.draw(chance)
         self.plans.write_text(plan.as_json())
         script = Path(__file__).with_name("kill_point.py")
         self.node.launch([str(script), str(self.node.config), str(self.plans)])
         process = self.node.process
         assert process is not None
         enough = len(self.journal.places) + self.chance.randrange(ANSWERS_A_LIFE_MAX)
+        beyond = self.log_begin() if self.deletes else -1
         family = {process.pid: psutil.Process(process.pid)}
-        wait_until(lambda: self._has_lived(enough, family), f"an end of a life: {plan}", LIFE_S_MAX)
+        wait_until(
+            lambda: self._has_lived(enough, beyond, family), f"an end of a life: {plan}", LIFE_S_MAX
+        )
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
         status = process.wait()
@@ -153,7 +194,13 @@ class Lives:
             self.producer.kill()
             self.producer.wait()
 
-    def _has_lived(self, enough: int, family: dict[int, psutil.Process]) -> bool:
+    def log_begin(self) -> int:
+        """Position of the log's oldest file, 0 before there is one."""
+        folder = self.node.root / ("commitlog" if self.log == "commitlog" else "dledger-n7/data")
+        names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+        return min(map(int, filter(str.isdecimal, names)), default=0)
+
+    def _has_lived(self, enough: int, beyond: int, family: dict[int, psutil.Process]) -> bool:
         """Whether the node is dead, or was long enough at work after its planned death."""
         process = self.node.process
         assert process is not None
@@ -165,7 +212,7 @@ class Lives:
         except psutil.NoSuchProcess:
             return False
         self.journal.refresh()
-        return len(self.journal.places) > enough
+        return len(self.journal.places) > enough and self.log_begin() > beyond
 
     def _cause(self) -> str:
         path = Path(f"{self.plans}.died")
@@ -201,23 +248,38 @@ def judge(lives: Lives, scratch: Path) -> int:
     assert [finding.as_text() for finding in bad] == []
     assert checked.end == end or not end
     with closing(StoreView(left)) as view:
+        first = view.log.first
         whole = [
             (m.unique_id, Place(m.queue_id, m.queue_offset, m.physical_offset))
             for _, _, m in view.log.iterate()
             if m.topic == TOPIC
         ]
+    judge_messages({id_: at for id_, at in told.items() if at.physical_offset >= first}, whole)
+    if not lives.deletes:
+        # Queues of a log that lost its beginning know more of it than the log itself.
+        assert [queue[0] for queue in numbers_of(whole).values() if queue[0]] == []
+        for name in ("consumequeue", "index"):
+            assert contents(left / name) == contents(fresh / name), name
+    assert not (left / "ledgermq" / "set-aside").exists()
+    return len(whole)
+
+
+def judge_messages(told: dict[str, Place], whole: list[tuple[str, Place]]) -> None:
+    """All that was told is there, nothing twice, and queues have no gap."""
     found = dict(whole)
     times = Counter(unique_id for unique_id, _ in whole)
+    assert {id_: found.get(id_) for id_, place in told.items() if found.get(id_) != place} == {}
+    assert [id_ for id_, count in times.items() if count > 1] == []
+    for queue_id, queue in numbers_of(whole).items():
+        assert queue == list(range(queue[0], queue[0] + len(queue))), queue_id
+
+
+def numbers_of(whole: list[tuple[str, Place]]) -> dict[int, list[int]]:
+    """Queue offsets by queue, in the order of the log."""
     numbers: dict[int, list[int]] = {}
     for _, place in whole:
         numbers.setdefault(place.queue_id, []).append(place.queue_offset)
-    assert {id_: found.get(id_) for id_, place in told.items() if found.get(id_) != place} == {}
-    assert [id_ for id_, count in times.items() if count > 1] == []
-    assert all(queue == list(range(len(queue))) for queue in numbers.values()), numbers
-    for name in ("consumequeue", "index"):
-        assert contents(left / name) == contents(fresh / name), name
-    assert not (left / "ledgermq" / "set-aside").exists()
-    return len(whole)
+    return numbers
 
 
 def copy(source: Path, target: Path) -> None:

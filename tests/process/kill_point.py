@@ -3,7 +3,8 @@
     kill_point.py CONFIG PLAN
 
 PLAN is a JSON file: ``role`` (whose calls count), ``folder`` (only calls for files in a folder of
-that name count; empty for all), ``call`` (the n-th, from 1), ``moment``
+that name count; empty for all), ``names`` (only these calls count; none for all), ``call`` (the
+n-th, from 1), ``moment``
 (``before``, ``after`` or ``within`` it: a write is done in half), ``scope`` (``process`` or
 ``node``). Who dies removes PLAN first, and writes what it died of beside it (``PLAN.died``);
 without a PLAN nobody dies. The processes are the node's own: Python's functions are replaced
@@ -53,6 +54,7 @@ class KillPoint:
         self._plan = plan
         self._role = ""
         self._folder = ""
+        self._names: tuple[str, ...] = ()
         self._call = 0
         self._counted = 0
         self._moment = ""
@@ -69,7 +71,7 @@ class KillPoint:
             return
         self._role, self._call = role.title, plan["call"]
         self._moment, self._scope = plan["moment"], plan["scope"]
-        self._folder = plan["folder"]
+        self._folder, self._names = plan["folder"], tuple(plan["names"])
 
     def wrap(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """``function``, at the right call of which the process dies."""
@@ -91,6 +93,8 @@ class KillPoint:
         return counted
 
     def _counts(self, name: str, args: tuple[Any, ...]) -> bool:
+        if self._names and name not in self._names:
+            return False
         if name == "open":
             return bool(args[1] & os.O_CREAT) and self._is_in_folder(name, args)
         if name == "write":

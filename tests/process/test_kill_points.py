@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -39,4 +40,25 @@ def test_no_point_of_death_loses_moves_or_doubles_a_message(
         lives.close()
 
     assert stored == sorted(stored)
+    assert len(lives.journal.places) > 0
+
+
+@pytest.mark.parametrize("log", kinds_of_log())
+def test_no_point_of_death_while_old_files_are_deleted_loses_what_was_to_stay(
+    log: str, make_node: Callable[[], Node], tmp_path: Path
+) -> None:
+    print(f"LEDGERMQ_KILL_SEED={SEED} LEDGERMQ_KILL_POINTS={LIVES}")
+    lives = Lives(make_node(), log, SEED, deletes=True)
+    try:
+        lives.start_producer()
+        for number in count():
+            # Early deaths may leave a log that is too short to lose anything.
+            if number >= max(2, LIVES // 2) and lives.log_begin() > 0:
+                break
+            cause = lives.live()
+            left = judge(lives, tmp_path)
+            print(f"life {number}: {cause}; begin {lives.log_begin()}, messages {left}", flush=True)
+    finally:
+        lives.close()
+
     assert len(lives.journal.places) > 0
