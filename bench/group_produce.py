@@ -28,7 +28,7 @@ from bench.machine import spread, write
 from bench.processes import end_in_order
 from bench.produce_throughput import IN_FLIGHT, PRODUCERS, TOPIC, produce
 from bench.rivals import jetstream, rocketmq
-from ledgermq.client import BatchResult, Producer
+from ledgermq.client import BatchResult, Producer, ProducerOptions
 from ledgermq.client.send_future import SendFuture
 
 SIZE = 1024
@@ -54,7 +54,7 @@ def produce_singly(address: str, size: int, seconds: float, result: Connection) 
     """One producer process: a frame for each message, ``SINGLY_IN_FLIGHT`` of them unanswered."""
     body = b"x" * size
     latencies: list[float] = []
-    with Producer(address) as producer:
+    with Producer(address, options=ProducerOptions(compress_above=None)) as producer:
         producer.send(TOPIC, body).result()
         result.send("ready")
         result.recv()
@@ -75,7 +75,7 @@ def produce_singly(address: str, size: int, seconds: float, result: Connection) 
 def one_in_flight(address: str, seconds: float) -> tuple[float, float]:
     """Milliseconds at the median, and at 99 per cent."""
     latencies: list[float] = []
-    with Producer(address) as producer:
+    with Producer(address, options=ProducerOptions(compress_above=None)) as producer:
         for _ in range(200):
             producer.send(TOPIC, b"x" * SIZE, tag="TagA").result()
         end = time.perf_counter() + seconds

@@ -17,14 +17,17 @@ from pathlib import Path
 from bench.machine import spread, write
 from bench.node import bench_node
 from bench.rivals import jetstream
-from ledgermq.client import Producer
+from ledgermq.client import Producer, ProducerOptions
 
 
 def run_ledgermq(base: Path, *, ack: str, size: int, seconds: float) -> tuple[float, float, float]:
     """Milliseconds at the median and at 99 per cent, and messages a second."""
     body = b"x" * size
     latencies: list[float] = []
-    with bench_node(base, ack=ack) as node, Producer(node.address) as producer:
+    with (
+        bench_node(base, ack=ack) as node,
+        Producer(node.address, options=ProducerOptions(compress_above=None)) as producer,
+    ):
         for _ in range(200):
             producer.send("bench", body, tag="TagA").result()
         begin = time.perf_counter()

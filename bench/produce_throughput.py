@@ -23,7 +23,7 @@ from bench.lag import lag_watch
 from bench.machine import spread, write
 from bench.node import bench_node
 from bench.rivals import jetstream
-from ledgermq.client import BatchResult, Producer
+from ledgermq.client import BatchResult, Producer, ProducerOptions
 from ledgermq.client.send_future import SendFuture
 
 PRODUCERS = 2
@@ -36,7 +36,7 @@ def produce(address: str, size: int, seconds: float, result: Connection) -> None
     """One producer process: batches of ``BATCH``, ``IN_FLIGHT`` of them unanswered."""
     bodies = [bytes([65 + number % 26]) * size for number in range(BATCH)]
     acked = 0
-    with Producer(address) as producer:
+    with Producer(address, options=ProducerOptions(compress_above=None)) as producer:
         producer.send_batch(TOPIC, bodies, tag="TagA", keys=("key-1",)).result()
         result.send("ready")
         result.recv()

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import TypedDict
 
 from ledgermq.cli.progress_line import ProgressLine
-from ledgermq.client import BatchResult, Consumer, Producer
+from ledgermq.client import BatchResult, Consumer, Producer, ProducerOptions
 from ledgermq.client.address import DEFAULT_ADDRESS
 from ledgermq.client.send_future import SendFuture
 from ledgermq.model.errors import ConfigError, LedgerError
@@ -159,7 +159,9 @@ def _receive(connection: Connection) -> Figures:
 def _produce(load: Load, connection: Connection) -> None:
     """One process: ready, wait for the word, send, report."""
     try:
-        with Producer(load["address"], name="bench") as producer:
+        # The bodies are so alike that next to nothing would be stored of large ones.
+        options = ProducerOptions(compress_above=None)
+        with Producer(load["address"], name="bench", options=options) as producer:
             connection.send(_send_for(producer, load, seconds=0.0))
             connection.recv()
             connection.send(_send_for(producer, load, seconds=load["seconds"]))

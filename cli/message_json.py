@@ -7,12 +7,12 @@ two properties more, which the client adds: the queue's bounds at that moment.
 from __future__ import annotations
 
 import hashlib
-import zlib
 from ipaddress import IPv6Address
 
-from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.errors import BodyUnreadableError
+from ledgermq.store import body_compression
 from ledgermq.store.host_address import Host, is_v6
-from ledgermq.store.message import COMPRESSED, COMPRESSION_MASK, COMPRESSION_ZLIB, Message
+from ledgermq.store.message import Message
 from ledgermq.store.message_id import OffsetId, encode_offset_id
 from ledgermq.store.store_view import QueuedMessage
 
@@ -64,24 +64,17 @@ def queued_message_as_json(queued: QueuedMessage) -> Json:
     return {"readTopic": queued.queue.topic, "readQueue": queued.queue.queue_id, **document}
 
 
-def plain_body(message: Message) -> bytes | memoryview:
-    """The body as it was sent; one that is compressed in another way than zlib's stays as it is.
+def plain_body(message: Message) -> bytes | bytearray | memoryview:
+    """The body as it was sent.
 
     Raises:
-        CorruptLogError: not what zlib wrote.
+        CorruptLogError: it is compressed, and cannot be decompressed.
     """
-    compression = message.sys_flag & COMPRESSION_MASK
-    if not message.sys_flag & COMPRESSED or compression not in (0, COMPRESSION_ZLIB):
-        return message.body
     try:
-        return zlib.decompress(message.body)
-    except zlib.error as error:
-        raise CorruptLogError(
-            "body cannot be decompressed",
-            offset=message.physical_offset,
-            field="body",
-            reason=str(error),
-        ) from error
+        return body_compression.plain_body(message.body, message.sys_flag)
+    except BodyUnreadableError as error:
+        error.details |= {"offset": message.physical_offset, "field": "body"}
+        raise
 
 
 def java_address(host: Host) -> str:

@@ -167,5 +167,8 @@ def _print(message: ReceivedMessage, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.buffer.write(json.dumps(received_as_json(message)).encode() + b"\n")
     else:
-        sys.stdout.buffer.write(message.body)
+        fault = message.body_fault
+        if fault is not None:
+            print(f"ledgermq: printed as stored: {fault}", file=sys.stderr)
+        sys.stdout.buffer.write(message.body if fault is None else message.stored_body)
         sys.stdout.buffer.write(b"\n")

@@ -18,6 +18,7 @@ from ledgermq.client.queries import KeyedMessages, Queries
 from ledgermq.client.received import MessageBatch, ReceivedMessage
 from ledgermq.client.results import BatchResult, SendResult
 from ledgermq.client.send_pipeline import ProducerOptions
+from ledgermq.model.message_filter import MessageFilter
 
 __all__ = [
     "Admin",
@@ -27,6 +28,7 @@ __all__ = [
     "GroupState",
     "KeyedMessages",
     "MessageBatch",
+    "MessageFilter",
     "OffsetMove",
     "OutgoingMessage",
     "Producer",

@@ -50,6 +50,7 @@ class AsyncProducer:
     ) -> None:
         """A producer, with the arguments of ``Producer``."""
         self.options = options or ProducerOptions()
+        self._compressor = self.options.compressor()
         self._places = parse_addresses(address)
         self._name = name
         self._context: Context = zmq.Context.instance()
@@ -123,12 +124,12 @@ class AsyncProducer:
     ) -> asyncio.Future[SendResult]:
         """Send one message once there is room for it; the future of where it is stored."""
         queues = Queues(topic_bytes(topic), await self._queues(topic), queue_id, queue_key)
-        message = OutgoingMessage(body, tag, keys, properties, flag)
+        message = self._compressor.message(OutgoingMessage(body, tag, keys, properties, flag))
 
         def put(now: float, callback: Callback[SendResult]) -> object:
             return self._sender.put_one(queues, message, now=now, callback=callback)
 
-        return await self._put(len(body) + RECORD_AROUND, put)
+        return await self._put(len(message.body) + RECORD_AROUND, put)
 
     async def send_batch(
         self,
@@ -174,6 +175,7 @@ class AsyncProducer:
         """Send messages of one queue once there is room; the future of where they are stored."""
         queues = Queues(topic_bytes(topic), await self._queues(topic), queue_id, queue_key)
         shared = OutgoingMessage(b"", tag, keys, properties, flag)
+        messages = self._compressor.batch(messages, shared)
 
         def put(now: float, callback: Callback[BatchResult]) -> object:
             return self._sender.put_batch(queues, messages, shared, now=now, callback=callback)

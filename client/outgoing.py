@@ -29,6 +29,8 @@ class OutgoingMessage:
         keys: what the index finds the message by; without spaces.
         properties: the application's own.
         flag: the application's, a signed 32-bit number.
+        sys_flag: the bits that say how ``body`` is compressed already (``Compression.sys_flag``);
+            0 when it is not, and the producer may compress it.
     """
 
     body: Body
@@ -36,6 +38,7 @@ class OutgoingMessage:
     keys: Sequence[str] = ()
     properties: Mapping[str, str] | None = None
     flag: int = 0
+    sys_flag: int = 0
 
 
 @lru_cache(maxsize=1_024)

@@ -60,6 +60,7 @@ class Producer:
             NotLeaderError: the broker of the only node does not answer over tcp.
         """
         self.options = options or ProducerOptions()
+        self._compressor = self.options.compressor()
         places = parse_addresses(address)
         context: Context = zmq.Context.instance()
         self._broker = Broker(
@@ -113,9 +114,9 @@ class Producer:
             NotLeaderError: no node answers; nothing was sent.
         """
         queues = Queues(topic_bytes(topic), self._queues(topic), queue_id, queue_key)
-        message = OutgoingMessage(body, tag, keys, properties, flag)
+        message = self._compressor.message(OutgoingMessage(body, tag, keys, properties, flag))
         return self._put(
-            len(body) + RECORD_AROUND,
+            len(message.body) + RECORD_AROUND,
             lambda now: self._sender.put_one(queues, message, now=now, callback=callback),
             block=block,
             is_urgent=callback is not None,
@@ -150,6 +151,7 @@ class Producer:
         """
         queues = Queues(topic_bytes(topic), self._queues(topic), queue_id, queue_key)
         shared = OutgoingMessage(b"", tag, keys, properties, flag)
+        messages = self._compressor.batch(messages, shared)
         return self._put(
             batch_size(messages),
             lambda now: self._sender.put_batch(

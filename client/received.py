@@ -6,20 +6,18 @@ Records are laid out as in ``store/message.py``. A ``ReceivedMessage`` keeps the
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Self, overload
 
-from ledgermq.model.errors import CorruptLogError, ProtocolError
+from ledgermq.model.errors import BodyUnreadableError, CorruptLogError
 from ledgermq.model.group_topics import RETRY_PREFIX
+from ledgermq.store.body_compression import plain_body
 from ledgermq.store.crc32 import crc32
 from ledgermq.store.host_address import Host, decode_host
 from ledgermq.store.message import (
     BORN_HOST_V6,
     COMPRESSED,
-    COMPRESSION_MASK,
-    COMPRESSION_ZLIB,
     MAGIC,
     SIZE_MIN,
     STORE_HOST_V6,
@@ -162,12 +160,18 @@ class ReceivedMessage:
         return self._records[self._body_at : self._body_at + self._head[14]]
 
     @property
+    def is_compressed(self) -> bool:
+        """Whether the producer has compressed the body."""
+        return bool(self._head[7] & COMPRESSED)
+
+    @property
     def body(self) -> memoryview:
         """The application's bytes; of a compressed body a new copy on each call.
 
         Raises:
             CorruptLogError: they are not those that the producer sent.
-            ProtocolError: they are compressed in a way that is not known here.
+            BodyUnreadableError: they are compressed, and cannot be decompressed; ``stored_body``
+                has them as they are.
         """
         body = self.stored_body
         if crc32(body, 0) & _CRC_MASK != self._head[2] & _CRC_MASK:
@@ -177,7 +181,26 @@ class ReceivedMessage:
                 queue_id=self.queue_id,
                 queue_offset=self.queue_offset,
             )
-        return self._uncompressed(body) if self._head[7] & COMPRESSED else body
+        if not self._head[7] & COMPRESSED:
+            return body
+        try:
+            return memoryview(plain_body(body, self._head[7]))
+        except BodyUnreadableError as error:
+            error.details["queue_offset"] = self.queue_offset
+            raise
+
+    @property
+    def body_fault(self) -> BodyUnreadableError | None:
+        """Why the body cannot be decompressed, ``None`` when it can, or needs not.
+
+        Raises:
+            CorruptLogError: its bytes are not those that the producer sent.
+        """
+        try:
+            self.body.release()
+        except BodyUnreadableError as error:
+            return error
+        return None
 
     @property
     def properties(self) -> dict[str, str]:
@@ -224,20 +247,6 @@ class ReceivedMessage:
                 "properties do not end their record", queue_offset=self.queue_offset, size=size
             )
         return records[properties_at:end]
-
-    def _uncompressed(self, body: memoryview) -> memoryview:
-        if self._head[7] & COMPRESSION_MASK not in (0, COMPRESSION_ZLIB):
-            raise ProtocolError(
-                "body is compressed with what this client does not know: see stored_body",
-                sys_flag=self._head[7],
-                queue_offset=self.queue_offset,
-            )
-        try:
-            return memoryview(zlib.decompress(body))
-        except zlib.error as error:
-            raise CorruptLogError(
-                "body cannot be decompressed", queue_offset=self.queue_offset, reason=str(error)
-            ) from error
 
 
 _NO_HEAD: Head = (0,) * 9 + (b"", 0, b"", 0, 0, 0)

@@ -26,10 +26,17 @@ from ledgermq.model.errors import MessageIllegalError
 from ledgermq.model.limits import ENTRY_SIZE_MAX
 from ledgermq.store.crc32 import crc32
 from ledgermq.store.host_address import HOST_V6_SIZE, Host, encode_host, is_v6
-from ledgermq.store.message import BORN_HOST_V6, MAGIC, STORE_HOST_V6
+from ledgermq.store.message import (
+    BORN_HOST_V6,
+    COMPRESSED,
+    COMPRESSION_MASK,
+    MAGIC,
+    STORE_HOST_V6,
+)
 from ledgermq.store.message_id import UniqueIds
 
 _CRC_MASK = 0x7FFF_FFFF
+_COMPRESSION_BITS = COMPRESSED | COMPRESSION_MASK
 _PROPERTIES_SIZE = Struct(">h")
 
 assert array("I").itemsize == 4
@@ -44,11 +51,12 @@ class Form(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Where messages go, and the flag of those that have none of their own."""
+    """Where messages go, and the flags of those that have none of their own."""
 
     topic: bytes
     queue_id: int
     flag: int = 0
+    sys_flag: int = 0
 
 
 class Records(NamedTuple):
@@ -123,9 +131,12 @@ class RecordEncoder:
         ]
         around = self._head.size + UNIQUE_ID_DIGITS
         sizes = [around + length + len(tail) for length, tail in zip(lengths, tails, strict=True)]
-        flags = {message.flag for message in messages}
-        packed = {flag: self._pack_middle(target._replace(flag=flag)) for flag in flags}
-        middles = [packed[message.flag] for message in messages]
+        flags = {(message.flag, message.sys_flag) for message in messages}
+        packed = {
+            (flag, sys_flag): self._pack_middle(target._replace(flag=flag, sys_flag=sys_flag))
+            for flag, sys_flag in flags
+        }
+        middles = [packed[message.flag, message.sys_flag] for message in messages]
         return self._assemble(bodies, lengths, sizes, middles=middles, tails=tails, ids=ids)
 
     def _body_lengths(self, bodies: Sequence[Body]) -> list[int]:
@@ -143,13 +154,19 @@ class RecordEncoder:
 
     def _pack_middle(self, target: Target) -> bytes:
         """The fields between the body's CRC and its size."""
+        if target.sys_flag & ~_COMPRESSION_BITS:
+            raise MessageIllegalError(
+                "sys_flag has bits that do not tell of a compression",
+                sys_flag=target.sys_flag,
+                allowed=_COMPRESSION_BITS,
+            )
         try:
             return self._middle.pack(
                 target.queue_id,
                 target.flag,
                 0,
                 0,
-                self._sys_flag,
+                self._sys_flag | target.sys_flag,
                 time.time_ns() // 1_000_000,
                 self._born_host,
                 0,

@@ -13,6 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ledgermq.client.compressed import Compressor
 from ledgermq.client.frames import AnyFuture, Frame, OpenFrame
 from ledgermq.client.group import AnyLink
 from ledgermq.client.link import Part
@@ -50,6 +51,11 @@ class ProducerOptions:
         max_in_flight: most unanswered frames; the order is kept also when one is refused.
         timeout_s: after this time a message without an answer fails.
         retries: how often a frame is sent again.
+        compress_above: bodies of so many bytes or more are compressed, where that makes them
+            smaller; none when ``None``. RocketMQ's size.
+        compression: ``zlib``, which all of RocketMQ's clients read; ``lz4`` or ``zstd``, which
+            those of RocketMQ 5 read, and which need the packages ``lz4`` and ``zstandard``.
+        compression_level: of the kind; RocketMQ's when ``None``.
     """
 
     linger_ms: float = 0.0
@@ -58,8 +64,12 @@ class ProducerOptions:
     max_in_flight: int = 32
     timeout_s: float = 15.0
     retries: int = 64
+    compress_above: int | None = 4_096
+    compression: str = "zlib"
+    compression_level: int | None = None
 
     def __post_init__(self) -> None:
+        self.compressor()
         limits = {
             "linger_ms": (0, 60_000),
             "batch_bytes": (1, 8 * 1024 * 1024),
@@ -72,6 +82,14 @@ class ProducerOptions:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise ConfigError(f"{name} out of range", value=value, minimum=low, limit=high)
+
+    def compressor(self) -> Compressor:
+        """What compresses as these options say.
+
+        Raises:
+            ConfigError: no such kind or level, or a package is missing.
+        """
+        return Compressor.of(self.compress_above, self.compression, self.compression_level)
 
 
 class SendPipeline:

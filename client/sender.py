@@ -122,7 +122,7 @@ class Sender:
             chosen = frame.queues.get(queues.topic)
             if chosen is None:
                 chosen = frame.queues[queues.topic] = self._next_queue(queues)
-        target = Target(queues.topic, chosen, message.flag)
+        target = Target(queues.topic, chosen, message.flag, message.sys_flag)
         body = message.body
         if type(body) is not bytes:
             # The application may change its buffer before the frame is closed.

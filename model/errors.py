@@ -127,6 +127,12 @@ class DamagedLogError(CorruptLogError):
     retriable = True
 
 
+class BodyUnreadableError(CorruptLogError):
+    """A compressed body cannot be made plain; the message and its stored bytes are there."""
+
+    number = 49
+
+
 class StorageError(LedgerError):
     """The operating system said no; keeps ``errno``."""
 

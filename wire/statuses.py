@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ledgermq.model.errors import (
+    BodyUnreadableError,
     BusyError,
     ConfigError,
     CorruptLogError,
@@ -53,6 +54,7 @@ STATUSES: dict[type[LedgerError], Status] = {
     OutcomeUnknownError: _SYSTEM_ERROR,
     TimedOutError: _SYSTEM_ERROR,
     CorruptLogError: _SYSTEM_ERROR,
+    BodyUnreadableError: _SYSTEM_ERROR,
     DamagedLogError: Status("LOG_DAMAGED", 2),
     StorageError: Status("SERVICE_NOT_AVAILABLE", 14),
     DiskFullError: Status("SERVICE_NOT_AVAILABLE", 14),

@@ -143,7 +143,7 @@ def test_a_death_under_way_loses_and_repeats_nothing(node: Node, victim: str) ->
 
 def test_a_full_window_and_a_stopped_writer_end_in_time(node: Node) -> None:
     async def steps() -> None:
-        options = ProducerOptions(window_bytes=10_000, timeout_s=0.5)
+        options = ProducerOptions(compress_above=None, window_bytes=10_000, timeout_s=0.5)
         async with AsyncProducer(address(node), options=options) as producer:
             await producer.send("orders", b"first")
             os.kill(node.pids()["writer"], signal.SIGSTOP)

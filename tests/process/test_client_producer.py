@@ -44,7 +44,9 @@ def node(make_node: Callable[[], Node], request: pytest.FixtureRequest) -> Node:
 
 @pytest.fixture
 def producer(node: Node) -> Iterator[Producer]:
-    with Producer(f"ipc://{node.runtime}") as made:
+    # Messages are as large on disk as they were sent.
+    options = ProducerOptions(compress_above=None)
+    with Producer(f"ipc://{node.runtime}", options=options) as made:
         yield made
 
 
@@ -237,7 +239,7 @@ def test_what_cannot_be_stored_is_refused_and_says_why(producer: Producer) -> No
 
 
 def test_a_window_that_is_full_refuses_who_will_not_wait_and_fails_in_time(node: Node) -> None:
-    options = ProducerOptions(window_bytes=10_000, timeout_s=1.0)
+    options = ProducerOptions(compress_above=None, window_bytes=10_000, timeout_s=1.0)
     with Producer(f"ipc://{node.runtime}", options=options) as producer:
         producer.send("orders", b"first").result(10)
         os.kill(node.pids()["writer"], signal.SIGSTOP)

@@ -391,7 +391,7 @@ def test_an_illegal_message_is_refused_before_it_is_sent(
 
 
 def test_a_batch_that_no_frame_can_hold_is_refused_with_the_limit(peer: Peer) -> None:
-    with Producer(peer.address) as producer:
+    with Producer(peer.address, options=ProducerOptions(compress_above=None)) as producer:
         with pytest.raises(MessageIllegalError) as by_size:
             producer.send_batch("T", [b"x" * 1_000_000] * 9)
         with pytest.raises(MessageIllegalError) as by_count:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.client.received import MessageBatch, ReceivedMessage
-from ledgermq.model.errors import CorruptLogError, ProtocolError
+from ledgermq.model.errors import BodyUnreadableError, CorruptLogError, ProtocolError
 from ledgermq.store.message import (
     COMPRESSED,
     COMPRESSION_LZ4,
@@ -89,16 +89,23 @@ def test_a_compressed_body_comes_as_it_was(kind: int) -> None:
     found = received(encode_message(message))
 
     assert found.body == b"x" * 1_000
+    assert found.is_compressed
+    assert found.body_fault is None
     assert found.stored_body == stored
 
 
-def test_an_unknown_compression_is_refused_and_the_stored_body_is_there() -> None:
-    message = Message(topic="T", queue_id=0, body=b"lz", sys_flag=COMPRESSED | COMPRESSION_LZ4)
+@pytest.mark.parametrize("kind", [0x400, COMPRESSION_LZ4])
+def test_a_body_that_cannot_be_decompressed_is_told_and_its_stored_bytes_are_there(
+    kind: int,
+) -> None:
+    message = Message(topic="T", queue_id=0, body=b"lz", sys_flag=COMPRESSED | kind)
 
     found = received(encode_message(message))
 
     assert bytes(found.stored_body) == b"lz"
-    with pytest.raises(ProtocolError, match="stored_body"):
+    assert found.is_compressed
+    assert isinstance(found.body_fault, BodyUnreadableError)
+    with pytest.raises(BodyUnreadableError, match="queue_offset=0"):
         _ = found.body
 
 

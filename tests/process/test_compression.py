@@ -1,0 +1,97 @@
+"""Compressed bodies through a real node: both clients, all kinds, and broken ones on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from tests.process.client_node import start_client_node
+from tests.process.conftest import SOURCES, Node
+
+from ledgermq.client.aio_producer import AsyncProducer
+from ledgermq.client.consumer import Consumer
+from ledgermq.client.outgoing import OutgoingMessage
+from ledgermq.client.producer import Producer
+from ledgermq.client.received import ReceivedMessage
+from ledgermq.client.send_pipeline import ProducerOptions
+from ledgermq.model.errors import BodyUnreadableError
+
+pytestmark = pytest.mark.slow
+
+PATIENCE_S = 60.0
+LARGE = b"the same words, again and again; " * 1_000
+
+
+@pytest.fixture
+def node(make_node: Callable[[], Node]) -> Node:
+    made = make_node()
+    start_client_node(made)
+    return made
+
+
+def address(node: Node) -> str:
+    return f"ipc://{node.runtime}"
+
+
+def read(node: Node, count: int) -> list[ReceivedMessage]:
+    messages: list[ReceivedMessage] = []
+    with Consumer(address(node), topic="orders", queues=[0], start="first") as consumer:
+        while len(messages) < count:
+            batch = consumer.poll(PATIENCE_S)
+            assert len(batch), f"{len(messages)} of {count} messages came"
+            messages += batch
+    return messages
+
+
+def test_bodies_come_as_they_were_sent_however_they_are_compressed(node: Node) -> None:
+    for kind in ("zlib", "lz4", "zstd"):
+        options = ProducerOptions(compression=kind)
+        with Producer(address(node), options=options) as producer:
+            producer.send("orders", LARGE, queue_id=0, tag=kind, flag=3).result(PATIENCE_S)
+            producer.send_batch("orders", [b"small", LARGE], queue_id=0).result(PATIENCE_S)
+
+    async def send() -> None:
+        async with AsyncProducer(address(node)) as producer:
+            await producer.send("orders", LARGE, queue_id=0)
+            await producer.send_batch("orders", [LARGE, b"small"], queue_id=0)
+
+    asyncio.run(asyncio.wait_for(send(), PATIENCE_S))
+    messages = read(node, 12)
+
+    assert [bytes(one.body) for one in messages] == [
+        *[LARGE, b"small", LARGE] * 3,
+        *[LARGE, LARGE, b"small"],
+    ]
+    assert [one.is_compressed for one in messages] == [len(one.body) > 5 for one in messages]
+    assert all(len(one.stored_body) < 1_000 for one in messages)
+    assert [(one.tag, one.flag, one.sys_flag & 0x701) for one in messages[:9:3]] == [
+        ("zlib", 3, 0x1),
+        ("lz4", 3, 0x101),
+        ("zstd", 3, 0x201),
+    ]
+
+
+def test_a_broken_body_is_told_and_stops_nobody(node: Node) -> None:
+    broken = OutgoingMessage(b"no stream of zlib", sys_flag=1)
+    with Producer(address(node)) as producer:
+        batch = [OutgoingMessage(b"before"), broken, OutgoingMessage(b"after")]
+        producer.send_batch("orders", batch, queue_id=0).result(PATIENCE_S)
+    messages = read(node, 3)
+    command = [sys.executable, "-m", "ledgermq.cli.main", "receive", "orders", "--queue", "0"]
+    printed = subprocess.run(
+        [*command, "--address", address(node), "--json"],
+        check=True, capture_output=True, text=True, timeout=PATIENCE_S,
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+    )  # fmt: skip
+    rows = [json.loads(line) for line in printed.stdout.splitlines()]
+
+    assert [one.body_fault is None for one in messages] == [True, False, True]
+    assert isinstance(messages[1].body_fault, BodyUnreadableError)
+    assert bytes(messages[1].stored_body) == b"no stream of zlib"
+    assert [row["body"] for row in rows] == ["before", "no stream of zlib", "after"]
+    assert ["bodyFault" in row for row in rows] == [False, True, False]
