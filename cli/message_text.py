@@ -63,7 +63,7 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     lines = [list(head), *map(list, rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     is_number = [
-        all(line[column].replace(",", "").isdecimal() for line in lines[1:]) and len(lines) > 1
+        all(_is_number(line[column]) for line in lines[1:]) and len(lines) > 1
         for column in range(len(head))
     ]
     for line in lines:
@@ -72,3 +72,7 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
             for cell, width, right in zip(line, widths, is_number, strict=True)
         ]
         print("  ".join(cells).rstrip())
+
+
+def _is_number(cell: str) -> bool:
+    return cell == "-" or cell.replace(",", "").isdecimal()

@@ -159,7 +159,7 @@ def test_a_topic_is_created_with_its_queues_and_listed(node: Node) -> None:
     every = rows(run(node, "topic", "list", "--all", "--json"))[0]["topics"]
 
     assert (made[0]["topic"], made[0]["write_queues"]) == ("wide", 12)
-    assert listed[0].split() == ["topic", "queues", "messages"]
+    assert listed[0].split() == ["topic", "queues", "perm", "messages"]
     assert [line.split()[:2] for line in listed[1:]] == [["wide", "12"]]
     assert {row["system"] for row in every} == {True, False}
 
