@@ -22,6 +22,7 @@ from ledgermq.broker import (
 from ledgermq.broker.access import User, UserTable
 from ledgermq.broker.delays import DelayTable
 from ledgermq.broker.documents import Document, read_integer
+from ledgermq.broker.given_back import GivenBack, GivenBackTokens
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.broker.groups import GroupTable, SubscriptionGroup
 from ledgermq.broker.holds import QueueName
@@ -38,6 +39,7 @@ from ledgermq.broker.state_commands import (
     Part,
     QuotaSet,
     Snapshot,
+    TableChange,
     TopicSet,
     UserSet,
     decode_command,
@@ -107,6 +109,7 @@ class BrokerState:
         self.quotas = QuotaTable.read(own[quotas.FILE])
         self.delays = DelayTable.read(own[delays.FILE])
         self.moves = MoveTable.read(own[moves.FILE])
+        self.given_back = GivenBackTokens()
         self.snapshots = 0
         """How often all tables were replaced."""
         self._parts: list[Part] = []
@@ -252,24 +255,30 @@ class BrokerState:
 
     def _apply(self, offset: int, command: Command) -> None:
         for change in command.changes:
-            if isinstance(change, TopicSet):
-                if offset >= self._places[topics.FILE]:
-                    self._set_topic(change, command.at_ms)
-            elif isinstance(change, GroupSet):
-                if offset >= self._places[groups.FILE]:
-                    self._set_group(change, command.at_ms)
-                if change.fields is None and offset >= self._places[queue_locks.FILE]:
-                    self.locks.forget_group(change.name)
-            elif isinstance(change, OffsetsSet):
-                if offset >= self._places[group_offsets.FILE]:
-                    self.offsets.set(change.group, change.topic, change.offsets)
-            elif isinstance(change, LocksSet):
-                if offset >= self._places[queue_locks.FILE]:
-                    self.locks.set(change.group, change.topic, change.locks)
-            elif isinstance(change, Moved | MoveEnded):
-                self._move(offset, change)
+            if isinstance(change, GivenBack):
+                self.given_back.note(change.token, command.at_ms)
             else:
-                self._apply_access(offset, change)
+                self._apply_change(offset, change, command.at_ms)
+
+    def _apply_change(self, offset: int, change: TableChange, at_ms: int) -> None:
+        if isinstance(change, TopicSet):
+            if offset >= self._places[topics.FILE]:
+                self._set_topic(change, at_ms)
+        elif isinstance(change, GroupSet):
+            if offset >= self._places[groups.FILE]:
+                self._set_group(change, at_ms)
+            if change.fields is None and offset >= self._places[queue_locks.FILE]:
+                self.locks.forget_group(change.name)
+        elif isinstance(change, OffsetsSet):
+            if offset >= self._places[group_offsets.FILE]:
+                self.offsets.set(change.group, change.topic, change.offsets)
+        elif isinstance(change, LocksSet):
+            if offset >= self._places[queue_locks.FILE]:
+                self.locks.set(change.group, change.topic, change.locks)
+        elif isinstance(change, Moved | MoveEnded):
+            self._move(offset, change)
+        else:
+            self._apply_access(offset, change)
 
     def _apply_access(self, offset: int, change: UserSet | QuotaSet) -> None:
         if isinstance(change, QuotaSet):

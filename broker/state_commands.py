@@ -14,6 +14,7 @@ and a CHANGE is one of
     {"quota": OWNER, "fields": {...}}                  as in quotas.json; null deletes it
     {"owned": "TOPIC@GROUP", "locks": {ID: [CLIENT, MS]}}    null: nobody owns that queue
     {"moved": ...}, {"ended": ...}                     see ``moves``
+    {"given_back": TOKEN}                              see ``given_back``
 
 A command that other records follow in the log has their sums, too: ``"follows": [N, ...]``.
 All values are absolute: a command that is applied twice changes nothing the second time. The body
@@ -28,6 +29,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ledgermq.broker.given_back import GivenBack
 from ledgermq.broker.moves import Moved, MoveEnded, decode_move
 from ledgermq.broker.queue_locks import Lock, read_lock
 from ledgermq.model.errors import CorruptLogError
@@ -87,7 +89,8 @@ class QuotaSet(NamedTuple):
     fields: Fields | None
 
 
-Change = TopicSet | GroupSet | OffsetsSet | LocksSet | UserSet | QuotaSet | Moved | MoveEnded
+TableChange = TopicSet | GroupSet | OffsetsSet | LocksSet | UserSet | QuotaSet | Moved | MoveEnded
+Change = TableChange | GivenBack
 
 
 class Command(NamedTuple):
@@ -211,6 +214,8 @@ _NAMED: Mapping[str, type[TopicSet] | type[GroupSet] | type[UserSet] | type[Quot
 
 
 def _change_fields(change: Change) -> Fields:
+    if isinstance(change, GivenBack):
+        return {"given_back": change.token}
     if isinstance(change, Moved | MoveEnded):
         return change.to_fields()
     if isinstance(change, LocksSet):
@@ -236,6 +241,8 @@ def _decode_change(fields: Fields) -> Change:
             return LocksSet(group, topic, _decode_locks(_object(fields.get("locks"), owned), owned))
     if (move := decode_move(fields)) is not None:
         return move
+    if isinstance(token := fields.get("given_back"), str):
+        return GivenBack(token)
     raise CorruptLogError("change of the broker's state that is not known", found=str(fields)[:200])
 
 

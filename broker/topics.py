@@ -102,6 +102,11 @@ class Topic:
         kept = max(self.queues_kept, self.read_queues)
         return replace(self, read_queues=readers, queues_kept=kept if kept > readers else 0)
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether messages may be stored in it."""
+        return bool(self.permission & Permission.WRITE) and self.write_queues > 0
+
     @classmethod
     def read(cls, name: str, value: object) -> Self:
         """The topic that the table has under ``name``.

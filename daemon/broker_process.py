@@ -16,6 +16,7 @@ from ledgermq.broker.holds import Holds
 from ledgermq.daemon.broker_tables import BrokerTables
 from ledgermq.daemon.call_service import CallService
 from ledgermq.daemon.consume_service import ConsumeService, Counter
+from ledgermq.daemon.dead_letter_calls import DeadLetterCalls
 from ledgermq.daemon.loop import SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
 from ledgermq.daemon.moves import Moves
@@ -23,6 +24,7 @@ from ledgermq.daemon.node import Surroundings
 from ledgermq.daemon.pull_service import PullService
 from ledgermq.daemon.query_service import QueryService
 from ledgermq.daemon.readable_store import ReadableStore
+from ledgermq.daemon.retry_calls import RetryCalls
 from ledgermq.daemon.standing import ReaderStanding
 from ledgermq.daemon.state_log import Generations, StateLog
 from ledgermq.daemon.store_paths import StorePaths
@@ -75,6 +77,10 @@ class BrokerWorker:
             filters_properties=settings.reads.enable_property_filter,
         )
         queries = QueryService(self._store, settings, self._calls.known.check_queue)
+        self._retries = RetryCalls(self._calls.known, self._log, queries.record_at, settings)
+        self._dead_letters = DeadLetterCalls(self._calls.known, self._log, self._moves, settings)
+        self._calls.register(self._retries.verbs)
+        self._calls.register(self._dead_letters.verbs)
         self._service = ConsumeService(around, self._pulls, self._calls, queries)
         self._standing = ReaderStanding(
             around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER
@@ -129,8 +135,11 @@ class BrokerWorker:
             self._is_tidy = False
         self._service.send_answers(self._pulls.grown(now_ms))
         self._service.send_answers(self._pulls.due(now_ms))
+        self._dead_letters.turn()
         self._moves.turn(now_ms)
         for reply in (*self._log.turn(now_ms), *self._calls.notice.late(now_ms)):
+            self._service.send_reply(reply)
+        for reply in (*self._retries.take_replies(), *self._dead_letters.take_replies()):
             self._service.send_reply(reply)
         self._order_topics(now_ms)
         self._tables.tick(now_ns)
@@ -149,6 +158,8 @@ class BrokerWorker:
         self._store.look()
         self._service.send_answers(self._pulls.end_all())
         for reply in (*self._log.end_all(), *self._calls.notice.end_all()):
+            self._service.send_reply(reply)
+        for reply in (*self._retries.take_replies(), *self._dead_letters.take_replies()):
             self._service.send_reply(reply)
 
     def close(self) -> None:

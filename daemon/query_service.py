@@ -63,7 +63,7 @@ class QueryService:
             CorruptLogError: the index or a message is not what it should be.
         """
         if isinstance(query, PositionQuery):
-            record = self._record_at(query.position)
+            record = self.record_at(query.position)
             return _answer(request_id, [] if record is None else [record])
         return self._by_key(request_id, query)
 
@@ -109,7 +109,7 @@ class QueryService:
             if in_time and message.topic == query.topic and _has_key(message, query.key):
                 yield record
 
-    def _record_at(self, position: int) -> memoryview | None:
+    def record_at(self, position: int) -> memoryview | None:
         """The record that begins at ``position``; a queue has to know it, too."""
         record = self._store.record_at(position)
         if record is None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ledgermq.broker.broker_state import Applied
+from ledgermq.broker.given_back import GivenBack
 from ledgermq.broker.holds import QueueName
 from ledgermq.broker.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved, MoveEnded, record_sum
 from ledgermq.broker.state_commands import (
@@ -206,6 +207,11 @@ class StateLog:
         Then a move that is open was cut by a crash, and another one may begin.
         """
         return self.leads and self._is_certain and self._batch is None and self._trouble is None
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether this node leads, and knows of all that it has proposed but for one batch."""
+        return self.leads and self._is_certain
 
     @property
     def hole(self) -> int:
@@ -457,7 +463,10 @@ class StateLog:
     def _propose(self, term: Term, plan: _Plan, now_ms: int) -> None:
         identity, at_ms = _new_identity(), _epoch_ms()
         sums = tuple(record_sum(memoryview(record)[self.hole :]) for record in plan.records)
-        head = Command(f"{identity}+" if sums else identity, at_ms, tuple(plan.changes), sums)
+        # What says that the records are there stands behind them.
+        late = [change for change in plan.changes if isinstance(change, GivenBack)]
+        early = tuple(change for change in plan.changes if not isinstance(change, GivenBack))
+        head = Command(f"{identity}+" if sums else identity, at_ms, early, sums)
         group = [command_record(encode_command(head), self._settings, now_ms=at_ms)]
         if sums:
             ended = [
@@ -465,7 +474,7 @@ class StateLog:
                 for change in plan.changes
                 if isinstance(change, Moved) and change.records
             ]
-            tail = encode_command(Command(identity, at_ms, tuple(ended)))
+            tail = encode_command(Command(identity, at_ms, (*ended, *late)))
             group += [*plan.records, command_record(tail, self._settings, now_ms=at_ms)]
         self._send(term, identity, group, tuple(plan.requests), now_ms)
 
