@@ -25,6 +25,16 @@ from ledgermq.client.pull_pipeline import (
 )
 from ledgermq.client.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.requests import Steps, call_request, call_result
+from ledgermq.client.retries import (
+    GivenBack,
+    Marks,
+    Reading,
+    RetryPulls,
+    give_back_request,
+    given_back,
+    marked,
+    reads_retries,
+)
 from ledgermq.client.start_offsets import (
     Start,
     check_start,
@@ -55,6 +65,7 @@ class AsyncConsumer:
         filter: MessageFilter | None = None,
         name: str = "consumer",
         options: ConsumerOptions | None = None,
+        retries: bool | None = None,
     ) -> None:
         self.topic = topic
         self.group = group
@@ -62,16 +73,17 @@ class AsyncConsumer:
         context: Context = zmq.Context.instance()
         self._link = broker_link(context, parse_addresses(address), client=name, group=group or "")
         self._filter = checked_filter(tags, filter)
+        self._reads_retries = reads_retries(group, queues, retries)
         self._queues = None if queues is None else list(queues)
         self._start = check_start(start)
         self._requests: AsyncRequests | None = None
-        self._pulls: PullPipeline | None = None
+        self._reading: Reading | None = None
         self._arrived = asyncio.Event()
 
     @property
     def resets(self) -> list[OffsetReset]:
         """Queues that did not hold what came next, the latest ones: messages were skipped."""
-        return list(self._begun().resets)
+        return list(self._begun().own.resets)
 
     async def __aenter__(self) -> Self:
         requests = self._requests = AsyncRequests(self._link, timeout_s=self.options.timeout_s)
@@ -84,7 +96,10 @@ class AsyncConsumer:
             raise
         pulls = PullPipeline(requests.requests, self.topic, self._filter, self.options)
         pulls.begin(offsets, follows_route=self._queues is None, now=time.monotonic())
-        self._pulls = pulls
+        retries = None
+        if self._reads_retries:
+            retries = RetryPulls(requests.requests, checked_group(self.group), self.options)
+        self._reading = Reading(pulls, retries)
         requests.on_turn = self._turn
         requests.turn()
         return self
@@ -105,7 +120,7 @@ class AsyncConsumer:
         """
         batch = await self._next_batch(timeout)
         if len(batch):
-            self._begun().set_position(batch.queue_id, batch.next_offset)
+            self._begun().set_position(batch)
         return batch
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
@@ -138,20 +153,44 @@ class AsyncConsumer:
 
     def seek(self, queue_id: int, offset: int) -> None:
         """Let ``poll`` go on at ``offset`` of a queue."""
-        self._begun().seek(queue_id, offset)
+        self._begun().own.seek(queue_id, offset)
 
     def offsets(self) -> dict[int, int]:
         """Queue offset of the next message to be given, by queue id."""
-        return self._begun().positions()
+        return self._begun().own.positions()
 
     async def committed(self) -> dict[int, int]:
         """The group's offsets in the broker, by queue id; queues never committed are left out."""
         return await self._open().run(_committed(checked_group(self.group), self.topic))
 
-    async def commit(self, offsets: Mapping[int, int] | None = None) -> None:
-        """Note in the broker what the group has read: ``offsets``, or all that was given so far."""
-        noted = self.offsets() if offsets is None else offsets
-        await self._open().run(_commit(checked_group(self.group), self.topic, noted))
+    async def commit(self, offsets: Marks = None) -> None:
+        """Note in the broker what the group has read; see ``Consumer.commit``."""
+        group, requests = checked_group(self.group), self._open()
+        for topic, noted in marked(offsets, self.topic, self._begun).items():
+            await requests.run(_commit(group, topic, noted))
+
+    async def retry_later(
+        self,
+        message: ReceivedMessage,
+        *more: ReceivedMessage,
+        delay_level: int = 0,
+        times_max: int | None = None,
+    ) -> list[GivenBack]:
+        """Give messages back that could not be processed; see ``Consumer.retry_later``."""
+        group, requests = checked_group(self.group), self._open()
+        asked = [
+            give_back_request(one, group, delay_level=delay_level, times_max=times_max)
+            for one in (message, *more)
+        ]
+        until = time.monotonic() + self.options.timeout_s
+        for request in asked:
+            request.deadline = until
+        await asyncio.gather(*map(requests.ask, asked))
+        found = [given_back(request) for request in asked]
+        retries = self._begun().retries
+        if retries is not None:
+            retries.look()
+        return found
 
     async def ends(self) -> dict[int, int]:
         """Queue offset behind the last message of each queue, now."""
@@ -197,10 +236,10 @@ class AsyncConsumer:
             raise ConfigError("consumer is not open: async with AsyncConsumer(…)")
         return self._requests
 
-    def _begun(self) -> PullPipeline:
-        if self._pulls is None:
+    def _begun(self) -> Reading:
+        if self._reading is None:
             raise ConfigError("consumer is not open: async with AsyncConsumer(…)")
-        return self._pulls
+        return self._reading
 
 
 def _committed(group: str, topic: str) -> Steps[dict[int, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ledgermq.client.group import AnyLink
@@ -85,7 +85,7 @@ class Broker:
         Raises:
             TopicUnknownError: there is none, and none may be created.
         """
-        return route_of(self._call("route", timeout_s, topic=topic, create=create))
+        return route_of(self.call("route", timeout_s, topic=topic, create=create))
 
     def write_queues(self, topic: str, *, timeout_s: float | None = None) -> int:
         """Number of queues that ``topic`` takes messages in; it is created if it may be.
@@ -98,40 +98,51 @@ class Broker:
 
     def create_topic(self, topic: str, queues: int) -> Route:
         """Create ``topic``, or give an existing one that many queues."""
-        return route_of(self._call("topic_create", topic=topic, queues=queues))
+        return route_of(self.call("topic_create", topic=topic, queues=queues))
 
     def topics(self) -> list[TopicRow]:
         """All topics, those of the system too."""
-        rows = self._call("topics").get("topics")
+        rows = self.call("topics").get("topics")
         if not isinstance(rows, list):
             raise ProtocolError("field missing or not a list", field="topics")
         return [topic_row(row) for row in rows]
 
     def queue(self, topic: str, queue_id: int) -> QueueRange:
         """What one queue holds."""
-        result = self._call("queue", topic=topic, queue=queue_id)
+        result = self.call("queue", topic=topic, queue=queue_id)
         return QueueRange(integer(result, "min"), integer(result, "max"))
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """Queue offset of the first message stored at or behind that time."""
-        result = self._call("offset_by_time", topic=topic, queue=queue_id, timestamp=timestamp_ms)
+        result = self.call("offset_by_time", topic=topic, queue=queue_id, timestamp=timestamp_ms)
         return integer(result, "offset")
 
     def group_offset(self, group: str, topic: str) -> dict[int, int]:
         """Committed queue offsets by queue id."""
-        return offsets_of(self._call("group_offset", group=group, topic=topic))
+        return offsets_of(self.call("group_offset", group=group, topic=topic))
 
     def group_commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit queue offsets."""
-        self._call("group_commit", group=group, topic=topic, offsets=offsets_json(offsets))
+        self.call("group_commit", group=group, topic=topic, offsets=offsets_json(offsets))
 
     def wait(self, request: Request) -> None:
         """Ask, and return when the answer or its time limit is there."""
-        self.requests.ask(request)
+        self._wait_done([request])
+
+    def wait_all(self, requests: Sequence[Request]) -> None:
+        """Ask all at once, and return when each has its answer or its time is over."""
+        until = time.monotonic() + self.timeout_s
+        for request in requests:
+            request.deadline = until
+        self._wait_done(requests)
+
+    def _wait_done(self, requests: Sequence[Request]) -> None:
+        for request in requests:
+            self.requests.ask(request)
         while True:
             now = time.monotonic()
             self.requests.advance(now)
-            if request.done():
+            if all(request.done() for request in requests):
                 return
             wait_for_link(self.requests.link, self.requests.deadline - now)
 
@@ -150,9 +161,14 @@ class Broker:
             request.deadline = time.monotonic() + self.timeout_s
             self.wait(request)
 
-    def _call(
+    def call(
         self, verb: str, timeout_s: float | None = None, **arguments: object
     ) -> dict[str, object]:
+        """The answer to a verb of the client protocol.
+
+        Raises:
+            LedgerError: the broker refused, or did not answer.
+        """
         deadline = time.monotonic() + (timeout_s or self.timeout_s)
         request = call_request(verb, arguments, deadline=deadline)
         self.wait(request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -22,6 +22,16 @@ from ledgermq.client.pull_pipeline import (
     pulled_batch,
 )
 from ledgermq.client.received import MessageBatch, ReceivedMessage, no_messages
+from ledgermq.client.retries import (
+    GivenBack,
+    Marks,
+    Reading,
+    RetryPulls,
+    give_back_request,
+    given_back,
+    marked,
+    reads_retries,
+)
 from ledgermq.client.start_offsets import Start, check_start, checked_group, starting_offsets
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
@@ -49,6 +59,7 @@ class Consumer:
         filter: MessageFilter | None = None,
         name: str = "consumer",
         options: ConsumerOptions | None = None,
+        retries: bool | None = None,
     ) -> None:
         """A consumer, which connects when it is first used.
 
@@ -60,6 +71,10 @@ class Consumer:
             tags: ``*``, or tags divided by ``||``.
             filter: which messages are wanted, in place of ``tags``; also by SQL-92 expression.
             name: of this client, as the node's operator sees it.
+            retries: whether to read what the group was given back, too (``retry_later``); when left
+                out, a consumer with a group that reads all queues does. These messages come in
+                batches of their own, whose topic is the group's retry topic; each has the topic
+                that it was sent to. All members of a group had better read the same topics.
 
         Raises:
             ConfigError: an argument cannot be used.
@@ -71,9 +86,14 @@ class Consumer:
         context: Context = zmq.Context.instance()
         link = broker_link(context, parse_addresses(address), client=name, group=group or "")
         self._broker = Broker(link, timeout_s=self.options.timeout_s)
-        self._pulls = PullPipeline(
-            self._broker.requests, topic, checked_filter(tags, filter), self.options
+        requests = self._broker.requests
+        self._pulls = PullPipeline(requests, topic, checked_filter(tags, filter), self.options)
+        self._retries = (
+            RetryPulls(requests, checked_group(group), self.options)
+            if reads_retries(group, queues, retries)
+            else None
         )
+        self._reading = Reading(self._pulls, self._retries)
         self._queues = None if queues is None else list(queues)
         self._start = check_start(start)
         self._is_begun = False
@@ -98,7 +118,7 @@ class Consumer:
         """
         batch = self._next_batch(timeout)
         if len(batch):
-            self._pulls.set_position(batch.queue_id, batch.next_offset)
+            self._reading.set_position(batch)
         return batch
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
@@ -107,7 +127,7 @@ class Consumer:
         A message counts as read when it is given. After ``seek`` it goes on there.
         """
         while not self._is_closed:
-            yield from self._pulls.messages_of(self._next_batch(ITERATION_POLL_S))
+            yield from self._reading.messages_of(self._next_batch(ITERATION_POLL_S))
 
     def pull(
         self, queue_id: int, offset: int, *, messages_max: int | None = None, hold_ms: int = 0
@@ -151,15 +171,58 @@ class Consumer:
         """
         return self._broker.group_offset(self._group(), self.topic)
 
-    def commit(self, offsets: Mapping[int, int] | None = None) -> None:
-        """Note in the broker what the group has read: ``offsets``, or all that was given so far.
+    def commit(self, offsets: Marks = None) -> None:
+        """Note in the broker what the group has read.
+
+        Args:
+            offsets: by queue id, of the consumer's topic; or a batch or a message, which is noted
+                with all before it in its queue; when left out all that was given so far, of what
+                was given back, too.
 
         Raises:
             ConfigError: the consumer has no group.
         """
-        self._broker.group_commit(
-            self._group(), self.topic, self.offsets() if offsets is None else offsets
-        )
+        group = self._group()
+        for topic, noted in marked(offsets, self.topic, self._begun).items():
+            self._broker.group_commit(group, topic, noted)
+
+    def retry_later(
+        self,
+        message: ReceivedMessage,
+        *more: ReceivedMessage,
+        delay_level: int = 0,
+        times_max: int | None = None,
+    ) -> list[GivenBack]:
+        """Give messages back that could not be processed: the group gets them again later.
+
+        When it returns, a majority has them, and they may be committed. They are stored once for
+        each call, also when the answer is lost and the question is asked again; only when a leader
+        dies while it stores them, or the broker has no memory of so long ago, one may come twice.
+
+        Args:
+            delay_level: after which of RocketMQ's delays (1 is the first); 0: the next in turn,
+                from 10 seconds to two hours; -1: none, it becomes a dead letter at once.
+            times_max: a message that was given back so often becomes a dead letter; the number of
+                the group (16 unless it was set) when left out.
+
+        Returns:
+            what became of each.
+
+        Raises:
+            ConfigError: the consumer has no group, or a number is out of range.
+            MessageIllegalError: the broker does not have the message (any more).
+            TimedOutError: no answer; they may be stored.
+        """
+        group = self._group()
+        requests = [
+            give_back_request(one, group, delay_level=delay_level, times_max=times_max)
+            for one in (message, *more)
+        ]
+        self._broker.wait_all(requests)
+        found = [given_back(request) for request in requests]
+        if self._retries is not None:
+            self._retries.look()
+        return found
 
     def ends(self) -> dict[int, int]:
         """Queue offset behind the last message of each queue, now."""
@@ -185,8 +248,7 @@ class Consumer:
         self.close()
 
     def _next_batch(self, timeout: float | None) -> MessageBatch:
-        self._begin()
-        pulls, requests = self._pulls, self._broker.requests
+        pulls, requests = self._begun(), self._broker.requests
         until = float("inf") if timeout is None else time.monotonic() + timeout
         while True:
             now = time.monotonic()
@@ -210,6 +272,10 @@ class Consumer:
         )
         self._pulls.begin(offsets, follows_route=self._queues is None, now=time.monotonic())
         self._is_begun = True
+
+    def _begun(self) -> Reading:
+        self._begin()
+        return self._reading
 
     def _group(self) -> str:
         return checked_group(self.group)
