@@ -12,11 +12,13 @@ from ledgermq.client.admin_results import (
 )
 from ledgermq.client.broker import TopicRow
 from ledgermq.client.consumer import Consumer
+from ledgermq.client.dead_letters import DeadLetter, DeadLetters, Replay
 from ledgermq.client.outgoing import OutgoingMessage
 from ledgermq.client.producer import Producer
 from ledgermq.client.queries import KeyedMessages, Queries
 from ledgermq.client.received import MessageBatch, ReceivedMessage
 from ledgermq.client.results import BatchResult, SendResult
+from ledgermq.client.retries import GivenBack
 from ledgermq.client.send_pipeline import ProducerOptions
 from ledgermq.model.message_filter import MessageFilter
 
@@ -24,6 +26,9 @@ __all__ = [
     "Admin",
     "BatchResult",
     "Consumer",
+    "DeadLetter",
+    "DeadLetters",
+    "GivenBack",
     "GroupRow",
     "GroupState",
     "KeyedMessages",
@@ -37,6 +42,7 @@ __all__ = [
     "QueueLag",
     "QueueState",
     "ReceivedMessage",
+    "Replay",
     "SendResult",
     "TopicRow",
     "TopicSettings",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ledgermq.client.aio_admin import AsyncAdmin
 from ledgermq.client.aio_consumer import AsyncConsumer
 from ledgermq.client.aio_producer import AsyncProducer
+from ledgermq.client.dead_letters import AsyncDeadLetters
 from ledgermq.client.queries import AsyncQueries
 
-__all__ = ["AsyncAdmin", "AsyncConsumer", "AsyncProducer", "AsyncQueries"]
+__all__ = ["AsyncAdmin", "AsyncConsumer", "AsyncDeadLetters", "AsyncProducer", "AsyncQueries"]

@@ -15,7 +15,17 @@ ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomli.loads((ROOT / "pyproject.toml").read_text())
 NAMESPACE = ROOT / "src" / "ledgermq"
 PACKAGES = sorted(link.name for link in NAMESPACE.iterdir() if link.is_symlink())
-NOT_PACKAGES = {"bench", "build", "changelog.d", "dist", "docs", "packaging", "src", "tests"}
+NOT_PACKAGES = {
+    "bench",
+    "build",
+    "changelog.d",
+    "dist",
+    "docs",
+    "examples",
+    "packaging",
+    "src",
+    "tests",
+}
 
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
