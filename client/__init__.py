@@ -13,6 +13,7 @@ from ledgermq.client.admin_results import (
 from ledgermq.client.broker import TopicRow
 from ledgermq.client.consumer import Consumer
 from ledgermq.client.dead_letters import DeadLetter, DeadLetters, Replay
+from ledgermq.client.known_transactions import TransactionError, TransactionResult
 from ledgermq.client.outgoing import OutgoingMessage
 from ledgermq.client.producer import Producer
 from ledgermq.client.queries import KeyedMessages, Queries
@@ -20,7 +21,10 @@ from ledgermq.client.received import MessageBatch, ReceivedMessage
 from ledgermq.client.results import BatchResult, SendResult
 from ledgermq.client.retries import GivenBack
 from ledgermq.client.send_pipeline import ProducerOptions
+from ledgermq.client.transaction_requests import HalfMessage, UndecidedTransaction
+from ledgermq.client.transactions import Transaction, TransactionalProducer
 from ledgermq.model.message_filter import MessageFilter
+from ledgermq.model.transactions import Decision
 
 __all__ = [
     "Admin",
@@ -28,9 +32,11 @@ __all__ = [
     "Consumer",
     "DeadLetter",
     "DeadLetters",
+    "Decision",
     "GivenBack",
     "GroupRow",
     "GroupState",
+    "HalfMessage",
     "KeyedMessages",
     "MessageBatch",
     "MessageFilter",
@@ -47,4 +53,9 @@ __all__ = [
     "TopicRow",
     "TopicSettings",
     "TopicState",
+    "Transaction",
+    "TransactionError",
+    "TransactionResult",
+    "TransactionalProducer",
+    "UndecidedTransaction",
 ]

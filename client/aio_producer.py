@@ -123,8 +123,14 @@ class AsyncProducer:
         flag: int = 0,
     ) -> asyncio.Future[SendResult]:
         """Send one message once there is room for it; the future of where it is stored."""
-        queues = Queues(topic_bytes(topic), await self._queues(topic), queue_id, queue_key)
-        message = self._compressor.message(OutgoingMessage(body, tag, keys, properties, flag))
+        queues = Queues(topic_bytes(topic), await self.write_queues(topic), queue_id, queue_key)
+        return await self.submit_to(queues, OutgoingMessage(body, tag, keys, properties, flag))
+
+    async def submit_to(
+        self, queues: Queues, message: OutgoingMessage
+    ) -> asyncio.Future[SendResult]:
+        """Send one message to queues that are known; see ``submit``."""
+        message = self._compressor.message(message)
 
         def put(now: float, callback: Callback[SendResult]) -> object:
             return self._sender.put_one(queues, message, now=now, callback=callback)
@@ -173,7 +179,7 @@ class AsyncProducer:
         flag: int = 0,
     ) -> asyncio.Future[BatchResult]:
         """Send messages of one queue once there is room; the future of where they are stored."""
-        queues = Queues(topic_bytes(topic), await self._queues(topic), queue_id, queue_key)
+        queues = Queues(topic_bytes(topic), await self.write_queues(topic), queue_id, queue_key)
         shared = OutgoingMessage(b"", tag, keys, properties, flag)
         messages = self._compressor.batch(messages, shared)
 
@@ -294,8 +300,12 @@ class AsyncProducer:
             # Each kind of future has a callback of its own kind.
             future.callback(future)  # type: ignore[arg-type]
 
-    async def _queues(self, topic: str) -> int:
-        """How many queues ``topic`` has; asks the broker now and then."""
+    async def write_queues(self, topic: str) -> int:
+        """How many queues ``topic`` has, which is created if it may be; asks now and then.
+
+        Raises:
+            LedgerError: as from ``send``.
+        """
         queues = self._routes.fresh(topic, time.monotonic())
         if queues is not None:
             return queues

@@ -113,8 +113,20 @@ class Producer:
             BusyError: there is no room; nothing was sent.
             NotLeaderError: no node answers; nothing was sent.
         """
-        queues = Queues(topic_bytes(topic), self._queues(topic), queue_id, queue_key)
-        message = self._compressor.message(OutgoingMessage(body, tag, keys, properties, flag))
+        queues = Queues(topic_bytes(topic), self.write_queues(topic), queue_id, queue_key)
+        message = OutgoingMessage(body, tag, keys, properties, flag)
+        return self.send_to(queues, message, callback=callback, block=block)
+
+    def send_to(
+        self,
+        queues: Queues,
+        message: OutgoingMessage,
+        *,
+        callback: OneCallback | None = None,
+        block: bool = True,
+    ) -> SendFuture[SendResult]:
+        """Send one message to queues that are known; see ``send``."""
+        message = self._compressor.message(message)
         return self._put(
             len(message.body) + RECORD_AROUND,
             lambda now: self._sender.put_one(queues, message, now=now, callback=callback),
@@ -149,7 +161,7 @@ class Producer:
             BusyError: there is no room; nothing was sent.
             NotLeaderError: no node answers; nothing was sent.
         """
-        queues = Queues(topic_bytes(topic), self._queues(topic), queue_id, queue_key)
+        queues = Queues(topic_bytes(topic), self.write_queues(topic), queue_id, queue_key)
         shared = OutgoingMessage(b"", tag, keys, properties, flag)
         messages = self._compressor.batch(messages, shared)
         return self._put(
@@ -232,8 +244,12 @@ class Producer:
             setting="window_bytes",
         )
 
-    def _queues(self, topic: str) -> int:
-        """How many queues ``topic`` has; asks the broker now and then."""
+    def write_queues(self, topic: str) -> int:
+        """How many queues ``topic`` has, which is created if it may be; asks now and then.
+
+        Raises:
+            LedgerError: as from ``send``.
+        """
         queues = self._routes.fresh(topic, time.monotonic())
         if queues is not None:
             return queues

@@ -80,7 +80,7 @@ class Queries:
 
     def message_at(self, position: int) -> ReceivedMessage | None:
         """The message whose record begins at a position of the log (its physical offset)."""
-        return self._broker.run(_message_at(position))
+        return self._broker.run(message_at(position))
 
     def message_by_id(self, id_: str, *, topic: str | None = None) -> ReceivedMessage | None:
         """The message with an id: an offset id, or with ``topic`` also the producer's unique id.
@@ -187,7 +187,7 @@ class AsyncQueries:
 
     async def message_at(self, position: int) -> ReceivedMessage | None:
         """See ``Queries.message_at``."""
-        return await self._open().run(_message_at(position))
+        return await self._open().run(message_at(position))
 
     async def message_by_id(self, id_: str, *, topic: str | None = None) -> ReceivedMessage | None:
         """See ``Queries.message_by_id``."""
@@ -274,7 +274,8 @@ def _query(query: AnyQuery) -> Steps[KeyedMessages]:
     )
 
 
-def _message_at(position: int) -> Steps[ReceivedMessage | None]:
+def message_at(position: int) -> Steps[ReceivedMessage | None]:
+    """The message whose record begins at a position of the log."""
     if position < 0:
         raise ConfigError("position is negative", position=position)
     found = yield from _query(PositionQuery(position))
@@ -295,7 +296,7 @@ def _message_by_id(id_: str, topic: str | None) -> Steps[ReceivedMessage | None]
         raise ConfigError(
             "not an offset id; a producer's unique id is looked for in a topic: name it", id=id_
         ) from error
-    message = yield from _message_at(place.physical_offset)
+    message = yield from message_at(place.physical_offset)
     # The ids of a producer look like those of a place, and rarely name one.
     if message is None or message.offset_message_id != id_.upper():
         return None

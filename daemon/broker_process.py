@@ -13,6 +13,7 @@ import logging
 from collections.abc import Mapping
 
 from ledgermq.broker.holds import Holds
+from ledgermq.daemon import reload
 from ledgermq.daemon.broker_tables import BrokerTables
 from ledgermq.daemon.call_service import CallService
 from ledgermq.daemon.consume_service import ConsumeService, Counter
@@ -28,6 +29,8 @@ from ledgermq.daemon.retry_calls import RetryCalls
 from ledgermq.daemon.standing import ReaderStanding
 from ledgermq.daemon.state_log import Generations, StateLog
 from ledgermq.daemon.store_paths import StorePaths
+from ledgermq.daemon.transaction_calls import TransactionCalls
+from ledgermq.daemon.transaction_service import TransactionService
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.orders import OrderKind, damaged, parse, topics_changed
 from ledgermq.model.errors import ProtocolError
@@ -70,6 +73,10 @@ class BrokerWorker:
         self._log = StateLog(settings, self._store, tables, self._writer, self._generations)
         self._moves = Moves(self._store, tables, self._log)
         self._calls = CallService(self._store, tables, settings.topics, self._log)
+        self._transactions = TransactionService(
+            self._store, tables, self._log, self._moves, settings
+        )
+        self._calls.register(TransactionCalls(self._transactions).verbs)
         self._pulls = PullService(
             self._store,
             Holds(limit=settings.limits.held_pulls_max),
@@ -97,7 +104,7 @@ class BrokerWorker:
 
     def sleep_ms(self, now_ns: int) -> int:
         """Until the first deadline; 0 while queues with holds wait to be looked at."""
-        if self._pulls.is_behind() or self._standing.has_news:
+        if self._pulls.is_behind() or self._standing.has_news or self._transactions.is_behind:
             return 0
         now_ms = now_ns // 1_000_000
         deadlines = [
@@ -105,6 +112,7 @@ class BrokerWorker:
             self._calls.notice.next_deadline_ms(),
             self._log.next_deadline_ms(),
             self._moves.next_deadline_ms(),
+            self._transactions.next_deadline_ms(),
         ]
         if not self._calls.notice.is_confirmed:
             deadlines.append(self._order_due_ms)
@@ -116,7 +124,8 @@ class BrokerWorker:
     def hears_bells(self, now_ns: int) -> bool:
         """While somebody waits for messages, for a change, or for this node to lead."""
         del now_ns
-        return self._pulls.held > 0 or self._log.awaits or not self._standing.is_settled
+        waits = self._log.awaits or self._transactions.awaits
+        return waits or self._pulls.held > 0 or not self._standing.is_settled
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Orders, requests, growth of queues, deadlines; then what has to be written."""
@@ -137,6 +146,8 @@ class BrokerWorker:
         self._service.send_answers(self._pulls.due(now_ms))
         self._dead_letters.turn()
         self._moves.turn(now_ms)
+        for reply in self._transactions.turn(now_ms):
+            self._service.send_reply(reply)
         for reply in (*self._log.turn(now_ms), *self._calls.notice.late(now_ms)):
             self._service.send_reply(reply)
         for reply in (*self._retries.take_replies(), *self._dead_letters.take_replies()):
@@ -153,11 +164,19 @@ class BrokerWorker:
             self._store.tidy()
             self._is_tidy = True
 
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: those of transactions count from now on."""
+        self._transactions.take_settings(settings)
+
     def finish(self) -> None:
         """Answer everybody who waits, and write what is not written."""
         self._store.look()
         self._service.send_answers(self._pulls.end_all())
-        for reply in (*self._log.end_all(), *self._calls.notice.end_all()):
+        for reply in (
+            *self._transactions.end_all(),
+            *self._log.end_all(),
+            *self._calls.notice.end_all(),
+        ):
             self._service.send_reply(reply)
         for reply in (*self._retries.take_replies(), *self._dead_letters.take_replies()):
             self._service.send_reply(reply)
@@ -231,6 +250,7 @@ def run(settings: Settings, stop: StopFlag) -> int:
     around = Surroundings.enter(Role.BROKER, settings)
     tables = BrokerTables(StorePaths.of(settings).topics.parent, settings)
     worker = BrokerWorker(around, tables)
+    stop.on_reload = lambda: worker.take_settings(reload.take_published(settings))
     logger.info(
         "broker serves: topics=%d topics_version=%d", len(tables.topics), tables.topics.version
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ledgermq.broker.holds import QueueName
 from ledgermq.broker.moves import Moved, Source, count_present, rest_of
-from ledgermq.broker.state_commands import Command, decode_command
+from ledgermq.broker.state_commands import Change, Command, decode_command
 from ledgermq.daemon.broker_tables import BrokerTables
 from ledgermq.daemon.readable_store import ReadableStore
 from ledgermq.daemon.state_log import QUEUE, Caller, Request, StateLog
@@ -77,6 +77,7 @@ class Moves:
         done: Callable[[], None],
         refused: Callable[[LedgerError], None],
         now_ms: int,
+        also: Callable[[], Sequence[Change]] = tuple,
     ) -> None:
         """Have a move made; no two of a queue are asked for at a time.
 
@@ -86,13 +87,14 @@ class Moves:
             done: called when all of it is in the log.
             refused: called when it was not, or nobody knows; the table says how things stand once
                 the queue is free.
+            also: changes of other tables in the same command; asked for right after the plan.
 
         Raises:
             NotLeaderError, BusyError: nothing is taken now.
         """
         planned: list[bytes] = []
 
-        def changes() -> Sequence[Moved]:
+        def changes() -> Sequence[Change]:
             planned.clear()
             assert self.is_free(queue) or queue in self._mending, queue
             move = plan()
@@ -101,7 +103,7 @@ class Moves:
             hole = bytes(self._log.hole)
             planned.extend(hole + record for record in move[1])
             assert len(planned) == move[0].records
-            return [move[0]]
+            return [move[0], *also()]
 
         def answer() -> None:
             done()

@@ -375,7 +375,8 @@ class ProduceService:
         at = 0
         first = 0
         for run in frame.runs:
-            self._topics.check(run.topic, run.queue_id)
+            check_content = self._topics.check(run.topic, run.queue_id)
+            begin = at
             fault, record, at = check_run(
                 payload,
                 at,
@@ -392,6 +393,8 @@ class ProduceService:
             )
             if fault:
                 raise self._record_error(RecordFault(fault), record, frame.sizes[record])
+            if check_content is not None:
+                check_content(payload[begin:at], frame.sizes, first, self._log.header_size)
             first += run.records
         if at != len(payload):
             raise ProtocolError("bytes behind the last record", size=len(payload), expected=at)

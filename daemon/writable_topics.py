@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from ledgermq.broker.topics import Permission, TopicTable
-from ledgermq.model.errors import NoPermissionError, TopicUnknownError
+from ledgermq.broker.transactions import check_half
+from ledgermq.model.errors import LedgerError, NoPermissionError, TopicUnknownError
 from ledgermq.model.limits import FORBIDDEN_TOPICS
+from ledgermq.model.transactions import HALF_TOPIC
 from ledgermq.store.config_json import choose_document
+from ledgermq.store.message import decode_message
 from ledgermq.store.small_file import read_file
+
+CheckContent = Callable[[memoryview, memoryview, int, int], None]
+"""Refuses a run of well-formed records, and tells which one: the run's bytes, the sizes of the
+frame's records, the number of the run's first one, and the size of the hole before each."""
 
 
 class WritableTopics:
@@ -37,8 +45,11 @@ class WritableTopics:
             for topic in TopicTable.read(document)
         }
 
-    def check(self, topic: bytes, queue_id: int) -> None:
+    def check(self, topic: bytes, queue_id: int) -> CheckContent | None:
         """Refuse a queue that producers may not write to.
+
+        Returns:
+            what to look at each record with, where not every message may be written.
 
         Raises:
             TopicUnknownError: there is no such topic or no such queue of it.
@@ -49,7 +60,9 @@ class WritableTopics:
             self.reload()
             queues = self._queues.get(topic)
         if queues is not None and 0 <= queue_id < queues and topic not in _FORBIDDEN:
-            return
+            return None
+        if topic == _HALF and queue_id == 0:
+            return self._check_halves
         name = topic.decode("utf-8", "replace")
         if topic in _FORBIDDEN:
             raise NoPermissionError("topic is the broker's own", topic=name)
@@ -61,6 +74,20 @@ class WritableTopics:
             "topic has no such queue", topic=name, queue=queue_id, queues=queues
         )
 
+    def _check_halves(self, run: memoryview, sizes: memoryview, first: int, hole: int) -> None:
+        """Take half messages alone, and for queues alone that can be written to."""
+        at, number = 0, first
+        while at < len(run):
+            try:
+                topic, queue_id = check_half(decode_message(run, at + hole, check_crc=False))
+                if self.check(topic.encode(), queue_id) is not None:
+                    raise NoPermissionError("topic is the broker's own", topic=topic)
+            except LedgerError as error:
+                error.details["record"] = number
+                raise
+            at += sizes[number]
+            number += 1
+
     def _stat(self) -> tuple[int, int] | None:
         try:
             status = self._path.stat()
@@ -69,4 +96,5 @@ class WritableTopics:
         return status.st_mtime_ns, status.st_ino
 
 
+_HALF = HALF_TOPIC.encode()
 _FORBIDDEN = frozenset(name.encode() for name in FORBIDDEN_TOPICS)

@@ -81,6 +81,18 @@ class GroupActiveError(LedgerError):
     number = 27
 
 
+class TransactionUnknownError(LedgerError):
+    """No transaction of that name waits for its end, and how one ended is not remembered."""
+
+    number = 50
+
+
+class TransactionEndedError(LedgerError):
+    """The transaction has ended already, and not in the way that was asked for."""
+
+    number = 51
+
+
 class NotLeaderError(LedgerError):
     """This node may not take the request now; another one may."""
 

@@ -149,6 +149,15 @@ class QuotasSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionsSection:
+    """When producers are asked about half messages (RocketMQ's transactionTimeOut and others)."""
+
+    transaction_timeout_ms: int = 6_000
+    transaction_check_interval_ms: int = 60_000
+    transaction_check_max: int = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsSection:
     """Bounds that protect the node from its clients."""
 
@@ -221,6 +230,7 @@ class Settings:
     topics: TopicsSection = field(default_factory=TopicsSection)
     access: AccessSection = field(default_factory=AccessSection)
     quotas: QuotasSection = field(default_factory=QuotasSection)
+    transactions: TransactionsSection = field(default_factory=TransactionsSection)
     limits: LimitsSection = field(default_factory=LimitsSection)
     reads: ReadsSection = field(default_factory=ReadsSection)
     retention: RetentionSection = field(default_factory=RetentionSection)

@@ -26,6 +26,8 @@ from ledgermq.model.errors import (
     StoreLockedError,
     TimedOutError,
     TopicUnknownError,
+    TransactionEndedError,
+    TransactionUnknownError,
 )
 
 
@@ -48,6 +50,8 @@ STATUSES: dict[type[LedgerError], Status] = {
     NoPermissionError: Status("NO_PERMISSION", 16),
     GroupUnknownError: Status("SUBSCRIPTION_GROUP_NOT_EXIST", 26),
     GroupActiveError: Status("GROUP_ACTIVE", 1),
+    TransactionUnknownError: Status("TRANSACTION_UNKNOWN", 1),
+    TransactionEndedError: Status("TRANSACTION_ENDED", 1),
     NotLeaderError: Status("SERVICE_NOT_AVAILABLE", 14),
     BusyError: Status("OS_PAGECACHE_BUSY", 2),
     QuotaError: Status("QUOTA_EXCEEDED", 2),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import zmq
@@ -73,15 +73,17 @@ class RawProducer:
         topic: str = "orders",
         queue_id: int = 0,
         unique_id: str = "",
+        properties: Mapping[str, str] | None = None,
         **fields: int,
     ) -> bytes:
         assert self.welcome is not None
-        properties = {"UNIQ_KEY": unique_id or f"{next(self._ids):032X}", "TAGS": "TagA"}
+        own = {"UNIQ_KEY": unique_id or f"{next(self._ids):032X}", "TAGS": "TagA"}
+        given = {name: value for name, value in (properties or {}).items() if value}
         message = Message(
             topic=topic,
             queue_id=queue_id,
             body=body,
-            properties=encode_properties(properties),
+            properties=encode_properties({**own, **given}),
             **fields,
         )
         return bytes(self.welcome.entry_header_size) + encode_message(message)
@@ -119,6 +121,13 @@ class RawProducer:
     def send(self, *bodies: bytes, **where: int) -> Sent | Refusal:
         records = [self.record(body, **where) for body in bodies]
         self.socket.send_multipart(self.frame(records, **where))
+        return self.answer()
+
+    def send_one(
+        self, body: bytes, *, topic: str, properties: Mapping[str, str], queue_id: int = 0
+    ) -> Sent | Refusal:
+        record = self.record(body, topic=topic, queue_id=queue_id, properties=properties)
+        self.socket.send_multipart(self.frame([record], topic=topic, queue_id=queue_id))
         return self.answer()
 
     def close(self) -> None:

@@ -1,0 +1,78 @@
+"""What a producer knows of its own transactions when the broker asks how they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+
+from ledgermq.client.results import SendResult
+from ledgermq.model.errors import LedgerError
+from ledgermq.model.transactions import Decision
+
+UNCONFIRMED_MAX = 100_000
+"""So many ends that the broker has not confirmed are remembered; the oldest are forgotten first."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionResult:
+    """How a transaction ended.
+
+    Attributes:
+        id: of the transaction.
+        decision: None when it was left open, for the broker to ask for later.
+        messages: where its half messages are stored; not where they become visible.
+    """
+
+    id: str
+    decision: Decision | None
+    messages: Sequence[SendResult]
+
+
+class TransactionError(LedgerError):
+    """The transaction was rolled back, or will be: one of its messages could not be stored.
+
+    ``__cause__`` says why.
+    """
+
+
+class KnownTransactions:
+    """Transactions that are open here, and ends that the broker has not confirmed; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._open: set[str] = set()
+        self._unconfirmed: dict[str, Decision] = {}
+
+    def begin(self, transaction: str) -> None:
+        """It is open: who asks is told nothing."""
+        with self._lock:
+            self._open.add(transaction)
+
+    def decide(self, transaction: str, decision: Decision) -> None:
+        """It is to end so; from now on who asks is told so."""
+        with self._lock:
+            self._open.discard(transaction)
+            self._unconfirmed[transaction] = decision
+            if len(self._unconfirmed) > UNCONFIRMED_MAX:
+                del self._unconfirmed[next(iter(self._unconfirmed))]
+
+    def leave(self, transaction: str) -> None:
+        """It is open no more, and nothing is known of its end."""
+        with self._lock:
+            self._open.discard(transaction)
+
+    def confirm(self, transaction: str) -> None:
+        """The broker has told that it ended: nobody will ask any more."""
+        with self._lock:
+            self._unconfirmed.pop(transaction, None)
+
+    def is_open(self, transaction: str) -> bool:
+        """Whether it is still worked on here."""
+        with self._lock:
+            return transaction in self._open
+
+    def decision(self, transaction: str) -> Decision | None:
+        """How it is to end, if that is known here."""
+        with self._lock:
+            return self._unconfirmed.get(transaction)

@@ -1,0 +1,226 @@
+"""What a transactional producer asks of the broker: to end transactions, and what to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ledgermq.client.broker import integer
+from ledgermq.client.outgoing import OutgoingMessage
+from ledgermq.client.queries import message_at
+from ledgermq.client.received import ReceivedMessage
+from ledgermq.client.requests import Steps, call_request, call_result
+from ledgermq.model.errors import MessageIllegalError, ProtocolError
+from ledgermq.model.transactions import Decision
+from ledgermq.store.properties import (
+    DELAY,
+    PRODUCER_GROUP,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    TRANSACTION_CHECK_TIMES,
+    TRANSACTION_ID,
+    TRANSACTION_PREPARED,
+)
+
+POLL_MS = 30_000
+"""A question that waits for something to answer comes back empty after so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class HalfMessage:
+    """A message that is stored, and that nobody sees before its transaction is committed.
+
+    Attributes:
+        topic, queue_id: where it is to go.
+        born_timestamp: when the producer made it, epoch ms.
+    """
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: Mapping[str, str]
+    tag: str
+    keys: tuple[str, ...]
+    unique_id: str
+    born_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class UndecidedTransaction:
+    """A transaction of which the broker asks how it ended.
+
+    Attributes:
+        checks: how often it was asked before.
+        messages: in the order in which they were stored last: each question stores them again.
+    """
+
+    id: str
+    checks: int
+    messages: tuple[HalfMessage, ...]
+
+
+class Check(NamedTuple):
+    """A question of the broker, before its messages are fetched."""
+
+    transaction: str
+    positions: tuple[int, ...]
+    checks: int
+
+
+class Ended(NamedTuple):
+    """The broker's answer to an end; ``messages`` is 0 when the transaction had ended before."""
+
+    decision: Decision
+    messages: int
+
+
+class TransactionRow(NamedTuple):
+    """A transaction that waits for its end.
+
+    Attributes:
+        messages: half messages of it.
+        offset: of the last one, in the half queue.
+        born: when the first one was made, epoch ms.
+        checks: how often its producers were asked.
+    """
+
+    transaction: str
+    group: str
+    messages: int
+    offset: int
+    topics: tuple[str, ...]
+    born: int
+    checks: int
+
+
+def half_message(
+    message: OutgoingMessage, *, group: str, transaction: str, topic: str, queue_id: int
+) -> OutgoingMessage:
+    """``message`` as a half message of a transaction, for the half topic.
+
+    Raises:
+        MessageIllegalError: one of its properties is the transaction's own, or would delay it.
+    """
+    own = {
+        TRANSACTION_PREPARED: "true",
+        PRODUCER_GROUP: group,
+        TRANSACTION_ID: transaction,
+        REAL_TOPIC: topic,
+        REAL_QUEUE_ID: str(queue_id),
+    }
+    given = message.properties or {}
+    for name in (*own, TRANSACTION_CHECK_TIMES, DELAY):
+        if name in given:
+            raise MessageIllegalError("property is not the application's", name=name)
+    return OutgoingMessage(message.body, message.tag, message.keys, {**given, **own}, message.flag)
+
+
+def end_steps(
+    group: str, transaction: str, decision: Decision, *, messages: int, offset: int
+) -> Steps[Ended]:
+    """End a transaction.
+
+    Args:
+        messages: half messages that it has; a rollback takes those that there are.
+        offset: of the last one in the half queue, -1 when it is not known.
+    """
+    request = call_request(
+        "transaction_end",
+        {
+            "group": group,
+            "transaction": transaction,
+            "decision": decision.value,
+            "messages": messages,
+            "offset": offset,
+        },
+    )
+    yield request
+    result = call_result(request)
+    word = result.get("decision")
+    if word not in Decision.__members__.values():
+        raise ProtocolError("field missing or no decision", field="decision", value=word)
+    return Ended(Decision(str(word)), integer(result, "messages"))
+
+
+def checks_steps(group: str) -> Steps[list[Check]]:
+    """What the broker asks of the producers of ``group``; waits until there is something."""
+    request = call_request("transaction_checks", {"group": group, "wait_ms": POLL_MS})
+    yield request
+    rows = call_result(request).get("checks")
+    if not isinstance(rows, list):
+        raise ProtocolError("field missing or not a list", field="checks", value=rows)
+    return [_check_of(row) for row in rows]
+
+
+def undecided_steps(check: Check) -> Steps[UndecidedTransaction]:
+    """The messages of a transaction that is asked for."""
+    messages: list[HalfMessage] = []
+    for position in check.positions:
+        found = yield from message_at(position)
+        if found is not None:
+            messages.append(_half_of(found))
+    return UndecidedTransaction(check.transaction, check.checks, tuple(messages))
+
+
+def list_steps(count: int) -> Steps[tuple[int, list[TransactionRow]]]:
+    """Half messages that wait, and the oldest transactions that do."""
+    request = call_request("transactions", {"count": count})
+    yield request
+    result = call_result(request)
+    rows = result.get("transactions")
+    if not isinstance(rows, list):
+        raise ProtocolError("field missing or not a list", field="transactions", value=rows)
+    return integer(result, "half_messages"), [_row_of(row) for row in rows]
+
+
+def _check_of(row: object) -> Check:
+    if not isinstance(row, dict):
+        raise ProtocolError("check is not an object", found=row)
+    positions = row.get("positions")
+    if not isinstance(positions, list) or not all(type(one) is int for one in positions):
+        raise ProtocolError("field missing or no positions", field="positions", value=positions)
+    return Check(
+        _text(row, "transaction"),
+        tuple(positions),
+        integer(row, "checks"),
+    )
+
+
+def _row_of(row: object) -> TransactionRow:
+    if not isinstance(row, dict):
+        raise ProtocolError("transaction is not an object", found=row)
+    topics = row.get("topics")
+    if not isinstance(topics, list):
+        raise ProtocolError("field missing or not a list", field="topics", value=topics)
+    return TransactionRow(
+        _text(row, "transaction"),
+        _text(row, "group"),
+        integer(row, "messages"),
+        integer(row, "offset"),
+        tuple(map(str, topics)),
+        integer(row, "born"),
+        integer(row, "checks"),
+    )
+
+
+def _half_of(message: ReceivedMessage) -> HalfMessage:
+    properties = message.properties
+    queue_id = properties.get(REAL_QUEUE_ID, "")
+    return HalfMessage(
+        properties.get(REAL_TOPIC, ""),
+        int(queue_id) if queue_id.isdecimal() else 0,
+        bytes(message.body),
+        properties,
+        message.tag,
+        message.keys,
+        message.unique_id,
+        message.born_timestamp,
+    )
+
+
+def _text(fields: Mapping[str, object], name: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str):
+        raise ProtocolError("field missing or not a text", field=name, value=value)
+    return value

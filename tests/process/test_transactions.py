@@ -1,0 +1,336 @@
+"""Transactions against real nodes: all or nothing, exactly once, whoever dies."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, wait_until
+from tests.process.raw_producer import RawProducer
+from tests.process.test_state_log import broker_of, offsets_in_file
+
+from ledgermq.client import Consumer, Decision, TransactionalProducer, UndecidedTransaction
+from ledgermq.client.pull_pipeline import ConsumerOptions
+from ledgermq.client.transaction_requests import end_steps
+from ledgermq.model.errors import (
+    LedgerError,
+    MessageIllegalError,
+    TransactionEndedError,
+    TransactionUnknownError,
+)
+from ledgermq.model.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC
+from ledgermq.store.message import TRANSACTION_COMMIT, Message
+from ledgermq.store.store_view import StoreView
+from ledgermq.wire.session import Refusal
+
+pytestmark = pytest.mark.slow
+
+PATIENCE_S = 60.0
+GROUP = "till"
+QUICK = {
+    "transaction_timeout_ms": 50,
+    "transaction_check_interval_ms": 100,
+    "transaction_check_max": 100,
+}
+
+
+@pytest.fixture(params=["dledger"])
+def node(make_node: Callable[[], Node], request: pytest.FixtureRequest) -> Node:
+    made = make_node()
+    start_client_node(made, log=request.param)
+    return made
+
+
+both_logs = pytest.mark.parametrize("node", ["dledger", "commitlog"], indirect=True)
+
+
+@pytest.fixture
+def quick_node(make_node: Callable[[], Node]) -> Node:
+    """One that asks for half messages soon, and often."""
+    made = make_node()
+    start_client_node(made, transactions=QUICK)
+    return made
+
+
+def address(node: Node) -> str:
+    return f"ipc://{node.runtime}"
+
+
+@pytest.fixture
+def producer(node: Node) -> Iterator[TransactionalProducer]:
+    with TransactionalProducer(address(node), group=GROUP) as made:
+        yield made
+
+
+def bodies(node: Node, topic: str, count: int) -> list[bytes]:
+    """Bodies of all messages of a topic, once there are so many; in no order of queues."""
+    options = ConsumerOptions(hold_ms=200)
+    found: list[bytes] = []
+    deadline = time.monotonic() + PATIENCE_S
+    with Consumer(address(node), topic=topic, start="first", options=options) as consumer:
+        while len(found) < count:
+            assert time.monotonic() < deadline, (topic, found)
+            found += [bytes(message.body) for message in consumer.poll(1.0)]
+        # Whatever there is too much of would come together with the rest.
+        found += [bytes(message.body) for message in consumer.poll(0.05)]
+    return sorted(found)
+
+
+def messages_of(node: Node, topic: str) -> list[Message]:
+    """All messages of a topic in a stopped node's store."""
+    view = StoreView(node.root)
+    try:
+        return [queued.message for queued in view.messages(topic, None)]
+    finally:
+        view.close()
+
+
+@both_logs
+def test_a_committed_message_comes_once_and_a_rolled_back_one_never(
+    node: Node, producer: TransactionalProducer
+) -> None:
+    with producer.transaction() as kept:
+        stored = kept.send("orders", b"kept", tag="A", keys=["k"], flag=7, queue_id=2).result()
+    dropped = producer.transaction()
+    dropped.send("orders", b"dropped").result()
+    gone = dropped.rollback()
+    with pytest.raises(ZeroDivisionError), producer.transaction() as failed:
+        failed.send("orders", b"failed").result()
+        raise ZeroDivisionError
+    found = bodies(node, "orders", 1)
+    producer.close()
+    assert node.stop() == 0
+    (message,) = messages_of(node, "orders")
+    ops = messages_of(node, OP_TOPIC)
+
+    assert (found, gone.decision) == ([b"kept"], Decision.ROLLBACK)
+    assert (message.queue_id, message.flag, message.tags, message.keys) == (2, 7, "A", ("k",))
+    # As ``EndTransactionProcessor`` writes it.
+    assert message.transaction == TRANSACTION_COMMIT
+    assert message.prepared_transaction_offset == stored.physical_offset
+    properties = message.parsed_properties()
+    assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == ("orders", "2")
+    assert (properties["PGROUP"], properties["TRAN_MSG"]) == (GROUP, "true")
+    assert [(op.tags, bytes(op.body)) for op in ops] == [("d", b"0"), ("d", b"1"), ("d", b"2")]
+    assert offsets_in_file(node, "CID_RMQ_SYS_TRANS", HALF_TOPIC) == {0: 3}
+
+
+def test_messages_of_several_topics_come_together_or_not_at_all(
+    node: Node, producer: TransactionalProducer
+) -> None:
+    with producer.transaction() as transaction:
+        for number in range(100):
+            transaction.send(("orders", "other")[number % 2], b"%03d" % number)
+    with pytest.raises(ZeroDivisionError), producer.transaction() as failed:
+        for _ in range(10):
+            failed.send("other", b"failed")
+        raise ZeroDivisionError
+    with pytest.raises(LedgerError, match="has been ended"):
+        transaction.send("orders", b"late")
+    with pytest.raises(LedgerError, match="has been ended"):
+        transaction.commit()
+
+    assert bodies(node, "orders", 50) == [b"%03d" % number for number in range(0, 100, 2)]
+    assert bodies(node, "other", 50) == [b"%03d" % number for number in range(1, 100, 2)]
+
+
+def test_an_end_is_repeated_as_it_was_and_contradicted_by_nobody(
+    node: Node, producer: TransactionalProducer
+) -> None:
+    transaction = producer.transaction()
+    stored = transaction.send("orders", b"kept").result()
+
+    def end(decision: Decision, *, group: str = GROUP, messages: int = 1) -> None:
+        with broker_of(address(node)) as broker:
+            broker.run(
+                end_steps(
+                    group,
+                    transaction.id,
+                    decision,
+                    messages=messages,
+                    offset=stored.queue_offset,
+                )
+            )
+
+    with pytest.raises(TransactionUnknownError):
+        end(Decision.COMMIT, group="others")
+    with pytest.raises(TransactionUnknownError):
+        end(Decision.COMMIT, messages=2)
+    transaction.commit()
+    end(Decision.COMMIT)
+    with pytest.raises(TransactionEndedError, match="the other way"):
+        end(Decision.ROLLBACK)
+
+    assert bodies(node, "orders", 1) == [b"kept"]
+
+
+def test_an_empty_transaction_ends_and_one_that_is_too_large_is_refused(
+    node: Node, producer: TransactionalProducer
+) -> None:
+    with producer.transaction():
+        pass
+    with (
+        pytest.raises(MessageIllegalError, match="too many messages"),
+        producer.transaction() as much,
+    ):
+        for _ in range(201):
+            much.send("orders", b"x")
+    with (
+        pytest.raises(MessageIllegalError, match="too many bytes"),
+        producer.transaction() as large,
+    ):
+        for _ in range(10):
+            large.send("orders", bytes(1_000_000))
+    with (
+        pytest.raises(MessageIllegalError, match="not the application's"),
+        producer.transaction() as strange,
+    ):
+        strange.send("orders", b"x", properties={"PGROUP": "others"})
+    with producer.transaction() as fine:
+        fine.send("orders", bytes(900_000))
+
+    assert bodies(node, "orders", 1) == [bytes(900_000)]
+
+
+def test_nobody_writes_to_the_topics_of_transactions_but_half_messages(node: Node) -> None:
+    producer = RawProducer(node.runtime)
+    half = {"TRAN_MSG": "true", "PGROUP": "g", "REAL_TOPIC": "orders", "REAL_QID": "0"}
+    try:
+        plain = [producer.send(b"x", topic=topic) for topic in (OP_TOPIC, UNANSWERED_TOPIC)]  # type: ignore[arg-type]
+        wrong = [
+            producer.send_one(b"x", topic=HALF_TOPIC, properties=properties)
+            for properties in (
+                {},
+                {**half, "TRAN_MSG": "false"},
+                {**half, "PGROUP": ""},
+                {**half, "REAL_TOPIC": HALF_TOPIC},
+                {**half, "REAL_TOPIC": OP_TOPIC},
+                {**half, "REAL_TOPIC": "never-made"},
+                {**half, "REAL_QID": "4"},
+                {**half, "REAL_QID": "-1"},
+                {**half, "TRANSACTION_CHECK_TIMES": "3"},
+                {**half, "DELAY": "3"},
+            )
+        ]
+        right = producer.send_one(b"x", topic=HALF_TOPIC, properties=half)
+        other_queue = producer.send_one(b"x", topic=HALF_TOPIC, queue_id=1, properties=half)
+    finally:
+        producer.close()
+    refused = [*plain, *wrong, other_queue]
+
+    assert all(isinstance(answer, Refusal) and answer.stored == "no" for answer in refused)
+    assert not isinstance(right, Refusal)
+
+
+def test_a_listener_is_asked_how_the_transactions_of_a_dead_producer_ended(
+    quick_node: Node,
+) -> None:
+    first = TransactionalProducer(address(quick_node), group=GROUP)
+    orphan = first.transaction()
+    for number in range(3):
+        orphan.send("orders", b"%d" % number).result()
+    left = first.send("orders", b"left", lambda _: None)
+    dropped = first.send("orders", b"dropped", lambda _: None)
+    first.close()
+    asked: list[UndecidedTransaction] = []
+    decisions = {orphan.id: Decision.COMMIT, dropped.id: Decision.ROLLBACK}
+
+    def listener(undecided: UndecidedTransaction) -> Decision | None:
+        asked.append(undecided)
+        if undecided.id == left.id and undecided.checks >= 3:
+            return Decision.COMMIT
+        return decisions.get(undecided.id)
+
+    with TransactionalProducer(address(quick_node), group=GROUP, listener=listener):
+        found = bodies(quick_node, "orders", 4)
+    assert quick_node.stop() == 0
+    seen = next(one for one in asked if one.id == orphan.id)
+
+    assert found == [b"0", b"1", b"2", b"left"]
+    assert sorted((one.topic, one.body) for one in seen.messages) == [
+        ("orders", b"0"),
+        ("orders", b"1"),
+        ("orders", b"2"),
+    ]
+    assert left.decision is None
+    assert Counter(bytes(one.body) for one in messages_of(quick_node, "orders")) == Counter(found)
+
+
+def test_what_nobody_answers_for_is_kept_aside_after_so_many_checks(
+    make_node: Callable[[], Node],
+) -> None:
+    node = make_node()
+    start_client_node(node, transactions={**QUICK, "transaction_check_max": 3})
+    with TransactionalProducer(address(node), group=GROUP) as producer:
+        lost = producer.send("orders", b"lost", lambda _: None)
+    with broker_of(address(node)) as broker:
+        wait_until(
+            lambda: any(row.topic == UNANSWERED_TOPIC for row in broker.topics()),
+            "the message to be kept aside",
+            timeout_s=PATIENCE_S,
+        )
+    found = bodies(node, UNANSWERED_TOPIC, 1)
+    with broker_of(address(node)) as broker, pytest.raises(TransactionUnknownError):
+        broker.run(end_steps(GROUP, lost.id, Decision.COMMIT, messages=1, offset=0))
+    assert node.stop() == 0
+    (message,) = messages_of(node, UNANSWERED_TOPIC)
+    times = [one.parsed_properties() for one in messages_of(node, HALF_TOPIC)]
+
+    assert found == [b"lost"]
+    assert message.parsed_properties()["TRANSACTION_CHECK_TIMES"] == "3"
+    assert [one.get("TRANSACTION_CHECK_TIMES") for one in times] == [None, "1", "2", "3"]
+    assert not (node.root / "consumequeue" / "orders").exists()
+
+
+def test_many_threads_have_their_transactions_at_once(
+    node: Node, producer: TransactionalProducer
+) -> None:
+    numbers = itertools.count()
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for _ in range(25):
+                with producer.transaction() as transaction:
+                    number = next(numbers)
+                    transaction.send("orders", b"%d" % number)
+                    transaction.send("other", b"%d" % number)
+        except LedgerError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    wanted = sorted(b"%d" % number for number in range(200))
+
+    assert failures == []
+    assert bodies(node, "orders", 200) == wanted
+    assert bodies(node, "other", 200) == wanted
+
+
+@both_logs
+def test_a_node_that_was_killed_knows_how_transactions_ended(node: Node) -> None:
+    with TransactionalProducer(address(node), group=GROUP) as producer:
+        with producer.transaction() as kept:
+            kept.send("orders", b"kept").result()
+        open_ = producer.transaction()
+        open_.send("orders", b"later").result()
+        for role in ("broker", "writer"):
+            os.kill(node.pids()[role], signal.SIGKILL)
+            wait_until(lambda role=role: role in node.pids(), f"{role} to be back")
+        open_.commit()
+        with broker_of(address(node)) as broker:
+            broker.run(end_steps(GROUP, kept.id, Decision.COMMIT, messages=1, offset=0))
+            with pytest.raises(TransactionEndedError):
+                broker.run(end_steps(GROUP, kept.id, Decision.ROLLBACK, messages=1, offset=0))
+
+    assert bodies(node, "orders", 2) == [b"kept", b"later"]
