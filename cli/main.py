@@ -90,7 +90,36 @@ class UsageError(Exception):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that raises instead of leaving with status 2, which means storage here."""
+    """A parser that raises instead of leaving with status 2, which means storage here.
+
+    Options may stand anywhere between the other words, and what is too much is refused with the
+    usage of the command that it was given to.
+    """
+
+    _is_mixing = False
+
+    def parse_known_args(self, args, namespace=None):  # type: ignore[no-untyped-def,override]
+        """As argparse has it; a command without verbs knows all of its words, or refuses them.
+
+        Raises:
+            UsageError: a word is not known, or missing.
+        """
+        positionals = self._get_positional_actions()
+        if self._is_mixing or any(action.nargs == argparse.PARSER for action in positionals):
+            return super().parse_known_args(args, namespace)
+        if "--" in args:
+            # What follows are no options, whatever they look like: mixing would forget that.
+            found, extras = super().parse_known_args(args, namespace)
+        else:
+            self._is_mixing = True
+            try:
+                # By itself argparse takes ``TOPIC --tag X BODY`` for a topic without bodies.
+                found, extras = self.parse_known_intermixed_args(args, namespace)
+            finally:
+                self._is_mixing = False
+        if extras:
+            self.error(f"unrecognized arguments: {' '.join(extras)}")
+        return found, extras
 
     def error(self, message: str) -> NoReturn:
         """Refuse the command line.

@@ -219,3 +219,41 @@ def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
         yield parser
     for child in below:
         yield from _leaves(child)
+
+
+def parser_of_send() -> door.CommandParser:
+    parser = door.CommandParser(prog="ledgermq")
+    send = parser.add_subparsers(required=True).add_parser("send")
+    send.add_argument("topic")
+    send.add_argument("bodies", nargs="*")
+    send.add_argument("--tag")
+    return parser
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["orders", "--tag", "T", "one", "two"],
+        ["--tag", "T", "orders", "one", "two"],
+        ["orders", "one", "--tag=T", "two"],
+        ["orders", "one", "two", "--tag", "T"],
+    ],
+)
+def test_options_may_stand_anywhere_between_the_words(words: list[str]) -> None:
+    found = parser_of_send().parse_args(["send", *words])
+
+    assert (found.topic, found.bodies, found.tag) == ("orders", ["one", "two"], "T")
+
+
+def test_words_behind_two_dashes_are_no_options() -> None:
+    found = parser_of_send().parse_args(["send", "--tag", "T", "--", "orders", "--tag", "-x"])
+
+    assert (found.topic, found.bodies, found.tag) == ("orders", ["--tag", "-x"], "T")
+
+
+def test_a_word_too_many_is_refused_with_the_usage_of_its_command() -> None:
+    with pytest.raises(door.UsageError) as caught:
+        parser_of_send().parse_args(["send", "orders", "--topic", "x"])
+
+    assert "--topic" in str(caught.value)
+    assert "ledgermq send" in caught.value.usage
