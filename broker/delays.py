@@ -12,9 +12,10 @@ from typing import Self
 from ledgermq.broker.documents import Document, read_integer, read_table
 from ledgermq.broker.holds import QueueName
 from ledgermq.broker.moves import MoveTable, Source
+from ledgermq.model.limits import DELAY_TOPIC
 
 FILE = "delayOffset.json"
-TOPIC = "SCHEDULE_TOPIC_XXXX"
+TOPIC = DELAY_TOPIC
 
 _LEVELS = "offsetTable"
 _MOVES = "ledgermqMoves"

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -13,6 +14,7 @@ import zmq
 
 from ledgermq.client.address import DEFAULT_ADDRESS, local_host, parse_addresses
 from ledgermq.client.broker import route_of, writable
+from ledgermq.client.delivery import delivery_of
 from ledgermq.client.group import AnyLink, broker_link, writer_group
 from ledgermq.client.link import Context, Link
 from ledgermq.client.loop_watch import AsyncRequests, LoopWatch
@@ -92,6 +94,9 @@ class AsyncProducer:
         queue_id: int | None = None,
         queue_key: str | None = None,
         flag: int = 0,
+        delay_level: int = 0,
+        delay: int | timedelta | None = None,
+        deliver_at: int | datetime | None = None,
     ) -> SendResult:
         """Send one message; where it is stored.
 
@@ -107,6 +112,9 @@ class AsyncProducer:
             queue_id=queue_id,
             queue_key=queue_key,
             flag=flag,
+            delay_level=delay_level,
+            delay=delay,
+            deliver_at=deliver_at,
         )
         return await submitted
 
@@ -121,9 +129,14 @@ class AsyncProducer:
         queue_id: int | None = None,
         queue_key: str | None = None,
         flag: int = 0,
+        delay_level: int = 0,
+        delay: int | timedelta | None = None,
+        deliver_at: int | datetime | None = None,
     ) -> asyncio.Future[SendResult]:
         """Send one message once there is room for it; the future of where it is stored."""
-        queues = Queues(topic_bytes(topic), await self.write_queues(topic), queue_id, queue_key)
+        delivery = delivery_of(delay_level, delay=delay, deliver_at=deliver_at)
+        count = await self.write_queues(topic)
+        queues = Queues(topic_bytes(topic), count, queue_id, queue_key, delivery)
         return await self.submit_to(queues, OutgoingMessage(body, tag, keys, properties, flag))
 
     async def submit_to(
@@ -148,6 +161,9 @@ class AsyncProducer:
         queue_id: int | None = None,
         queue_key: str | None = None,
         flag: int = 0,
+        delay_level: int = 0,
+        delay: int | timedelta | None = None,
+        deliver_at: int | datetime | None = None,
     ) -> BatchResult:
         """Send messages to one queue, stored together or not at all; where they are stored.
 
@@ -163,6 +179,9 @@ class AsyncProducer:
             queue_id=queue_id,
             queue_key=queue_key,
             flag=flag,
+            delay_level=delay_level,
+            delay=delay,
+            deliver_at=deliver_at,
         )
         return await submitted
 
@@ -177,9 +196,14 @@ class AsyncProducer:
         queue_id: int | None = None,
         queue_key: str | None = None,
         flag: int = 0,
+        delay_level: int = 0,
+        delay: int | timedelta | None = None,
+        deliver_at: int | datetime | None = None,
     ) -> asyncio.Future[BatchResult]:
         """Send messages of one queue once there is room; the future of where they are stored."""
-        queues = Queues(topic_bytes(topic), await self.write_queues(topic), queue_id, queue_key)
+        delivery = delivery_of(delay_level, delay=delay, deliver_at=deliver_at)
+        count = await self.write_queues(topic)
+        queues = Queues(topic_bytes(topic), count, queue_id, queue_key, delivery)
         shared = OutgoingMessage(b"", tag, keys, properties, flag)
         messages = self._compressor.batch(messages, shared)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -12,6 +13,7 @@ import zmq
 
 from ledgermq.client.address import DEFAULT_ADDRESS, local_host, parse_addresses
 from ledgermq.client.broker import Broker
+from ledgermq.client.delivery import delivery_of
 from ledgermq.client.frames import BatchCallback, OneCallback
 from ledgermq.client.group import AnyLink, broker_link, writer_group
 from ledgermq.client.link import Context, Link
@@ -92,6 +94,9 @@ class Producer:
         queue_id: int | None = None,
         queue_key: str | None = None,
         flag: int = 0,
+        delay_level: int = 0,
+        delay: int | timedelta | None = None,
+        deliver_at: int | datetime | None = None,
         callback: OneCallback | None = None,
         block: bool = True,
     ) -> SendFuture[SendResult]:
@@ -104,6 +109,9 @@ class Producer:
                 turns, a frame each.
             queue_key: messages of one key go to one queue.
             flag: the application's, stored with the message.
+            delay_level: RocketMQ's, from 1; above the highest it is that.
+            delay: deliver it so many milliseconds from now, at most a year.
+            deliver_at: deliver it at this time, epoch milliseconds or a ``datetime`` with a zone.
             callback: called with the future when it is done, from another thread or from this one.
             block: wait for room in the window.
 
@@ -113,7 +121,8 @@ class Producer:
             BusyError: there is no room; nothing was sent.
             NotLeaderError: no node answers; nothing was sent.
         """
-        queues = Queues(topic_bytes(topic), self.write_queues(topic), queue_id, queue_key)
+        delivery = delivery_of(delay_level, delay=delay, deliver_at=deliver_at)
+        queues = Queues(topic_bytes(topic), self.write_queues(topic), queue_id, queue_key, delivery)
         message = OutgoingMessage(body, tag, keys, properties, flag)
         return self.send_to(queues, message, callback=callback, block=block)
 
@@ -145,6 +154,9 @@ class Producer:
         queue_id: int | None = None,
         queue_key: str | None = None,
         flag: int = 0,
+        delay_level: int = 0,
+        delay: int | timedelta | None = None,
+        deliver_at: int | datetime | None = None,
         callback: BatchCallback | None = None,
         block: bool = True,
     ) -> SendFuture[BatchResult]:
@@ -161,7 +173,8 @@ class Producer:
             BusyError: there is no room; nothing was sent.
             NotLeaderError: no node answers; nothing was sent.
         """
-        queues = Queues(topic_bytes(topic), self.write_queues(topic), queue_id, queue_key)
+        delivery = delivery_of(delay_level, delay=delay, deliver_at=deliver_at)
+        queues = Queues(topic_bytes(topic), self.write_queues(topic), queue_id, queue_key, delivery)
         shared = OutgoingMessage(b"", tag, keys, properties, flag)
         messages = self._compressor.batch(messages, shared)
         return self._put(

@@ -6,16 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard, cast
 
+from ledgermq.client.delivery import AT_ONCE, Delivery, Waiting, delayed, level_of, waiting_place
 from ledgermq.client.frames import BatchCallback, OneCallback, batch_frame
 from ledgermq.client.outgoing import Body, OutgoingMessage, properties_bytes
 from ledgermq.client.record_encoder import RecordEncoder, Records, Target
 from ledgermq.client.results import BatchResult, SendResult
-from ledgermq.client.send_future import SendFuture, Waiting
+from ledgermq.client.send_future import SendFuture
+from ledgermq.client.send_future import Waiting as Waker
 from ledgermq.client.send_pipeline import SendPipeline
 from ledgermq.model.errors import MessageIllegalError, TopicUnknownError
+from ledgermq.store.delayed_message import RealQueue
 from ledgermq.store.host_address import Host
 from ledgermq.store.java_hash import java_hash
 from ledgermq.store.message_id import UniqueIds
+from ledgermq.store.properties import DELAY
 from ledgermq.wire.send_frame import SendRun
 
 ROUTE_AGE_S_MAX = 30.0
@@ -33,12 +37,14 @@ class Queues:
         count: queues of the topic.
         queue_id: the one to take, if the application says.
         key: messages of one key go to one queue, while the topic has the same number of queues.
+        delivery: when they go there.
     """
 
     topic: bytes
     count: int
     queue_id: int | None = None
     key: str | None = None
+    delivery: Delivery = AT_ONCE
 
     def chosen(self) -> int | None:
         """The queue that the application asks for, ``None`` when any will do.
@@ -87,7 +93,7 @@ class RouteTable:
 class Sender:
     """Puts messages into a pipeline; one caller at a time."""
 
-    def __init__(self, pipeline: SendPipeline, waiting: Waiting, *, born_host: Host) -> None:
+    def __init__(self, pipeline: SendPipeline, waiting: Waker, *, born_host: Host) -> None:
         self._pipeline = pipeline
         self._waiting = waiting
         self._born_host = born_host
@@ -115,20 +121,28 @@ class Sender:
         pipeline = self._pipeline
         encoder = self._encoder_now()
         chosen = queues.chosen()
+        topic = queues.topic
+        if _may_wait(queues, message):
+            if chosen is None:
+                chosen = self._next_queue(queues)
+            waiting = self._waiting_place(queues, chosen, message)
+            message = delayed(message, waiting)
+            if waiting is not None:
+                topic, chosen = waiting.topic, waiting.queue_id
         properties = properties_bytes(message.tag, message.keys, message.properties)
         estimate = len(message.body) + RECORD_AROUND + len(properties)
         frame = pipeline.open_frame(encoder.form, estimate, now)
         if chosen is None:
-            chosen = frame.queues.get(queues.topic)
+            chosen = frame.queues.get(topic)
             if chosen is None:
-                chosen = frame.queues[queues.topic] = self._next_queue(queues)
-        target = Target(queues.topic, chosen, message.flag, message.sys_flag)
+                chosen = frame.queues[topic] = self._next_queue(queues)
+        target = Target(topic, chosen, message.flag, message.sys_flag)
         body = message.body
         if type(body) is not bytes:
             # The application may change its buffer before the frame is closed.
             body = bytes(body)
         records = encoder.encode_bodies(target, (body,), properties)
-        future = frame.add(queues.topic, chosen, records, self._waiting, callback)
+        future = frame.add(topic, chosen, records, self._waiting, callback)
         pipeline.added(records.size)
         return future
 
@@ -162,7 +176,14 @@ class Sender:
         chosen = queues.chosen()
         if chosen is None:
             chosen = self._next_queue(queues)
-        target = Target(queues.topic, chosen, shared.flag)
+        topic = queues.topic
+        if _may_wait(queues, shared) or _have_levels(messages):
+            waiting = self._waiting_place(queues, chosen, shared)
+            shared = delayed(shared, waiting)
+            messages = _all_delayed(messages, waiting, queues.delivery)
+            if waiting is not None:
+                topic, chosen = waiting.topic, waiting.queue_id
+        target = Target(topic, chosen, shared.flag)
         encoder = self._encoder_now()
         records = _encode(encoder, target, messages, shared)
         if records.size > welcome.frame_size_max:
@@ -171,10 +192,21 @@ class Sender:
                 size=records.size,
                 limit=welcome.frame_size_max,
             )
-        run = SendRun(len(messages), chosen, queues.topic)
+        run = SendRun(len(messages), chosen, topic)
         frame, future = batch_frame(encoder.form, run, records, self._waiting, callback)
         pipeline.put(frame, now)
         return future
+
+    def _waiting_place(
+        self, queues: Queues, queue_id: int, message: OutgoingMessage
+    ) -> Waiting | None:
+        welcome = self._pipeline.link.last_welcome
+        assert welcome is not None
+        delivery = queues.delivery
+        if delivery == AT_ONCE:
+            delivery = Delivery(level_of(message.properties))
+        real = RealQueue(queues.topic.decode(), queue_id)
+        return waiting_place(delivery, real, welcome.delay_levels)
 
     def _next_queue(self, queues: Queues) -> int:
         turn = self._turns.get(queues.topic, -1) + 1
@@ -187,6 +219,37 @@ class Sender:
         if self._encoder is None or self._encoder.form != form:
             self._encoder = RecordEncoder(form, born_host=self._born_host, ids=self._ids)
         return self._encoder
+
+
+def _may_wait(queues: Queues, message: OutgoingMessage) -> bool:
+    """Whether it has to be looked at when a message is delivered."""
+    return queues.delivery is not AT_ONCE or (
+        message.properties is not None and DELAY in message.properties
+    )
+
+
+def _have_levels(messages: Sequence[Body] | Sequence[OutgoingMessage]) -> bool:
+    return _are_whole(messages) and any(
+        one.properties is not None and DELAY in one.properties for one in messages
+    )
+
+
+def _all_delayed(
+    messages: Sequence[Body] | Sequence[OutgoingMessage],
+    waiting: Waiting | None,
+    delivery: Delivery,
+) -> Sequence[Body] | Sequence[OutgoingMessage]:
+    """Messages of a batch wait together, or not at all."""
+    if not _are_whole(messages):
+        return messages
+    for number, message in enumerate(messages):
+        if level_of(message.properties) not in (0, delivery.level):
+            raise MessageIllegalError(
+                "message of a batch has another delay level than the batch",
+                record=number,
+                delay_level=level_of(message.properties),
+            )
+    return [delayed(message, waiting) for message in messages]
 
 
 def batch_size(messages: Sequence[Body] | Sequence[OutgoingMessage]) -> int:

@@ -18,6 +18,7 @@ from ledgermq.daemon.broker_tables import BrokerTables
 from ledgermq.daemon.call_service import CallService
 from ledgermq.daemon.consume_service import ConsumeService, Counter
 from ledgermq.daemon.dead_letter_calls import DeadLetterCalls
+from ledgermq.daemon.delay_service import DelayService
 from ledgermq.daemon.loop import SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
 from ledgermq.daemon.moves import Moves
@@ -72,6 +73,9 @@ class BrokerWorker:
         )
         self._log = StateLog(settings, self._store, tables, self._writer, self._generations)
         self._moves = Moves(self._store, tables, self._log)
+        self._delays = DelayService(
+            self._store, self._moves, self._log, settings.store.message_delay_level
+        )
         self._calls = CallService(self._store, tables, settings.topics, self._log)
         self._transactions = TransactionService(
             self._store, tables, self._log, self._moves, settings
@@ -113,6 +117,7 @@ class BrokerWorker:
             self._log.next_deadline_ms(),
             self._moves.next_deadline_ms(),
             self._transactions.next_deadline_ms(),
+            self._delays.next_deadline_ms(),
         ]
         if not self._calls.notice.is_confirmed:
             deadlines.append(self._order_due_ms)
@@ -134,6 +139,7 @@ class BrokerWorker:
             self._take(message)
         if self._store.look():
             self._pulls.notice_growth()
+            self._delays.notice_growth(now_ms)
         self._log.apply()
         standing = self._standing.look()
         if standing is not None:
@@ -148,6 +154,7 @@ class BrokerWorker:
         self._moves.turn(now_ms)
         for reply in self._transactions.turn(now_ms):
             self._service.send_reply(reply)
+        self._delays.turn(now_ms)
         for reply in (*self._log.turn(now_ms), *self._calls.notice.late(now_ms)):
             self._service.send_reply(reply)
         for reply in (*self._retries.take_replies(), *self._dead_letters.take_replies()):

@@ -17,7 +17,7 @@ from ledgermq.broker.state_commands import Change, Command, decode_command
 from ledgermq.daemon.broker_tables import BrokerTables
 from ledgermq.daemon.readable_store import ReadableStore
 from ledgermq.daemon.state_log import QUEUE, Caller, Request, StateLog
-from ledgermq.model.errors import CorruptLogError, LedgerError
+from ledgermq.model.errors import BusyError, CorruptLogError, LedgerError
 from ledgermq.store.message import decode_message
 
 logger = logging.getLogger(__name__)
@@ -92,11 +92,13 @@ class Moves:
         Raises:
             NotLeaderError, BusyError: nothing is taken now.
         """
+        assert queue.topic in self._builds, queue
         planned: list[bytes] = []
 
         def changes() -> Sequence[Change]:
             planned.clear()
-            assert self.is_free(queue) or queue in self._mending, queue
+            if queue not in self._mending and self.source(queue).open_at is not None:
+                raise BusyError("a move of the queue was cut, and is finished first")
             move = plan()
             if move is None:
                 return []

@@ -19,11 +19,13 @@ from ledgermq.daemon.own_entries import append_own
 from ledgermq.daemon.put_batch import Put, PutBatch
 from ledgermq.daemon.put_lock import PutLockHolder
 from ledgermq.daemon.recent_messages import RecentMessages
+from ledgermq.daemon.record_rules import RecordRules
 from ledgermq.daemon.resend import Resend
 from ledgermq.daemon.space_gate import NoRoomError, SpaceGate
 from ledgermq.daemon.standing import UNKNOWN
 from ledgermq.daemon.writable_topics import WritableTopics
 from ledgermq.ipc.cursor_page import Role
+from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import (
     BusyError,
     CorruptLogError,
@@ -44,9 +46,7 @@ from ledgermq.model.limits import (
 )
 from ledgermq.model.settings import AckMode
 from ledgermq.store.crc32 import crc32
-from ledgermq.store.kernel import check_run
 from ledgermq.store.queue_offsets import QueueOffsets
-from ledgermq.store.record_fault import RecordFault
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.send_frame import SendFrame, SentSpan, decode_send, encode_sent
 from ledgermq.wire.session import (
@@ -157,6 +157,15 @@ class ProduceService:
         self._recent = self._recent_messages()
         self._clock = around.clock
         self.socket = around.produce_socket(message_size_max=FRAME_SIZE_MAX + 1024 * 1024)
+        levels = len(delay_levels_ms(settings.store.message_delay_level)) - 1
+        self._rules = RecordRules(
+            topics,
+            levels=levels,
+            header_size=log.writer.header_size,
+            store_host_size=self._store_host_size,
+            record_max=self._record_max,
+            body_max=self._body_max,
+        )
         self._welcome = Welcome(
             cluster=settings.node.broker_cluster_name,
             broker=settings.node.broker_name,
@@ -170,6 +179,7 @@ class ProduceService:
             frame_size_max=FRAME_SIZE_MAX,
             frame_records_max=FRAME_RECORDS_MAX,
             window_bytes=settings.limits.client_window_bytes,
+            delay_levels=levels,
             store_host=_host_text(settings.node.broker_ip, settings.node.listen_port),
         )
 
@@ -324,7 +334,7 @@ class ProduceService:
                     term=self._standing.term,
                     leader=self._standing.leader,
                 )
-            self._check_records(frame, memoryview(parts[2]))
+            self._rules.check(frame, memoryview(parts[2]), self._now_ms())
         except LedgerError as error:
             self._refuse(identity, request_id, error)
             return None
@@ -370,46 +380,6 @@ class ProduceService:
                 limit=limits.total_window_bytes,
                 setting="limits.total_window_bytes",
             )
-
-    def _check_records(self, frame: SendFrame, payload: memoryview) -> None:
-        at = 0
-        first = 0
-        for run in frame.runs:
-            check_content = self._topics.check(run.topic, run.queue_id)
-            begin = at
-            fault, record, at = check_run(
-                payload,
-                at,
-                frame.sizes,
-                first,
-                run.records,
-                self._log.header_size,
-                self._store_host_size,
-                self._record_max,
-                self._body_max,
-                run.queue_id,
-                run.topic,
-                crc32,
-            )
-            if fault:
-                raise self._record_error(RecordFault(fault), record, frame.sizes[record])
-            if check_content is not None:
-                check_content(payload[begin:at], frame.sizes, first, self._log.header_size)
-            first += run.records
-        if at != len(payload):
-            raise ProtocolError("bytes behind the last record", size=len(payload), expected=at)
-
-    def _record_error(self, fault: RecordFault, record: int, size: int) -> MessageIllegalError:
-        """The refusal of a record, with the limit that it may have passed."""
-        error = MessageIllegalError(
-            f"message not accepted because of its {fault.field}", record=record, size=size
-        )
-        if fault is RecordFault.SIZE:
-            error.details["limit"] = self._record_max
-        elif fault is RecordFault.BODY_SIZE:
-            error.details["limit"] = self._body_max
-            error.details["setting"] = "store.max_message_size"
-        return error
 
     def _stage_waiting(self, batch: PutBatch, term: Term) -> None:
         """Stage the frames that wait, a bounded number."""

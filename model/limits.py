@@ -29,15 +29,25 @@ QUEUE_ID_MAX = 65_535
 SYSTEM_TOPIC = "LEDGERMQ_SYSTEM"
 """Reserved topic of the entries that the node writes for itself."""
 
+DELAY_TOPIC = "SCHEDULE_TOPIC_XXXX"
+"""Where messages of RocketMQ's delay levels wait, a queue each level."""
+
+TIMER_TOPIC = "LEDGERMQ_TIMER"
+"""Where messages wait that have a time of delivery of their own."""
+
+DELIVERY_AHEAD_MS_MAX = 366 * 24 * 3_600_000
+"""Farthest time of delivery: a year, also one with a leap day."""
+
 FORBIDDEN_TOPICS = frozenset(
     {
-        "SCHEDULE_TOPIC_XXXX",
+        DELAY_TOPIC,
         "RMQ_SYS_TRANS_HALF_TOPIC",
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
         SYSTEM_TOPIC,
+        TIMER_TOPIC,
     }
 )
 """Topics that clients may not send to (RocketMQ's list and our own)."""

@@ -123,3 +123,12 @@ cpdef tuple dispatch_span(
     int[::1] groups, int[::1] key_hashes, int[::1] key_rows, long long[::1] group_topics,
     long long[::1] group_queues, int[::1] table, long long[::1] fields,
 )
+
+@cython.locals(
+    number=cython.Py_ssize_t, start=cython.Py_ssize_t, sys_flag=cython.longlong,
+    place=cython.Py_ssize_t,
+)
+cpdef Py_ssize_t first_delayed(
+    const unsigned char[::1] payload, Py_ssize_t at, const unsigned int[::1] sizes,
+    Py_ssize_t first, Py_ssize_t count, Py_ssize_t header_size,
+) noexcept

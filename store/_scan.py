@@ -511,3 +511,35 @@ def dispatch_span(
             groups[row] = group
         row += 1
     return row, keys, group_count, malformed
+
+
+def first_delayed(
+    payload: memoryview, at: int, sizes: memoryview, first: int, count: int, header_size: int
+) -> int:
+    """Number of the first of ``count`` records that has the property DELAY; -1 when none has.
+
+    Args:
+        payload: a client's frame that ``check_run`` has passed; the records begin at ``at``.
+        sizes: of the frame's records, entry headers included; unsigned 32-bit numbers.
+        first: number of the first record in ``sizes``.
+    """
+    number = first
+    while number < first + count:
+        start = at + header_size
+        at += sizes[number]
+        sys_flag = _u32(payload, start + 36)
+        place = start + 84 + (12 if sys_flag & 16 else 0) + (12 if sys_flag & 32 else 0)
+        place += 4 + _i32(payload, place)
+        place += 1 + payload[place] + 2
+        while place < at:
+            if (
+                at - place > 5
+                and payload[place + 5] == 1
+                and _property_of(payload, place, place + 5) == _DELAY
+            ):
+                return number
+            while place < at and payload[place] != 2:
+                place += 1
+            place += 1
+        number += 1
+    return -1

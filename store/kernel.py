@@ -30,7 +30,12 @@ if os.environ.get("LEDGERMQ_PURE") == "1":
 
 from ledgermq.store import _stamp  # noqa: E402
 from ledgermq.store._link import link_keys, set_slots  # noqa: E402
-from ledgermq.store._scan import dispatch_span, java_hash, scan_entries  # noqa: E402
+from ledgermq.store._scan import (  # noqa: E402
+    dispatch_span,
+    first_delayed,
+    java_hash,
+    scan_entries,
+)
 from ledgermq.store._stamp import (  # noqa: E402
     check_run,
     stamp_run,
@@ -48,6 +53,7 @@ __all__ = [
     "check_run",
     "compiled",
     "dispatch_span",
+    "first_delayed",
     "java_hash",
     "link_keys",
     "load_plain",

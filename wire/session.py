@@ -23,6 +23,7 @@ _OPTIONAL: dict[str, int | str] = {
     "term": 0,
     "leader": "",
     "version": VERSION_MIN,
+    "delay_levels": 0,
 }
 
 LEADER = "leader"
@@ -54,6 +55,7 @@ class Welcome:
 
     Fields with a default may be missing. ``version`` is the session's. ``store_host`` is
     ``ip:port`` as in the offset ids of what the node stores; ``[ip]:port`` with IPv6.
+    ``delay_levels``: how many there are; only from the writer.
     """
 
     cluster: str
@@ -73,6 +75,7 @@ class Welcome:
     term: int = 0
     leader: str = ""
     version: int = VERSION_MIN
+    delay_levels: int = 0
 
     @property
     def standing(self) -> Standing:

@@ -1,0 +1,155 @@
+"""Delayed messages of real nodes: each is in its topic's log once, when its time has come."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import pytest
+from tests.process.client_node import SERVE, start_client_node
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, Group, make_group, producer
+
+from ledgermq.client import Consumer, Producer
+from ledgermq.client.received import ReceivedMessage
+from ledgermq.store.config_json import decode_document
+
+pytestmark = pytest.mark.slow
+
+KILLS = int(os.environ.get("LEDGERMQ_LEADER_KILLS", "2"))
+SEED = int(os.environ.get("LEDGERMQ_KILL_SEED", random.randrange(2**32)))
+PATIENCE_S = 60.0
+MS = 1_000_000
+
+
+@pytest.fixture(params=["dledger", "commitlog"])
+def node(make_node: Callable[[], Node], request: pytest.FixtureRequest) -> Node:
+    made = make_node()
+    start_client_node(made, log=request.param, file_size=65_536)
+    return made
+
+
+@pytest.fixture
+def group(make_node: Callable[[], Node]) -> Group:
+    return make_group(make_node, ack="majority-fsync")
+
+
+def received(address: str | Sequence[str], topic: str, wanted: int) -> list[ReceivedMessage]:
+    """What a topic has once there are so many messages, and whatever comes with them."""
+    found: list[ReceivedMessage] = []
+    until = time.monotonic() + PATIENCE_S
+    with Consumer(address, topic=topic, start="first") as consumer:
+        while len(found) < wanted and time.monotonic() < until:
+            found += consumer.poll(1.0)
+        # Twins would come right behind the last of them.
+        while batch := list(consumer.poll(0.3)):
+            found += batch
+    return found
+
+
+def now_ms() -> int:
+    return time.time_ns() // MS
+
+
+def levels_in_file(node: Node) -> dict[str, int]:
+    path = node.root / "config" / "delayOffset.json"
+    table = decode_document(path.read_bytes())["offsetTable"]
+    assert isinstance(table, dict)
+    return {str(level): offset for level, offset in table.items()}
+
+
+def test_messages_of_a_delay_level_come_when_it_is_over(node: Node) -> None:
+    address = f"ipc://{node.runtime}"
+    with Producer(address) as one:
+        at_once = one.send("orders", b"at once", queue_id=1).result()
+        waits = one.send("orders", b"later", queue_id=1, delay_level=1, tag="t").result()
+        one.send_batch("orders", [b"b1", b"b2"], queue_id=2, properties={"DELAY": "2"}).result()
+    found = {bytes(message.body): message for message in received(address, "orders", 4)}
+    wait_until(lambda: levels_in_file(node) == {"1": 1, "2": 2}, "the levels' file")
+    node.stop()
+
+    assert (at_once.topic, waits.topic, waits.queue_id) == ("orders", "SCHEDULE_TOPIC_XXXX", 0)
+    assert sorted(found) == [b"at once", b"b1", b"b2", b"later"]
+    later = found[b"later"]
+    assert later.store_timestamp - waits.store_timestamp >= 1_000
+    assert later.unique_id == waits.unique_id
+    assert (later.queue_id, later.tag) == (1, "t")
+    # As RocketMQ stores it: the properties are those that it waited with.
+    assert later.properties["REAL_TOPIC"] == "orders"
+    assert later.properties["DELAY"] == "1"
+    assert found[b"b1"].store_timestamp - at_once.store_timestamp >= 5_000
+
+
+@pytest.mark.parametrize("role", ["writer", "dispatcher", "broker", "raft", "node"])
+def test_whatever_dies_a_delayed_message_is_there_once(
+    make_node: Callable[[], Node], role: str
+) -> None:
+    node = make_node()
+    start_client_node(node, file_size=65_536)
+    address = f"ipc://{node.runtime}"
+    count = 300
+    with Producer(address) as one:
+        for number in range(count):
+            one.send("orders", b"%d" % number, queue_id=number % 4, delay_level=1)
+        one.flush()
+    with Consumer(address, topic="orders", start="first") as consumer:
+        begun = consumer.poll(PATIENCE_S)
+        if role == "node":
+            node.signal(signal.SIGKILL)
+        else:
+            os.kill(node.pids()[role], signal.SIGKILL)
+    assert len(begun)
+    if role == "node":
+        node.wait_end()
+        node.told.clear()
+        node.launch([*SERVE, str(node.config)])
+        node.wait_ready()
+    bodies = Counter(bytes(message.body) for message in received(address, "orders", count))
+    node.stop()
+
+    assert bodies == Counter(b"%d" % number for number in range(count))
+
+
+def test_delayed_messages_are_there_once_whichever_leader_dies(group: Group) -> None:
+    chance = random.Random(SEED)
+    print(f"LEDGERMQ_KILL_SEED={SEED}")
+    sent: list[bytes] = []
+    with producer(*group.members) as one:
+        for kill in range(KILLS):
+            futures = []
+            for number in range(200):
+                body = b"%d-%d" % (kill, number)
+                futures.append(one.send(TOPIC, body, queue_id=number % 4, delay_level=1))
+                sent.append(body)
+            for future in futures:
+                future.result()
+            leader = group.leader()
+            # About when they are delivered: a little before, in the midst of it, a little after.
+            wait_for_units(leader.node, len(sent) - chance.randrange(0, 200))
+            leader.kill()
+            group.leader(besides=leader)
+            leader.start()
+        found = received(group.addresses, TOPIC, len(sent))
+    group.wait_equal()
+    statuses = group.stop()
+
+    assert Counter(bytes(message.body) for message in found) == Counter(sent)
+    assert statuses == [0, 0, 0]
+
+
+def wait_for_units(node: Node, messages: int) -> None:
+    """Until the real topic has so many messages on this node."""
+    queues = node.root / "consumequeue" / TOPIC
+
+    def are_there() -> bool:
+        found = 0
+        for path in queues.glob("*/*"):
+            content = path.read_bytes()
+            found += sum(content[at : at + 20] != bytes(20) for at in range(0, len(content), 20))
+        return found >= messages
+
+    wait_until(are_there, f"{messages} messages", timeout_s=PATIENCE_S)
