@@ -179,8 +179,9 @@ class Sender:
         topic = queues.topic
         if _may_wait(queues, shared) or _have_levels(messages):
             waiting = self._waiting_place(queues, chosen, shared)
+            level = queues.delivery.level or level_of(shared.properties)
+            messages = _all_delayed(messages, waiting, level)
             shared = delayed(shared, waiting)
-            messages = _all_delayed(messages, waiting, queues.delivery)
             if waiting is not None:
                 topic, chosen = waiting.topic, waiting.queue_id
         target = Target(topic, chosen, shared.flag)
@@ -237,13 +238,13 @@ def _have_levels(messages: Sequence[Body] | Sequence[OutgoingMessage]) -> bool:
 def _all_delayed(
     messages: Sequence[Body] | Sequence[OutgoingMessage],
     waiting: Waiting | None,
-    delivery: Delivery,
+    level: int,
 ) -> Sequence[Body] | Sequence[OutgoingMessage]:
     """Messages of a batch wait together, or not at all."""
     if not _are_whole(messages):
         return messages
     for number, message in enumerate(messages):
-        if level_of(message.properties) not in (0, delivery.level):
+        if level_of(message.properties) not in (0, level):
             raise MessageIllegalError(
                 "message of a batch has another delay level than the batch",
                 record=number,
