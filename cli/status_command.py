@@ -71,6 +71,10 @@ def describe(status: NodeStatus) -> Iterator[str]:
     yield f"role        {raft['role']} in term {raft['term']}" + (
         "" if raft["granted"] else ", the writer may not write"
     )
+    if raft["stage"]:
+        yield f"stage       {raft['stage']}"
+    if raft["broker_id"] >= 0:
+        yield f"broker id   {raft['broker_id']}"
     yield f"ack         {status['ack_mode']}"
     yield f"store       {disk['path']}: {_size(disk['used_by_store'])} used, " + (
         f"{_size(disk['free'])} of {_size(disk['total'])} free"

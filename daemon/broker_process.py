@@ -96,6 +96,7 @@ class BrokerWorker:
         self._standing = ReaderStanding(
             around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER
         )
+        self._services_term = 0
         self._ordered_revision = -1
         self._order_due_ms = 0
         self._used_ms = 0
@@ -159,9 +160,20 @@ class BrokerWorker:
             self._service.send_reply(reply)
         for reply in (*self._retries.take_replies(), *self._dead_letters.take_replies()):
             self._service.send_reply(reply)
+        self._tell_stage()
         self._order_topics(now_ms)
         self._tables.tick(now_ns)
         self._look_after_files(now_ms)
+
+    def _tell_stage(self) -> None:
+        log = self._log
+        if log.is_settled:
+            self._services_term = log.tables_term
+        self._service.tell_stage(
+            serves=log.term,
+            tables=log.tables_term,
+            services=self._services_term if self._services_term == log.term else 0,
+        )
 
     def _look_after_files(self, now_ms: int) -> None:
         if now_ms - self._looked_ms >= LOOK_AT_FILES_MS:

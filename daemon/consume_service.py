@@ -17,6 +17,7 @@ import zmq
 
 from ledgermq.daemon.call_service import CallService
 from ledgermq.daemon.client_socket import bind_client_socket
+from ledgermq.daemon.leader_stage import StageCounter
 from ledgermq.daemon.node import Surroundings
 from ledgermq.daemon.pull_service import Answer, PullService
 from ledgermq.daemon.query_service import QueryService
@@ -71,7 +72,10 @@ _IPC_PEER = re.compile(r"(localhost)?(:\d+:\d+:\d+)?")
 
 
 class Counter(IntEnum):
-    """What the process counts in its page, since the node was started; ``HELD`` is now."""
+    """What the process counts in its page, since the node was started; ``HELD`` is now.
+
+    The terms say how far a leader is (``leader_stage``).
+    """
 
     PULLS = 0
     MESSAGES = 1
@@ -82,6 +86,9 @@ class Counter(IntEnum):
     SESSIONS = 6
     UNANSWERABLE = 7
     WAKES = 8
+    SERVES_TERM = StageCounter.SERVES_TERM
+    TABLES_TERM = StageCounter.TABLES_TERM
+    SERVICES_TERM = StageCounter.SERVICES_TERM
 
 
 @dataclass(slots=True)
@@ -140,6 +147,13 @@ class ConsumeService:
         self._standing = standing
         for client in list(self._sessions):
             self._send([client, *encode_role(standing)])
+
+    def tell_stage(self, *, serves: int, tables: int, services: int) -> None:
+        """Note in the page how far this node is as a leader: terms, 0 while it does not lead."""
+        counters = self._counters
+        counters[Counter.SERVES_TERM] = serves
+        counters[Counter.TABLES_TERM] = tables
+        counters[Counter.SERVICES_TERM] = services
 
     def take_requests(self, now_ms: int) -> None:
         """Answer or hold what clients ask for, a bounded number of requests and bytes."""

@@ -194,6 +194,17 @@ class StateLog:
         self._replies: list[Reply] = []
         self._generations = generations
         self._is_certain = False
+        self._snapshot_term = 0
+
+    @property
+    def term(self) -> int:
+        """In which this node may propose; 0 while it may not."""
+        return self._term or 0
+
+    @property
+    def tables_term(self) -> int:
+        """In which this node leads, and whose snapshot is applied; 0 before."""
+        return self.term if self._snapshot_term == self.term else 0
 
     @property
     def leads(self) -> bool:
@@ -403,6 +414,8 @@ class StateLog:
         self._batch = None
         # The writer takes orders one after the other, and its log was read up to here.
         self._is_certain = True
+        if applied.is_snapshot:
+            self._snapshot_term = self.term
         for request in batch.requests:
             self._answer(request)
 

@@ -19,10 +19,11 @@ import zmq
 import ledgermq
 from ledgermq.daemon.children import Child
 from ledgermq.daemon.damage_report import DamageStatus, read_report
+from ledgermq.daemon.leader_stage import broker_id, leader_stage
 from ledgermq.daemon.runtime_paths import RuntimePaths
-from ledgermq.ipc.cursor_page import CursorPage, LogCursor, Role
+from ledgermq.ipc.cursor_page import CursorPage, Grant, LogCursor, Role
 from ledgermq.model.errors import CorruptLogError, StorageError
-from ledgermq.model.settings import Settings
+from ledgermq.model.settings import LogKind, Settings
 from ledgermq.store import kernel
 from ledgermq.store.disk_space import bytes_on_disk
 from ledgermq.store.log_damage import damage_path, read_damage
@@ -45,11 +46,17 @@ class NodeNames(TypedDict):
 
 
 class RaftStatus(TypedDict):
-    """Its role in the group."""
+    """Its role in the group.
+
+    ``stage``: how far a leader is on its way to all of its services (``leader_stage``), else empty.
+    ``broker_id``: RocketMQ's: 0 for the leader, the number in its id + 1 for others.
+    """
 
     role: str
     term: int
     granted: bool
+    stage: str
+    broker_id: int
 
 
 class CursorStatus(TypedDict):
@@ -226,7 +233,7 @@ def collect(
             self_id=node.self_id,
             peers=list(node.peers),
         ),
-        raft=RaftStatus(role=grant.role.name.lower(), term=grant.term, granted=grant.granted),
+        raft=_raft(page, grant, settings),
         ack_mode=settings.ack.mode.value,
         cursors=_cursors(page, now_ns),
         put_lock=_put_lock(page, now_ns),
@@ -243,6 +250,24 @@ def collect(
         generation=page.generation,
         kernel="compiled" if kernel.compiled else "plain",
         versions=_versions(),
+    )
+
+
+def _raft(page: CursorPage, grant: Grant, settings: Settings) -> RaftStatus:
+    counters = page.counters(Role.BROKER)
+    stage = leader_stage(
+        grant,
+        committed_term=page.read_committed().term,
+        broker=counters.tolist(),
+        entries_have_terms=settings.store.log is LogKind.DLEDGER,
+    )
+    counters.release()
+    return RaftStatus(
+        role=grant.role.name.lower(),
+        term=grant.term,
+        granted=grant.granted,
+        stage=stage.value,
+        broker_id=broker_id(settings.node.self_id, grant, stage),
     )
 
 

@@ -229,6 +229,28 @@ def test_the_same_from_asyncio(node: Node) -> None:
     assert asyncio.run(work()) == (5, ["sales"], 5)
 
 
+def test_status_names_the_stage_of_a_leader_and_its_broker_id(group: Group) -> None:
+    def raft(node: Node) -> dict[str, object]:
+        found = node.status()["raft"]
+        assert isinstance(found, dict)
+        return found
+
+    leader = group.leader()
+    wait_until(
+        lambda: raft(leader.node)["stage"] == "services granted", "services", timeout_s=PATIENCE_S
+    )
+    for one in group.others(leader):
+        number = int(one.name.removeprefix("n")) + 1
+        wait_until(
+            lambda one=one, number=number: raft(one.node)["broker_id"] == number,
+            "a follower to hear of the term",
+            timeout_s=PATIENCE_S,
+        )
+
+    assert raft(leader.node)["broker_id"] == 0
+    assert {raft(one.node)["stage"] for one in group.others(leader)} == {""}
+
+
 def test_what_was_ordered_survives_the_leaders_death(group: Group) -> None:
     """Each act is answered by one leader, which dies, and used under the next one."""
     with producer(*group.members) as one, Admin(group.addresses, timeout_s=PATIENCE_S) as admin:

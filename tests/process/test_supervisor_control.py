@@ -49,7 +49,13 @@ def test_status_tells_role_cursors_and_names(node: Node) -> None:
     status = node.status()
 
     assert status["state"] == "ready"
-    assert status["raft"] == {"role": "leader", "term": 3, "granted": True}
+    assert status["raft"] == {
+        "role": "leader",
+        "term": 3,
+        "granted": True,
+        "stage": "no-op committed",
+        "broker_id": 8,
+    }
     assert status["node"]["self_id"] == "n7"
     assert status["ack_mode"] == "majority-fsync"
     assert status["cursors"]["written"] == {"position": 4_096, "index": 7, "term": 3}
