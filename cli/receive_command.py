@@ -85,6 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
         else MessageFilter.by_tags(arguments.tag),
         name=arguments.name,
         options=options,
+        # What was given back comes at its own time: there is no end of it to stop at.
+        retries=None if arguments.follow else False,
     )
     with consumer, ProgressLine("messages received") as progress:
         ends = None if arguments.follow else consumer.ends()
@@ -112,8 +114,7 @@ def _print_all(
         sys.stdout.flush()
         printed += len(messages)
         if arguments.group:
-            last = messages[-1]
-            consumer.commit({last.queue_id: last.queue_offset + 1})
+            consumer.commit(messages[-1])
         if not sys.stdout.isatty():
             progress.show(printed, count)
         if printed == count:
