@@ -25,6 +25,8 @@ from ledgermq.broker.groups import SubscriptionGroup
 from ledgermq.broker.topics import Topic, check_topic_name
 from ledgermq.model.errors import MessageIllegalError, NoPermissionError
 from ledgermq.model.group_topics import RETRY_PREFIX, dead_letter_topic, retry_topic
+from ledgermq.model.limits import DELAY_TOPIC
+from ledgermq.store.delayed_message import RealQueue, level_properties
 from ledgermq.store.message import Message
 from ledgermq.store.message_id import OffsetId, encode_offset_id
 from ledgermq.store.properties import (
@@ -38,7 +40,6 @@ from ledgermq.store.properties import (
 )
 
 DEAD_LETTER_QUEUES = 1
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 FIRST_LEVEL = 3
 """The delay level of the first retry: 10 seconds, with RocketMQ's table."""
@@ -118,12 +119,10 @@ def give_back(
         check_writable(existing)
         queues = min(queues, existing.write_queues)
     waits = min(level or FIRST_LEVEL + message.reconsume_times, level_max)
-    properties[DELAY] = str(waits)
-    properties[REAL_TOPIC] = topic
-    properties[REAL_QUEUE_ID] = str(chance % queues)
+    properties |= level_properties(waits, RealQueue(topic, chance % queues))
     delayed = replace(
         again,
-        topic=SCHEDULE_TOPIC,
+        topic=DELAY_TOPIC,
         queue_id=waits - 1,
         properties=encode_properties(properties),
     )
