@@ -72,6 +72,9 @@ COMMANDS = {
     "query": Command("query_command", "find messages of a running node"),
     "message": Command("message_command", "show, find, browse and track messages"),
     "dlq": Command("dlq_command", "look at dead letters, and replay them"),
+    "transaction": Command(
+        "transaction_command", "look at transactions without an end, and end them"
+    ),
     "store": Command("store_commands", "read and convert a store directory"),
     "backup": Command("backup_command", "back a store up, and restore it"),
     "bench": Command("bench_command", "put load on a running node and measure it"),

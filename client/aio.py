@@ -9,7 +9,16 @@ from __future__ import annotations
 from ledgermq.client.aio_admin import AsyncAdmin
 from ledgermq.client.aio_consumer import AsyncConsumer
 from ledgermq.client.aio_producer import AsyncProducer
+from ledgermq.client.aio_transactions import AsyncTransaction, AsyncTransactionalProducer
 from ledgermq.client.dead_letters import AsyncDeadLetters
 from ledgermq.client.queries import AsyncQueries
 
-__all__ = ["AsyncAdmin", "AsyncConsumer", "AsyncDeadLetters", "AsyncProducer", "AsyncQueries"]
+__all__ = [
+    "AsyncAdmin",
+    "AsyncConsumer",
+    "AsyncDeadLetters",
+    "AsyncProducer",
+    "AsyncQueries",
+    "AsyncTransaction",
+    "AsyncTransactionalProducer",
+]

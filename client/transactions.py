@@ -45,7 +45,7 @@ from ledgermq.client.transaction_requests import (
     end_steps,
     undecided_steps,
 )
-from ledgermq.model.errors import LedgerError, OutcomeUnknownError, TransactionUnknownError
+from ledgermq.model.errors import LedgerError, TransactionUnknownError
 from ledgermq.model.transactions import Decision
 
 logger = logging.getLogger(__name__)
@@ -300,23 +300,17 @@ class TransactionalProducer:
     ) -> TransactionResult:
         """End a transaction whose messages have their outcome; for ``Transaction``."""
         self._known.decide(parts.id, decision)
-        result = TransactionResult(parts.id, decision, tuple(stored))
-        offset = max((one.queue_offset for one in stored), default=-1)
-        if not stored and (decision is Decision.COMMIT or parts.count == 0):
-            self._known.confirm(parts.id)
-            return result
-        steps = end_steps(self.group, parts.id, decision, messages=len(stored), offset=offset)
-        try:
-            self._calls.run(steps, timeout_s=self.options.timeout_s)
-        except TransactionUnknownError:
-            if decision is Decision.COMMIT:
-                raise
-            # Nothing of it is stored, or no more: as good as rolled back.
-        except OutcomeUnknownError:
-            # Whoever asks will be told.
-            raise
+        if parts.count:
+            offset = max((one.queue_offset for one in stored), default=-1)
+            steps = end_steps(self.group, parts.id, decision, messages=len(stored), offset=offset)
+            try:
+                self._calls.run(steps, timeout_s=self.options.timeout_s)
+            except TransactionUnknownError:
+                if decision is Decision.COMMIT:
+                    raise
+                # Nothing of it is stored, or no more: as good as rolled back.
         self._known.confirm(parts.id)
-        return result
+        return TransactionResult(parts.id, decision, tuple(stored))
 
     def _answer_checks(self) -> None:
         if self._answering is None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -12,16 +16,24 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, wait_until
+from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.raw_producer import RawProducer
 from tests.process.test_state_log import broker_of, offsets_in_file
 
-from ledgermq.client import Consumer, Decision, TransactionalProducer, UndecidedTransaction
+from ledgermq.client import (
+    Consumer,
+    Decision,
+    TransactionalProducer,
+    TransactionResult,
+    UndecidedTransaction,
+)
+from ledgermq.client.aio import AsyncTransactionalProducer
 from ledgermq.client.pull_pipeline import ConsumerOptions
 from ledgermq.client.transaction_requests import end_steps
 from ledgermq.model.errors import (
     LedgerError,
     MessageIllegalError,
+    TopicUnknownError,
     TransactionEndedError,
     TransactionUnknownError,
 )
@@ -334,3 +346,113 @@ def test_a_node_that_was_killed_knows_how_transactions_ended(node: Node) -> None
                 broker.run(end_steps(GROUP, kept.id, Decision.ROLLBACK, messages=1, offset=0))
 
     assert bodies(node, "orders", 2) == [b"kept", b"later"]
+
+
+def test_asyncio_has_the_same_transactions(node: Node) -> None:
+    asked: list[str] = []
+
+    async def listener(undecided: UndecidedTransaction) -> Decision | None:
+        asked.append(undecided.id)
+        return Decision.COMMIT
+
+    async def commits(_: str) -> Decision:
+        return Decision.COMMIT
+
+    async def leaves(_: str) -> None:
+        return None
+
+    async def work() -> tuple[TransactionResult, TransactionResult]:
+        async with AsyncTransactionalProducer(
+            address(node), group=GROUP, listener=listener
+        ) as producer:
+            async with producer.transaction() as both:
+                await both.send("orders", b"both")
+                await both.send("other", b"both")
+            with pytest.raises(ZeroDivisionError):
+                async with producer.transaction() as failed:
+                    await failed.send("orders", b"failed")
+                    raise ZeroDivisionError
+            with pytest.raises(TopicUnknownError):
+                async with producer.transaction() as wrong:
+                    await wrong.send("orders", b"wrong", queue_id=99)
+            kept = await producer.send("orders", b"kept", commits)
+            return kept, await producer.send("orders", b"left", leaves)
+
+    kept, left = asyncio.run(work())
+
+    assert (kept.decision, left.decision, len(left.messages)) == (Decision.COMMIT, None, 1)
+    assert bodies(node, "orders", 2) == [b"both", b"kept"]
+    assert bodies(node, "other", 1) == [b"both"]
+
+
+def test_an_asyncio_listener_answers_for_a_dead_producer(quick_node: Node) -> None:
+    with TransactionalProducer(address(quick_node), group=GROUP) as first:
+        left = first.send("orders", b"left", lambda _: None)
+
+    async def work() -> UndecidedTransaction:
+        asked: asyncio.Future[UndecidedTransaction] = asyncio.get_running_loop().create_future()
+
+        async def listener(undecided: UndecidedTransaction) -> Decision | None:
+            if not asked.done():
+                asked.set_result(undecided)
+                # An application's error leaves the answer to the next question.
+                raise ZeroDivisionError
+            return Decision.COMMIT
+
+        async with AsyncTransactionalProducer(address(quick_node), group=GROUP, listener=listener):
+            found = await asyncio.wait_for(asked, PATIENCE_S)
+            seen = await asyncio.to_thread(bodies, quick_node, "orders", 1)
+            assert seen == [b"left"]
+            return found
+
+    assert asyncio.run(work()).id == left.id
+
+
+def test_the_command_shows_what_waits_and_ends_it(node: Node) -> None:
+    def run(*words: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "ledgermq.cli.main", "transaction", *words,
+             "--address", address(node)],
+            capture_output=True, text=True, check=False, env={"PYTHONPATH": str(SOURCES)},
+        )  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
+
+    nothing = run("list")
+    with TransactionalProducer(address(node), group=GROUP) as producer:
+        kept, dropped = (producer.transaction() for _ in range(2))
+        kept.send("orders", b"kept").result()
+        kept.send("other", b"kept").result()
+        dropped.send("orders", b"dropped").result()
+        status, shown = run("list", "--json")
+        table = run("list")
+        committed = run("commit", GROUP, kept.id, "2")
+        again = run("commit", GROUP, kept.id, "2")
+        contradicted = run("rollback", GROUP, kept.id)
+        rolled_back = run("rollback", GROUP, dropped.id)
+        unknown = run("rollback", "others", "never-made")
+    rows = json.loads(shown)["transactions"]
+
+    assert nothing == (0, "no transaction waits for its end\n")
+    assert (status, [row["transaction"] for row in rows]) == (0, [kept.id, dropped.id])
+    assert rows[0]["topics"] == ["orders", "other"]
+    assert (table[0], GROUP in table[1], kept.id in table[1]) == (0, True, True)
+    assert committed == (0, "commit: 2 messages\n")
+    assert again == (0, "commit: it had ended so before\n")
+    assert (contradicted[0], "the other way" in contradicted[1]) == (1, True)
+    assert rolled_back == (0, "rollback: 1 messages\n")
+    assert unknown[0] == 1
+    assert bodies(node, "orders", 1) == [b"kept"]
+
+
+def test_the_example_books_and_tells(node: Node) -> None:
+    example = SOURCES.parent / "examples" / "transactions.py"
+    done = subprocess.run(
+        [sys.executable, str(example), address(node), str(node.folder / "orders.db")],
+        capture_output=True, text=True, check=False, env={"PYTHONPATH": str(SOURCES)},
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert lines[:3] == ["apples: commit", "pears: commit", "apples: rollback"]
+    assert bodies(node, "orders", 3) == [b"apples", b"pears", b"plums"]
+    assert bodies(node, "stock", 1) == [b"plums: 7 less"]

@@ -1,0 +1,111 @@
+"""``ledgermq transaction``: transactions that wait for their end, shown, and ended by hand.
+
+Exit status: 0 done; 1 there is none of that name, it has ended the other way, or the node refused
+or did not answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from ledgermq.cli.message_text import print_table, time_text
+from ledgermq.cli.node_options import add_node_options
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.client.transaction_requests import TransactionRow, end_steps, list_steps
+from ledgermq.model.transactions import MESSAGES_MAX, Decision
+
+NAME = "ledgermq-cli"
+LISTED_DEFAULT = 100
+LISTED_MAX = 1_000
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``transaction`` and its verbs."""
+    parser = subparsers.add_parser(
+        "transaction",
+        help="look at transactions without an end, and end them",
+        description="Messages of a transaction are stored, and nobody sees them before it is "
+        "committed. The broker asks its producers how it ended when they do not tell.",
+    )
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+    listing = verbs.add_parser("list", help="those that wait for their end, the oldest first")
+    listing.add_argument(
+        "--max", type=_count, default=LISTED_DEFAULT, metavar="N",
+        help=f"only N of them (default: {LISTED_DEFAULT})",
+    )  # fmt: skip
+    listing.set_defaults(func=_list)
+
+    commit = verbs.add_parser("commit", help="make the messages of one visible")
+    rollback = verbs.add_parser("rollback", help="let the messages of one never be visible")
+    for verb, decision in ((commit, Decision.COMMIT), (rollback, Decision.ROLLBACK)):
+        verb.add_argument("group", metavar="GROUP", help="of its producers")
+        verb.add_argument("id", metavar="ID")
+        verb.set_defaults(func=_end, decision=decision)
+    commit.add_argument(
+        "messages", type=_messages, metavar="MESSAGES",
+        help="how many it has: with more or fewer it is not committed",
+    )  # fmt: skip
+    for verb in (listing, commit, rollback):
+        add_node_options(verb)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    with connect_broker(arguments.address, name=NAME, timeout_s=arguments.timeout) as broker:
+        half_messages, rows = broker.run(list_steps(arguments.max))
+    if arguments.json:
+        found = [{**row._asdict(), "topics": list(row.topics)} for row in rows]
+        print(json.dumps({"half_messages": half_messages, "transactions": found}))
+        return 0
+    if not rows:
+        print("no transaction waits for its end")
+        return 0
+    head = ("group", "id", "messages", "topics", "since", "asked")
+    print_table(head, map(_row, rows))
+    left = half_messages - sum(row.messages for row in rows)
+    if left:
+        print(f"{left:,} more messages, of others: a higher --max shows them", file=sys.stderr)
+    return 0
+
+
+def _end(arguments: argparse.Namespace) -> int:
+    messages = getattr(arguments, "messages", 0)
+    steps = end_steps(
+        arguments.group, arguments.id, arguments.decision, messages=messages, offset=-1
+    )
+    with connect_broker(arguments.address, name=NAME, timeout_s=arguments.timeout) as broker:
+        ended = broker.run(steps)
+    if arguments.json:
+        print(json.dumps({"decision": ended.decision.value, "messages": ended.messages}))
+    elif ended.messages:
+        print(f"{ended.decision.value}: {ended.messages:,} messages")
+    else:
+        print(f"{ended.decision.value}: it had ended so before")
+    return 0
+
+
+def _row(row: TransactionRow) -> tuple[str, ...]:
+    return (
+        row.group,
+        row.transaction,
+        f"{row.messages:,}",
+        " ".join(row.topics),
+        time_text(row.born),
+        f"{row.checks:,}",
+    )
+
+
+def _count(text: str) -> int:
+    return _between(text, LISTED_MAX)
+
+
+def _messages(text: str) -> int:
+    return _between(text, MESSAGES_MAX)
+
+
+def _between(text: str, most: int) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not 1 to {most}")
+    return int(text)
