@@ -15,6 +15,8 @@ from enum import IntEnum
 
 import numpy as np
 
+from ledgermq.daemon import reload
+from ledgermq.daemon.derived_scrub import DerivedScrub
 from ledgermq.daemon.log_spans import LogSpan, LogSpans
 from ledgermq.daemon.loop import SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
@@ -25,7 +27,7 @@ from ledgermq.model.errors import DamagedLogError, DiskFullError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import Settings
 from ledgermq.store.crc32 import crc32
-from ledgermq.store.derived_files import DerivedFiles, load_derived_files
+from ledgermq.store.derived_files import DerivedFiles, clear_incomplete, load_derived_files
 from ledgermq.store.disk_space import with_reserve
 from ledgermq.store.dispatch_build import DispatchBuilder
 from ledgermq.store.kernel import ScanStatus, scan_entries, whole_records
@@ -70,6 +72,9 @@ class Counter(IntEnum):
     SKIPPED = 6
     GAPS = 7
     TRUNCATED = 8
+    SCRUBBED_BYTES = 9
+    REPAIRED_UNITS = 10
+    REPAIRED_INDEX_FILES = 11
 
 
 COUNTER_NAMES = tuple(counter.name.lower() for counter in Counter)
@@ -103,6 +108,11 @@ class DispatchWorker:
         self._raft = around.bell(Role.RAFT)
         self._written_before = self._damaged_at = -1
         self._damage_until_ns = 0
+        self._scrub = DerivedScrub(
+            around.settings,
+            around.clock.monotonic_ns(),
+            lambda position: self._raft.send(damaged(position)),
+        )
 
     def sources(self) -> list[Pollable]:
         """The inbox."""
@@ -150,7 +160,22 @@ class DispatchWorker:
             # message, dispatch would take the processor from those who wait for an answer.
             self._rested_ns = now_ns + self._rest_ms() * 1_000_000
         self._publish(builder, min(builder.position, committed), now_ns)
+        self._compare_with_log(builder, Position(min(builder.position, committed)), now_ns)
         self._flush_when_due(builder, now_ns)
+
+    def _compare_with_log(self, builder: DispatchBuilder, end: Position, now_ns: int) -> None:
+        if builder.keys_from is not None:
+            # It writes a checkpoint of its own when all keys are there.
+            self._wait_for_flush()
+        self._scrub.turn(builder, end, now_ns)
+        counts = self._scrub.take_counts()
+        self._counters[Counter.SCRUBBED_BYTES] += counts.bytes
+        self._counters[Counter.REPAIRED_UNITS] += counts.units
+        self._counters[Counter.REPAIRED_INDEX_FILES] += counts.index_files
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: those of the scrub count from now on."""
+        self._scrub.change(settings.scrub, self._around.clock.monotonic_ns())
 
     def _tell_progress(self, position: int, committed: int, now_ns: int) -> None:
         if now_ns - self._told_ns >= TELL_INTERVAL_NS:
@@ -188,7 +213,7 @@ class DispatchWorker:
         pending = committed - self._published.position
         if now_ns < self._damage_until_ns:
             return SLEEP_MAX_MS
-        if pending >= SMALL_SPAN:
+        if pending >= SMALL_SPAN or self._scrub.wants_turn(now_ns):
             return 0
         if now_ns < self._rested_ns:
             return (self._rested_ns - now_ns + 999_999) // 1_000_000
@@ -225,6 +250,7 @@ class DispatchWorker:
     def close(self) -> None:
         """Close the files; a flush that runs is waited for."""
         self._thread.shutdown()
+        self._scrub.close()
         self._spans.close()
         self._bell.close()
         self._writer.close()
@@ -289,6 +315,7 @@ class DispatchWorker:
         if builder.position < self._published.position:
             # Something is to be built again: readers and the writer must not go beyond it.
             self._publish(builder, builder.position, self._published.changed_ns)
+        clear_incomplete(store.path_root_dir)
         self._page.publish_queues(builder.position)
         self._writer.ring()
         return builder
@@ -411,6 +438,7 @@ def run(settings: Settings, stop: StopFlag) -> int:
     """
     around = Surroundings.enter(Role.DISPATCHER, settings)
     worker = DispatchWorker(around, LogSpans.of(settings))
+    stop.on_reload = lambda: worker.take_settings(reload.take_published(settings))
     try:
         run_loop(worker, page=around.page, role=Role.DISPATCHER, stop=stop)
         worker.finish()

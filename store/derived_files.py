@@ -26,6 +26,7 @@ from ledgermq.store.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
 from ledgermq.store.index_files import IndexFiles
 from ledgermq.store.kept_aside import FOLDER
 from ledgermq.store.queue_files import FILE_SIZE, QueueFiles, found_file_size
+from ledgermq.store.small_file import replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ class DerivedFiles:
         saved: our checkpoint; None when there is none that is whole.
         published: where a dispatcher of this node's life stood, None when there was none.
         lost_power: whether the machine was started anew since the checkpoint.
+        lacks_keys: whether keys were being put again when the last dispatcher ended.
     """
 
     queues: QueueFiles
@@ -45,6 +47,7 @@ class DerivedFiles:
     saved: DispatchCheckpoint | None
     published: Position | None
     lost_power: bool
+    lacks_keys: bool
 
     def close(self) -> None:
         """Close the files, without a flush."""
@@ -56,6 +59,24 @@ class DerivedFiles:
 def own_path(root: Path) -> Path:
     """Our checkpoint of a store."""
     return root / "ledgermq" / "dispatch-checkpoint"
+
+
+def mark_incomplete(root: Path) -> None:
+    """From now on a start has to put keys again, as from a log that was never dispatched.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    replace_file(_incomplete_path(root), b"")
+
+
+def clear_incomplete(root: Path) -> None:
+    """The index has all keys, or the checkpoint says from where on it lacks some."""
+    _incomplete_path(root).unlink(missing_ok=True)
+
+
+def _incomplete_path(root: Path) -> Path:
+    return root / "ledgermq" / "index-incomplete"
 
 
 def load_derived_files(
@@ -93,7 +114,8 @@ def load_derived_files(
     index = None
     if store.message_index_enable:
         index = IndexFiles(root / "index", _layout(store), aside=aside)
-    return DerivedFiles(queues, index, saved, published, lost_power)
+    lacks_keys = _incomplete_path(root).exists()
+    return DerivedFiles(queues, index, saved, published, lost_power, lacks_keys)
 
 
 def settle(files: DerivedFiles, *, log_start: Position, log_end: Position) -> tuple[Position, int]:
@@ -155,7 +177,7 @@ def _has_lost_units(files: DerivedFiles, position: Position) -> bool:
 
 
 def _has_lost_keys(files: DerivedFiles, index: IndexFiles) -> bool:
-    if index.lost:
+    if index.lost or files.lacks_keys:
         return True
     if files.published is not None:
         return False

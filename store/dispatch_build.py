@@ -17,7 +17,14 @@ from ledgermq.model.errors import DamagedLogError, DiskFullError, StorageError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import StoreSection
 from ledgermq.store import dispatch_checkpoint
-from ledgermq.store.derived_files import DerivedFiles, load_derived_files, own_path, settle
+from ledgermq.store.derived_files import (
+    DerivedFiles,
+    clear_incomplete,
+    load_derived_files,
+    mark_incomplete,
+    own_path,
+    settle,
+)
 from ledgermq.store.disk_sync import sync_content, sync_directory
 from ledgermq.store.dispatch_checkpoint import DispatchCheckpoint
 from ledgermq.store.dispatch_tables import DispatchTables, Portion
@@ -84,6 +91,8 @@ class DispatchBuilder:
         position: everything in the log before it is dispatched.
         store_timestamp: store time of the last message with a queue unit, epoch ms, 0 at first.
         truncated: queues from which units were taken away when the store was opened.
+        keys_from: keys of messages from here on are being put again (``build_keys``); None when
+            the index has all that is dispatched.
     """
 
     def __init__(
@@ -100,6 +109,7 @@ class DispatchBuilder:
         self.position = position
         self.store_timestamp = store_timestamp
         self.truncated = truncated
+        self.keys_from: Position | None = None
         self.queues = queues
         self.index = index
         self._root = store.path_root_dir
@@ -146,6 +156,9 @@ class DispatchBuilder:
         try:
             # The old checkpoint may promise what was just taken away.
             builder.flush()
+            if published is None:
+                # Who has published more says first that it has less now.
+                clear_incomplete(root)
         except DiskFullError:
             builder.close()
             raise
@@ -154,7 +167,7 @@ class DispatchBuilder:
     @property
     def dirty(self) -> bool:
         """Whether ``flush`` has something to do."""
-        return self.position != self._flushed
+        return self.position != self._flushed or bool(self.queues.dirty_files)
 
     def build(self, span: memoryview, base: Position, end: Position, *, header_size: int) -> Built:
         """Dispatch the messages of ``span`` up to ``end``; what is there already is passed.
@@ -183,7 +196,7 @@ class DispatchBuilder:
                 put, unnamed = self._put_units(span, portion)
                 units += put
                 skipped += portion.malformed + unnamed
-                if self.index is not None:
+                if self.index is not None and self.keys_from is None:
                     keys += self.index.put(portion.keys, portion.rows)
             messages += count
             self.position = Position(base + at)
@@ -195,6 +208,52 @@ class DispatchBuilder:
                 dispatched=self.position - before,
             )
         return Built(self.position, messages, units, keys, skipped)
+
+    def drop_keys(self, name: str, log_start: Position) -> None:
+        """Take away the index from the file ``name`` on, to be put again by ``build_keys``.
+
+        Killed before that is done, a start dispatches from the log's beginning.
+
+        Args:
+            log_start: position of the log's first record; what is there already is passed.
+
+        Raises:
+            StorageError: the operating system refused.
+        """
+        assert self.index is not None
+        mark_incomplete(self._root)
+        self.index.drop_from(name)
+        self.keys_from = log_start
+
+    def build_keys(
+        self, span: memoryview, base: Position, end: Position, *, header_size: int
+    ) -> Position:
+        """Put keys again from ``keys_from`` on, of at most one portion; where that ended.
+
+        Arguments and errors are those of ``build``.
+        """
+        assert self.index is not None and self.keys_from is not None
+        at = self.keys_from - base
+        count, reached, status = self._tables.scan(
+            span, at, end - base, header_size=header_size, base=base
+        )
+        if status.corrupt:
+            raise DamagedLogError("no entry where one must begin", position=base + reached)
+        for portion in self._tables.portions(span, base, count):
+            self.index.put(portion.keys, portion.rows)
+        self.keys_from = Position(base + reached)
+        return self.keys_from
+
+    def finish_keys(self) -> None:
+        """All keys up to ``position`` are put again: make them durable, and say so.
+
+        Raises:
+            StorageError: the operating system refused.
+        """
+        assert self.keys_from == self.position
+        self.keys_from = None
+        self.flush()
+        clear_incomplete(self._root)
 
     def begin_flush(self) -> FlushJob:
         """What makes everything up to ``position`` durable; from now on that counts as clean."""

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ledgermq.store.crc32 import crc32
 from ledgermq.store.index_files import Keys
-from ledgermq.store.kernel import ScanStatus, dispatch_span, scan_entries
+from ledgermq.store.kernel import ScanStatus, dispatch_span, scan_entries, whole_records
 from ledgermq.store.queue_end import UNIT, Units
 
 ROWS = 16_384
@@ -85,6 +86,15 @@ class DispatchTables:
         self.positions[:count] = self._starts[:count]
         self.positions[:count] += base
         return count, at, ScanStatus(status)
+
+    def whole(self, span: memoryview, count: int, *, header_size: int) -> int:
+        """How many of the first ``count`` rows, from the first on, are as they were written."""
+        starts, sizes = self._starts[:count].data, self._sizes[:count].data
+        return whole_records(span, starts, sizes, header_size, crc32)
+
+    def place(self, row: int) -> tuple[int, int]:
+        """Where in the span a row's message begins, and its size."""
+        return int(self._starts[row]), int(self._sizes[row])
 
     def portions(self, span: memoryview, base: int, count: int) -> Iterator[Portion]:
         """Hash the first ``count`` rows; more than one portion when their keys find no room."""

@@ -181,6 +181,26 @@ class IndexFiles:
                 return
             self._remove(len(self._names) - 1)
 
+    def drop_from(self, name: str) -> None:
+        """Delete the file ``name`` and all later ones; what is left goes up to ``end_position``.
+
+        The last message that has a key left is one whose keys are all to be put again, or none.
+        """
+        kept = self._names.index(name)
+        self.close()
+        while self._file is None and self._names:
+            while len(self._names) > kept:
+                self._remove(len(self._names) - 1)
+            if not self._names:
+                return
+            try:
+                self._file = _OpenFile(self.root / self._names[-1], self.layout)
+            except CorruptLogError:
+                kept -= 1
+        if self.end_position >= 0:
+            # Other keys of the last message may have been in the next file.
+            self.truncate_beyond(self.end_position)
+
     def delete_before(self, position: int) -> int:
         """Delete the oldest files whose messages all lie below ``position``; how many.
 
@@ -267,6 +287,7 @@ class IndexFiles:
     def _remove(self, number: int) -> None:
         path = self.root / self._names[number]
         newest = number == len(self._names) - 1
+        was_open = self._file is not None
         if newest and self._file is not None:
             self._file.close()
             self._file = None
@@ -279,7 +300,7 @@ class IndexFiles:
         del self._names[number]
         self.dirty_files.discard(str(path))
         self.dirty_directories.add(str(self.root))
-        if newest and self._names:
+        if newest and self._names and was_open:
             self._file = _OpenFile(self.root / self._names[-1], self.layout)
 
 

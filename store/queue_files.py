@@ -189,6 +189,18 @@ class QueueFiles:
         _advance(queue, queue.end + len(units), units)
         return len(units)
 
+    def replace(self, path: str, offset: int, data: bytes) -> bool:
+        """Put units of messages that have some in their place; false if the file is gone.
+
+        Raises:
+            StorageError: the operating system refused.
+        """
+        if not Path(path).exists():
+            return False
+        write_fully(self._descriptors.descriptor(path), memoryview(data), offset, path)
+        self.dirty_files.add(path)
+        return True
+
     def truncate_beyond(self, position: int) -> int:
         """Take away the units of messages from ``position`` on; how many queues had such.
 
