@@ -16,6 +16,7 @@ from ledgermq.client.requests import (
     call_request,
     call_result,
 )
+from ledgermq.client.timers import TimerList, timer_list
 from ledgermq.model.errors import NoPermissionError, ProtocolError
 from ledgermq.wire.session import Welcome
 
@@ -124,6 +125,18 @@ class Broker:
     def group_commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit queue offsets."""
         self.call("group_commit", group=group, topic=topic, offsets=offsets_json(offsets))
+
+    def timers(self, count: int = 100) -> TimerList:
+        """The messages that are due next of those that wait for a time of their own."""
+        return timer_list(self.call("timers", count=count))
+
+    def cancel_timer(self, unique_id: str) -> None:
+        """Take a message back that waits for its time.
+
+        Raises:
+            MessageIllegalError: none of that id waits.
+        """
+        self.call("timer_cancel", id=unique_id)
 
     def wait(self, request: Request) -> None:
         """Ask, and return when the answer or its time limit is there."""

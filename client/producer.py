@@ -186,6 +186,19 @@ class Producer:
             is_urgent=callback is not None,
         )
 
+    def cancel(self, unique_id: str) -> None:
+        """Take back a message that was sent with ``delay`` or ``deliver_at``, and waits.
+
+        Args:
+            unique_id: as in the result of ``send``.
+
+        Raises:
+            MessageIllegalError: none of that id waits: it was delivered, or taken back before.
+            OutcomeUnknownError, NotLeaderError: ask again.
+        """
+        with self._broker_lock:
+            self._broker.cancel_timer(unique_id)
+
     def flush(self, timeout: float | None = None) -> None:
         """Return when every message sent so far has its outcome.
 

@@ -30,6 +30,8 @@ from ledgermq.daemon.retry_calls import RetryCalls
 from ledgermq.daemon.standing import ReaderStanding
 from ledgermq.daemon.state_log import Generations, StateLog
 from ledgermq.daemon.store_paths import StorePaths
+from ledgermq.daemon.timer_calls import TimerCalls
+from ledgermq.daemon.timer_service import TimerService
 from ledgermq.daemon.transaction_calls import TransactionCalls
 from ledgermq.daemon.transaction_service import TransactionService
 from ledgermq.ipc.cursor_page import Role
@@ -76,6 +78,7 @@ class BrokerWorker:
         self._delays = DelayService(
             self._store, self._moves, self._log, settings.store.message_delay_level
         )
+        self._timers = TimerService(self._store, self._moves, self._log)
         self._calls = CallService(self._store, tables, settings.topics, self._log)
         self._transactions = TransactionService(
             self._store, tables, self._log, self._moves, settings
@@ -88,6 +91,8 @@ class BrokerWorker:
             filters_properties=settings.reads.enable_property_filter,
         )
         queries = QueryService(self._store, settings, self._calls.known.check_queue)
+        timer_calls = TimerCalls(self._timers, self._log, queries.with_key, settings)
+        self._calls.register(timer_calls.verbs)
         self._retries = RetryCalls(self._calls.known, self._log, queries.record_at, settings)
         self._dead_letters = DeadLetterCalls(self._calls.known, self._log, self._moves, settings)
         self._calls.register(self._retries.verbs)
@@ -119,6 +124,7 @@ class BrokerWorker:
             self._moves.next_deadline_ms(),
             self._transactions.next_deadline_ms(),
             self._delays.next_deadline_ms(),
+            self._timers.next_deadline_ms(),
         ]
         if not self._calls.notice.is_confirmed:
             deadlines.append(self._order_due_ms)
@@ -130,7 +136,7 @@ class BrokerWorker:
     def hears_bells(self, now_ns: int) -> bool:
         """While somebody waits for messages, for a change, or for this node to lead."""
         del now_ns
-        waits = self._log.awaits or self._transactions.awaits
+        waits = self._log.awaits or self._transactions.awaits or self._timers.awaits
         return waits or self._pulls.held > 0 or not self._standing.is_settled
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
@@ -141,6 +147,7 @@ class BrokerWorker:
         if self._store.look():
             self._pulls.notice_growth()
             self._delays.notice_growth(now_ms)
+            self._timers.notice_growth(now_ms)
         self._log.apply()
         standing = self._standing.look()
         if standing is not None:
@@ -156,6 +163,7 @@ class BrokerWorker:
         for reply in self._transactions.turn(now_ms):
             self._service.send_reply(reply)
         self._delays.turn(now_ms)
+        self._timers.turn(now_ms)
         for reply in (*self._log.turn(now_ms), *self._calls.notice.late(now_ms)):
             self._service.send_reply(reply)
         for reply in (*self._retries.take_replies(), *self._dead_letters.take_replies()):

@@ -109,6 +109,18 @@ class QueryService:
             if in_time and message.topic == query.topic and _has_key(message, query.key):
                 yield record
 
+    def with_key(self, topic: str, key: str) -> list[memoryview]:
+        """The newest records of a topic that have a key or a unique id; few of them have it.
+
+        Raises:
+            ConfigError: the node keeps no index.
+        """
+        if not self._has_index:
+            raise ConfigError("node keeps no index by key", setting="store.message_index_enable")
+        query = KeyQuery(topic, key, messages_max=HITS_MORE)
+        hits = self._refreshed().query(topic, key, count_max=HITS_MORE)
+        return list(self._having(query, hits))
+
     def record_at(self, position: int) -> memoryview | None:
         """The record that begins at ``position``; a queue has to know it, too."""
         record = self._store.record_at(position)

@@ -8,14 +8,17 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 
 import pytest
 from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, make_group, producer
+from tests.process.test_state_log import broker_of
 
 from ledgermq.client import Consumer, Producer
 from ledgermq.client.received import ReceivedMessage
+from ledgermq.model.errors import MessageIllegalError
 from ledgermq.store.config_json import decode_document
 
 pytestmark = pytest.mark.slow
@@ -24,6 +27,7 @@ KILLS = int(os.environ.get("LEDGERMQ_LEADER_KILLS", "2"))
 SEED = int(os.environ.get("LEDGERMQ_KILL_SEED", random.randrange(2**32)))
 PATIENCE_S = 60.0
 MS = 1_000_000
+DAY_MS = 86_400_000
 
 
 @pytest.fixture(params=["dledger", "commitlog"])
@@ -84,6 +88,37 @@ def test_messages_of_a_delay_level_come_when_it_is_over(node: Node) -> None:
     assert found[b"b1"].store_timestamp - at_once.store_timestamp >= 5_000
 
 
+def test_messages_come_at_a_time_of_their_own_and_can_be_taken_back(node: Node) -> None:
+    address = f"ipc://{node.runtime}"
+    with Producer(address) as one, broker_of(address) as broker:
+        now = now_ms()
+        far = one.send("orders", b"far", deliver_at=now + 300 * DAY_MS, keys=["k"]).result()
+        wanted = {b"second": now + 3_000, b"first": now + 2_000, b"past": now - 5_000}
+        for body, due in wanted.items():
+            one.send("orders", body, queue_id=3, tag="t", deliver_at=due).result()
+        taken_back = one.send("orders", b"never", delay=2_500).result()
+        one.cancel(taken_back.unique_id)
+        with pytest.raises(MessageIllegalError, match="no timer of that id"):
+            one.cancel(taken_back.unique_id)
+        found = received(address, "orders", 3)
+        waiting = broker.timers()
+        with pytest.raises(MessageIllegalError, match="too far ahead"):
+            one.send("orders", b"", delay=timedelta(days=400))
+        with pytest.raises(MessageIllegalError, match="no timer of that id"):
+            one.cancel(found[0].unique_id)
+        one.cancel(far.unique_id)
+        none_waits = broker.timers()
+    node.stop()
+
+    assert [bytes(one.body) for one in found] == [b"past", b"first", b"second"]
+    for message in found:
+        assert message.store_timestamp >= wanted[bytes(message.body)]
+        assert (message.queue_id, message.tag) == (3, "t")
+    assert (waiting.waiting, none_waits.waiting) == (1, 0)
+    (row,) = waiting.timers
+    assert (row.unique_id, row.topic, row.due_ms) == (far.unique_id, "orders", now + 300 * DAY_MS)
+
+
 @pytest.mark.parametrize("role", ["writer", "dispatcher", "broker", "raft", "node"])
 def test_whatever_dies_a_delayed_message_is_there_once(
     make_node: Callable[[], Node], role: str
@@ -94,7 +129,8 @@ def test_whatever_dies_a_delayed_message_is_there_once(
     count = 300
     with Producer(address) as one:
         for number in range(count):
-            one.send("orders", b"%d" % number, queue_id=number % 4, delay_level=1)
+            how: dict[str, int] = {"delay": 1_000 + number} if number % 2 else {"delay_level": 1}
+            one.send("orders", b"%d" % number, queue_id=number % 4, **how)
         one.flush()
     with Consumer(address, topic="orders", start="first") as consumer:
         begun = consumer.poll(PATIENCE_S)
@@ -123,7 +159,10 @@ def test_delayed_messages_are_there_once_whichever_leader_dies(group: Group) -> 
             futures = []
             for number in range(200):
                 body = b"%d-%d" % (kill, number)
-                futures.append(one.send(TOPIC, body, queue_id=number % 4, delay_level=1))
+                how: dict[str, int] = (
+                    {"delay": 1_000 + number} if number % 2 else {"delay_level": 1}
+                )
+                futures.append(one.send(TOPIC, body, queue_id=number % 4, **how))
                 sent.append(body)
             for future in futures:
                 future.result()
