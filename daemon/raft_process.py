@@ -26,6 +26,7 @@ from ledgermq.daemon.membership_log import MembershipLog, Told
 from ledgermq.daemon.node import Surroundings
 from ledgermq.daemon.peer_group import PeerGroup
 from ledgermq.daemon.peers import Peers
+from ledgermq.daemon.plain_damage import PlainDamages
 from ledgermq.daemon.raft_control import RaftControl
 from ledgermq.daemon.raft_core import new_core, ticks
 from ledgermq.daemon.raft_counters import COUNTER_NAMES, Counter
@@ -119,6 +120,7 @@ class RaftWorker:
             if self._exchange is not None
             else None
         )
+        self._damages = _damages_of(around, settings)
         self._scrub_due_ns = 0
         self._held = self._written = _UNSEEN
         self._marks: deque[LogCursor] = deque()
@@ -200,6 +202,10 @@ class RaftWorker:
         self._look_at_space(now_ns)
         if self._control.source in ready:
             self._control.serve(now_ns)
+        self._look_after_others(ready, now_ns)
+
+    def _look_after_others(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
+        """What goes on beside consensus: files for members, and damaged bytes."""
         if self._shipping is not None:
             self._shipping.turn(now_ns)
             self._counters[Counter.SHIPPED_BYTES_SENT] = self._shipping.bytes_sent
@@ -211,6 +217,9 @@ class RaftWorker:
             scrub.turn(now_ns, end)
             for number, count in enumerate(scrub.counts, Counter.SCRUBBED_BYTES):
                 self._counters[number] = count
+        if self._damages is not None:
+            self._damages.turn(now_ns)
+            self._counters[Counter.DAMAGED_ENTRIES] = self._damages.count
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of retention and scrub count from now on."""
@@ -283,6 +292,8 @@ class RaftWorker:
         if order.kind in SCRUB_ORDERS:
             if self._scrub is not None:
                 self._scrub.take_order(order, self._around.clock.monotonic_ns())
+            elif self._damages is not None and order.kind is OrderKind.DAMAGED:
+                self._damages.take(order.position)
         elif order.kind is OrderKind.READY:
             # A writer that has just recovered the log: nobody has told it what to do.
             self._is_read = self._is_cutting = self._was_recovered = False
@@ -509,6 +520,13 @@ class RaftWorker:
         # Both tell their clients.
         self._writer.ring()
         self._broker.ring()
+
+
+def _damages_of(around: Environment, settings: Settings) -> PlainDamages | None:
+    if settings.store.log is LogKind.DLEDGER:
+        return None
+    folder = StorePaths.of(settings).data
+    return PlainDamages(folder, around.paths.damage, around.clock.monotonic_ns())
 
 
 def run(settings: Settings, stop: StopFlag) -> int:

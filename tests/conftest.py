@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+# What it compares is shown when it differs, as in the tests themselves.
+pytest.register_assert_rewrite("tests.process.kill_lives")
+
 # The same examples in every run; on a busy machine an example may take any time.
 settings.register_profile("ledgermq", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ledgermq")

@@ -244,8 +244,10 @@ def judge(lives: Lives, scratch: Path) -> int:
 
     layout = IndexLayout(slots=SIZES["max_hash_slot_num"], items=SIZES["max_index_num"])
     checked = check_store(left, CheckOptions(index_layout=layout))
-    bad = [finding for finding in checked.findings if finding.severity is not Severity.NOTE]
-    assert [finding.as_text() for finding in bad] == []
+    bad = [
+        finding.as_text() for finding in checked.findings if finding.severity is not Severity.NOTE
+    ]
+    assert not bad, bad
     assert checked.end == end or not end
     with closing(StoreView(left)) as view:
         first = view.log.first

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import make_group
-from tests.process.test_scrub import FAST, PATIENCE_S, fill, read_all
+from tests.process.group_nodes import SIZES, TOPIC, Member, make_group
+from tests.process.running import topics_document
+from tests.process.test_scrub import FAST, PATIENCE_S, fill, read_all, refusal_of
 
 pytestmark = pytest.mark.slow
 
@@ -54,3 +55,38 @@ def test_damaged_queues_and_index_of_a_running_node_are_as_they_were_and_message
     assert [path.read_bytes() for path in queues] == before
     assert [path.read_bytes() for path in sorted((root / "index").iterdir())] == keys
     assert not (root / "ledgermq" / "index-incomplete").exists()
+
+
+def test_a_plain_log_with_a_damaged_record_is_told_counted_and_not_taken_for_shorter(
+    make_node: Callable[[], Node],
+) -> None:
+    node = make_node()
+    node.configure(store={"log": "commitlog", **SIZES}, scrub=FAST)
+    (node.root / "config").mkdir(parents=True)
+    (node.root / "config" / "topics.json").write_text(topics_document(TOPIC))
+    node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
+    node.wait_ready()
+    member = Member(node, "n7")
+    sent = fill([member], "first")
+    path = sorted((node.root / "commitlog").iterdir())[0]
+    at = path.read_bytes().index(sent[0])
+    flip(path, at + 200)
+    wait_until(lambda: node.logged("log stays damaged: "), "the report", PATIENCE_S)
+    found, reasons = refusal_of(member, len(sent) * 3 // 4)
+
+    def counted() -> int:
+        number: int = node.status()["counters"]["raft"]["damaged_entries"]
+        return number
+
+    wait_until(lambda: counted() == 1, "the count", PATIENCE_S)
+    more = fill([member], "second", batches=2)
+    text = member.command("status").stdout
+    end = node.stop()
+
+    assert end == 0
+    assert sent[0] not in found
+    assert set(found) <= set(sent)
+    assert len(more) == 100
+    assert reasons == ["there is no other member"]
+    assert "damage      1 place" in text
+    assert node.logged("request not answered: message is damaged")
