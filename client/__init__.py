@@ -10,13 +10,17 @@ from ledgermq.client.admin_results import (
     TopicSettings,
     TopicState,
 )
+from ledgermq.client.allocation import TopicQueue
 from ledgermq.client.broker import TopicRow
 from ledgermq.client.consumer import Consumer
 from ledgermq.client.dead_letters import DeadLetter, DeadLetters, Replay
+from ledgermq.client.group_consumer import GroupConsumer
+from ledgermq.client.group_member import GroupOptions
 from ledgermq.client.known_transactions import TransactionError, TransactionResult
 from ledgermq.client.outgoing import OutgoingMessage
 from ledgermq.client.producer import Producer
 from ledgermq.client.queries import KeyedMessages, Queries
+from ledgermq.client.rebalance_listener import RebalanceListener
 from ledgermq.client.received import MessageBatch, ReceivedMessage
 from ledgermq.client.results import BatchResult, SendResult
 from ledgermq.client.retries import GivenBack
@@ -34,6 +38,8 @@ __all__ = [
     "DeadLetters",
     "Decision",
     "GivenBack",
+    "GroupConsumer",
+    "GroupOptions",
     "GroupRow",
     "GroupState",
     "HalfMessage",
@@ -47,9 +53,11 @@ __all__ = [
     "Queries",
     "QueueLag",
     "QueueState",
+    "RebalanceListener",
     "ReceivedMessage",
     "Replay",
     "SendResult",
+    "TopicQueue",
     "TopicRow",
     "TopicSettings",
     "TopicState",

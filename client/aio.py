@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ledgermq.client.aio_admin import AsyncAdmin
 from ledgermq.client.aio_consumer import AsyncConsumer
+from ledgermq.client.aio_group_consumer import AsyncGroupConsumer
 from ledgermq.client.aio_producer import AsyncProducer
 from ledgermq.client.aio_transactions import AsyncTransaction, AsyncTransactionalProducer
 from ledgermq.client.dead_letters import AsyncDeadLetters
@@ -17,6 +18,7 @@ __all__ = [
     "AsyncAdmin",
     "AsyncConsumer",
     "AsyncDeadLetters",
+    "AsyncGroupConsumer",
     "AsyncProducer",
     "AsyncQueries",
     "AsyncTransaction",

@@ -188,10 +188,10 @@ class Broker:
         return call_result(request)
 
 
-def wait_for_link(link: AnyLink, seconds: float) -> None:
-    """Sleep until ``link`` may have work, at most so long."""
+def wait_for_link(link: AnyLink, seconds: float, *, also: Sequence[int] = ()) -> None:
+    """Sleep until ``link`` may have work, or one of ``also`` can be read, at most so long."""
     poll = select.poll()
-    for descriptor in link.descriptors:
+    for descriptor in (*link.descriptors, *also):
         poll.register(descriptor, select.POLLIN)
     poll.poll(max(0.0, min(seconds, 60.0)) * 1_000)
 

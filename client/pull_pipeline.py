@@ -6,7 +6,7 @@ Never blocks, has no thread and no clock: ``Consumer`` and ``AsyncConsumer`` dri
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple, get_args
@@ -136,6 +136,8 @@ class PullPipeline:
         self._hashes = tuple(sorted({java_hash(tag) for tag in wanted.tags}))
         self._queues: dict[int, _Queue] = {}
         self._turn: deque[_Queue] = deque()
+        self._held_back: set[int] = set()
+        self._paused: set[int] = set()
         self._error: LedgerError | None = None
         self._follows_route = False
         self._refresh_at = 0.0
@@ -150,6 +152,46 @@ class PullPipeline:
         self._refresh_at = now + QUEUES_REFRESH_S
         for queue_id, offset in sorted(offsets.items()):
             self._add(queue_id, offset)
+
+    def add(self, queue_id: int, offset: int) -> None:
+        """Read a queue, too, from ``offset`` on."""
+        assert queue_id not in self._queues, queue_id
+        self._add(queue_id, offset)
+
+    def remove(self, queue_id: int) -> None:
+        """Read a queue no more; what was kept ahead of it is forgotten."""
+        queue = self._queues.pop(queue_id)
+        self._turn.remove(queue)
+        self._held_back.discard(queue_id)
+        self._paused.discard(queue_id)
+        self.seeks += 1
+        if queue.request is not None:
+            self.requests.forget(queue.request)
+
+    def pause(self, queue_id: int) -> None:
+        """Neither ask for a queue nor give what was kept ahead, until ``resume``.
+
+        Raises:
+            TopicUnknownError: the queue is none of this consumer's.
+        """
+        self._paused.add(self._queue(queue_id).queue_id)
+
+    def resume(self, queue_id: int) -> None:
+        """Go on with a queue where it was paused.
+
+        Raises:
+            TopicUnknownError: the queue is none of this consumer's.
+        """
+        self._paused.discard(self._queue(queue_id).queue_id)
+
+    @property
+    def paused(self) -> frozenset[int]:
+        """Queues that are paused."""
+        return frozenset(self._paused)
+
+    def hold_back(self, queue_ids: Iterable[int]) -> None:
+        """Give nothing of these queues, and of all others; they are read ahead all the same."""
+        self._held_back = set(queue_ids)
 
     def positions(self) -> dict[int, int]:
         """Queue offset of the next message to be given, by queue id."""
@@ -176,14 +218,7 @@ class PullPipeline:
         Raises:
             TopicUnknownError: the queue is none of this consumer's.
         """
-        queue = self._queues.get(queue_id)
-        if queue is None:
-            raise TopicUnknownError(
-                "queue is not read by this consumer",
-                topic=self.topic,
-                queue_id=queue_id,
-                queues=sorted(self._queues),
-            )
+        queue = self._queue(queue_id)
         if offset < 0:
             raise ConfigError("queue offset is negative", queue_id=queue_id, offset=offset)
         self.seeks += 1
@@ -196,7 +231,9 @@ class PullPipeline:
     @property
     def has_news(self) -> bool:
         """Whether ``take`` may give a batch, or raise."""
-        return self._error is not None or any(queue.batches for queue in self._queues.values())
+        return self._error is not None or any(
+            queue.batches and self._is_given(queue) for queue in self._queues.values()
+        )
 
     def advance(self, now: float) -> None:
         """Ask what can be asked, take what was answered."""
@@ -227,7 +264,7 @@ class PullPipeline:
         for _ in range(len(self._turn)):
             self._turn.rotate(-1)
             queue = self._turn[-1]
-            while queue.batches:
+            while queue.batches and self._is_given(queue):
                 batch = queue.batches.popleft()
                 if len(batch):
                     return batch
@@ -237,6 +274,20 @@ class PullPipeline:
             raise error
         return None
 
+    def _queue(self, queue_id: int) -> _Queue:
+        queue = self._queues.get(queue_id)
+        if queue is None:
+            raise TopicUnknownError(
+                "queue is not read by this consumer",
+                topic=self.topic,
+                queue_id=queue_id,
+                queues=sorted(self._queues),
+            )
+        return queue
+
+    def _is_given(self, queue: _Queue) -> bool:
+        return queue.queue_id not in self._held_back and queue.queue_id not in self._paused
+
     def _add(self, queue_id: int, offset: int) -> None:
         queue = self._queues[queue_id] = _Queue(queue_id, offset)
         self._turn.append(queue)
@@ -245,7 +296,9 @@ class PullPipeline:
         idle = [
             queue
             for queue in self._queues.values()
-            if queue.request is None and len(queue.batches) < self.options.prefetch
+            if queue.request is None
+            and len(queue.batches) < self.options.prefetch
+            and queue.queue_id not in self._paused
         ]
         for queue in idle:
             self._ask(queue, now)

@@ -15,12 +15,18 @@ behind the last message of each queue, a time in epoch ms, or queue offsets by q
 
 
 def starting_offsets(
-    topic: str, group: str | None, queues: Iterable[int] | None, start: Start
+    topic: str,
+    group: str | None,
+    queues: Iterable[int] | None,
+    start: Start,
+    *,
+    otherwise: Start = "first",
 ) -> Steps[dict[int, int]]:
     """Queue offset to begin at, for each queue to read.
 
     Args:
         queues: those to read; all when left out.
+        otherwise: where to begin with a queue of which ``start`` says nothing.
 
     Raises:
         TopicUnknownError: there is no such topic, or no such queue.
@@ -41,14 +47,15 @@ def starting_offsets(
         if queue in stored:
             offsets[queue] = stored[queue]
             continue
-        is_time = isinstance(start, int)
+        begin = start if start in ("first", "last") or isinstance(start, int) else otherwise
+        is_time = isinstance(begin, int)
         asked = (
-            call_request("offset_by_time", where | {"timestamp": start})
+            call_request("offset_by_time", where | {"timestamp": begin})
             if is_time
             else (call_request("queue", where))
         )
         yield asked
-        name = "offset" if is_time else "max" if start == "last" else "min"
+        name = "offset" if is_time else "max" if begin == "last" else "min"
         offsets[queue] = integer(call_result(asked), name)
     return offsets
 

@@ -21,6 +21,7 @@ from ledgermq.daemon.dead_letter_calls import DeadLetterCalls
 from ledgermq.daemon.delay_service import DelayService
 from ledgermq.daemon.loop import SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
+from ledgermq.daemon.member_calls import MemberCalls
 from ledgermq.daemon.moves import Moves
 from ledgermq.daemon.node import Surroundings
 from ledgermq.daemon.pull_service import PullService
@@ -84,6 +85,8 @@ class BrokerWorker:
             self._store, tables, self._log, self._moves, settings
         )
         self._calls.register(TransactionCalls(self._transactions).verbs)
+        self._members = MemberCalls(self._calls.known, settings.groups, settings.topics, self._log)
+        self._calls.register(self._members.verbs)
         self._pulls = PullService(
             self._store,
             Holds(limit=settings.limits.held_pulls_max),
@@ -125,6 +128,7 @@ class BrokerWorker:
             self._transactions.next_deadline_ms(),
             self._delays.next_deadline_ms(),
             self._timers.next_deadline_ms(),
+            self._members.next_deadline_ms(),
         ]
         if not self._calls.notice.is_confirmed:
             deadlines.append(self._order_due_ms)
@@ -151,7 +155,7 @@ class BrokerWorker:
         self._log.apply()
         standing = self._standing.look()
         if standing is not None:
-            self._take_standing(standing)
+            self._take_standing(standing, now_ms)
         if self._service.socket in ready:
             self._service.take_requests(now_ms)
             self._used_ms = now_ms
@@ -164,7 +168,12 @@ class BrokerWorker:
             self._service.send_reply(reply)
         self._delays.turn(now_ms)
         self._timers.turn(now_ms)
-        for reply in (*self._log.turn(now_ms), *self._calls.notice.late(now_ms)):
+        replies = (
+            *self._log.turn(now_ms),
+            *self._calls.notice.late(now_ms),
+            *self._members.turn(now_ms),
+        )
+        for reply in replies:
             self._service.send_reply(reply)
         for reply in (*self._retries.take_replies(), *self._dead_letters.take_replies()):
             self._service.send_reply(reply)
@@ -203,6 +212,7 @@ class BrokerWorker:
             *self._transactions.end_all(),
             *self._log.end_all(),
             *self._calls.notice.end_all(),
+            *self._members.end_all(),
         ):
             self._service.send_reply(reply)
         for reply in (*self._retries.take_replies(), *self._dead_letters.take_replies()):
@@ -232,13 +242,14 @@ class BrokerWorker:
         self._damage_told[position] = now_ns
         self._raft.send(damaged(position))
 
-    def _take_standing(self, standing: Standing) -> None:
+    def _take_standing(self, standing: Standing, now_ms: int) -> None:
         """Take note of who leads: clients are told; a new leader's tables become those of all."""
         if standing.leads and not self._log.leads:
             adopted = self._calls.topics.adopt()
             if adopted:
                 logger.info("topics taken up from the log: names=%s", ",".join(adopted))
-        self._log.lead(standing)
+        if self._log.lead(standing):
+            self._members.lead(standing.leads, now_ms)
         self._service.tell_standing(standing)
 
     def _take(self, message: bytes) -> None:

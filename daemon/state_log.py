@@ -260,18 +260,23 @@ class StateLog:
             raise BusyError("too many wait for a change of topics or groups", limit=WAITING_MAX)
         self._waiting.append(_Waiting(request, now_ms + PROPOSAL_MS))
 
-    def lead(self, standing: Standing) -> None:
+    def lead(self, standing: Standing) -> bool:
         """Take note of who leads; a new leader's tables are those of all from its snapshot on.
 
         To be called when everything that was in the log at the term's begin is dispatched.
+
+        Returns:
+            Whether this node has begun to lead, anew perhaps, or has ceased to.
         """
-        if standing.leads and self._term == standing.term:
-            return
+        before = self._term
+        if standing.leads and before == standing.term:
+            return False
         if self._term is not None:
             self._fail(OutcomeUnknownError("node leads no more; ask again"))
         self._term = Term(standing.term) if standing.leads else None
         self._is_snapshot_due = standing.leads
         self._is_certain = False
+        return self._term != before
 
     def apply(self) -> None:
         """Apply what is new in the log, as far as the store has looked.

@@ -158,6 +158,15 @@ class TransactionsSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsSection:
+    """When consumers that share the queues of a group count as gone."""
+
+    heartbeat_ms: int = 3_000
+    member_expiry_ms: int = 15_000
+    lock_expiry_ms: int = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsSection:
     """Bounds that protect the node from its clients."""
 
@@ -231,6 +240,7 @@ class Settings:
     access: AccessSection = field(default_factory=AccessSection)
     quotas: QuotasSection = field(default_factory=QuotasSection)
     transactions: TransactionsSection = field(default_factory=TransactionsSection)
+    groups: GroupsSection = field(default_factory=GroupsSection)
     limits: LimitsSection = field(default_factory=LimitsSection)
     reads: ReadsSection = field(default_factory=ReadsSection)
     retention: RetentionSection = field(default_factory=RetentionSection)

@@ -150,6 +150,7 @@ def _size_conflicts(settings: Settings) -> Iterator[Conflict]:
             f"is {limits.client_window_bytes}, more than"
             f" limits.total_window_bytes = {limits.total_window_bytes}",
         )
+    yield from _group_conflicts(settings)
     slots = store.max_hash_slot_num or MAX_HASH_SLOT_NUM
     items = store.max_index_num or MAX_INDEX_NUM
     size = INDEX_HEADER_SIZE + slots * INDEX_SLOT_SIZE + items * INDEX_ITEM_SIZE
@@ -158,6 +159,22 @@ def _size_conflicts(settings: Settings) -> Iterator[Conflict]:
             "store.max_index_num",
             f"{slots} slots and {items} items make index files of {size} bytes;"
             f" the most is {JAVA_INT_MAX}",
+        )
+
+
+def _group_conflicts(settings: Settings) -> Iterator[Conflict]:
+    groups = settings.groups
+    if groups.member_expiry_ms < 3 * groups.heartbeat_ms:
+        yield Conflict(
+            "groups.member_expiry_ms",
+            f"is {groups.member_expiry_ms}, less than three times"
+            f" groups.heartbeat_ms = {groups.heartbeat_ms}",
+        )
+    if groups.lock_expiry_ms < groups.member_expiry_ms:
+        yield Conflict(
+            "groups.lock_expiry_ms",
+            f"is {groups.lock_expiry_ms}, less than"
+            f" groups.member_expiry_ms = {groups.member_expiry_ms}",
         )
 
 
@@ -316,6 +333,9 @@ RULES = {
     "transactions.transaction_timeout_ms": _between(1, 86_400_000),
     "transactions.transaction_check_interval_ms": _between(100, 86_400_000),
     "transactions.transaction_check_max": _between(1, 1_000_000),
+    "groups.heartbeat_ms": _between(100, 600_000),
+    "groups.member_expiry_ms": _between(300, 3_600_000),
+    "groups.lock_expiry_ms": _between(300, 3_600_000),
     "limits.client_window_bytes": _between(FRAME_SIZE_MAX, 16 * 1024 * MIB),
     "limits.total_window_bytes": _between(FRAME_SIZE_MAX, 64 * 1024 * MIB),
     "limits.total_answers_bytes": _between(FRAME_SIZE_MAX, 64 * 1024 * MIB),

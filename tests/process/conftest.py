@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -182,8 +183,8 @@ class Node:
         return self.process is not None and self.process.poll() is not None
 
 
-@pytest.fixture
-def make_node() -> Iterator[Callable[[], Node]]:
+@contextmanager
+def nodes_made() -> Iterator[Callable[[], Node]]:
     """Makes nodes that are not started; all are destroyed at the end."""
     nodes: list[Node] = []
     # A path of pytest's is too long for a unix socket.
@@ -195,10 +196,19 @@ def make_node() -> Iterator[Callable[[], Node]]:
         nodes.append(Node(own))
         return nodes[-1]
 
-    yield make
-    for node in nodes:
-        node.destroy()
-    shutil.rmtree(folder)
+    try:
+        yield make
+    finally:
+        for node in nodes:
+            node.destroy()
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def make_node() -> Iterator[Callable[[], Node]]:
+    """See ``nodes_made``."""
+    with nodes_made() as make:
+        yield make
 
 
 @pytest.fixture

@@ -1,0 +1,230 @@
+"""``AsyncGroupConsumer``: what ``GroupConsumer`` is, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+import zmq
+
+from ledgermq.client.address import DEFAULT_ADDRESS, parse_addresses
+from ledgermq.client.allocation import TopicQueue
+from ledgermq.client.group import broker_link
+from ledgermq.client.group_member import (
+    Course,
+    GroupMember,
+    GroupOptions,
+    Notice,
+    Subscriptions,
+    client_id,
+)
+from ledgermq.client.link import Context
+from ledgermq.client.loop_watch import AsyncRequests
+from ledgermq.client.pull_pipeline import ConsumerOptions, OffsetReset
+from ledgermq.client.rebalance_listener import RebalanceListener, tell
+from ledgermq.client.received import MessageBatch, ReceivedMessage, no_messages
+from ledgermq.client.start_offsets import checked_group
+from ledgermq.model.errors import ConfigError, LedgerError
+from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
+
+GOODBYE_S = 2.0
+
+
+class AsyncGroupConsumer:
+    """A member of a group; see ``GroupConsumer``, which has the same arguments and methods.
+
+    Used as ``async with AsyncGroupConsumer(…) as consumer:``, after ``subscribe`` or with
+    ``topics``, by one task at a time. Its heartbeats need the loop: a task that blocks it for
+    longer than the broker waits loses the queues.
+    """
+
+    def __init__(
+        self,
+        address: str | Sequence[str] = DEFAULT_ADDRESS,
+        *,
+        group: str,
+        name: str | None = None,
+        listener: RebalanceListener | None = None,
+        group_options: GroupOptions | None = None,
+        options: ConsumerOptions | None = None,
+    ) -> None:
+        self.group = checked_group(group)
+        self.group_options = group_options or GroupOptions()
+        self.options = options or ConsumerOptions()
+        places = parse_addresses(address)
+        self.name = client_id(name, self.group_options.model, places)
+        context: Context = zmq.Context.instance()
+        self._link = broker_link(context, places, client=self.name)
+        self._listener = listener or RebalanceListener()
+        self._subscriptions = Subscriptions()
+        self._requests: AsyncRequests | None = None
+        self._member: GroupMember | None = None
+        self._arrived = asyncio.Event()
+        self._polled_at = 0.0
+        self._is_silent = False
+
+    def subscribe(
+        self, topics: str | Sequence[str], expression: str | MessageFilter = ALL_TAGS
+    ) -> None:
+        """See ``GroupConsumer.subscribe``."""
+        self._subscriptions.add(topics, expression)
+
+    @property
+    def assignment(self) -> frozenset[TopicQueue]:
+        """The queues that it reads now."""
+        return frozenset() if self._member is None else self._member.reader.queues
+
+    @property
+    def resets(self) -> list[tuple[str, OffsetReset]]:
+        """Queues that did not hold what came next, with their topics: messages were skipped."""
+        return [] if self._member is None else self._member.reader.resets
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Members of the group that do not want the same, as the broker says."""
+        news = None if self._member is None else self._member.heartbeats.news
+        return () if news is None else news.warnings
+
+    async def __aenter__(self) -> Self:
+        requests = AsyncRequests(self._link, timeout_s=self.options.timeout_s)
+        try:
+            self._member = GroupMember(
+                requests.requests,
+                self.group_options,
+                self.options,
+                group=self.group,
+                client=self.name,
+                subscription=self._subscriptions.fixed(),
+            )
+        except BaseException:
+            requests.close()
+            raise
+        self._requests = requests
+        self._polled_at = time.monotonic()
+        requests.on_turn = self._turn
+        requests.turn()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def poll(self, timeout: float | None = 1.0) -> MessageBatch:
+        """See ``GroupConsumer.poll``."""
+        return await self._next_batch(timeout)
+
+    async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """See ``GroupConsumer.__iter__``."""
+        while self._requests is not None:
+            batch = await self._next_batch(None)
+            if len(batch):
+                for message in self._begun().reader.messages_of(batch):
+                    yield message
+
+    async def commit(self, offsets: Mapping[TopicQueue, int] | None = None) -> None:
+        """See ``GroupConsumer.commit``."""
+        await self._open().run(self._begun().commit(offsets))
+
+    def positions(self) -> dict[TopicQueue, int]:
+        """Queue offset of the next message to be given, by queue."""
+        return self._begun().reader.positions()
+
+    def seek(self, queue: TopicQueue, offset: int) -> None:
+        """See ``GroupConsumer.seek``."""
+        self._begun().reader.seek(queue, offset)
+
+    def pause(self, queue: TopicQueue) -> None:
+        """See ``GroupConsumer.pause``."""
+        self._begun().reader.pause(queue)
+
+    def resume(self, queue: TopicQueue) -> None:
+        """See ``GroupConsumer.resume``."""
+        self._begun().reader.resume(queue)
+
+    async def close(self) -> None:
+        """See ``GroupConsumer.close``. Who polls gets no messages."""
+        requests, self._requests = self._requests, None
+        if requests is None:
+            return
+        try:
+            await asyncio.wait_for(self._follow(requests, self._begun().leave()), GOODBYE_S)
+        except TimeoutError:
+            # Nobody leads now: the next leader lets go of a member that it does not hear of.
+            pass
+        except LedgerError as error:
+            if not error.retriable:
+                raise
+        finally:
+            requests.close()
+            self._arrived.set()
+
+    async def _next_batch(self, timeout: float | None) -> MessageBatch:
+        member = self._begun()
+        until = None if timeout is None else time.monotonic() + timeout
+        while (requests := self._requests) is not None:
+            self._polled_at = time.monotonic()
+            self._arrived.clear()
+            requests.turn()
+            news = member.news(time.monotonic())
+            if news is not None:
+                await self._follow(requests, member.rebalance(news))
+                requests.turn()
+            batch = member.reader.take() if member.may_give(time.monotonic()) else None
+            if batch is not None:
+                # The next question leaves before the application works on this answer.
+                requests.turn()
+                return batch
+            if self._arrived.is_set():
+                continue
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            try:
+                await asyncio.wait_for(self._arrived.wait(), left)
+            except TimeoutError:
+                break
+        return no_messages("")
+
+    async def _follow(self, requests: AsyncRequests, course: Course) -> None:
+        """Do what a member does next."""
+        for step in course:
+            if isinstance(step, Notice):
+                answer = tell(self._listener, step)
+                if answer is not None:
+                    await answer
+            else:
+                step.deadline = time.monotonic() + requests.timeout_s
+                await requests.ask(step)
+
+    def _turn(self) -> None:
+        member, requests = self._begun(), self._requests
+        now = time.monotonic()
+        if requests is not None:
+            is_silent = now >= self._polled_at + self.group_options.poll_interval_max_s
+            if is_silent != self._is_silent:
+                self._is_silent = is_silent
+                member.heartbeats.fall_silent(is_silent)
+        member.reader.advance(now)
+        while requests is not None and member.heartbeats.is_due:
+            member.heartbeats.advance(requests.requests, now)
+            member.reader.advance(now)
+        has_batch = member.reader.has_news and member.may_give(now)
+        if has_batch or member.has_news(now):
+            self._arrived.set()
+
+    def _open(self) -> AsyncRequests:
+        if self._requests is None:
+            raise ConfigError("consumer is not open: async with AsyncGroupConsumer(…)")
+        return self._requests
+
+    def _begun(self) -> GroupMember:
+        if self._member is None:
+            raise ConfigError("consumer is not open: async with AsyncGroupConsumer(…)")
+        return self._member

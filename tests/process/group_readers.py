@@ -1,0 +1,137 @@
+"""Members of a group in threads of their own, and what they have read, in the order of reading."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Self
+
+from ledgermq.client.allocation import TopicQueue
+from ledgermq.client.group_consumer import GroupConsumer
+from ledgermq.client.group_member import GroupOptions
+from ledgermq.client.pull_pipeline import ConsumerOptions
+from ledgermq.client.rebalance_listener import RebalanceListener
+
+
+class Seen(NamedTuple):
+    """A message that a member was given."""
+
+    member: str
+    queue: TopicQueue
+    offset: int
+    body: bytes
+
+
+class Journal:
+    """What all members of a test have seen."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: list[Seen] = []
+
+    def note(self, seen: Sequence[Seen]) -> None:
+        with self._lock:
+            self._seen += seen
+
+    @property
+    def seen(self) -> list[Seen]:
+        with self._lock:
+            return list(self._seen)
+
+    @property
+    def bodies(self) -> Counter[bytes]:
+        return Counter(one.body for one in self.seen)
+
+    def by_queue(self) -> dict[TopicQueue, list[Seen]]:
+        found: dict[TopicQueue, list[Seen]] = defaultdict(list)
+        for one in self.seen:
+            found[one.queue].append(one)
+        return found
+
+
+class Told(RebalanceListener):
+    """Notes what a member is told."""
+
+    def __init__(self) -> None:
+        self.notices: list[tuple[str, tuple[TopicQueue, ...]]] = []
+
+    def on_assigned(self, queues: Sequence[TopicQueue]) -> None:
+        self.notices.append(("assigned", tuple(queues)))
+
+    def on_revoked(self, queues: Sequence[TopicQueue]) -> None:
+        self.notices.append(("revoked", tuple(queues)))
+
+    def on_lost(self, queues: Sequence[TopicQueue]) -> None:
+        self.notices.append(("lost", tuple(queues)))
+
+
+class Reader:
+    """A member that reads and commits until it is told to stop."""
+
+    def __init__(
+        self,
+        address: str | Sequence[str],
+        journal: Journal,
+        *,
+        group: str,
+        name: str,
+        topics: str | Sequence[str] = "orders",
+        options: GroupOptions | None = None,
+        before_commit: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.told = Told()
+        self.name = name
+        self.errors: list[BaseException] = []
+        self.assignment: frozenset[TopicQueue] = frozenset()
+        self.warnings: tuple[str, ...] = ()
+        self.polls = 0
+        self._journal = journal
+        self._before_commit = before_commit
+        self._stop = threading.Event()
+        self._consumer = GroupConsumer(
+            address,
+            group=group,
+            name=name,
+            listener=self.told,
+            group_options=options,
+            options=ConsumerOptions(messages_max=20, hold_ms=500, timeout_s=60.0),
+        )
+        self._consumer.subscribe(topics)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Leave the group; raises what went wrong."""
+        self._stop.set()
+        self._thread.join()
+        if self.errors:
+            raise self.errors[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        try:
+            with self._consumer as consumer:
+                while not self._stop.is_set():
+                    self._read(consumer)
+        except BaseException as error:
+            # Told to the test by ``stop``.
+            self.errors.append(error)
+
+    def _read(self, consumer: GroupConsumer) -> None:
+        batch = consumer.poll(0.2)
+        self.polls += 1
+        self.assignment, self.warnings = consumer.assignment, consumer.warnings
+        if not len(batch):
+            return
+        queue = TopicQueue(batch.topic, batch.queue_id)
+        self._journal.note(
+            [Seen(self.name, queue, one.queue_offset, bytes(one.body)) for one in batch]
+        )
+        self._before_commit()
+        consumer.commit()
