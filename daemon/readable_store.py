@@ -149,6 +149,10 @@ class ReadableStore:
         first, end = self._reader(queue).bounds(self._position, log_first=self.log.first_position)
         return max(first, min(self._first_offset(queue), end)), end
 
+    def is_pending(self, position: int) -> bool:
+        """Whether ``position`` is written, and may be shown soon."""
+        return self._position <= position < self._page.read_written().position
+
     @property
     def disk_below(self) -> int:
         """Position below which messages count as on disk, as RocketMQ reckons it."""

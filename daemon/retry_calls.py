@@ -23,7 +23,7 @@ from ledgermq.daemon.known_topics import KnownTopics
 from ledgermq.daemon.retry_topics import RetryTopics
 from ledgermq.daemon.state_log import Caller, Reply, Request, StateLog
 from ledgermq.model.delay_levels import delay_levels_ms
-from ledgermq.model.errors import LedgerError, MessageIllegalError, ProtocolError
+from ledgermq.model.errors import BusyError, LedgerError, MessageIllegalError, ProtocolError
 from ledgermq.model.group_topics import retry_topic
 from ledgermq.model.limits import QUEUE_ID_MAX
 from ledgermq.model.settings import Settings
@@ -117,6 +117,8 @@ class RetryCalls:
         else:
             position = self._position_of(arguments)
         record = self._record_at(position)
+        if record is None and self._store.is_pending(position):
+            raise BusyError("message is not in its queue yet", position=position)
         if record is None:
             raise MessageIllegalError(
                 "no message begins there: it was removed, or never committed; nothing was stored",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.process.client_node import start_client_node
-from tests.process.conftest import Node
+from tests.process.conftest import Node, wait_until
 
 from ledgermq.cli.main import main
 from ledgermq.client import Consumer, OutgoingMessage, Producer, Queries, SendResult
@@ -41,9 +41,20 @@ def show(node: Node, capsys: pytest.CaptureFixture[str]) -> Show:
 
 
 def send(node: Node, bodies: Sequence[bytes], queue_id: int) -> list[SendResult]:
+    """Stored, and found in queue and index."""
     batch = [OutgoingMessage(body, tag="t", keys=["k" + body.decode()]) for body in bodies]
-    with Producer(f"ipc://{node.runtime}") as producer:
-        return list(producer.send_batch("orders", batch, queue_id=queue_id).result())
+    address = f"ipc://{node.runtime}"
+    with Producer(address) as producer, Queries(address) as queries:
+        sent = list(producer.send_batch("orders", batch, queue_id=queue_id).result())
+        last = sent[-1]
+        wait_until(
+            lambda: (
+                queries.message_at(last.physical_offset)
+                and queries.message_by_id(last.unique_id, topic="orders")
+            ),
+            "dispatch",
+        )
+    return sent
 
 
 def document(told: tuple[int, str, str]) -> Any:

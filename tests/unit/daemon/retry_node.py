@@ -25,6 +25,11 @@ class RetryLog(MemoryLog):
     """A log in memory that has lost nothing of its begin."""
 
     first_position = 0
+    pending_from = 2**62
+
+    def is_pending(self, position: int) -> bool:
+        """Whether it was written a moment ago."""
+        return position >= self.pending_from
 
 
 class RetryNode:

@@ -10,6 +10,7 @@ from tests.unit.daemon.retry_node import RetryLog, RetryNode
 from ledgermq.broker.groups import SubscriptionGroup
 from ledgermq.broker.topics import Permission, Topic
 from ledgermq.model.errors import (
+    BusyError,
     MessageIllegalError,
     NoPermissionError,
     NotLeaderError,
@@ -177,6 +178,9 @@ def test_refusals_store_nothing(tmp_path: Path) -> None:
         give(node, 1, message)
     with pytest.raises(MessageIllegalError, match="no message begins there"):
         give(node, 2, message, position=message.physical_offset + 1)
+    log.pending_from = message.physical_offset + 1_000
+    with pytest.raises(BusyError, match="not in its queue yet"):
+        give(node, 2, message, position=message.physical_offset + 1_000)
     with pytest.raises(MessageIllegalError, match="another message"):
         give(node, 3, message, queue=2)
     with pytest.raises(ProtocolError, match="token is too long"):
