@@ -22,6 +22,8 @@ from ledgermq.client.producer import Producer
 from ledgermq.client.queries import KeyedMessages, Queries
 from ledgermq.client.rebalance_listener import RebalanceListener
 from ledgermq.client.received import MessageBatch, ReceivedMessage
+from ledgermq.client.request_reply import asks_for_reply
+from ledgermq.client.requester import Requester
 from ledgermq.client.results import BatchResult, SendResult
 from ledgermq.client.retries import GivenBack
 from ledgermq.client.send_pipeline import ProducerOptions
@@ -56,6 +58,7 @@ __all__ = [
     "RebalanceListener",
     "ReceivedMessage",
     "Replay",
+    "Requester",
     "SendResult",
     "TopicQueue",
     "TopicRow",
@@ -66,4 +69,5 @@ __all__ = [
     "TransactionResult",
     "TransactionalProducer",
     "UndecidedTransaction",
+    "asks_for_reply",
 ]

@@ -10,6 +10,7 @@ from ledgermq.client.aio_admin import AsyncAdmin
 from ledgermq.client.aio_consumer import AsyncConsumer
 from ledgermq.client.aio_group_consumer import AsyncGroupConsumer
 from ledgermq.client.aio_producer import AsyncProducer
+from ledgermq.client.aio_requester import AsyncRequester
 from ledgermq.client.aio_transactions import AsyncTransaction, AsyncTransactionalProducer
 from ledgermq.client.dead_letters import AsyncDeadLetters
 from ledgermq.client.queries import AsyncQueries
@@ -21,6 +22,7 @@ __all__ = [
     "AsyncGroupConsumer",
     "AsyncProducer",
     "AsyncQueries",
+    "AsyncRequester",
     "AsyncTransaction",
     "AsyncTransactionalProducer",
 ]

@@ -20,6 +20,8 @@ from ledgermq.client.link import Context, Link
 from ledgermq.client.loop_watch import AsyncRequests, LoopWatch
 from ledgermq.client.outgoing import Body, OutgoingMessage, topic_bytes
 from ledgermq.client.producer import ROUTE_REFRESH_S_MAX
+from ledgermq.client.received import ReceivedMessage
+from ledgermq.client.request_reply import reply_target
 from ledgermq.client.requests import Steps, call_request, call_result
 from ledgermq.client.results import BatchResult, SendResult
 from ledgermq.client.send_future import SendFuture
@@ -211,6 +213,43 @@ class AsyncProducer:
             return self._sender.put_batch(queues, messages, shared, now=now, callback=callback)
 
         return await self._put(batch_size(messages), put)
+
+    async def cluster(self) -> str:
+        """Name of the cluster that the messages go to.
+
+        Raises:
+            NotLeaderError: no broker answers.
+        """
+        link = self._requests.requests.link
+        if link.last_welcome is None:
+            await self._requests.run(_greeted())
+        assert link.last_welcome is not None
+        return link.last_welcome.cluster
+
+    async def reply(
+        self,
+        request: ReceivedMessage,
+        body: Body,
+        *,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+    ) -> SendResult:
+        """Reply to a message that a ``Requester`` sent, or any of RocketMQ's clients.
+
+        Raises:
+            MessageIllegalError: the message asks for no reply, or the reply breaks a limit.
+            LedgerError: as from ``send``.
+        """
+        target = reply_target(request, properties, cluster=await self.cluster())
+        return await self.send(
+            target.topic,
+            body,
+            tag=target.tag,
+            keys=keys,
+            properties=target.properties,
+            flag=flag,
+        )
 
     async def flush(self, timeout: float | None = None) -> None:
         """Return when every message has its outcome.

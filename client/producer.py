@@ -18,6 +18,8 @@ from ledgermq.client.frames import BatchCallback, OneCallback
 from ledgermq.client.group import AnyLink, broker_link, writer_group
 from ledgermq.client.link import Context, Link
 from ledgermq.client.outgoing import Body, OutgoingMessage, topic_bytes
+from ledgermq.client.received import ReceivedMessage
+from ledgermq.client.request_reply import reply_target
 from ledgermq.client.results import BatchResult, SendResult
 from ledgermq.client.send_driver import SendDriver
 from ledgermq.client.send_future import SendFuture
@@ -198,6 +200,40 @@ class Producer:
         """
         with self._broker_lock:
             self._broker.cancel_timer(unique_id)
+
+    def cluster(self) -> str:
+        """Name of the cluster that the messages go to.
+
+        Raises:
+            NotLeaderError: no broker answers.
+        """
+        with self._broker_lock:
+            return self._broker.welcome().cluster
+
+    def reply(
+        self,
+        request: ReceivedMessage,
+        body: Body,
+        *,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+    ) -> SendFuture[SendResult]:
+        """Reply to a message that a ``Requester`` sent, or any of RocketMQ's clients.
+
+        Raises:
+            MessageIllegalError: the message asks for no reply, or the reply breaks a limit.
+            LedgerError: as from ``send``.
+        """
+        target = reply_target(request, properties, cluster=self.cluster())
+        return self.send(
+            target.topic,
+            body,
+            tag=target.tag,
+            keys=keys,
+            properties=target.properties,
+            flag=flag,
+        )
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when every message sent so far has its outcome.

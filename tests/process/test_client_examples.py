@@ -1,0 +1,47 @@
+"""The examples of filters, compression and requests do what they say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.process.client_node import start_client_node
+from tests.process.conftest import SOURCES, Node
+
+pytestmark = pytest.mark.slow
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [
+        (
+            "filter_orders",
+            ["eu || uk", "order 1", "order 3", "order 5", "order 7",
+             "TAGS = 'eu' AND price BETWEEN 300 AND 500", "order 3", "order 5"],
+        ),
+        ("request_reply", ["tea 3", "coffee 4", "gold not sold"]),
+        ("compressed_bodies", ["True"]),
+    ],
+)  # fmt: skip
+def test_an_example_prints_what_it_promises(
+    make_node: Callable[[], Node], name: str, printed: list[str]
+) -> None:
+    node = make_node()
+    start_client_node(node)
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{name}.py"), f"ipc://{node.runtime}"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.strip() for line in done.stdout.splitlines()] == printed

@@ -1,0 +1,123 @@
+"""Requests and replies through a real node, from threads and from tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node
+
+from ledgermq.client.aio_consumer import AsyncConsumer
+from ledgermq.client.aio_producer import AsyncProducer
+from ledgermq.client.aio_requester import AsyncRequester
+from ledgermq.client.consumer import Consumer
+from ledgermq.client.producer import Producer
+from ledgermq.client.requester import Requester
+from ledgermq.model.errors import LedgerError, TimedOutError
+
+pytestmark = pytest.mark.slow
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def node(make_node: Callable[[], Node]) -> Node:
+    made = make_node()
+    start_client_node(made)
+    return made
+
+
+def address(node: Node) -> str:
+    return f"ipc://{node.runtime}"
+
+
+@contextmanager
+def server(node: Node) -> Iterator[None]:
+    """Answers each request of ``orders`` twice, in capitals; the second answer is one too many."""
+    stop = threading.Event()
+
+    def serve() -> None:
+        with (
+            Producer(address(node)) as producer,
+            Consumer(address(node), topic="orders", start="first") as consumer,
+        ):
+            while not stop.is_set():
+                for message in consumer.poll(0.1):
+                    for _ in range(2):
+                        producer.reply(message, bytes(message.body).upper(), properties={"a": "b"})
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(PATIENCE_S)
+
+
+def test_each_of_many_threads_gets_its_own_reply(node: Node) -> None:
+    with (
+        server(node),
+        Requester(address(node)) as one,
+        Requester(address(node)) as other,
+        ThreadPoolExecutor(8) as threads,
+    ):
+
+        def ask(number: int) -> bytes:
+            requester = one if number % 2 else other
+            reply = requester.request("orders", b"number %d" % number, timeout=PATIENCE_S)
+            assert reply.properties["a"] == "b"
+            assert reply.properties["MSG_TYPE"] == "reply"
+            return bytes(reply.body)
+
+        replies = list(threads.map(ask, range(40)))
+
+    assert replies == [b"NUMBER %d" % number for number in range(40)]
+
+
+def test_a_request_that_nobody_answers_ends_in_time_and_the_next_one_is_answered(
+    node: Node,
+) -> None:
+    with Requester(address(node)) as requester:
+        with pytest.raises(TimedOutError):
+            requester.request("orders", b"early", timeout=0.5)
+        with server(node):
+            # The reply to the early one comes now, and is nobody's.
+            reply = requester.request("orders", b"late", timeout=PATIENCE_S)
+
+    assert bytes(reply.body) == b"LATE"
+    with pytest.raises(LedgerError, match="closed"):
+        requester.request("orders", b"x")
+
+
+def test_tasks_ask_and_reply(node: Node) -> None:
+    async def serve() -> None:
+        async with (
+            AsyncProducer(address(node)) as producer,
+            AsyncConsumer(address(node), topic="orders", start="first") as consumer,
+        ):
+            async for message in consumer:
+                await producer.reply(message, bytes(message.body).upper())
+
+    async def ask() -> list[bytes]:
+        async with AsyncRequester(address(node)) as requester:
+            with pytest.raises(TimedOutError):
+                await requester.request("other", b"nobody", timeout=0.3)
+            serving = asyncio.create_task(serve())
+            replies = await asyncio.gather(
+                *(
+                    requester.request("orders", b"number %d" % number, timeout=PATIENCE_S)
+                    for number in range(20)
+                )
+            )
+            serving.cancel()
+            return [bytes(reply.body) for reply in replies]
+
+    replies = asyncio.run(asyncio.wait_for(ask(), PATIENCE_S))
+
+    assert replies == [b"NUMBER %d" % number for number in range(20)]
