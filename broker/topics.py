@@ -268,6 +268,10 @@ class TopicTable:
         """Whether the topic is the broker's own; clients may neither make nor change it."""
         return name in self._reserved or is_system_topic(name)
 
+    def is_builtin(self, name: str) -> bool:
+        """Whether each leader makes sure of this topic when it begins."""
+        return name in self._reserved
+
     def reserve_builtin(self, node: NodeSection, rules: TopicsSection) -> list[Topic]:
         """Let no client make or change the broker's own topics; which they are."""
         builtin = builtin_topics(node, rules)

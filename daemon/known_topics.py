@@ -10,7 +10,7 @@ from ledgermq.broker.topics import Permission, Topic, TopicTable, check_topic_na
 from ledgermq.daemon.broker_tables import BrokerTables
 from ledgermq.daemon.call_arguments import Arguments, integer, text
 from ledgermq.daemon.readable_store import ReadableStore
-from ledgermq.model.errors import NoPermissionError, TopicUnknownError
+from ledgermq.model.errors import NoPermissionError, NotLeaderError, TopicUnknownError
 from ledgermq.model.limits import QUEUE_ID_MAX
 
 
@@ -35,12 +35,15 @@ class KnownTopics:
 
         Raises:
             TopicUnknownError: there is none.
+            NotLeaderError: it is one of the broker's own, which a leader that begins makes.
         """
         topic = self._table.get(name)
         if topic is not None:
             return topic
         check_topic_name(name)
         queues = self.queues_found(name)
+        if not queues and self._table.is_builtin(name):
+            raise NotLeaderError("no leader has begun yet to make the broker's topics", topic=name)
         if not queues:
             raise TopicUnknownError("topic does not exist", topic=name)
         return Topic(name, queues, 0, Permission.READ)
