@@ -45,11 +45,17 @@ COMMAND = [sys.executable, "-m", "ledgermq.cli.main"]
 
 
 def configuration(
-    directory: Path, runtime: Path, *, ack: str, level: str = "WARNING", more: str = ""
+    directory: Path,
+    runtime: Path,
+    *,
+    ack: str,
+    level: str = "WARNING",
+    more: str = "",
+    store: str = "",
 ) -> str:
     """Settings of a node as an operator would write them."""
     return (
-        f'[store]\npath_root_dir = "{directory / "store"}"\n'
+        f'[store]\npath_root_dir = "{directory / "store"}"\n{store}'
         f'[listen]\nruntime_dir = "{runtime}"\n'
         f'[ack]\nmode = "{ack}"\n'
         f'[log]\nlevel = "{level}"\n'
@@ -59,17 +65,18 @@ def configuration(
 
 @contextmanager
 def bench_node(
-    base: Path, *, ack: str, directory: Path | None = None, more: str = ""
+    base: Path, *, ack: str, directory: Path | None = None, more: str = "", store: str = ""
 ) -> Iterator[BenchNode]:
     """A node with its store below ``base``; removed at the end unless ``directory`` was given.
 
     Args:
         more: tables of settings beside those that every benchmark has.
+        store: lines of settings for the store.
     """
     own = directory or Path(tempfile.mkdtemp(prefix="node-", dir=base))
     runtime = Path(tempfile.mkdtemp(prefix="lmq-", dir="/tmp"))
     config = own / "ledgermq.toml"
-    config.write_text(configuration(own, runtime, ack=ack, more=more))
+    config.write_text(configuration(own, runtime, ack=ack, more=more, store=store))
     begin = time.monotonic()
     process = subprocess.Popen([*COMMAND, "serve", "--config", str(config)])
     try:

@@ -6,7 +6,7 @@ on from the files applies to each table what it lacks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ledgermq.broker import (
@@ -165,30 +165,34 @@ class BrokerState:
             self._places = {file: max(at, offset + 1) for file, at in self._places.items()}
 
     def documents(self) -> dict[str, dict[str, object]]:
-        """What the files have to say now, with their place in the log.
+        """What the files have to say now, with their place in the log."""
+        return {file: self.document(file) for file in FILES}
+
+    def document(self, file: str) -> dict[str, object]:
+        """What one file has to say now, with its place in the log.
 
         In the middle of a snapshot that is its first part: who goes on there reads it whole.
         """
-        places = dict(self._places)
-        if self._parts:
-            begin = self._next_offset - len(self._parts)
+        place = self._places[file]
+        if self._parts and place == self._next_offset:
             # A table that is further than the parts read so far has what is behind them.
-            read = (file for file in FILES if places[file] == self._next_offset)
-            places.update(dict.fromkeys(list(read), begin))
-        tables = self.tables()
-        return {file: {**tables[file], APPLIED_KEY: places[file]} for file in FILES}
+            place = self._next_offset - len(self._parts)
+        return {**self._writers()[file](), APPLIED_KEY: place}
 
     def tables(self) -> dict[str, dict[str, object]]:
         """The tables alone, as a snapshot carries them."""
+        return {file: write() for file, write in self._writers().items()}
+
+    def _writers(self) -> dict[str, Callable[[], dict[str, object]]]:
         return {
-            topics.FILE: self.topics.to_document(),
-            groups.FILE: self.groups.to_document(),
-            group_offsets.FILE: self.offsets.to_document(),
-            queue_locks.FILE: self.locks.to_document(),
-            access.FILE: self.users.to_document(),
-            quotas.FILE: self.quotas.to_document(),
-            delays.FILE: self.delays.to_document(),
-            moves.FILE: self.moves.to_document(),
+            topics.FILE: self.topics.to_document,
+            groups.FILE: self.groups.to_document,
+            group_offsets.FILE: self.offsets.to_document,
+            queue_locks.FILE: self.locks.to_document,
+            access.FILE: self.users.to_document,
+            quotas.FILE: self.quotas.to_document,
+            delays.FILE: self.delays.to_document,
+            moves.FILE: self.moves.to_document,
         }
 
     def moves_of(self, topic: str) -> MoveTable:

@@ -142,6 +142,9 @@ class GroupTable:
     def __iter__(self) -> Iterator[SubscriptionGroup]:
         return iter(self._groups.values())
 
+    def __len__(self) -> int:
+        return len(self._groups)
+
     def get(self, name: str) -> SubscriptionGroup | None:
         """The group called ``name``, if there is one."""
         return self._groups.get(name)

@@ -164,6 +164,11 @@ class Topic:
         return {key: fields[key] for key in sorted(fields)}
 
 
+def queues_for_writing(topic: Topic) -> int:
+    """How many queues take messages; 0 where the topic may not be written to."""
+    return topic.write_queues if topic.permission & Permission.WRITE else 0
+
+
 def check_topic_name(name: str) -> None:
     """Refuse a name that RocketMQ's ``TopicValidator`` refuses.
 
@@ -212,6 +217,9 @@ class TopicTable:
     """All topics by name, and the version of the table.
 
     Invariant: ``version`` grows by one with every change that must be written to the file.
+
+    Attributes:
+        changes: how many topics became another one since the table was read.
     """
 
     def __init__(self) -> None:
@@ -220,6 +228,8 @@ class TopicTable:
         self._unknown: dict[str, object] = {}
         self._reserved: set[str] = set()
         self._deleted: dict[str, int] = {}
+        self.changes = 0
+        self._changed: dict[str, int] = {}
 
     @classmethod
     def read(cls, document: Document) -> Self:
@@ -284,6 +294,7 @@ class TopicTable:
         missing = [topic for topic in builtin if topic.name not in self._topics]
         for topic in missing:
             self._topics[topic.name] = topic
+            self._note_change(topic.name)
         if missing:
             self._version = self._version.next_version(now_ms)
         return bool(missing)
@@ -356,6 +367,7 @@ class TopicTable:
             return False
         self._topics[topic.name] = topic
         self._deleted.pop(topic.name, None)
+        self._note_change(topic.name)
         self._version = self._version.next_version(now_ms)
         return True
 
@@ -371,11 +383,29 @@ class TopicTable:
         if self._topics.pop(name, None) is None and name in self._deleted:
             return False
         self._deleted[name] = now_ms
+        self._note_change(name)
         self._version = self._version.next_version(now_ms)
         return True
 
+    def changed_since(self, changes: int) -> list[str]:
+        """Names of the topics that were changed when ``changes`` was as given, or later."""
+        found: list[str] = []
+        for name, at in reversed(self._changed.items()):
+            if at < changes:
+                break
+            found.append(name)
+        return found
+
+    def _note_change(self, name: str) -> None:
+        self._changed.pop(name, None)
+        self._changed[name] = self.changes
+        self.changes += 1
+
     def replace_with(self, other: TopicTable) -> None:
         """Have what ``other`` has; what is reserved for the broker stays so."""
+        for name in self._topics.keys() | other._topics.keys():
+            if self._topics.get(name) != other._topics.get(name):
+                self._note_change(name)
         self._topics, self._version, self._unknown = other._topics, other._version, other._unknown
         self._deleted = other._deleted
 

@@ -36,7 +36,7 @@ from ledgermq.daemon.timer_service import TimerService
 from ledgermq.daemon.transaction_calls import TransactionCalls
 from ledgermq.daemon.transaction_service import TransactionService
 from ledgermq.ipc.cursor_page import Role
-from ledgermq.ipc.orders import OrderKind, damaged, parse, topics_changed
+from ledgermq.ipc.orders import OrderKind, damaged, parse
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import LogKind, Settings
@@ -106,6 +106,7 @@ class BrokerWorker:
         )
         self._services_term = 0
         self._ordered_revision = -1
+        self._writer_generation = self._around.page.read_process(Role.WRITER).generation
         self._order_due_ms = 0
         self._used_ms = 0
         self._looked_ms = 0
@@ -268,12 +269,18 @@ class BrokerWorker:
 
     def _order_topics(self, now_ms: int) -> None:
         """Have the writer read the topic table, until it says that it has."""
-        revision = self._tables.topics_revision
-        if self._calls.notice.is_confirmed:
+        notice, revision = self._calls.notice, self._tables.topics_revision
+        generation = self._around.page.read_process(Role.WRITER).generation
+        if generation != self._writer_generation:
+            self._writer_generation = generation
+            notice.forget()
+        if notice.is_confirmed:
             return
         if revision == self._ordered_revision and now_ms < self._order_due_ms:
             return
-        self._writer.send(topics_changed(revision))
+        order = self._tables.order_for_writer(notice.known)
+        if order is not None:
+            self._writer.send(order)
         self._ordered_revision = revision
         self._order_due_ms = now_ms + ORDER_REPEAT_MS
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ledgermq.broker.topics import Permission, TopicTable
+from ledgermq.broker.topics import TopicTable, queues_for_writing
 from ledgermq.broker.transactions import check_half
 from ledgermq.model.errors import LedgerError, NoPermissionError, TopicUnknownError
 from ledgermq.model.limits import FORBIDDEN_TOPICS
@@ -20,13 +20,35 @@ frame's records, the number of the run's first one, and the size of the hole bef
 
 
 class WritableTopics:
-    """Queue numbers by topic; read again when the broker says so, or the file has changed."""
+    """Queue numbers by topic, as the broker tells them or says to read them.
+
+    Until it has said anything, the file is read again when it has changed.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stamp: tuple[int, int] | None = None
         self._queues: dict[bytes, int] = {}
+        self._is_told = False
         self.reload()
+
+    def take(self, queues: Mapping[str, int | None]) -> None:
+        """What became of some topics: how many queues take messages, ``None`` for no topic."""
+        self._is_told = True
+        for topic, count in queues.items():
+            if count is None:
+                self._queues.pop(topic.encode(), None)
+            else:
+                self._queues[topic.encode()] = count
+
+    def read_as_told(self) -> None:
+        """Read the table, which the broker says to be the newest.
+
+        Raises:
+            CorruptLogError, ConfigError: it cannot be read; what was known stays.
+        """
+        self.reload()
+        self._is_told = True
 
     def reload(self) -> None:
         """Read the table again.
@@ -41,8 +63,7 @@ class WritableTopics:
         if document is None:
             return
         self._queues = {
-            topic.name.encode(): (topic.write_queues if topic.permission & Permission.WRITE else 0)
-            for topic in TopicTable.read(document)
+            topic.name.encode(): queues_for_writing(topic) for topic in TopicTable.read(document)
         }
 
     def check(self, topic: bytes, queue_id: int) -> CheckContent | None:
@@ -56,7 +77,7 @@ class WritableTopics:
             NoPermissionError: the topic is the broker's own, or not writable.
         """
         queues = self._queues.get(topic)
-        if queues is None and self._stat() != self._stamp:
+        if queues is None and not self._is_told and self._stat() != self._stamp:
             self.reload()
             queues = self._queues.get(topic)
         if queues is not None and 0 <= queue_id < queues and topic not in _FORBIDDEN:

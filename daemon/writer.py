@@ -32,7 +32,15 @@ from ledgermq.daemon.standing import standing_of
 from ledgermq.daemon.writable_topics import WritableTopics
 from ledgermq.ipc.append_ring import AppendRing, RingKind, RingRecord
 from ledgermq.ipc.cursor_page import LogCursor, Role
-from ledgermq.ipc.orders import Order, OrderKind, parse, records_of, repaired, topics_loaded
+from ledgermq.ipc.orders import (
+    Order,
+    OrderKind,
+    parse,
+    queues_told,
+    records_of,
+    repaired,
+    topics_loaded,
+)
 from ledgermq.model.errors import (
     CorruptLogError,
     DiskFullError,
@@ -112,6 +120,7 @@ class WriterWorker:
         self._starved: RingRecord | None = None
         self._put_lock = PutLockHolder(around.page, settings.limits.put_lock_warn_ms)
         self._topics = WritableTopics(log.paths.topics)
+        self._topics_version = 0
         self._damage = read_damage(damage_path(log.paths.root))
         self._publish_written()
         self._flusher = make_flusher(
@@ -228,8 +237,7 @@ class WriterWorker:
             logger.warning("order refused: %s", error)
             return
         if order.kind is OrderKind.TOPICS_CHANGED:
-            self._topics.reload()
-            self._broker.send(topics_loaded(order.version))
+            self._take_topics(order, message)
         elif order.kind in _ANSWERS:
             self._known_by_raft = True
             if order.kind is OrderKind.GRANT and not self._page.has_queues():
@@ -242,6 +250,20 @@ class WriterWorker:
             self._take_proposal(order, message)
         else:
             logger.warning("order refused: not one for a writer: kind=%s", order.kind.name)
+
+    def _take_topics(self, order: Order, message: bytes) -> None:
+        """Know the topics of a version, told or from their file; say which one is known."""
+        told = records_of(message)
+        if not told:
+            self._topics.read_as_told()
+        elif order.position <= self._topics_version:
+            self._topics.take(queues_told(told[0]))
+        else:
+            # A writer that was started since knows the file alone, which may be older.
+            self._broker.send(topics_loaded(0))
+            return
+        self._topics_version = order.version
+        self._broker.send(topics_loaded(order.version))
 
     def _carry_out(self, order: Order) -> None:
         """Obey, and answer; an order that came before is answered again, and not obeyed again."""

@@ -48,13 +48,22 @@ class WriterNotice:
         return self._loaded_revision >= self._tables.topics_revision
 
     @property
+    def known(self) -> int:
+        """The newest content of the topic table that the writer knows; -1 when nobody knows."""
+        return self._loaded_revision
+
+    def forget(self) -> None:
+        """The writer was started anew, and knows what the files say."""
+        self._loaded_revision = -1
+
+    @property
     def waiting(self) -> int:
         """Answers that wait for the writer."""
         return len(self._waiting)
 
     def expect(self, topic: str) -> None:
         """``topic`` was changed by the command that is being applied."""
-        revision = self._tables.topics_revision + self._tables.has_unsaved_topics
+        revision = self._tables.topics_revision + self._tables.has_news
         if revision > self._loaded_revision:
             self._unconfirmed[topic] = revision
 
@@ -76,7 +85,14 @@ class WriterNotice:
         return None
 
     def confirmed(self, revision: int) -> list[Reply]:
-        """The writer has read the topic table of ``revision``: the answers that waited for it."""
+        """The writer knows the topic table of ``revision``: the answers that waited for it.
+
+        Args:
+            revision: 0 when it knows less than it was told to know.
+        """
+        if revision == 0:
+            self.forget()
+            return []
         self._loaded_revision = max(self._loaded_revision, revision)
         self._unconfirmed = {
             topic: newer for topic, newer in self._unconfirmed.items() if newer > revision

@@ -11,11 +11,15 @@ Layout, little-endian: kind u8, 7 bytes reserved, then five signed 64-bit number
     REPAIRED         writer → raft      –       number of it      –               –
     DAMAGED          broker → raft      –       –                 of a bad byte   –
     DAMAGED          dispatcher → raft  –       –                 of a bad byte   –
-    TOPICS_CHANGED   broker → writer    –       version           –               –
+    TOPICS_CHANGED   broker → writer    –       version           since           –
     TOPICS_LOADED    writer → broker    –       version           –               –
     PROPOSE_STATE    broker → writer    term    records           broker's start  writer's start
     STATE_REFUSED    writer → broker    term    –                 broker's start  writer's start
     SNAPSHOT_WANTED  writer → broker    –       –                 before it       –
+
+TOPICS_CHANGED without anything behind it: the file is to be read. Else one JSON object follows it,
+as a record: queues for writing by topic, null for none, of all that changed since the version at
+*position*, for a writer that knows that one. Any other answers with version 0.
 
 PROPOSE_STATE is followed by so many records, each with its size (u32) before it; it is not
 repeated, and its answer is the records themselves, in the log. It is for the writer that was
@@ -33,7 +37,8 @@ twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
@@ -59,6 +64,9 @@ class OrderKind(IntEnum):
     REPAIRED = 14
     DAMAGED = 15
     SNAPSHOT_WANTED = 16
+
+
+_WITH_RECORDS = (OrderKind.PROPOSE_STATE, OrderKind.TOPICS_CHANGED)
 
 
 class Order(NamedTuple):
@@ -99,7 +107,7 @@ def parse(message: bytes) -> Order:
     kind, *numbers = _FRAME.unpack_from(message)
     if kind not in OrderKind.__members__.values():
         raise ProtocolError("unknown order", kind=kind)
-    if kind != OrderKind.PROPOSE_STATE and len(message) != _FRAME.size:
+    if kind not in _WITH_RECORDS and len(message) != _FRAME.size:
         raise ProtocolError("order of a wrong size", size=len(message), expected=_FRAME.size)
     return Order(OrderKind(kind), *numbers)
 
@@ -125,6 +133,33 @@ def records_of(message: bytes) -> list[bytes]:
 def topics_changed(version: int) -> bytes:
     """Broker to writer: ``config/topics.json`` has a new content."""
     return Order(OrderKind.TOPICS_CHANGED, number=version).encode()
+
+
+def topics_told(version: int, since: int, queues: Mapping[str, int | None]) -> bytes:
+    """Broker to writer: what became of the topics that changed since another version.
+
+    Args:
+        queues: how many take messages, by topic; ``None`` where there is no such topic.
+    """
+    order = Order(OrderKind.TOPICS_CHANGED, number=version, position=since)
+    return order.encode_with([json.dumps(dict(queues)).encode()])
+
+
+def queues_told(record: bytes) -> dict[str, int | None]:
+    """What ``topics_told`` says of topics.
+
+    Raises:
+        ProtocolError: it is no such object.
+    """
+    try:
+        told = json.loads(record)
+    except ValueError as error:
+        raise ProtocolError("topics of an order are no JSON") from error
+    if not isinstance(told, dict) or not all(
+        queues is None or isinstance(queues, int) for queues in told.values()
+    ):
+        raise ProtocolError("topics of an order are not numbers by name")
+    return told
 
 
 def topics_loaded(version: int) -> bytes:
