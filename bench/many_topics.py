@@ -57,14 +57,17 @@ async def create_all(address: str, topics: int) -> None:
         await asyncio.gather(*(work() for _ in range(UNDER_WAY)))
 
 
-def commit_for(address: str, groups: Sequence[str], rounds: int) -> int:
-    """Offsets that were committed for these groups, each time one further; in its own process."""
+def commit_for(address: str, groups: Sequence[str], rounds: int) -> tuple[int, float, float]:
+    """Offsets that were committed for these groups, each time one further; in its own process.
 
-    async def commit() -> int:
+    With the times of its begin and its end, which all processes of a machine reckon alike.
+    """
+
+    async def commit() -> tuple[int, float, float]:
         link = broker_link(zmq.Context.instance(), parse_addresses(address), client="bench")
         requests = AsyncRequests(link, timeout_s=TIMEOUT_S)
         waiting = iter([(group, at) for at in range(1, rounds + 1) for group in groups])
-        done = 0
+        done, begin = 0, time.monotonic()
 
         async def work() -> None:
             nonlocal done
@@ -76,8 +79,9 @@ def commit_for(address: str, groups: Sequence[str], rounds: int) -> int:
                 done += QUEUES
 
         await asyncio.gather(*(work() for _ in range(UNDER_WAY)))
+        end = time.monotonic()
         requests.close()
-        return done
+        return done, begin, end
 
     return asyncio.run(commit())
 
@@ -87,9 +91,10 @@ def commit_rate(node: BenchNode, groups: int, rounds: int) -> float:
     names = [f"group-{number:04d}" for number in range(groups)]
     shares = [names[start::COMMITTERS] for start in range(COMMITTERS)]
     with ProcessPoolExecutor(COMMITTERS, mp_context=get_context("spawn")) as pool:
-        begin = time.perf_counter()
-        done = [pool.submit(commit_for, node.address, share, rounds) for share in shares]
-        return sum(one.result() for one in done) / (time.perf_counter() - begin)
+        asked = [pool.submit(commit_for, node.address, share, rounds) for share in shares]
+        done = [one.result() for one in asked]
+    taken_s = max(end for _, _, end in done) - min(begin for _, begin, _ in done)
+    return sum(offsets for offsets, _, _ in done) / taken_s
 
 
 def send_rate(node: BenchNode, topics: Sequence[str], messages: int) -> float:
