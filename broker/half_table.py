@@ -63,9 +63,11 @@ class Round(NamedTuple):
 class HalfTable:
     """Half messages by offset and by transaction, and transactions that have ended.
 
-    Invariants: ``_pending`` ascends by offset; each of its messages is in its transaction's list;
+    Invariants: ``_pending`` ascends by offset; each of its messages but strays is in its
+    transaction's list;
     ``floor <= next_half``, and no message below ``floor`` is pending; a *stray* is a pending
-    message of a transaction that has ended.
+    message of a transaction that has ended, or one that stands further behind once more, and is in
+    no transaction's list.
     """
 
     def __init__(self, *, next_half: int, next_op: int) -> None:
@@ -109,9 +111,16 @@ class HalfTable:
         assert half.offset >= self.next_half, (half, self.next_half)
         self.next_half = half.offset + 1
         self._pending[half.offset] = half
-        self._by_key.setdefault(_key_of(half), []).append(half.offset)
         if half.transaction in self._ended:
             self._strays[half.offset] = None
+            return
+        own = self._by_key.setdefault(_key_of(half), [])
+        for offset in own:
+            if half.unique_id and self._pending[offset].unique_id == half.unique_id:
+                own.remove(offset)
+                self._strays[offset] = None
+                break
+        own.append(half.offset)
 
     def take_op(self, offset: int, op: Op) -> None:
         """The next message of the op queue, once the half messages before it were taken."""
@@ -121,10 +130,10 @@ class HalfTable:
         half = self._pending.get(op.half_offset)
         transaction = op.transaction or (half.transaction if half is not None else "")
         self.forget((op.half_offset,))
-        if transaction:
+        if transaction and op.is_end:
             self._note_ended(transaction, op.decision)
             if half is not None:
-                self._strays |= dict.fromkeys(self._by_key.get(_key_of(half), ()))
+                self._strays |= dict.fromkeys(self._by_key.pop(_key_of(half), ()))
 
     def skip_halves(self, offset: int) -> None:
         """The log has no half messages below ``offset`` any more."""
@@ -147,21 +156,18 @@ class HalfTable:
             if half is None:
                 continue
             self._strays.pop(offset, None)
-            key = _key_of(half)
-            offsets_left = self._by_key[key]
-            offsets_left.remove(offset)
-            if not offsets_left:
-                del self._by_key[key]
+            own = self._by_key.get(_key_of(half), [])
+            if offset in own:
+                own.remove(offset)
+                if not own:
+                    del self._by_key[_key_of(half)]
 
     def messages_of(self, key: TransactionKey) -> list[Half]:
         """The half messages of a transaction that wait, in the order of the queue."""
         return [self._pending[offset] for offset in self._by_key.get(key, ())]
 
     def strays(self) -> list[Half]:
-        """Messages that came after their transaction's end: a producer has sent them twice.
-
-        They are as good as rolled back.
-        """
+        """Messages that are to be dropped: a producer, or RocketMQ, has stored them twice."""
         return [self._pending[offset] for offset in self._strays]
 
     def plan_end(

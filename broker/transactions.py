@@ -7,6 +7,7 @@ sees it. Its *end* makes of it (``TransactionalMessageBridge``, ``EndTransaction
     rollback    an op message
     again       a copy at the end of the half queue, with one more check counted
     discard     a copy in the topic of those that nobody has answered for
+    drop        an op message: it is there once more, or came after its transaction's end
 
 An op message says that the half message with the queue offset in its body is done with. Ours tell
 by two properties more of which transaction, and how it ended.
@@ -60,6 +61,9 @@ OP_QUEUE = QueueName(OP_TOPIC, 0)
 
 OP_TAG = "d"
 DECISION_PROPERTY = "TRAN_DECISION"
+DROPPED = "drop"
+"""In place of a decision, where a half message is done with, and its transaction is not."""
+
 PROPERTIES_MAX = PROPERTIES_SIZE_MAX - 64
 """How often it was asked for has to find room behind them."""
 
@@ -75,9 +79,16 @@ class Way(IntEnum):
     ROLLBACK = 1
     AGAIN = 2
     DISCARD = 3
+    DROP = 4
 
 
-RECORDS_OF = {Way.COMMIT: 2, Way.ROLLBACK: 1, Way.AGAIN: 1, Way.DISCARD: 1}
+RECORDS_OF = {
+    Way.COMMIT: 2,
+    Way.ROLLBACK: 1,
+    Way.AGAIN: 1,
+    Way.DISCARD: 1,
+    Way.DROP: 1,
+}
 """How many messages each way makes."""
 
 WAY_OF = {Decision.COMMIT: Way.COMMIT, Decision.ROLLBACK: Way.ROLLBACK}
@@ -91,6 +102,7 @@ class Half(NamedTuple):
         position: of its record in the log.
         size: of its record, bytes.
         transaction: all with this id end together.
+        unique_id: of the message; two with the same one are the same message, stored twice.
         group: of the producers that may end it.
         topic: where it is to go.
         born_ms, stored_ms: epoch ms.
@@ -102,6 +114,7 @@ class Half(NamedTuple):
     position: int
     size: int
     transaction: str
+    unique_id: str
     group: str
     topic: str
     born_ms: int
@@ -116,11 +129,13 @@ class Op(NamedTuple):
     Attributes:
         half_offset: in the half queue; -1 when it tells none.
         transaction, decision: not known of those that RocketMQ wrote.
+        is_end: its transaction has ended; else only this copy of the half message is done with.
     """
 
     half_offset: int
     transaction: str
     decision: Decision | None
+    is_end: bool = True
 
 
 def read_half(message: Message) -> Half:
@@ -132,6 +147,7 @@ def read_half(message: Message) -> Half:
         message.physical_offset,
         message.size,
         properties.get(TRANSACTION_ID) or properties.get(UNIQ_KEY, ""),
+        properties.get(UNIQ_KEY, ""),
         properties.get(PRODUCER_GROUP, ""),
         properties.get(REAL_TOPIC, ""),
         message.born_timestamp,
@@ -150,7 +166,7 @@ def read_op(message: Message) -> Op:
         offset = -1 if found is None else found
     decision = properties.get(DECISION_PROPERTY, "")
     known = Decision(decision) if decision in Decision.__members__.values() else None
-    return Op(offset, properties.get(TRANSACTION_ID, ""), known)
+    return Op(offset, properties.get(TRANSACTION_ID, ""), known, decision != DROPPED)
 
 
 def check_half(message: Message) -> QueueName:
@@ -201,7 +217,7 @@ def becomes(half: Message, way: Way, *, host: Host, now_ms: int) -> list[Message
         return [_copy_of(half, host, HALF_QUEUE, _with_one_check_more(half.properties))]
     if way is Way.DISCARD:
         return [_copy_of(half, host, QueueName(UNANSWERED_TOPIC, 0), half.properties)]
-    made = [] if way is Way.ROLLBACK else [_committed(half, host)]
+    made = [_committed(half, host)] if way is Way.COMMIT else []
     made.append(_op_of(half, way, host, now_ms))
     return made
 
@@ -251,8 +267,8 @@ def _committed(half: Message, host: Host) -> Message:
 
 def _op_of(half: Message, way: Way, host: Host, now_ms: int) -> Message:
     known = read_half(half)
-    decision = Decision.COMMIT if way is Way.COMMIT else Decision.ROLLBACK
-    properties = {TAGS: OP_TAG, DECISION_PROPERTY: decision.value}
+    words = {way: decision.value for decision, way in WAY_OF.items()}
+    properties = {TAGS: OP_TAG, DECISION_PROPERTY: words.get(way, DROPPED)}
     if known.transaction:
         # Not a fresh unique id: the op message is to be found in the log by what it must be.
         properties |= {UNIQ_KEY: known.transaction, TRANSACTION_ID: known.transaction}

@@ -293,8 +293,8 @@ class TransactionService:
         """The ends that can be carried out now; those that need nothing are answered here."""
         group = _Group()
         for half in table.strays():
-            if group.has_room((half,), Way.ROLLBACK):
-                group.moves.append((half, Way.ROLLBACK))
+            if group.has_room((half,), Way.DROP):
+                group.moves.append((half, Way.DROP))
         left: deque[End] = deque()
         taken: dict[TransactionKey, Decision] = {}
         for end in self._ends:
@@ -407,7 +407,8 @@ class TransactionService:
     def _finish(self, group: _Group, table: HalfTable) -> None:
         """All of a group is in the log, and read."""
         self._group = None
-        table.forget(half.offset for half, way in group.moves if way >= Way.AGAIN)
+        without_op = (Way.AGAIN, Way.DISCARD)
+        table.forget(half.offset for half, way in group.moves if way in without_op)
         self._replies += [Reply(end.caller, _ended(end, count)) for end, count in group.ends]
         if group.asked:
             self._replies += self._desk.ask(checks_of(group.asked, table))

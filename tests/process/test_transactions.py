@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from tests.process.client_node import start_client_node
@@ -29,7 +30,7 @@ from ledgermq.client import (
 )
 from ledgermq.client.aio import AsyncTransactionalProducer
 from ledgermq.client.pull_pipeline import ConsumerOptions
-from ledgermq.client.transaction_requests import end_steps
+from ledgermq.client.transaction_requests import end_steps, list_steps
 from ledgermq.model.errors import (
     LedgerError,
     MessageIllegalError,
@@ -456,3 +457,49 @@ def test_the_example_books_and_tells(node: Node) -> None:
     assert lines[:3] == ["apples: commit", "pears: commit", "apples: rollback"]
     assert bodies(node, "orders", 3) == [b"apples", b"pears", b"plums"]
     assert bodies(node, "stock", 1) == [b"plums: 7 less"]
+
+
+def test_what_rocketmq_has_left_open_is_asked_for_and_ended(
+    make_node: Callable[[], Node], golden_copy: Callable[[str], Path]
+) -> None:
+    node = make_node()
+    node.root = golden_copy("gs1.live")
+    node.configure(
+        store={
+            "path_root_dir": str(node.root),
+            "log": "commitlog",
+            "max_hash_slot_num": 500,
+            "max_index_num": 400,
+        },
+        transactions={**QUICK, "transaction_check_max": 1_000},
+    )
+    node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
+    node.wait_ready()
+    wanted = {"tx2": Decision.COMMIT, "tx8": Decision.COMMIT, "tx5": Decision.ROLLBACK}
+    asked: dict[str, UndecidedTransaction] = {}
+
+    def listener(undecided: UndecidedTransaction) -> Decision | None:
+        (message,) = undecided.messages
+        (key,) = message.keys
+        asked[key] = undecided
+        return wanted.get(key)
+
+    with TransactionalProducer(address(node), group="golden-tx", listener=listener):
+        found = bodies(node, "tx", 6)
+        with broker_of(address(node)) as broker:
+            wait_until(
+                lambda: broker.run(list_steps(10))[0] == 1, "the end of tx5", timeout_s=PATIENCE_S
+            )
+    with broker_of(address(node)) as broker:
+        (left,) = broker.run(list_steps(10))[1]
+    assert node.stop() == 0
+    stored = {one.keys[0]: one for one in messages_of(node, "tx")}
+
+    # RocketMQ had committed four, rolled back four, and put the other four again, three times; its
+    # file of offsets is older than the last of that, so that they stand in the queue twice.
+    assert sorted(asked) == ["tx11", "tx2", "tx5", "tx8"]
+    assert found == [b"tx 0", b"tx 2", b"tx 3", b"tx 6", b"tx 8", b"tx 9"]
+    assert (asked["tx2"].checks >= 3, asked["tx2"].messages[0].topic) == (True, "tx")
+    assert (left.group, left.messages, left.topics) == ("golden-tx", 1, ("tx",))
+    assert stored["tx8"].transaction == stored["tx0"].transaction == TRANSACTION_COMMIT
+    assert stored["tx8"].queue_id == 0

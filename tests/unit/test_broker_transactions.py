@@ -74,7 +74,8 @@ def half_message(**changes: str) -> Message:
 
 def half(offset: int, transaction: str = "", **fields: int | None) -> Half:
     known = {"born_ms": 0, "stored_ms": 0, "checks": 0, "immunity_ms": None, **fields}
-    return Half(offset, 100 * offset, 100, transaction or f"t{offset}", "g", "orders", **known)  # type: ignore[arg-type]
+    id_ = transaction or f"t{offset}"
+    return Half(offset, 100 * offset, 100, id_, f"U{offset}", "g", "orders", **known)  # type: ignore[arg-type]
 
 
 def table_of(*halves: Half) -> HalfTable:
@@ -239,6 +240,19 @@ def test_a_message_that_comes_after_its_transactions_end_is_a_stray() -> None:
     assert table.strays() == []
     # It is not committed a second time.
     assert table.plan_end(key("t"), Decision.COMMIT, messages=1) == ()
+
+
+def test_a_message_that_stands_in_the_queue_twice_counts_once() -> None:
+    older, newer = half(0, "t"), half(2, "t")._replace(unique_id="U0")
+    table = table_of(older, half(1, "t"), newer)
+    (dropped,) = becomes(half_message(), Way.DROP, host=HOST, now_ms=9)
+    found = table.strays()
+    table.take_op(0, Op(0, "t", None, is_end=False))
+
+    assert found == [older]
+    assert read_op(dropped) == Op(11, "U1", None, is_end=False)
+    assert table.plan_end(key("t"), Decision.COMMIT, messages=2) == [half(1, "t"), newer]
+    assert table.strays() == []
 
 
 def test_the_floor_is_the_first_that_waits() -> None:
