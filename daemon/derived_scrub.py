@@ -85,7 +85,7 @@ class DerivedCheck:
         if span is None:
             # Deleted as too old meanwhile.
             start = self._spans.start()
-            return Checked(start) if at < start < end else self._ended()
+            return Checked(start) if at < start < end else self._ended(end)
         begin: int = at - span.base
         file_end: int = min(end, span.end) - span.base
         count, reached, status = 0, int(begin), ScanStatus.FULL
@@ -123,11 +123,11 @@ class DerivedCheck:
                 self._index.compare(portion.keys)
                 found.fault = self._index.fault
 
-    def _ended(self) -> Checked:
+    def _ended(self, end: Position) -> Checked:
         self.close()
         if self._index is None:
             return Checked(None)
-        self._index.end()
+        self._index.end(end)
         return Checked(None, fault=self._index.fault)
 
     def _is_message(self, position: int, size: int, queue_id: int, queue_offset: int) -> bool:

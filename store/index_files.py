@@ -116,6 +116,12 @@ class IndexFiles:
                 keep_aside(path, aside, reason=f"keys are put again: {error}")
                 del self._names[-1]
                 self.lost = True
+            if self._file is not None and len(self._names) > 1 and not any(self._file.header[:5]):
+                # A crash came before the header: it begins with the end of the file before, and
+                # nothing was put. Without it the index would seem to end at the log's beginning.
+                self.close()
+                path.unlink()
+                del self._names[-1]
         if self.lost and self.end_position >= 0:
             # Other keys of the last message may have been in the next file: it is put again.
             self.truncate_beyond(self.end_position)

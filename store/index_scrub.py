@@ -169,17 +169,30 @@ class IndexScrub:
         shadow.end_seconds = int(np.frombuffer(items, _ITEM)["seconds"][-1])
         shadow.number += last - first
 
-    def end(self) -> None:
-        """All keys were compared: header and slots of the newest file, if nothing is being put.
+    def end(self, position: int) -> None:
+        """All keys of messages before ``position`` were compared: what else has the newest file?
+
+        Its header and slots count only if nothing is being put.
 
         Raises:
             OSError: the file cannot be read.
         """
         shadow = self._shadow
-        if shadow is None or shadow.number == 1:
+        is_full = shadow is not None and shadow.number == self._layout.items
+        if shadow is not None and is_full and self._listed()[-1:] > [shadow.name]:
+            self._finish(shadow)
+            shadow = self._shadow
+        header = None if shadow is None else self._header(shadow.name)
+        if shadow is None:
             return
-        header = self._header(shadow.name)
-        if header is None or header.index_count == shadow.number:
+        if header is None:
+            if (self._root / shadow.name).exists():
+                self._find(shadow, 0)
+        elif header.index_count > shadow.number:
+            content = self._read(shadow.name, self._layout.item_at(shadow.number), ITEM_SIZE)
+            if content is not None and int(np.frombuffer(content, _ITEM)["position"][0]) < position:
+                self._find(shadow, self._layout.item_at(shadow.number))
+        elif shadow.number > 1:
             slots = self._read(shadow.name, HEADER_SIZE, len(shadow.slots))
             if slots is not None and self._header(shadow.name) == header:
                 self._compare_rest(shadow, header, slots)

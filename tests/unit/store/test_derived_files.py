@@ -11,8 +11,11 @@ import pytest
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import Position
+from ledgermq.store.check_store import CheckOptions, check_store
 from ledgermq.store.derived_files import load_derived_files
 from ledgermq.store.dispatch_build import DispatchBuilder
+from ledgermq.store.index_file import IndexLayout
+from tests.small_store import SIZES, dispatch, write_store
 from tests.unit.store.test_dispatch_checkpoint import Store, leave_behind, lose_power, store, whole
 
 __all__ = ["store", "whole"]
@@ -153,6 +156,22 @@ def test_a_crash_while_it_is_built_again_does_no_harm(
     builder.close()
 
     assert store.content() == whole
+
+
+def test_an_index_file_whose_header_was_never_written_doubles_no_key(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    write_store(root, messages=9)
+    files = sorted((root / "index").iterdir())
+    fresh = files[-1].with_name(f"{int(files[-1].name) + 1:017d}")
+    before = [path.read_bytes() for path in files]
+    # Its death came when it had made the file at its full size.
+    fresh.write_bytes(bytes(len(before[0])))
+    for _ in range(2):
+        dispatch(root)
+
+    layout = IndexLayout(slots=SIZES["max_hash_slot_num"], items=SIZES["max_index_num"])
+    assert check_store(root, CheckOptions(index_layout=layout)).findings == []
+    assert [path.read_bytes() for path in sorted((root / "index").iterdir())] == before
 
 
 def test_units_that_a_deleted_log_would_have_to_give_are_kept(store: Store) -> None:
