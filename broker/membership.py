@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ledgermq.model.errors import NoPermissionError
+from ledgermq.model.group_topics import RETRY_PREFIX
 
 CLUSTERING = "clustering"
 BROADCASTING = "broadcasting"
@@ -189,7 +190,7 @@ class Membership:
 
 def _compare(first: Member, other: Member) -> list[Difference]:
     said: list[tuple[str, str, str, str]] = []
-    mine, its = sorted(first.subscription), sorted(other.subscription)
+    mine, its = _topics_of(first), _topics_of(other)
     if mine != its:
         said.append(("topics", "", ", ".join(mine) or "none", ", ".join(its) or "none"))
     for topic in first.subscription.keys() & other.subscription.keys():
@@ -204,3 +205,8 @@ def _compare(first: Member, other: Member) -> list[Difference]:
         for what, topic, wants, other_wants in said
         if wants != other_wants
     ]
+
+
+def _topics_of(member: Member) -> list[str]:
+    """What a member was told to read; the group's retry topic goes without saying."""
+    return sorted(topic for topic in member.subscription if not topic.startswith(RETRY_PREFIX))

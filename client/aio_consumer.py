@@ -30,7 +30,7 @@ from ledgermq.client.retries import (
     Marks,
     Reading,
     RetryPulls,
-    give_back_request,
+    give_back_requests,
     given_back,
     marked,
     reads_retries,
@@ -178,14 +178,10 @@ class AsyncConsumer:
     ) -> list[GivenBack]:
         """Give messages back that could not be processed; see ``Consumer.retry_later``."""
         group, requests = checked_group(self.group), self._open()
-        asked = [
-            give_back_request(one, group, delay_level=delay_level, times_max=times_max)
-            for one in (message, *more)
-        ]
-        until = time.monotonic() + self.options.timeout_s
-        for request in asked:
-            request.deadline = until
-        await asyncio.gather(*map(requests.ask, asked))
+        asked = give_back_requests(
+            (message, *more), group, delay_level=delay_level, times_max=times_max
+        )
+        await requests.ask_all(asked)
         found = [given_back(request) for request in asked]
         retries = self._begun().retries
         if retries is not None:

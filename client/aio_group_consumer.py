@@ -26,6 +26,7 @@ from ledgermq.client.loop_watch import AsyncRequests
 from ledgermq.client.pull_pipeline import ConsumerOptions, OffsetReset
 from ledgermq.client.rebalance_listener import RebalanceListener, tell
 from ledgermq.client.received import MessageBatch, ReceivedMessage, no_messages
+from ledgermq.client.retries import GivenBack, given_back
 from ledgermq.client.start_offsets import checked_group
 from ledgermq.model.errors import ConfigError, LedgerError
 from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
@@ -131,6 +132,19 @@ class AsyncGroupConsumer:
     async def commit(self, offsets: Mapping[TopicQueue, int] | None = None) -> None:
         """See ``GroupConsumer.commit``."""
         await self._open().run(self._begun().commit(offsets))
+
+    async def retry_later(
+        self,
+        message: ReceivedMessage,
+        *more: ReceivedMessage,
+        delay_level: int = 0,
+        times_max: int | None = None,
+    ) -> list[GivenBack]:
+        """See ``GroupConsumer.retry_later``."""
+        member = self._begun()
+        requests = member.give_back((message, *more), delay_level=delay_level, times_max=times_max)
+        await self._open().ask_all(requests)
+        return [given_back(request) for request in requests]
 
     def positions(self) -> dict[TopicQueue, int]:
         """Queue offset of the next message to be given, by queue."""

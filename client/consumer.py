@@ -27,7 +27,7 @@ from ledgermq.client.retries import (
     Marks,
     Reading,
     RetryPulls,
-    give_back_request,
+    give_back_requests,
     given_back,
     marked,
     reads_retries,
@@ -214,10 +214,9 @@ class Consumer:
             TimedOutError: no answer; they may be stored.
         """
         group = self._group()
-        requests = [
-            give_back_request(one, group, delay_level=delay_level, times_max=times_max)
-            for one in (message, *more)
-        ]
+        requests = give_back_requests(
+            (message, *more), group, delay_level=delay_level, times_max=times_max
+        )
         self._broker.wait_all(requests)
         found = [given_back(request) for request in requests]
         if self._retries is not None:

@@ -26,6 +26,7 @@ from ledgermq.client.link import Context
 from ledgermq.client.pull_pipeline import ConsumerOptions, OffsetReset
 from ledgermq.client.rebalance_listener import RebalanceListener, tell_at_once
 from ledgermq.client.received import MessageBatch, ReceivedMessage, no_messages
+from ledgermq.client.retries import GivenBack, given_back
 from ledgermq.client.start_offsets import checked_group
 from ledgermq.model.errors import ConfigError, LedgerError
 from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
@@ -144,6 +145,26 @@ class GroupConsumer:
             MessageIllegalError: an offset is below the committed one, or outside of its queue.
         """
         self._broker.run(self._begun().commit(offsets))
+
+    def retry_later(
+        self,
+        message: ReceivedMessage,
+        *more: ReceivedMessage,
+        delay_level: int = 0,
+        times_max: int | None = None,
+    ) -> list[GivenBack]:
+        """Give messages back that could not be processed: the group gets them again later.
+
+        They come from the group's retry topic, whose queues the members share like those of any
+        topic, under the topic that they were sent to. See ``Consumer.retry_later``.
+
+        Raises:
+            ConfigError: a number is out of range, or the consumer broadcasts.
+        """
+        member = self._begun()
+        requests = member.give_back((message, *more), delay_level=delay_level, times_max=times_max)
+        self._broker.wait_all(requests)
+        return [given_back(request) for request in requests]
 
     def positions(self) -> dict[TopicQueue, int]:
         """Queue offset of the next message to be given, by queue."""

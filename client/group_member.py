@@ -29,10 +29,13 @@ from ledgermq.client.group_reader import (
 from ledgermq.client.heartbeats import GroupNews, Heartbeats, Membership, is_before
 from ledgermq.client.local_offsets import DIRECTORY_DEFAULT, LocalOffsets
 from ledgermq.client.pull_pipeline import ConsumerOptions
+from ledgermq.client.received import ReceivedMessage
 from ledgermq.client.requests import Request, RequestPipeline, Steps
+from ledgermq.client.retries import give_back_requests
 from ledgermq.client.start_offsets import Start, checked_group, starting_offsets
 from ledgermq.model.errors import ConfigError, MessageIllegalError
-from ledgermq.model.message_filter import MessageFilter
+from ledgermq.model.group_topics import retry_topic
+from ledgermq.model.message_filter import EVERYTHING, MessageFilter
 
 Model = Literal["clustering", "broadcasting"]
 Subscription = Mapping[str, MessageFilter]
@@ -176,6 +179,9 @@ class GroupMember:
         self.options = options
         self._instance = os.urandom(12).hex()
         self._is_broadcasting = options.model == "broadcasting"
+        if not self._is_broadcasting:
+            # What the group gives back is shared among its members like any topic.
+            subscription = {**subscription, retry_topic(self.group): EVERYTHING}
         self._local: LocalOffsets | None = None
         if self._is_broadcasting:
             self._local = LocalOffsets(Path(options.offsets_directory), client, group)
@@ -254,6 +260,20 @@ class GroupMember:
         """Note what was consumed: ``offsets``, or all that was given so far."""
         noted = self.reader.uncommitted() if offsets is None else dict(offsets)
         yield from self._note(noted)
+
+    def give_back(
+        self, messages: Sequence[ReceivedMessage], *, delay_level: int, times_max: int | None
+    ) -> list[Request]:
+        """The questions that give ``messages`` back, to be asked all at once.
+
+        Raises:
+            ConfigError: a number is out of range, or the member broadcasts.
+        """
+        if self._is_broadcasting:
+            raise ConfigError("broadcasting consumers share nothing, and give nothing back")
+        return give_back_requests(
+            messages, self.group, delay_level=delay_level, times_max=times_max
+        )
 
     def leave(self) -> Course:
         """Give all queues away, and say goodbye."""

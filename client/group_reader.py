@@ -16,6 +16,7 @@ from ledgermq.client.received import MessageBatch, ReceivedMessage
 from ledgermq.client.requests import RequestPipeline, Steps, call_request, call_result
 from ledgermq.client.start_offsets import Start, starting_offsets
 from ledgermq.model.errors import ConfigError, ProtocolError, TopicUnknownError
+from ledgermq.model.group_topics import RETRY_PREFIX
 from ledgermq.model.message_filter import MessageFilter
 
 Offsets = Mapping[TopicQueue, int]
@@ -301,8 +302,9 @@ def begin_steps(
         asked = call_request("group_offset", {"group": group, "topic": topic})
         yield asked
         stored = offsets_of(call_result(asked))
-        # A queue that was added since the group began is read from its beginning.
-        otherwise: Start = "first" if stored else start
+        # A queue that was added since the group began is read from its beginning, and what the
+        # group gave back in any case.
+        otherwise: Start = "first" if stored or topic.startswith(RETRY_PREFIX) else start
         offsets = yield from starting_offsets(topic, group, ids, stored, otherwise=otherwise)
         begin |= {TopicQueue(topic, one): offset for one, offset in offsets.items()}
         committed |= {TopicQueue(topic, one): stored[one] for one in ids if one in stored}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ledgermq.client.group import AnyLink
 from ledgermq.client.requests import Request, RequestPipeline, Result, Steps
@@ -105,6 +105,13 @@ class AsyncRequests:
             await done
         finally:
             self.requests.forget(request)
+
+    async def ask_all(self, requests: Sequence[Request]) -> None:
+        """Ask all at once, and return when each has its answer or its time is over."""
+        until = time.monotonic() + self.timeout_s
+        for request in requests:
+            request.deadline = until
+        await asyncio.gather(*map(self.ask, requests))
 
     async def run(self, steps: Steps[Result], *, timeout_s: float | None = None) -> Result:
         """What ``steps`` come to, asked one after the other.

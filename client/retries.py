@@ -7,7 +7,7 @@ time, and in the end it is a dead letter. Reading goes on behind it meanwhile.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ledgermq.client.broker import integer
@@ -74,6 +74,20 @@ def give_back_request(
     if times_max is not None:
         arguments["max_reconsume_times"] = times_max
     return call_request("send_back", arguments)
+
+
+def give_back_requests(
+    messages: Sequence[ReceivedMessage], group: str, *, delay_level: int, times_max: int | None
+) -> list[Request]:
+    """The questions that give ``messages`` back, to be asked all at once.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
+    return [
+        give_back_request(one, group, delay_level=delay_level, times_max=times_max)
+        for one in messages
+    ]
 
 
 def given_back(request: Request) -> GivenBack:

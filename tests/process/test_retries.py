@@ -19,6 +19,7 @@ from ledgermq.client import Consumer, DeadLetters, Producer, ReceivedMessage, Se
 from ledgermq.client.aio import AsyncConsumer, AsyncDeadLetters
 from ledgermq.client.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
+from ledgermq.client.group_consumer import GroupConsumer
 from ledgermq.client.pull_pipeline import ConsumerOptions
 from ledgermq.client.retries import DEAD, GivenBack
 from ledgermq.model.errors import ConfigError, MessageIllegalError, ProtocolError, TopicUnknownError
@@ -309,3 +310,24 @@ def test_the_whole_circle_survives_its_leaders(make_node: Callable[[], Node]) ->
         letter.message.unique_id for letter in found
     )
     assert len(nothing) == 0
+
+
+def test_members_of_a_group_share_what_it_gave_back(address: str) -> None:
+    bodies = [b"%d" % number for number in range(8)]
+    send(address, *bodies)
+    came: Counter[tuple[bytes, int]] = Counter()
+    with GroupConsumer(address, group="g", options=OPTIONS) as consumer:
+        consumer.subscribe("orders")
+        deadline = time.monotonic() + PATIENCE_S
+        while came.total() < 16:
+            assert time.monotonic() < deadline, came
+            batch = consumer.poll(1.0)
+            for message in batch:
+                came[bytes(message.body), message.reconsume_times] += 1
+            if len(batch) and batch.topic == "orders":
+                consumer.retry_later(*batch, delay_level=SOON)
+            consumer.commit()
+        topics = {queue.topic for queue in consumer.assignment}
+
+    assert came == {(body, tries): 1 for body in bodies for tries in (0, 1)}
+    assert topics == {"orders", "%RETRY%g"}
