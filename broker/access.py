@@ -20,6 +20,7 @@ from enum import IntFlag
 from typing import Self
 
 from ledgermq.broker.documents import Document, read_flag, read_table
+from ledgermq.broker.remote_address import check_pattern
 from ledgermq.model.errors import ConfigError
 
 FILE = "access.json"
@@ -97,6 +98,8 @@ class User:
             raise ConfigError("user is not a JSON object", file=FILE, user=name)
         fields = {str(key): item for key, item in value.items()}
         secret = _read_text(fields, "secretKey", owner=name)
+        addresses = _read_text(fields, "whiteRemoteAddress", owner=name)
+        check_pattern(addresses)
         if secret and not SECRET_SIZE_MIN <= len(secret) <= SECRET_SIZE_MAX:
             raise ConfigError(
                 "secret key of a wrong length",
@@ -110,7 +113,7 @@ class User:
             admin=read_flag(fields, "admin", False, file=FILE, owner=name),
             public_keys=_read_keys(fields, owner=name),
             secret=secret,
-            addresses=_read_text(fields, "whiteRemoteAddress", owner=name),
+            addresses=addresses,
             default_topic=_read_default(fields, "defaultTopicPerm", owner=name),
             default_group=_read_default(fields, "defaultGroupPerm", owner=name),
             topics=_read_rights(fields, "topicPerms", owner=name),

@@ -44,6 +44,7 @@ EXTRA_OF_PACKAGE = {
     "sdnotify": "server",
     "setproctitle": "server",
     "tomli": "server",
+    "yaml": "server",
 }
 """Which optional extra of the distribution brings an import name."""
 
@@ -75,6 +76,8 @@ COMMANDS = {
     "transaction": Command(
         "transaction_command", "look at transactions without an end, and end them"
     ),
+    "acl": Command("acl_command", "say who may do what"),
+    "quota": Command("quota_command", "say how much may be sent and read a second"),
     "store": Command("store_commands", "read and convert a store directory"),
     "backup": Command("backup_command", "back a store up, and restore it"),
     "bench": Command("bench_command", "put load on a running node and measure it"),

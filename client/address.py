@@ -20,10 +20,14 @@ _ANY_HOSTS = frozenset({"*", "0.0.0.0", "[::]"})
 
 
 class Address(NamedTuple):
-    """Endpoints of one node; ``produce`` is empty when only the broker knows it."""
+    """Endpoints of one node; ``produce`` is empty when only the broker knows it.
+
+    ``keys``: file of this client's keys (``client.keys``); empty: without.
+    """
 
     consume: str
     produce: str
+    keys: str = ""
 
     def produce_endpoint(self, told: str) -> str:
         """Endpoint of the writer.
@@ -55,21 +59,27 @@ def parse_address(text: str) -> Address:
 
     Args:
         text: ``ipc://`` and the node's runtime directory, or the ``tcp://HOST:PORT`` of its
-            consume socket.
+            consume socket, with ``?keys=FILE`` behind it where the node asks for keys.
 
     Raises:
         ConfigError: it is neither.
     """
     if text.startswith("ipc://"):
         return _ipc(text)
-    match = _TCP.fullmatch(text)
-    if match is None or not 0 < int(match["port"]) <= 65_535:
+    endpoint, mark, option = text.partition("?")
+    match = _TCP.fullmatch(endpoint)
+    name, _, keys = option.partition("=")
+    if (
+        match is None
+        or not 0 < int(match["port"]) <= 65_535
+        or (mark and (name != "keys" or not keys))
+    ):
         raise ConfigError(
-            "address is neither ipc://DIRECTORY nor tcp://HOST:PORT",
+            "address is neither ipc://DIRECTORY nor tcp://HOST:PORT nor tcp://HOST:PORT?keys=FILE",
             address=text,
             example=DEFAULT_ADDRESS,
         )
-    return Address(text, "")
+    return Address(endpoint, "", keys)
 
 
 def parse_addresses(addresses: str | Sequence[str]) -> list[Address]:

@@ -16,7 +16,7 @@ from ledgermq.client.address import DEFAULT_ADDRESS, local_host, parse_addresses
 from ledgermq.client.broker import route_of, writable
 from ledgermq.client.delivery import delivery_of
 from ledgermq.client.group import AnyLink, broker_link, writer_group
-from ledgermq.client.link import Context, Link
+from ledgermq.client.link import Context, Link, keys_of
 from ledgermq.client.loop_watch import AsyncRequests, LoopWatch
 from ledgermq.client.outgoing import Body, OutgoingMessage, topic_bytes
 from ledgermq.client.producer import ROUTE_REFRESH_S_MAX
@@ -293,7 +293,7 @@ class AsyncProducer:
             await self._requests.run(_greeted())
             assert broker.last_welcome is not None
             endpoint = place.produce_endpoint(broker.last_welcome.produce)
-        return Link(self._context, endpoint, client=self._name)
+        return Link(self._context, endpoint, client=self._name, keys=keys_of(place))
 
     async def _put(
         self, size: int, put: Callable[[float, Callback[Result]], object]

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from ledgermq.client.address import Address
-from ledgermq.client.link import Context, FoundLink, Link, Part
+from ledgermq.client.link import Context, FoundLink, Link, Part, keys_of
 from ledgermq.model.errors import LedgerError, NotLeaderError, ProtocolError
 from ledgermq.wire.header import Kind
 from ledgermq.wire.session import Standing, Welcome, decode_role
@@ -275,7 +275,10 @@ def broker_link(
     Args:
         group: the subscription group that its pulls are for; empty for none.
     """
-    links = [Link(context, place.consume, client=client, group=group) for place in places]
+    links = [
+        Link(context, place.consume, client=client, group=group, keys=keys_of(place))
+        for place in places
+    ]
     return links[0] if len(links) == 1 else Group(links)
 
 
@@ -283,7 +286,7 @@ def writer_group(context: Context, places: Sequence[Address], *, client: str) ->
     """The link to the writer of the leader; where the writers are is asked when it is not known."""
     return Group(
         [
-            Link(context, place.produce, client=client)
+            Link(context, place.produce, client=client, keys=keys_of(place))
             if place.produce
             else FoundLink(context, place, client=client)
             for place in places

@@ -19,7 +19,14 @@ from zmq.utils.monitor import parse_monitor_message
 
 import ledgermq
 from ledgermq.client.address import Address
-from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, ProtocolError
+from ledgermq.client.keys import ClientKeys, load_client_keys
+from ledgermq.model.errors import (
+    ConfigError,
+    LedgerError,
+    NoPermissionError,
+    NotLeaderError,
+    ProtocolError,
+)
 from ledgermq.wire.header import Kind, decode_header, encode_header
 from ledgermq.wire.session import Welcome, decode_refused, decode_welcome, encode_hello
 
@@ -37,6 +44,7 @@ MESSAGE_SIZE_MAX = 80 * 1024 * 1024
 
 _ENDED = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _ENDED |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_REFUSED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 # Plain integers: an enumeration's operators cost more than the question to ZeroMQ.
 _EVENTS, _RCVMORE, _POLLIN, _NOBLOCK = (
     int(zmq.EVENTS),
@@ -63,7 +71,24 @@ class Link:
         lost_count: sessions and attempts that ended.
     """
 
-    def __init__(self, context: Context, endpoint: str, *, client: str, group: str = "") -> None:
+    def __init__(
+        self,
+        context: Context,
+        endpoint: str,
+        *,
+        client: str,
+        group: str = "",
+        keys: ClientKeys | None = None,
+    ) -> None:
+        """A link that opens its first session with the first ``advance``.
+
+        Args:
+            client: name that the node is told.
+            group: the subscription group that its pulls are for; empty for none.
+            keys: for a node that asks for them, over tcp.
+        """
+        self._keys = keys
+        self._is_locked_out = False
         self.endpoint = endpoint
         self.welcome: Welcome | None = None
         self.last_welcome: Welcome | None = None
@@ -168,6 +193,12 @@ class Link:
 
     def unreachable(self) -> LedgerError:
         """What to tell who waited for a session that never stood; nothing was sent."""
+        if self._is_locked_out:
+            return NoPermissionError(
+                "node does not let this client in: it asks for keys (?keys=FILE behind the"
+                " address), those of its users (ledgermq acl list); nothing was stored",
+                endpoint=self.endpoint,
+            )
         return self.failure or NotLeaderError(
             "no node answers: is it running, and may this user connect? Nothing was stored",
             endpoint=self.endpoint,
@@ -194,6 +225,10 @@ class Link:
             socket.setsockopt(zmq.IPV6, 1)
             socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
             socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * HEARTBEAT_MS)
+            if self._keys is not None:
+                socket.setsockopt(zmq.CURVE_SERVERKEY, self._keys.server)
+                socket.setsockopt(zmq.CURVE_PUBLICKEY, self._keys.public)
+                socket.setsockopt(zmq.CURVE_SECRETKEY, self._keys.secret)
         self._monitor = socket.get_monitor_socket(_ENDED)
         self._socket = socket
         try:
@@ -226,6 +261,8 @@ class Link:
         while cast("int", monitor.getsockopt(_EVENTS)) & _POLLIN:
             event = parse_monitor_message(monitor.recv_multipart(_NOBLOCK))
             ended = ended or bool(event["event"] & _ENDED)
+            if event["event"] & _REFUSED:
+                self._is_locked_out = True
         return ended
 
     def _take_greeting(self, parts: list[Part]) -> None:
@@ -234,6 +271,7 @@ class Link:
             raise ProtocolError("answer to no question of this session", kind=header.kind.name)
         if header.kind is Kind.WELCOME:
             self.welcome = self.last_welcome = decode_welcome(parts[1])
+            self._is_locked_out = False
             self._hello_until = float("inf")
             return
         refusal = decode_refused(parts[1])
@@ -252,6 +290,15 @@ class Link:
         self._socket = self._monitor = None
 
 
+def keys_of(address: Address) -> ClientKeys | None:
+    """The keys that ``address`` names; None when it names none.
+
+    Raises:
+        ConfigError: they cannot be used.
+    """
+    return load_client_keys(address.keys) if address.keys else None
+
+
 class FoundLink(Link):
     """A session with the writer of a node of which only the broker's address is known.
 
@@ -259,7 +306,7 @@ class FoundLink(Link):
     """
 
     def __init__(self, context: Context, address: Address, *, client: str) -> None:
-        super().__init__(context, address.consume, client=client)
+        super().__init__(context, address.consume, client=client, keys=keys_of(address))
         self._address = address
         self._is_found = False
 

@@ -16,7 +16,7 @@ from ledgermq.client.broker import Broker
 from ledgermq.client.delivery import delivery_of
 from ledgermq.client.frames import BatchCallback, OneCallback
 from ledgermq.client.group import AnyLink, broker_link, writer_group
-from ledgermq.client.link import Context, Link
+from ledgermq.client.link import Context, Link, keys_of
 from ledgermq.client.outgoing import Body, OutgoingMessage, topic_bytes
 from ledgermq.client.received import ReceivedMessage
 from ledgermq.client.request_reply import reply_target
@@ -79,7 +79,7 @@ class Producer:
             endpoint = places[0].produce
             if not endpoint:
                 endpoint = places[0].produce_endpoint(self._broker.welcome().produce)
-            link = Link(context, endpoint, client=name)
+            link = Link(context, endpoint, client=name, keys=keys_of(places[0]))
         self._pipeline = SendPipeline(link, self.options)
         self._driver = SendDriver(self._pipeline, name=f"ledgermq-{name}")
         self._sender = Sender(self._pipeline, self._driver, born_host=local_host(places))

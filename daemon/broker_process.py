@@ -100,7 +100,14 @@ class BrokerWorker:
         self._dead_letters = DeadLetterCalls(self._calls.known, self._log, self._moves, settings)
         self._calls.register(self._retries.verbs)
         self._calls.register(self._dead_letters.verbs)
-        self._service = ConsumeService(around, self._pulls, self._calls, queries)
+        self._service = ConsumeService(
+            around,
+            self._pulls,
+            self._calls,
+            queries,
+            users=tables.users,
+            quotas=tables.quotas,
+        )
         self._standing = ReaderStanding(
             around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER
         )
@@ -113,8 +120,8 @@ class BrokerWorker:
         self._is_tidy = False
 
     def sources(self) -> list[Pollable]:
-        """The inbox and the consumers' socket."""
-        return [*self._around.inbox.sources, self._service.socket]
+        """The inbox, the consumers' socket, and who lets them in."""
+        return [*self._around.inbox.sources, *self._service.sources]
 
     def sleep_ms(self, now_ns: int) -> int:
         """Until the first deadline; 0 while queues with holds wait to be looked at."""
@@ -157,6 +164,7 @@ class BrokerWorker:
         standing = self._standing.look()
         if standing is not None:
             self._take_standing(standing, now_ms)
+        self._service.let_in(ready)
         if self._service.socket in ready:
             self._service.take_requests(now_ms)
             self._used_ms = now_ms
@@ -196,6 +204,7 @@ class BrokerWorker:
     def _look_after_files(self, now_ms: int) -> None:
         if now_ms - self._looked_ms >= LOOK_AT_FILES_MS:
             self._store.notice_deleted()
+            self._service.tidy()
             self._looked_ms = now_ms
         if not self._is_tidy and now_ms - self._used_ms >= IDLE_MS:
             self._store.tidy()

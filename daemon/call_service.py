@@ -7,6 +7,7 @@ others are answered at once.
 
 from __future__ import annotations
 
+from ledgermq.daemon.access_calls import AccessCalls
 from ledgermq.daemon.broker_tables import BrokerTables
 from ledgermq.daemon.calls import Arguments, Call, Members, Result, Verb, Verbs, nobody
 from ledgermq.daemon.group_calls import GroupCalls
@@ -48,6 +49,7 @@ class CallService:
         self.groups = GroupCalls(self.known, rules, log, members)
         self.register(self.groups.verbs)
         self.register(OffsetCalls(self.known, rules, log, members).verbs)
+        self.register(AccessCalls(tables, log, self.notice).verbs)
 
     def register(self, verbs: Verbs) -> None:
         """Answer these verbs, too."""

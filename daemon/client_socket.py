@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
 import zmq
 
+from ledgermq.daemon.client_rights import Peer
+from ledgermq.daemon.key_guard import KeyGuard
 from ledgermq.daemon.loop import Pollable
 from ledgermq.ipc.doorbell import Context
 from ledgermq.model.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 BACKLOG = 1_024
 MESSAGES_QUEUED_MAX = 4_096
 HEARTBEAT_MS = 5_000
 CLOSE_LINGER_MS = 200
 PARTS_MAX = 4
+ZAP_DOMAIN = b"ledgermq-clients"
 # Plain integers: an enumeration's operators cost more than the question to ZeroMQ.
 _EVENTS, _RCVMORE, _POLLIN, _NOBLOCK = (
     int(option) for option in (zmq.EVENTS, zmq.RCVMORE, zmq.POLLIN, zmq.NOBLOCK)
@@ -31,11 +37,25 @@ class ClientSocket(Protocol):
         """What wakes the process."""
         ...
 
+    @property
+    def guards(self) -> list[Pollable]:
+        """What wakes the process to let somebody in (``let_in``), or not."""
+        ...
+
+    def let_in(self) -> None:
+        """Answer about the keys of those who connect."""
+        ...
+
     def receive(self) -> list[bytes] | None:
         """The client's identity and the parts of its message; None when none waits.
 
         Only a few more parts are given than any message has.
         """
+        ...
+
+    @property
+    def peer(self) -> Peer:
+        """Who sent the message that was received last; nobody in particular if none is told."""
         ...
 
     def send(self, identity: bytes, parts: Sequence[bytes]) -> bool:
@@ -50,13 +70,39 @@ class ClientSocket(Protocol):
 class RouterSocket:
     """A ZeroMQ ROUTER as ``bind_client_socket`` makes it."""
 
-    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+    def __init__(
+        self, socket: zmq.Socket[bytes], *, guard: KeyGuard | None, tells_peers: bool
+    ) -> None:
+        """Owns the socket, and the guard of its context.
+
+        Args:
+            tells_peers: look with each message who has sent it; a client may choose its identity,
+                and take that of another one which has gone.
+        """
         self._socket = socket
+        self._guard = guard
+        self._tells_peers = tells_peers
+        self._peer = Peer()
 
     @property
     def source(self) -> Pollable:
         """The socket."""
         return self._socket
+
+    @property
+    def guards(self) -> list[Pollable]:
+        """See ``ClientSocket``."""
+        return [] if self._guard is None else [self._guard.socket]
+
+    def let_in(self) -> None:
+        """See ``ClientSocket``."""
+        assert self._guard is not None
+        report_refused(self._guard)
+
+    @property
+    def peer(self) -> Peer:
+        """See ``ClientSocket``."""
+        return self._peer
 
     def receive(self) -> list[bytes] | None:
         """See ``ClientSocket``."""
@@ -65,6 +111,10 @@ class RouterSocket:
         if not cast("int", socket.getsockopt(_EVENTS)) & _POLLIN:
             return None
         parts = [socket.recv(_NOBLOCK)]
+        if self._tells_peers and socket.getsockopt(_RCVMORE):
+            head = socket.recv(_NOBLOCK, copy=False)
+            self._peer = peer_of(head, has_keys=self._guard is not None)
+            parts.append(head.bytes)
         while socket.getsockopt(_RCVMORE):
             part = socket.recv(_NOBLOCK)
             if len(parts) <= PARTS_MAX:
@@ -84,6 +134,35 @@ class RouterSocket:
     def close(self) -> None:
         """See ``ClientSocket``."""
         self._socket.close(CLOSE_LINGER_MS)
+        if self._guard is not None:
+            self._guard.close()
+
+
+def peer_of(head: zmq.Frame, *, has_keys: bool) -> Peer:
+    """Who sent the message that ``head`` is of.
+
+    Args:
+        has_keys: over tcp only those are let in whose key was asked about. Without that a client
+            could tell a key itself, among the properties of its handshake.
+    """
+    peer = Peer(_property(head, "Peer-Address"))
+    if peer.is_local or not has_keys:
+        return peer
+    return Peer(peer.address, _property(head, "User-Id"))
+
+
+def _property(head: zmq.Frame, name: str) -> str:
+    try:
+        return str(head.get(name))
+    except zmq.ZMQError:
+        # The connection has none of that name.
+        return ""
+
+
+def report_refused(guard: KeyGuard) -> None:
+    """Answer about keys, and log those that are refused."""
+    for address, key in guard.serve():
+        logger.warning("client refused: its key is no user's", extra={"from": address, "key": key})
 
 
 def bind_client_socket(
@@ -93,6 +172,8 @@ def bind_client_socket(
     *,
     mode: int,
     message_size_max: int,
+    secret: bytes | None = None,
+    answers_queued_max: int = MESSAGES_QUEUED_MAX,
 ) -> zmq.Socket[bytes]:
     """A ROUTER bound at ``ipc://path``, and at ``endpoint`` if there is one.
 
@@ -102,6 +183,9 @@ def bind_client_socket(
     Args:
         mode: permissions of the ipc socket.
         message_size_max: a client that sends a larger part is disconnected.
+        secret: CURVE key (Z85) for ``endpoint``; a ``KeyGuard`` in the context answers about the
+            keys of clients.
+        answers_queued_max: messages that wait for one client to read.
 
     Raises:
         ConfigError: the endpoint cannot be bound.
@@ -109,7 +193,7 @@ def bind_client_socket(
     socket: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-    socket.setsockopt(zmq.SNDHWM, MESSAGES_QUEUED_MAX)
+    socket.setsockopt(zmq.SNDHWM, answers_queued_max)
     socket.setsockopt(zmq.RCVHWM, MESSAGES_QUEUED_MAX)
     socket.setsockopt(zmq.MAXMSGSIZE, message_size_max)
     socket.setsockopt(zmq.BACKLOG, BACKLOG)
@@ -119,6 +203,11 @@ def bind_client_socket(
         socket.bind(f"ipc://{path}")
         path.chmod(mode)
         if endpoint is not None:
+            if secret is not None:
+                # From here on: what is bound already, the unix socket, goes without keys.
+                socket.setsockopt(zmq.CURVE_SERVER, 1)
+                socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
+                socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
             socket.bind(endpoint)
     except zmq.ZMQError as error:
         socket.close(0)

@@ -7,17 +7,24 @@ makes anybody else wait.
 from __future__ import annotations
 
 import logging
-import re
-from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 
 import zmq
 
+from ledgermq.broker.access import Right, UserTable
+from ledgermq.broker.quotas import QuotaTable
+from ledgermq.broker.rate_limits import RateLimits
+from ledgermq.daemon.answers_on_way import AnswersOnWay
+from ledgermq.daemon.call_rights import Act, audit, check_call
 from ledgermq.daemon.call_service import CallService
-from ledgermq.daemon.client_socket import bind_client_socket
+from ledgermq.daemon.client_keys import load_client_secret
+from ledgermq.daemon.client_rights import AccessGate, ClientRights
+from ledgermq.daemon.client_socket import bind_client_socket, peer_of, report_refused
+from ledgermq.daemon.key_guard import KeyGuard
 from ledgermq.daemon.leader_stage import StageCounter
+from ledgermq.daemon.loop import Pollable
 from ledgermq.daemon.node import Surroundings
 from ledgermq.daemon.pull_service import Answer, PullService
 from ledgermq.daemon.query_service import QueryService
@@ -28,7 +35,9 @@ from ledgermq.model.errors import (
     BusyError,
     CorruptLogError,
     LedgerError,
+    NoPermissionError,
     ProtocolError,
+    QuotaError,
     StaleGenerationError,
     StorageError,
 )
@@ -67,14 +76,18 @@ CLOSE_LINGER_MS = 200
 TRACKED_SIZE_MIN = 16 * 1024
 """Smaller answers are copied by the socket; larger ones are held by it, and counted."""
 
-_IPC_PEER = re.compile(r"(localhost)?(:\d+:\d+:\d+)?")
-"""ZeroMQ's address of an ipc peer: its user, group and process, as far as known."""
+ANSWERS_QUEUED_MAX = 1_024
+"""Messages that wait for one client to read: with ``TRACKED_SIZE_MIN``, 16 MiB of small ones."""
+
+ACTS_MAX = 10_000
+"""Admin acts without an outcome; of more only the call is told."""
 
 
 class Counter(IntEnum):
-    """What the process counts in its page, since the node was started; ``HELD`` is now.
+    """What the process counts in its page, since the node was started.
 
-    The terms say how far a leader is (``leader_stage``).
+    ``HELD`` and ``ANSWERS_BYTES``, what clients were given and have not read, are now. The terms
+    say how far a leader is (``leader_stage``).
     """
 
     PULLS = 0
@@ -89,24 +102,22 @@ class Counter(IntEnum):
     SERVES_TERM = StageCounter.SERVES_TERM
     TABLES_TERM = StageCounter.TABLES_TERM
     SERVICES_TERM = StageCounter.SERVICES_TERM
+    DENIED = 12
+    THROTTLED = 13
+    SLOW_REFUSED = 14
+    ANSWERS_BYTES = 15
 
 
 @dataclass(slots=True)
 class Session:
-    """One connection that has said HELLO; ``on_way`` are the large answers not yet sent.
+    """One connection that has said HELLO.
 
     ``group`` is the one that it consumes for, empty when it named none.
     """
 
     name: str
+    rights: ClientRights
     group: str = ""
-    on_way: deque[tuple[zmq.MessageTracker, int]] = field(default_factory=deque)
-    on_way_size: int = 0
-
-    def forget_sent(self) -> None:
-        """Drop the answers that the socket is done with."""
-        while self.on_way and self.on_way[0][0].done:
-            self.on_way_size -= self.on_way.popleft()[1]
 
 
 class ConsumeService:
@@ -117,9 +128,27 @@ class ConsumeService:
     """
 
     def __init__(
-        self, around: Surroundings, pulls: PullService, calls: CallService, queries: QueryService
+        self,
+        around: Surroundings,
+        pulls: PullService,
+        calls: CallService,
+        queries: QueryService,
+        *,
+        users: UserTable,
+        quotas: QuotaTable,
     ) -> None:
+        """Bind the socket.
+
+        Raises:
+            ConfigError: it cannot be bound, or the key of the settings cannot be used.
+        """
         settings = around.settings
+        self._gate = AccessGate(settings.access, users)
+        self._limits = RateLimits(
+            "consume", quotas, settings.quotas, now_ns=around.clock.monotonic_ns()
+        )
+        self._acts: dict[Caller, Act] = {}
+        self._clock = around.clock
         self._queries = queries
         self._pulls = pulls
         self._calls = calls
@@ -131,19 +160,38 @@ class ConsumeService:
         self._standing = UNKNOWN
         self._reported: set[str] = set()
         self._window = settings.limits.client_window_bytes
+        self._on_way = AnswersOnWay(
+            client_max=self._window, total_max=settings.limits.total_answers_bytes
+        )
+        secret = load_client_secret(settings.listen)
+        self._guard = None if secret is None else KeyGuard(around.context, self._gate.lets_key_in)
         self.socket = bind_client_socket(
             around.context,
             around.paths.consume,
             settings.listen.consume,
             mode=settings.listen.socket_mode,
             message_size_max=BODY_SIZE_MAX,
+            secret=secret,
+            answers_queued_max=ANSWERS_QUEUED_MAX,
         )
         self.socket.copy_threshold = TRACKED_SIZE_MIN
+
+    @property
+    def sources(self) -> list[Pollable]:
+        """The socket, and who lets clients in."""
+        return [self.socket] if self._guard is None else [self.socket, self._guard.socket]
+
+    def let_in(self, ready: Mapping[Pollable, int]) -> None:
+        """Answer about the keys of those who connect."""
+        if self._guard is not None and self._guard.socket in ready:
+            report_refused(self._guard)
 
     def tell_standing(self, standing: Standing) -> None:
         """Tell all clients what this node is in its group now, if that is something else."""
         if standing == self._standing:
             return
+        if standing.leads and not self._standing.leads:
+            self._limits.restart(self._now_ns())
         self._standing = standing
         for client in list(self._sessions):
             self._send([client, *encode_role(standing)])
@@ -182,25 +230,24 @@ class ConsumeService:
         session = self._sessions.get(answer.client)
         if session is None:
             return
+        if answer.topic:
+            try:
+                # It may have lost the right while it was held.
+                session.rights.check_topic(answer.topic, Right.SUB)
+            except NoPermissionError as error:
+                self._refuse(answer.client, answer.request_id, error)
+                return
+            self._charge(session, answer)
         counters = self._counters
-        size = len(answer.payload)
         counters[Counter.MESSAGES] += answer.messages
-        counters[Counter.BYTES] += size
-        parts = [answer.client, answer.head, answer.payload]
-        if size < TRACKED_SIZE_MIN:
-            self._send(parts)
-            return
-        try:
-            tracker = self.socket.send_multipart(parts, zmq.NOBLOCK, copy=False, track=True)
-        except zmq.ZMQError as error:
-            self._send_failed(answer.client, error)
-            return
-        assert tracker is not None
-        session.on_way.append((tracker, size))
-        session.on_way_size += size
+        counters[Counter.BYTES] += len(answer.payload)
+        self._send([answer.client, answer.head, answer.payload])
 
     def send_reply(self, reply: Reply) -> None:
         """Answer a call that has waited."""
+        act = self._acts.pop(reply.caller, None)
+        if act is not None:
+            audit(act, reply.outcome if isinstance(reply.outcome, LedgerError) else None)
         if isinstance(reply.outcome, LedgerError):
             self._refuse(reply.caller.client, reply.caller.request_id, reply.outcome)
         else:
@@ -210,6 +257,8 @@ class ConsumeService:
     def close(self) -> None:
         """Unbind; what is on its way gets a moment to leave."""
         self.socket.close(CLOSE_LINGER_MS)
+        if self._guard is not None:
+            self._guard.close()
         self._counters.release()
 
     def _receive(self) -> tuple[list[bytes], zmq.Frame | None]:
@@ -248,20 +297,23 @@ class ConsumeService:
             self._greet(client, header.request_id, parts, head)
             return
         session = self._sessions.get(client)
-        if session is None:
+        if session is None or not self._is_of(session, head):
             raise StaleGenerationError("no session: say HELLO first")
         if kind is Kind.PULL and len(parts) == 1:
             self._pull(client, session, parts[0], now_ms)
         elif kind is Kind.CALL and len(parts) == 2:
             self._counters[Counter.CALLS] += 1
-            verb, arguments = decode_call(parts[1])
-            caller = Caller(client, header.request_id)
-            result = self._calls.call(caller, verb, arguments, now_ms)
-            if result is not None:
-                self._send([client, *encode_result(header.request_id, result)])
+            self._on_way.check(client)
+            self._call(Caller(client, header.request_id), session, parts[1], now_ms)
         elif kind is Kind.QUERY and len(parts) == 2:
             self._counters[Counter.CALLS] += 1
-            found = self._queries.answer(header.request_id, decode_query(parts[1]))
+            self._on_way.check(client)
+            rights = session.rights
+            found = self._queries.answer(
+                header.request_id,
+                decode_query(parts[1]),
+                lambda topic: rights.check_topic(topic, Right.SUB),
+            )
             self._counters[Counter.BYTES] += len(found.payload)
             self._send([client, found.head, found.payload])
         elif kind is Kind.GOODBYE:
@@ -269,22 +321,63 @@ class ConsumeService:
         else:
             raise ProtocolError("message not taken here", kind=kind.name, parts=len(parts))
 
+    def _is_of(self, session: Session, head: zmq.Frame | None) -> bool:
+        """Whether a message is of who began the session.
+
+        A client may choose its identity, and take that of another one which has gone.
+        """
+        if not self._gate.is_on:
+            return True
+        assert head is not None
+        return peer_of(head, has_keys=self._guard is not None) == session.rights.peer
+
+    def _call(self, caller: Caller, session: Session, body: bytes, now_ms: int) -> None:
+        verb, arguments = decode_call(body)
+        act = check_call(session.rights, verb, arguments)
+        try:
+            result = self._calls.call(caller, verb, arguments, now_ms)
+        except LedgerError as error:
+            if act is not None:
+                audit(act, error)
+            raise
+        if result is not None:
+            if act is not None:
+                audit(act, None)
+            self._send([caller.client, *encode_result(caller.request_id, result)])
+        elif act is not None and len(self._acts) < ACTS_MAX:
+            self._acts[caller] = act
+
     def _pull(self, client: bytes, session: Session, part: bytes, now_ms: int) -> None:
         self._counters[Counter.PULLS] += 1
         pull = decode_pull(part)
+        session.rights.check_topic(pull.topic, Right.SUB)
         if session.group:
+            session.rights.check_group(session.group)
             self._calls.groups.check_may_consume(session.group)
-        session.forget_sent()
-        if session.on_way_size >= self._window:
-            raise BusyError(
-                "client does not read its answers as fast as it asks for them",
-                bytes=session.on_way_size,
-                limit=self._window,
-                setting="limits.client_window_bytes",
-            )
+        try:
+            self._on_way.check(client)
+        except BusyError:
+            self._counters[Counter.SLOW_REFUSED] += 1
+            raise
+        if self._limits.is_on:
+            self._limits.check(self._owners(client, session, pull.topic), self._now_ns())
         answer = self._pulls.pull(client, pull, now_ms)
         if answer is not None:
             self.send_answer(answer)
+
+    def _charge(self, session: Session, answer: Answer) -> None:
+        """Messages are given: they count, also where that overdraws a quota."""
+        if not self._limits.is_on:
+            return
+        size, now_ns = len(answer.payload), self._now_ns()
+        for owner in self._owners(answer.client, session, answer.topic):
+            self._limits.take(owner, size=size, messages=answer.messages, now_ns=now_ns)
+
+    def _owners(self, client: bytes, session: Session, topic: str) -> list[str]:
+        user = session.rights.who.user
+        return self._limits.owners(
+            user=user, client=session.name, connection=client.hex(), topics=(topic,)
+        )
 
     def _greet(
         self, client: bytes, request_id: int, parts: list[bytes], head: zmq.Frame | None
@@ -298,11 +391,12 @@ class ConsumeService:
         elif len(self._sessions) >= SESSIONS_MAX:
             # Connections end without a word. One that is in use says HELLO again.
             self._end_session(next(iter(self._sessions)))
-        self._sessions[client] = Session(name, hello_group(parts[1]))
+        assert head is not None  # a HELLO was decoded from it
+        peer = peer_of(head, has_keys=self._guard is not None)
+        rights = ClientRights(self._gate, peer)
+        self._sessions[client] = Session(name, rights, hello_group(parts[1]))
         self._counters[Counter.SESSIONS] = len(self._sessions)
-        produce = self._produce_ipc
-        if head is not None and _IPC_PEER.fullmatch(str(head.get("Peer-Address"))) is None:
-            produce = self._settings.listen.produce or ""
+        produce = self._produce_ipc if peer.is_local else self._settings.listen.produce or ""
         welcome = self._welcome(produce, version=hello_version(parts[1]))
         self._send([client, *encode_welcome(request_id, welcome)])
 
@@ -335,12 +429,15 @@ class ConsumeService:
         del self._sessions[client]
         self._counters[Counter.SESSIONS] = len(self._sessions)
         self._pulls.cancel(client)
+        self._limits.forget(client.hex())
 
     def _refuse(self, client: bytes, request_id: int, error: LedgerError) -> None:
         self._counters[Counter.REFUSED] += 1
+        self._counters[Counter.DENIED] += isinstance(error, NoPermissionError)
+        self._counters[Counter.THROTTLED] += isinstance(error, QuotaError)
         if isinstance(error, CorruptLogError | StorageError):
             self._report(error)
-        status = "WINDOW_FULL" if isinstance(error, BusyError) else None
+        status = "WINDOW_FULL" if type(error) is BusyError else None
         self._send([client, *encode_refused(request_id, error, status=status)])
 
     def _report(self, error: LedgerError) -> None:
@@ -351,12 +448,19 @@ class ConsumeService:
             logger.error("request not answered: %s", text)
 
     def _send(self, parts: list[bytes | memoryview]) -> None:
+        client, size = parts[0], len(parts[-1])
+        assert isinstance(client, bytes)
         try:
-            self.socket.send_multipart(parts, zmq.NOBLOCK)
+            if size < TRACKED_SIZE_MIN:
+                self.socket.send_multipart(parts, zmq.NOBLOCK)
+                return
+            tracker = self.socket.send_multipart(parts, zmq.NOBLOCK, copy=False, track=True)
         except zmq.ZMQError as error:
-            client = parts[0]
-            assert isinstance(client, bytes)
             self._send_failed(client, error)
+            return
+        assert tracker is not None
+        self._on_way.add(client, tracker, size)
+        self._counters[Counter.ANSWERS_BYTES] = self._on_way.size
 
     def _send_failed(self, client: bytes, error: zmq.ZMQError) -> None:
         """A client that is gone, or does not read, loses its session."""
@@ -365,3 +469,11 @@ class ConsumeService:
         self._counters[Counter.UNANSWERABLE] += 1
         if client in self._sessions:
             self._end_session(client)
+
+    def tidy(self) -> None:
+        """Forget what has left meanwhile; to be called now and then."""
+        self._on_way.sweep()
+        self._counters[Counter.ANSWERS_BYTES] = self._on_way.size
+
+    def _now_ns(self) -> int:
+        return self._clock.monotonic_ns()

@@ -9,6 +9,7 @@ from collections.abc import Container
 from concurrent.futures import Executor
 from typing import Protocol
 
+from ledgermq.daemon.client_rights import AccessGate
 from ledgermq.daemon.client_socket import ClientSocket
 from ledgermq.daemon.clock import Clock
 from ledgermq.daemon.loop import Pollable
@@ -82,10 +83,13 @@ class Environment(Protocol):
         """What runs work beside the process's loop; the caller shuts it down."""
         ...
 
-    def produce_socket(self, *, message_size_max: int) -> ClientSocket:
+    def produce_socket(self, gate: AccessGate, *, message_size_max: int) -> ClientSocket:
         """Where producers connect to.
 
+        Args:
+            gate: whose keys are let in.
+
         Raises:
-            ConfigError: the endpoint of the settings cannot be bound.
+            ConfigError: the endpoint of the settings cannot be bound, or its key not read.
         """
         ...

@@ -8,8 +8,11 @@ from typing import Self
 
 import zmq
 
+from ledgermq.daemon.client_keys import load_client_secret
+from ledgermq.daemon.client_rights import AccessGate
 from ledgermq.daemon.client_socket import ClientSocket, RouterSocket, bind_client_socket
 from ledgermq.daemon.clock import Clock, MachineClock
+from ledgermq.daemon.key_guard import KeyGuard
 from ledgermq.daemon.runtime_paths import RuntimePaths
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.doorbell import Bell, Context, Inbox
@@ -49,18 +52,20 @@ class Surroundings:
         """One thread, begun with the first work."""
         return ThreadPoolExecutor(1, thread_name_prefix=f"{self.role.title}-background")
 
-    def produce_socket(self, *, message_size_max: int) -> ClientSocket:
+    def produce_socket(self, gate: AccessGate, *, message_size_max: int) -> ClientSocket:
         """Bound as the settings say; see ``client_socket.bind_client_socket``."""
         listen = self.settings.listen
-        return RouterSocket(
-            bind_client_socket(
-                self.context,
-                self.paths.produce,
-                listen.produce,
-                mode=listen.socket_mode,
-                message_size_max=message_size_max,
-            )
+        secret = load_client_secret(listen)
+        guard = None if secret is None else KeyGuard(self.context, gate.lets_key_in)
+        socket = bind_client_socket(
+            self.context,
+            self.paths.produce,
+            listen.produce,
+            mode=listen.socket_mode,
+            message_size_max=message_size_max,
+            secret=secret,
         )
+        return RouterSocket(socket, guard=guard, tells_peers=gate.is_on)
 
     def leave(self) -> None:
         """Close what was opened; sockets first, so that nothing lingers."""

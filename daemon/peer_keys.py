@@ -29,7 +29,11 @@ from ledgermq.model.settings import Settings
 
 _KEY_SIZE_MAX = 64
 _KEY = re.compile(rb"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
-_WAY_OUT = "make keys with `ledgermq keys init`, or set raft.curve = false"
+_SETTING = "raft.keys_dir"
+_WAY_OUT = (
+    "members of a group talk encrypted (raft.curve);"
+    " make keys with `ledgermq keys init`, or set raft.curve = false"
+)
 
 
 class PeerKeys(NamedTuple):
@@ -155,34 +159,48 @@ def _write_key(path: Path, key: bytes, *, mode: int) -> None:
         os.fsync(fd)
 
 
-def _read_secret(path: Path) -> bytes:
+def read_secret_key(path: Path, *, setting: str, way_out: str) -> bytes:
+    """The secret key (Z85) in a file that only its owner can read.
+
+    Args:
+        setting: that names the file.
+        way_out: what to do when there is none.
+
+    Raises:
+        ConfigError: it is missing, no key, or others can read it.
+        StorageError: the operating system refused.
+    """
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable(path, error, setting, way_out) from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ConfigError(
             "others can read or change the secret key: chmod 600, and make new keys if others"
             " may have read it",
             file=str(path),
             mode=f"{stat.S_IMODE(mode):04o}",
-            setting="raft.keys_dir",
+            setting=setting,
         )
-    return _read_key(path)
+    return _read_key(path, setting, way_out)
 
 
-def _read_key(path: Path) -> bytes:
+def _read_secret(path: Path) -> bytes:
+    return read_secret_key(path, setting=_SETTING, way_out=_WAY_OUT)
+
+
+def _read_key(path: Path, setting: str = _SETTING, way_out: str = _WAY_OUT) -> bytes:
     try:
         with path.open("rb") as file:
             key = file.read(_KEY_SIZE_MAX).strip()
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable(path, error, setting, way_out) from error
     if not (_KEY.fullmatch(key) and _is_z85(key)):
         raise ConfigError(
             "not a key: 40 characters of Z85 are expected",
             file=str(path),
             size=len(key),
-            setting="raft.keys_dir",
+            setting=setting,
         )
     return key
 
@@ -195,16 +213,14 @@ def _is_z85(key: bytes) -> bool:
         return False
 
 
-def _unreadable(path: Path, error: OSError) -> ConfigError | StorageError:
+def _unreadable(
+    path: Path, error: OSError, setting: str, way_out: str
+) -> ConfigError | StorageError:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return ConfigError(
-            f"no key: members of a group talk encrypted (raft.curve); {_WAY_OUT}",
-            file=str(path),
-            setting="raft.keys_dir",
-        )
+        return ConfigError(f"no key: {way_out}", file=str(path), setting=setting)
     return StorageError(
         f"key not read: {error.strerror}",
         errno=error.errno,
         file=str(path),
-        setting="raft.keys_dir",
+        setting=setting,
     )

@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+from ledgermq.daemon.client_rights import ClientRights
 from ledgermq.daemon.environment import Environment
+from ledgermq.daemon.frame_admission import FrameAdmission
 from ledgermq.daemon.log_opening import OpenLog, entry_before
 from ledgermq.daemon.log_trouble import LogDamagedError, report
 from ledgermq.daemon.own_entries import append_own
@@ -32,9 +34,11 @@ from ledgermq.model.errors import (
     DiskFullError,
     LedgerError,
     MessageIllegalError,
+    NoPermissionError,
     NotLeaderError,
     OutcomeUnknownError,
     ProtocolError,
+    QuotaError,
     StaleGenerationError,
     StorageError,
 )
@@ -83,10 +87,12 @@ COUNTER_NAMES = (
     "resent_found",
     "turns",
     "entries",
+    "denied",
+    "throttled",
 )
 _ACKS = {AckMode.LEADER: 0, AckMode.MAJORITY_MEMORY: 1, AckMode.MAJORITY_FSYNC: 2}
 _MESSAGES, _BYTES, _FRAMES, _REFUSED, _UNANSWERABLE, _SESSIONS = range(6)
-_RESENT_FOUND, _TURNS, _ENTRIES = range(6, 9)
+_RESENT_FOUND, _TURNS, _ENTRIES, _DENIED, _THROTTLED = range(6, 11)
 
 
 @dataclass(slots=True)
@@ -94,6 +100,7 @@ class Session:
     """One connection that has said HELLO.
 
     Attributes:
+        rights: what the client may do.
         terms_ended: how many terms of its own the node had ended when the session began.
         in_flight: bytes that are not answered yet.
         is_refused: a frame was refused that may come again; those that were sent behind it must not
@@ -103,6 +110,7 @@ class Session:
     name: str
     instance: str
     terms_ended: int
+    rights: ClientRights
     in_flight: int = 0
     is_refused: bool = False
 
@@ -130,8 +138,10 @@ class ProduceService:
         topics: WritableTopics,
         put_lock: PutLockHolder,
         gate: SpaceGate,
+        admission: FrameAdmission,
     ) -> None:
         settings = around.settings
+        self._admission = admission
         self._gate = gate
         self._settings = settings
         self._counters = around.page.counters(Role.WRITER)
@@ -156,7 +166,9 @@ class ProduceService:
         self._first = 0
         self._recent = self._recent_messages()
         self._clock = around.clock
-        self.socket = around.produce_socket(message_size_max=FRAME_SIZE_MAX + 1024 * 1024)
+        self.socket = around.produce_socket(
+            admission.gate, message_size_max=FRAME_SIZE_MAX + 1024 * 1024
+        )
         levels = len(delay_levels_ms(settings.store.message_delay_level)) - 1
         self._rules = RecordRules(
             topics,
@@ -190,6 +202,7 @@ class ProduceService:
     def begin_term(self, offsets: QueueOffsets) -> None:
         """This node leads: number messages from ``offsets`` on."""
         self._offsets = offsets
+        self._admission.begin_term()
 
     def end_term(self) -> None:
         """Another node leads: what is not answered yet may be in the log one day, or never."""
@@ -312,7 +325,7 @@ class ProduceService:
                 self._greet(identity, request_id, parts)
                 return None
             session = self._sessions.get(identity)
-            if session is None:
+            if session is None or session.rights.peer != self.socket.peer:
                 raise StaleGenerationError("no session: say HELLO first")
             if header.kind is Kind.GOODBYE:
                 self._end_session(identity)
@@ -326,7 +339,7 @@ class ProduceService:
                 raise OutOfTurnError("a frame sent before was refused: send again from it on")
             session.is_refused = False
             self._check_frame(frame, parts[2])
-            self._check_window(session, frame)
+            self._admission.check_window(frame, in_flight=session.in_flight, total=self._in_flight)
             if term is None:
                 raise NotLeaderError(
                     "node does not lead now: nothing was stored",
@@ -334,7 +347,12 @@ class ProduceService:
                     term=self._standing.term,
                     leader=self._standing.leader,
                 )
-            self._rules.check(frame, memoryview(parts[2]), self._now_ms())
+            self._admission.check(frame, identity, session.name, session.rights)
+            payload = memoryview(parts[2])
+            self._rules.check(frame, payload, self._now_ms())
+            self._admission.check_real_topics(
+                frame, payload, session.rights, header_size=self._log.header_size
+            )
         except LedgerError as error:
             self._refuse(identity, request_id, error)
             return None
@@ -360,25 +378,6 @@ class ProduceService:
         if checksum != frame.checksum:
             raise ProtocolError(
                 "checksum of the frame differs", checksum=frame.checksum, computed=checksum
-            )
-
-    def _check_window(self, session: Session, frame: SendFrame) -> None:
-        limits = self._settings.limits
-        mine = session.in_flight + frame.payload_size
-        if mine > limits.client_window_bytes:
-            raise BusyError(
-                "more unanswered bytes of this client than its window",
-                bytes=mine,
-                limit=limits.client_window_bytes,
-                setting="limits.client_window_bytes",
-            )
-        total = self._in_flight + frame.payload_size
-        if total > limits.total_window_bytes:
-            raise BusyError(
-                "more unanswered bytes of all clients than the node holds",
-                bytes=total,
-                limit=limits.total_window_bytes,
-                setting="limits.total_window_bytes",
             )
 
     def _stage_waiting(self, batch: PutBatch, term: Term) -> None:
@@ -504,7 +503,9 @@ class ProduceService:
             self._due.append(Due(put.position, put.identity, answer, put.size))
 
     def _admitted(self, identity: bytes, frame: SendFrame) -> None:
-        self._sessions[identity].in_flight += frame.payload_size
+        session = self._sessions[identity]
+        self._admission.admitted(frame, identity, session.name, session.rights)
+        session.in_flight += frame.payload_size
         self._in_flight += frame.payload_size
 
     def _greet(self, identity: bytes, request_id: int, parts: list[bytes]) -> None:
@@ -522,8 +523,10 @@ class ProduceService:
             if older != identity:
                 self._sessions.pop(older, None)
             self._instances[instance] = identity
-        if identity not in self._sessions:
-            self._sessions[identity] = Session(name, instance, self._terms_ended)
+        session = self._sessions.get(identity)
+        if session is None or session.rights.peer != self.socket.peer:
+            rights = self._admission.rights_of(self.socket.peer)
+            self._sessions[identity] = Session(name, instance, self._terms_ended, rights)
         self._counters[_SESSIONS] = len(self._sessions)
         standing = self._standing
         welcome = replace(
@@ -533,6 +536,8 @@ class ProduceService:
 
     def _refuse(self, identity: bytes, request_id: int, error: LedgerError) -> None:
         self._counters[_REFUSED] += 1
+        self._counters[_DENIED] += isinstance(error, NoPermissionError)
+        self._counters[_THROTTLED] += isinstance(error, QuotaError)
         session = self._sessions.get(identity)
         if error.retriable and session is not None:
             session.is_refused = True
@@ -559,6 +564,7 @@ class ProduceService:
 
     def _end_session(self, identity: bytes) -> None:
         session = self._sessions.pop(identity, None)
+        self._admission.forget(identity)
         if session is not None and self._instances.get(session.instance) == identity:
             del self._instances[session.instance]
         self._counters[_SESSIONS] = len(self._sessions)

@@ -46,7 +46,7 @@ CheckQueue = Callable[[QueueName], None]
 
 
 class Answer(NamedTuple):
-    """A PULLED with ``messages`` records for one client, or why there is none."""
+    """A PULLED with ``messages`` records of ``topic`` for one client, or why there is none."""
 
     client: Client
     request_id: int
@@ -54,6 +54,7 @@ class Answer(NamedTuple):
     payload: Payload = b""
     messages: int = 0
     error: LedgerError | None = None
+    topic: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +369,7 @@ class PullService:
             suggested=self._store.suggested(selection.looked_at),
             version=pull.version,
         )
-        return Answer(hold.client, pull.request_id, head, parts.payload, count)
+        return Answer(hold.client, pull.request_id, head, parts.payload, count, topic=pull.topic)
 
     def _sql(self, pull: Pull) -> SqlFilter:
         return sql_filter(pull.expression, is_enabled=self._filters_properties)

@@ -7,7 +7,7 @@ wherever a client points, and hands out what follows.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ledgermq.broker.holds import QueueName
@@ -32,6 +32,9 @@ INDEX_SECOND_MS = 1_000
 """The index knows a store time by the second."""
 
 
+CheckRead = Callable[[str], None]
+
+
 class QueryAnswer(NamedTuple):
     """The parts of a QUERIED behind the client's name."""
 
@@ -53,8 +56,11 @@ class QueryService:
         )
         self._index: IndexReader | None = None
 
-    def answer(self, request_id: int, query: AnyQuery) -> QueryAnswer:
+    def answer(self, request_id: int, query: AnyQuery, check_read: CheckRead) -> QueryAnswer:
         """The messages that ``query`` asks for; none is no error.
+
+        Args:
+            check_read: refuses a topic that the client may not read.
 
         Raises:
             TopicUnknownError, NoPermissionError: the topic is none, or not for reading.
@@ -64,7 +70,10 @@ class QueryService:
         """
         if isinstance(query, PositionQuery):
             record = self.record_at(query.position)
+            if record is not None:
+                check_read(decode_message(record, 0).topic)
             return _answer(request_id, [] if record is None else [record])
+        check_read(query.topic)
         return self._by_key(request_id, query)
 
     def _by_key(self, request_id: int, query: KeyQuery) -> QueryAnswer:

@@ -18,13 +18,14 @@ from ledgermq.daemon import reload
 from ledgermq.daemon.child_process import EXIT_REOPEN, EXIT_STOPPED
 from ledgermq.daemon.environment import Environment
 from ledgermq.daemon.flusher import Flusher, FlushPlan, MakeFlusher
+from ledgermq.daemon.frame_admission import FrameAdmission
 from ledgermq.daemon.log_opening import OpenLog, open_log, open_queue_offsets
 from ledgermq.daemon.log_retention import LogRetention, Retention
 from ledgermq.daemon.log_trouble import LogDamagedError, report
 from ledgermq.daemon.loop import Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
 from ledgermq.daemon.node import Surroundings
-from ledgermq.daemon.produce_service import ProduceService
+from ledgermq.daemon.produce_service import COUNTER_NAMES, ProduceService
 from ledgermq.daemon.put_lock import PutLockHolder
 from ledgermq.daemon.resume import dispatched_position
 from ledgermq.daemon.space_gate import SpaceGate
@@ -61,6 +62,8 @@ from ledgermq.store.log_writer import INDEX_ITEM_SIZE, LogEnd
 from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 from ledgermq.store.small_file import replace_file
 from ledgermq.wire.session import LEADER, Standing
+
+__all__ = ["COUNTER_NAMES", "WriterWorker", "run"]
 
 logger = logging.getLogger(__name__)
 
@@ -137,13 +140,20 @@ class WriterWorker:
         self._open_log = log
         # It waits with its queues for where the log ends.
         self._dispatcher.ring()
+        self._admission = FrameAdmission(settings, log.paths.own, around.clock.monotonic_ns)
         self._service = ProduceService(
-            around, log, topics=self._topics, put_lock=self._put_lock, gate=gate
+            around,
+            log,
+            topics=self._topics,
+            put_lock=self._put_lock,
+            gate=gate,
+            admission=self._admission,
         )
 
     def sources(self) -> list[Pollable]:
-        """The inbox and the producers' socket."""
-        return [*self._around.inbox.sources, self._service.socket.source]
+        """The inbox, the producers' socket, and who lets them in."""
+        socket = self._service.socket
+        return [*self._around.inbox.sources, socket.source, *socket.guards]
 
     def sleep_ms(self, now_ns: int) -> int:
         """Nothing to do while no acknowledgement is due, raft has put nothing into the ring, and
@@ -183,6 +193,8 @@ class WriterWorker:
             has_room or (self._starved is None and not self._ring.is_empty)
         ):
             self._take_entries(self._ring)
+        if any(guard in ready for guard in self._service.socket.guards):
+            self._service.socket.let_in()
         if self._service.socket.source in ready and self._service.take_frames(self._term):
             self._published()
         self._service.acknowledge(self._page.read_committed().position)
@@ -252,10 +264,14 @@ class WriterWorker:
             logger.warning("order refused: not one for a writer: kind=%s", order.kind.name)
 
     def _take_topics(self, order: Order, message: bytes) -> None:
-        """Know the topics of a version, told or from their file; say which one is known."""
+        """Know the topics of a version, told or from their file; say which one is known.
+
+        Users and quotas are always in files: a change of them is told without topics.
+        """
         told = records_of(message)
         if not told:
             self._topics.read_as_told()
+            self._admission.reload()
         elif order.position <= self._topics_version:
             self._topics.take(queues_told(told[0]))
         else:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
 
+from ledgermq.daemon.client_rights import Peer
 from ledgermq.daemon.loop import Pollable
 from ledgermq.sim.events import Events
 from ledgermq.sim.network import FASTEST_NS
@@ -58,6 +59,20 @@ class ClientPort:
     def source(self) -> Pollable:
         """See ``ClientSocket``."""
         return CLIENTS_SOURCE
+
+    @property
+    def guards(self) -> list[Pollable]:
+        """Nobody has keys here."""
+        return []
+
+    def let_in(self) -> None:
+        """See ``ClientSocket``."""
+        raise AssertionError("no guard waits")
+
+    @property
+    def peer(self) -> Peer:
+        """Nobody in particular."""
+        return Peer()
 
     def accept(self, connection: Connection) -> None:
         """A client connects."""

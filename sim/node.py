@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 from ledgermq.broker.topics import TopicTable
+from ledgermq.daemon.client_rights import AccessGate
 from ledgermq.daemon.client_socket import ClientSocket
 from ledgermq.daemon.log_opening import OpenLog, open_log
 from ledgermq.daemon.loop import Pollable
@@ -60,7 +61,7 @@ class SimEnvironment:
         """See ``Environment``."""
         return InlineExecutor()
 
-    def produce_socket(self, *, message_size_max: int) -> ClientSocket:
+    def produce_socket(self, gate: AccessGate, *, message_size_max: int) -> ClientSocket:
         """See ``Environment``."""
         return self.port
 

@@ -11,7 +11,7 @@ from ledgermq.model.errors import ConfigError
 def test_a_runtime_directory_has_both_sockets() -> None:
     address = parse_address("ipc:///run/ledgermq/")
 
-    assert address == ("ipc:///run/ledgermq/consume", "ipc:///run/ledgermq/produce")
+    assert address[:2] == ("ipc:///run/ledgermq/consume", "ipc:///run/ledgermq/produce")
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,15 @@ def test_a_list_without_nodes_or_with_one_twice_is_refused(given: str | list[str
 
 def test_the_own_address_is_the_one_towards_a_node_elsewhere() -> None:
     assert local_host(parse_addresses("ipc:///run/b,tcp://[::1]:7002")) == ("::1", 0)
+
+
+def test_keys_of_a_client_stand_behind_a_tcp_address() -> None:
+    address = parse_address("tcp://node:9876?keys=/etc/orders.keys")
+
+    assert address == ("tcp://node:9876", "", "/etc/orders.keys")
+
+
+@pytest.mark.parametrize("text", ["tcp://node:9876?", "tcp://node:9876?keys=", "tcp://n:1?key=a"])
+def test_other_words_behind_an_address_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="keys=FILE"):
+        parse_address(text)

@@ -1,0 +1,211 @@
+"""Users, rights and quotas on real nodes: who gets in, what is refused, what a new leader keeps."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.group_nodes import COMMAND, TOPIC, free_port, make_group, producer
+
+from ledgermq.client import Consumer, Producer, ProducerOptions
+from ledgermq.client.access_admin import AccessAdmin
+from ledgermq.client.broker import Broker
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.daemon.client_keys import make_client_keys, make_node_key
+from ledgermq.model.errors import LedgerError, NoPermissionError, QuotaError
+
+pytestmark = pytest.mark.slow
+
+PATIENCE_S = 40.0
+
+
+class Guarded:
+    """A node of its own with users, open over tcp with keys."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.server = make_node_key(node.folder / "node.key")
+        self.consume, self.produce = free_port(), free_port()
+        node.configure(
+            store={"mapped_file_size_commit_log": 262_144, "max_hash_slot_num": 500,
+                   "max_index_num": 400, "mapped_file_size_consume_queue": 20_000},
+            listen={"consume": f"tcp://127.0.0.1:{self.consume}",
+                    "produce": f"tcp://127.0.0.1:{self.produce}",
+                    "curve_secret_file": str(node.folder / "node.key")},
+            access={"enabled": True},
+        )  # fmt: skip
+        node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
+        node.wait_ready()
+
+    @property
+    def local(self) -> str:
+        """Address of the unix sockets: the tests have the node's account, and are operators."""
+        return f"ipc://{self.node.runtime}"
+
+    def keys(self, name: str) -> tuple[str, str]:
+        """Address with new keys, and the public one of them."""
+        file = self.node.folder / f"{name}.keys"
+        public = make_client_keys(file, server=self.server)
+        return f"tcp://127.0.0.1:{self.consume}?keys={file}", public
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run ``ledgermq`` as the operator."""
+        return subprocess.run(
+            [*COMMAND, *words, "--address", self.local],
+            capture_output=True, text=True, check=False,
+            env={**os.environ, "PYTHONPATH": str(SOURCES)},
+        )  # fmt: skip
+
+
+@pytest.fixture
+def guarded(make_node: Callable[[], Node]) -> Iterator[Guarded]:
+    yield Guarded(make_node())
+
+
+def sender(address: str, **options: Any) -> Producer:
+    return Producer(address, options=ProducerOptions(timeout_s=PATIENCE_S, **options))
+
+
+def refusal(act: Callable[[], object]) -> LedgerError:
+    with pytest.raises(LedgerError) as caught:
+        act()
+    return caught.value
+
+
+def asked(broker: Broker) -> AccessAdmin:
+    return AccessAdmin(broker)
+
+
+def test_users_over_tcp_do_what_they_have_the_right_to_and_nothing_else(guarded: Guarded) -> None:
+    address, public = guarded.keys("orders")
+    with connect_broker(guarded.local, name="operator", timeout_s=PATIENCE_S) as broker:
+        admin = asked(broker)
+        for topic in ("mine", "theirs"):
+            broker.create_topic(topic, 1)
+        admin.set_user("orders", {"publicKeys": [public], "topicPerms": ["mine=PUB"]}, mode="add")
+        with sender(address) as mine:
+            mine.send("mine", b"allowed").result()
+            foreign = refusal(lambda: mine.send("theirs", b"refused").result())
+            with Consumer(address, topic="mine", group="g") as reader:
+                unread = refusal(lambda: reader.poll(PATIENCE_S))
+            admin.set_user("orders", {"topicPerms": ["mine=PUB", "theirs=PUB"]}, mode="alter")
+            mine.send("theirs", b"allowed now").result()
+            with connect_broker(address, name="orders", timeout_s=PATIENCE_S) as own:
+                no_admin = refusal(lambda: own.create_topic("made", 1))
+                secrets = refusal(lambda: asked(own).users())
+            admin.remove_user("orders")
+            gone = refusal(lambda: mine.send("mine", b"no more").result())
+        secret = guarded.node.root / "ledgermq" / "access.json"
+
+    assert isinstance(foreign, NoPermissionError)
+    assert "orders" in str(foreign) and "PUB" in str(foreign) and "theirs" in str(foreign)
+    assert isinstance(unread, NoPermissionError) and "SUB" in str(unread)
+    assert isinstance(no_admin, NoPermissionError) and "access.admin_over_clients" in str(no_admin)
+    assert isinstance(secrets, NoPermissionError)
+    assert isinstance(gone, NoPermissionError)
+    assert secret.stat().st_mode & 0o777 == 0o600
+    log = guarded.node.log.read_text()
+    assert "admin act who='operator (uid 0)'" in log or "admin act who='operator (uid" in log
+    assert "act=acl_set on=user:orders outcome=done" in log
+    assert "act=topic_create on=topic:made outcome=refused" in log
+
+
+def test_a_client_without_a_users_key_is_not_let_in(guarded: Guarded) -> None:
+    stranger, _ = guarded.keys("stranger")
+    plain = stranger.partition("?")[0]
+    errors = []
+    for address in (stranger, plain):
+        with connect_broker(address, name="stranger", timeout_s=3.0) as broker:
+            errors.append(refusal(broker.topics))
+
+    assert [type(error) for error in errors] == [NoPermissionError] * 2
+    assert "?keys=FILE" in str(errors[1])
+    wait_until(lambda: guarded.node.logged("client refused: its key is no user's"), "a line")
+
+
+def test_commands_add_alter_check_and_remove_users(guarded: Guarded, tmp_path: Path) -> None:
+    (tmp_path / "plain_acl.yml").write_text(
+        "globalWhiteRemoteAddresses: [10.0.0.1]\n"
+        "accounts:\n"
+        "  - {accessKey: RocketMQ, secretKey: 12345678, admin: false, defaultTopicPerm: DENY,\n"
+        "     defaultGroupPerm: SUB, topicPerms: [topicA=DENY, topicB=PUB|SUB]}\n"
+    )
+    added = guarded.command("acl", "add", "orders", "--topic", "a=PUB", "--json")
+    again = guarded.command("acl", "add", "orders")
+    altered = guarded.command("acl", "alter", "orders", "--topic", "b=SUB", "--json")
+    allowed = guarded.command("acl", "check", "orders", "--topic", "b", "--right", "SUB")
+    denied = guarded.command("acl", "check", "orders", "--topic", "b", "--right", "PUB")
+    taken = guarded.command("acl", "import", str(tmp_path / "plain_acl.yml"))
+    removed = guarded.command("acl", "remove", "orders")
+    listed = guarded.command("acl", "list", "--json")
+
+    assert json.loads(added.stdout)["topics"] == ["a=PUB"]
+    assert again.returncode == 1 and "alter it" in again.stderr
+    assert json.loads(altered.stdout)["topics"] == ["a=PUB", "b=SUB"]
+    assert (allowed.returncode, denied.returncode) == (0, 1), (allowed, denied)
+    assert "globalWhiteRemoteAddresses" in taken.stdout
+    assert removed.returncode == 0
+    (row,) = json.loads(listed.stdout)["users"]
+    assert (row["user"], row["has_secret_key"], row["default_group"]) == ("RocketMQ", True, "SUB")
+    assert row["topics"] == ["topicA=DENY", "topicB=PUB|SUB"]
+    assert "12345678" not in listed.stdout
+
+
+def test_a_quota_holds_and_goes_to_the_next_leader(make_node: Callable[[], Node]) -> None:
+    group = make_group(make_node, ack="majority-memory")
+    leader = group.leader()
+    body = b"x" * 10_000
+    with connect_broker(group.addresses, name="operator", timeout_s=PATIENCE_S) as broker:
+        asked(broker).set_quota(f"topic:{TOPIC}", produce_bytes=1)
+    with producer(*group.members, timeout_s=PATIENCE_S) as patient:
+        # The bucket begins empty or full by a byte: the first frame overdraws it for hours.
+        patient.send(TOPIC, body, queue_id=0).result()
+        with producer(leader, timeout_s=2.0) as hurried:
+            first = refusal(lambda: hurried.send(TOPIC, body, queue_id=0).result())
+        leader.kill()
+        heir = group.leader(besides=leader)
+        with producer(heir, timeout_s=PATIENCE_S) as another:
+            another.send(TOPIC, body, queue_id=0).result()
+        with producer(heir, timeout_s=2.0) as hurried:
+            second = refusal(lambda: hurried.send(TOPIC, body, queue_id=0).result())
+        with connect_broker(heir.address, name="operator", timeout_s=PATIENCE_S) as broker:
+            quotas = asked(broker).quotas()
+            asked(broker).remove_quota(f"topic:{TOPIC}")
+        with producer(heir, timeout_s=PATIENCE_S) as free:
+            free.send(TOPIC, body, queue_id=0).result()
+        throttled = heir.node.status()["counters"]["writer"]["throttled"]
+
+    for error in (first, second):
+        assert isinstance(error, QuotaError), error
+        assert f"topic:{TOPIC}" in str(error)
+        assert error.details["retry_after_ms"] > 0
+    assert [(row.owner, row.produce_bytes) for row in quotas] == [(f"topic:{TOPIC}", 1)]
+    assert throttled > 0
+
+
+def test_a_client_waits_as_long_as_its_quota_says(guarded: Guarded) -> None:
+    with connect_broker(guarded.local, name="operator", timeout_s=PATIENCE_S) as broker:
+        broker.create_topic("t", 1)
+        asked(broker).set_quota("client:meter", produce_messages=20, consume_messages=20)
+    options = ProducerOptions(timeout_s=PATIENCE_S)
+    with Producer(guarded.local, name="meter", options=options) as one:
+        for _ in range(3):
+            one.send_batch("t", [b"m"] * 20).result()
+        resent = one._pipeline.refused_count
+    with Consumer(guarded.local, topic="t", start="first", name="meter") as reader:
+        bodies: list[bytes] = []
+
+        def read() -> bool:
+            bodies.extend(bytes(message.body) for message in reader.poll(1.0))
+            return len(bodies) == 60
+
+        wait_until(read, "all messages", PATIENCE_S)
+
+    assert resent > 0
+    assert bodies == [b"m"] * 60
