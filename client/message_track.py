@@ -20,6 +20,7 @@ class TrackState(StrEnum):
 
     CONSUMED = "CONSUMED"
     NOT_CONSUME_YET = "NOT_CONSUME_YET"
+    NOT_ONLINE = "NOT_ONLINE"
 
 
 class Track(NamedTuple):
@@ -59,14 +60,24 @@ def track(message: ReceivedMessage) -> Steps[list[Track]]:
     """What each group that reads the message's queue has done about it, by name.
 
     A group has consumed what lies before its offset, as RocketMQ judges it: what it has given back
-    counts, too, and is tracked by its copy in the retry topic.
+    counts, too, and is tracked by its copy in the retry topic. One that has not consumed it, and
+    has no members now, is not online; a ``Consumer`` is no member, and is not known of.
     """
     request = call_request("groups", {})
     yield request
     rows = call_result(request).get("groups")
     if not isinstance(rows, list):
         raise ProtocolError("field missing or not a list", field="groups")
-    return sorted(_tracks(rows, message))
+    found = []
+    for one in sorted(_tracks(rows, message)):
+        state = one.state
+        if state is not TrackState.CONSUMED:
+            request = call_request("group_members", {"group": one.group})
+            yield request
+            if not call_result(request).get("members"):
+                state = TrackState.NOT_ONLINE
+        found.append(one._replace(state=state))
+    return found
 
 
 def _tracks(rows: list[object], message: ReceivedMessage) -> Iterator[Track]:

@@ -14,6 +14,8 @@ from tests.process.conftest import Node, wait_until
 from ledgermq.cli.main import main
 from ledgermq.client import Consumer, OutgoingMessage, Producer, Queries, SendResult
 from ledgermq.client.aio import AsyncQueries
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.client.group_consumer import GroupConsumer
 from ledgermq.client.message_track import Track, TrackState
 
 pytestmark = pytest.mark.slow
@@ -55,6 +57,11 @@ def send(node: Node, bodies: Sequence[bytes], queue_id: int) -> list[SendResult]
             "dispatch",
         )
     return sent
+
+
+def members_of(address: str, group: str) -> object:
+    with connect_broker(address, name="test", timeout_s=60.0) as broker:
+        return broker.call("group_members", group=group)["members"]
 
 
 def document(told: tuple[int, str, str]) -> Any:
@@ -107,7 +114,11 @@ def test_a_track_says_who_has_consumed_a_message(node: Node, show: Show) -> None
     for group, offset in (("all", 3), ("some", 1)):
         with Consumer(address, topic="orders", group=group) as consumer:
             consumer.commit({1: offset})
-    told = document(show("track", sent[1].offset_message_id, "--json"))
+    with GroupConsumer(address, group="some", name="member") as member:
+        member.subscribe("other")
+        member.poll(0)
+        wait_until(lambda: members_of(address, "some"), "the member")
+        told = document(show("track", sent[1].offset_message_id, "--json"))
     table = show("track", sent[1].unique_id, "--topic", "orders")[1].splitlines()
     with Queries(address) as queries:
         message = queries.message_at(sent[0].physical_offset)
@@ -126,7 +137,7 @@ def test_a_track_says_who_has_consumed_a_message(node: Node, show: Show) -> None
     ]
     assert [line.split()[:2] for line in table[1:]] == [
         ["all", "CONSUMED"],
-        ["some", "NOT_CONSUME_YET"],
+        ["some", "NOT_ONLINE"],
     ]
     assert tracks == [
         Track("all", TrackState.CONSUMED, 3),
