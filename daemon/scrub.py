@@ -18,13 +18,13 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
 
 from ledgermq.daemon.damage_report import LISTED_MAX, DamageStatus, write_report
 from ledgermq.daemon.environment import Environment
+from ledgermq.daemon.repair_case import RepairCase, RepairState, Suspect, damaged_entries
 from ledgermq.daemon.repair_source import entries_for, repair_answer
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.ipc.orders import Order, OrderKind
@@ -65,20 +65,6 @@ SendParts = Callable[[NodeId, Sequence[bytes]], bool]
 WriteBytes = Callable[[int, int, int, bytes | memoryview], bool]
 
 
-class _State(Enum):
-    WAITING = "waits"
-    ASKING = "asked for"
-    WRITING = "being written"
-    CHECKING = "being read again"
-
-
-class _Suspect(NamedTuple):
-    """A place that a reader has found wrong: the byte at a position, or the entry of an index."""
-
-    place: int
-    is_position: bool
-
-
 class ScrubCounts(NamedTuple):
     """What is counted, since the process was started; ``damaged_entries`` are those of now."""
 
@@ -86,28 +72,6 @@ class ScrubCounts(NamedTuple):
     damaged_entries: int
     repaired_entries: int
     repaired_bytes: int
-
-
-@dataclass(slots=True)
-class _Case:
-    """One damage, and what is done about it.
-
-    Attributes:
-        due_ns: when to begin; ``deadline_ns``: when what was begun is given up.
-        is_fresh: it was read in this very attempt.
-    """
-
-    damage: Damage
-    due_ns: int
-    state: _State = _State.WAITING
-    is_fresh: bool = True
-    is_given_up: bool = False
-    reason: str = ""
-    asked: set[NodeId] = field(default_factory=set)
-    peer: NodeId | None = None
-    number: int = 0
-    deadline_ns: int = 0
-    written: int = 0
 
 
 _Found = Step | tuple[Damage, ...]
@@ -118,8 +82,8 @@ class _Job:
     """What the thread is at: a step of the pass, a look at a place, or at what was written."""
 
     future: Future[_Found]
-    suspect: _Suspect | None = None
-    case: _Case | None = None
+    suspect: Suspect | None = None
+    case: RepairCase | None = None
 
 
 class Scrub:
@@ -186,9 +150,9 @@ class Scrub:
         self._log: LogScrub | None = None
         self._file_size = 0
         self._end: ScrubEnd | None = None
-        self._cases: dict[tuple[Family, Index], _Case] = {}
-        self._active: _Case | None = None
-        self._suspects: deque[_Suspect] = deque()
+        self._cases: dict[tuple[Family, Index], RepairCase] = {}
+        self._active: RepairCase | None = None
+        self._suspects: deque[Suspect] = deque()
         self._job: _Job | None = None
         self._point: EntryPoint | None = None
         self._is_passing = False
@@ -204,7 +168,7 @@ class Scrub:
         """What was read, is damaged, and was repaired."""
         return ScrubCounts(
             self._scrubbed,
-            sum(_entries(case.damage) for case in self._cases.values()),
+            sum(damaged_entries(case.damage) for case in self._cases.values()),
             self._repaired_entries,
             self._repaired_bytes,
         )
@@ -221,7 +185,7 @@ class Scrub:
 
     def suspect_entry(self, index: Index) -> None:
         """Entry ``index`` was read, and is not whole."""
-        self._suspect(_Suspect(index, is_position=False))
+        self._suspect(Suspect(index, is_position=False))
 
     def turn(self, now_ns: int, end: ScrubEnd | None) -> None:
         """Go on; bounded, and mostly nothing.
@@ -254,7 +218,7 @@ class Scrub:
 
         The pass has no timer of its own: it goes on when the process wakes anyway.
         """
-        if self._active is None or self._active.state is _State.CHECKING:
+        if self._active is None or self._active.state is RepairState.CHECKING:
             return None
         return max(0, (self._active.deadline_ns - now_ns) // 1_000_000)
 
@@ -272,7 +236,7 @@ class Scrub:
             self._give(source, frame)
             return
         case = self._active
-        if case is None or case.state is not _State.ASKING:
+        if case is None or case.state is not RepairState.ASKING:
             return
         if (case.peer, case.number) != (source, frame.number):
             return
@@ -289,10 +253,10 @@ class Scrub:
     def take_order(self, order: Order, now_ns: int) -> None:
         """One of ``SCRUB_ORDERS``: a reader found damage, or the writer has written a repair."""
         if order.kind is OrderKind.DAMAGED:
-            self._suspect(_Suspect(order.position, is_position=True))
+            self._suspect(Suspect(order.position, is_position=True))
             return
         case = self._active
-        if case is not None and case.state is _State.WRITING and case.number == order.number:
+        if case is not None and case.state is RepairState.WRITING and case.number == order.number:
             self._check(case, now_ns)
 
     def close(self) -> None:
@@ -311,14 +275,14 @@ class Scrub:
             answer = repair_answer(frame, data)
         self._send(source, answer)
 
-    def _suspect(self, suspect: _Suspect) -> None:
+    def _suspect(self, suspect: Suspect) -> None:
         if suspect not in self._suspects and len(self._suspects) < SUSPECTS_MAX:
             self._suspects.append(suspect)
 
     def _begin_job(self, log: LogScrub, end: ScrubEnd, now_ns: int) -> None:
         """Have the thread read what is most urgent."""
         case = self._active
-        if case is not None and case.state is _State.CHECKING:
+        if case is not None and case.state is RepairState.CHECKING:
             damage, written = case.damage, case.written
             self._submit(lambda: _read_again(log, damage, written, end), case=case)
         elif self._suspects:
@@ -349,8 +313,8 @@ class Scrub:
         self,
         work: Callable[[], _Found],
         *,
-        suspect: _Suspect | None = None,
-        case: _Case | None = None,
+        suspect: Suspect | None = None,
+        case: RepairCase | None = None,
     ) -> None:
         future = self._executor.submit(work)
         self._job = _Job(future, suspect, case)
@@ -409,9 +373,9 @@ class Scrub:
             wrong = check_item_terms(damage.patch, damage.first, self._term_of)
             if wrong is not None:
                 # An entry that Java wrote says of its term what raft knows better.
-                self._suspect(_Suspect(wrong, is_position=False))
+                self._suspect(Suspect(wrong, is_position=False))
                 return
-        self._cases[key] = _Case(damage, now_ns)
+        self._cases[key] = RepairCase(damage, now_ns)
         self._is_reported = False
         path, offset = self._log.path(damage)
         logger.error(
@@ -433,7 +397,7 @@ class Scrub:
         else:
             self._ask(case, now_ns)
 
-    def _ask(self, case: _Case, now_ns: int) -> None:
+    def _ask(self, case: RepairCase, now_ns: int) -> None:
         """Ask the next member for what is missing."""
         damage = case.damage
         term = self._term_of(damage.first)
@@ -447,12 +411,12 @@ class Scrub:
                 RepairKind.ASK_ENTRIES, self._number, damage.first, damage.last, term
             )
             if self._send(peer, [encode_repair_frame(frame)]):
-                case.state, case.peer, case.number = _State.ASKING, peer, self._number
+                case.state, case.peer, case.number = RepairState.ASKING, peer, self._number
                 case.deadline_ns = now_ns + ANSWER_NS
                 return
         self._give_up(case, members, now_ns)
 
-    def _give_up(self, case: _Case, members: Sequence[NodeId], now_ns: int) -> None:
+    def _give_up(self, case: RepairCase, members: Sequence[NodeId], now_ns: int) -> None:
         """Nobody gives what is missing now."""
         if members:
             case.reason = f"no member has given it: {', '.join(members)}"
@@ -468,20 +432,20 @@ class Scrub:
         case.asked.clear()
         self._wait(case, now_ns + RETRY_NS)
 
-    def _wait(self, case: _Case, due_ns: int) -> None:
+    def _wait(self, case: RepairCase, due_ns: int) -> None:
         """Go on with ``case`` at ``due_ns``."""
-        case.state = _State.WAITING
+        case.state = RepairState.WAITING
         case.due_ns = due_ns
         self._active = None
         self._is_reported = False
 
-    def _give_time_up(self, case: _Case, now_ns: int) -> None:
+    def _give_time_up(self, case: RepairCase, now_ns: int) -> None:
         """A member, or the writer, has not answered in time."""
-        if case.state is _State.WRITING:
+        if case.state is RepairState.WRITING:
             # It may have written all the same.
             case.is_fresh = False
             self._wait(case, now_ns)
-        elif case.state is _State.ASKING:
+        elif case.state is RepairState.ASKING:
             self._wait(case, now_ns)
 
     def _accept(self, damage: Damage, frame: RepairFrame, data: memoryview) -> Repair:
@@ -496,7 +460,7 @@ class Scrub:
         return repair
 
     def _order(
-        self, case: _Case, family: Family, position: int, data: bytes | memoryview, now_ns: int
+        self, case: RepairCase, family: Family, position: int, data: bytes | memoryview, now_ns: int
     ) -> None:
         """Have the writer write ``data``."""
         self._number += 1
@@ -505,14 +469,14 @@ class Scrub:
             case.asked -= {case.peer}
             self._wait(case, now_ns + RING_FULL_NS)
             return
-        case.state, case.written = _State.WRITING, len(data)
+        case.state, case.written = RepairState.WRITING, len(data)
         case.deadline_ns = now_ns + WRITE_NS
 
-    def _check(self, case: _Case, now_ns: int) -> None:
-        case.state = _State.CHECKING
+    def _check(self, case: RepairCase, now_ns: int) -> None:
+        case.state = RepairState.CHECKING
         case.deadline_ns = now_ns
 
-    def _finish_check(self, case: _Case, found: tuple[Damage, ...], now_ns: int) -> None:
+    def _finish_check(self, case: RepairCase, found: tuple[Damage, ...], now_ns: int) -> None:
         """What was written, or may have been, was read again."""
         key = (case.damage.family, case.damage.first)
         again = next((one for one in found if (one.family, one.first) == key), None)
@@ -524,7 +488,7 @@ class Scrub:
         for damage in found:
             self._note(damage, now_ns)
 
-    def _go_on(self, case: _Case, again: Damage, now_ns: int) -> None:
+    def _go_on(self, case: RepairCase, again: Damage, now_ns: int) -> None:
         """``again`` was read where something was written, or where time was to help."""
         case.damage, case.is_fresh = again, True
         if case.written and again.patch:
@@ -533,10 +497,12 @@ class Scrub:
             now_ns += RETRY_NS
         self._wait(case, now_ns)
 
-    def _count(self, case: _Case, left: tuple[Damage, ...]) -> None:
+    def _count(self, case: RepairCase, left: tuple[Damage, ...]) -> None:
         damage = case.damage
         behind = [one.first for one in left if one.family is Family.DATA]
-        entries = min(damage.last + 1, *behind) - damage.first if behind else _entries(damage)
+        entries = (
+            min(damage.last + 1, *behind) - damage.first if behind else damaged_entries(damage)
+        )
         self._repaired_entries += entries
         self._repaired_bytes += case.written
         logger.warning(
@@ -545,7 +511,7 @@ class Scrub:
             "the log itself" if damage.patch else case.peer or "elsewhere",
         )  # fmt: skip
 
-    def _drop(self, case: _Case) -> None:
+    def _drop(self, case: RepairCase) -> None:
         self._cases.pop((case.damage.family, case.damage.first), None)
         if self._active is case:
             self._active = None
@@ -591,7 +557,3 @@ def _read_again(log: LogScrub, damage: Damage, written: int, end: ScrubEnd) -> t
     if damage.patch:
         return () if log.is_patched(damage) else (damage,)
     return log.damages(damage.point, Index(min(end.index, damage.last + 1)), end)
-
-
-def _entries(damage: Damage) -> int:
-    return max(0, damage.last - damage.first + 1)
