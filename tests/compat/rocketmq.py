@@ -73,6 +73,13 @@ class RocketMQ:
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(target.read_text())
 
+    def mqadmin(self, *words: str) -> str:
+        """What RocketMQ's own tool prints of this broker."""
+        done = self._run(["mqadmin", *words, "-n", self._name_server], timeout_s=DUMP_TIMEOUT_S)
+
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
     def _find_name_server(self) -> str:
         """Its address, once the broker listens too; empty before."""
         lines = self._said.read_text().splitlines()
