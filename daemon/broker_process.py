@@ -80,7 +80,13 @@ class BrokerWorker:
             self._store, self._moves, self._log, settings.store.message_delay_level
         )
         self._timers = TimerService(self._store, self._moves, self._log)
-        self._calls = CallService(self._store, tables, settings.topics, self._log)
+        self._calls = CallService(
+            self._store,
+            tables,
+            settings.topics,
+            self._log,
+            members=self._clients_of,
+        )
         self._transactions = TransactionService(
             self._store, tables, self._log, self._moves, settings
         )
@@ -190,6 +196,10 @@ class BrokerWorker:
         self._order_topics(now_ms)
         self._tables.tick(now_ns)
         self._look_after_files(now_ms)
+
+    def _clients_of(self, group: str) -> list[str]:
+        # Made after the calls, which it needs.
+        return self._members.clients(group)
 
     def _tell_stage(self) -> None:
         log = self._log

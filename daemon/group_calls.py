@@ -95,7 +95,8 @@ class GroupCalls:
         self._log.check()
         name = text(call.arguments, "group")
         owned = self._tables.offsets.of_group(name)
-        if self._tables.groups.get(name) is None and not owned:
+        members = sorted(self._members(name))
+        if self._tables.groups.get(name) is None and not owned and not members:
             raise GroupUnknownError("group does not exist", group=name)
         return {
             **self._described(name),
@@ -103,7 +104,7 @@ class GroupCalls:
                 {"topic": owner.topic, "lag": self._lag(owner.topic, offsets)}
                 for owner, offsets in owned
             ],
-            "members": sorted(self._members(name)),
+            "members": members,
         }
 
     def _described(self, name: str) -> Result:

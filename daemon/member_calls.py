@@ -87,6 +87,10 @@ class MemberCalls:
         """Groups whose members do not want the same."""
         return len(self._warned)
 
+    def clients(self, group: str) -> list[str]:
+        """Ids of those who consume for ``group`` now."""
+        return [member.client for member in self._members.members(group)]
+
     def lead(self, leads: bool, now_ms: int) -> None:
         """This node leads from now on, or does not."""
         self._leads = leads

@@ -13,10 +13,13 @@ from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, make_group, producer
 
 from ledgermq.client.admin import Admin
+from ledgermq.client.admin_steps import ask
 from ledgermq.client.aio import AsyncAdmin
+from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.consumer import Consumer
 from ledgermq.client.producer import Producer
 from ledgermq.model.errors import (
+    GroupActiveError,
     GroupUnknownError,
     MessageIllegalError,
     NoPermissionError,
@@ -210,6 +213,34 @@ def test_a_group_is_deleted_with_or_without_what_it_has_consumed(node: Node) -> 
 
     assert (kept, gone) == (3, None)
     assert listed["billing"] is False
+
+
+def test_offsets_stay_under_members_that_consume_unless_forced(node: Node) -> None:
+    with admin_of(node) as admin, Producer(f"ipc://{node.runtime}") as one:
+        one.send_batch("sales", [b"x"] * 3, queue_id=0).result()
+        wait_until(lambda: admin.topic("sales").messages == 3, "dispatch", timeout_s=PATIENCE_S)
+        with connect_broker(f"ipc://{node.runtime}", name="test", timeout_s=PATIENCE_S) as broker:
+            broker.run(
+                ask(
+                    "group_heartbeat",
+                    group="billing",
+                    client="c1",
+                    instance="i1",
+                    host="here",
+                    model="clustering",
+                    start="first",
+                    ordered=False,
+                    strategy="average",
+                    subscription={"sales": "*"},
+                )
+            )
+            members = admin.group("billing").members
+            with pytest.raises(GroupActiveError, match="stop its members"):
+                admin.reset_offsets("billing", "sales", "last", queues=[0])
+            forced = admin.reset_offsets("billing", "sales", "last", queues=[0], force=True)
+
+    assert members == ("c1",)
+    assert [move.new for move in forced] == [3]
 
 
 def test_the_same_from_asyncio(node: Node) -> None:
