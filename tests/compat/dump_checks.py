@@ -81,11 +81,14 @@ def check_new_messages(way: Way, told: dict[Place, Json]) -> None:
     """Every field of every new message is what its producer gave, or was told."""
     for sent in way.sent:
         found = without_bounds(told[place(sent)])
-        known = sent.keys() - {"born"}
+        known = sent.keys() - {"born", "storeTimestamp"}
         first, last = sent["born"]
 
         assert {key: found[key] for key in known} == {key: sent[key] for key in known}
         assert first <= found["bornTimestamp"] <= last
+        # An answer has one time for its frame: of one that two leaders stored, each a part, the
+        # second one's.
+        assert first <= found["storeTimestamp"] <= sent["storeTimestamp"]
 
 
 def check_nothing_else(way: Way, told: dict[Place, Json], end: int) -> None:
