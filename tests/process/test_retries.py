@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from tests.process.client_node import start_client_node
-from tests.process.conftest import Node
-from tests.process.group_nodes import TOPIC, make_group, producer
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
 
 from ledgermq.cli.main import main
 from ledgermq.client import Consumer, DeadLetters, Producer, ReceivedMessage, SendResult
@@ -258,24 +258,35 @@ def test_replays_that_cannot_be_made_say_why(address: str) -> None:
     assert nothing == []
 
 
+def led(group: Group) -> Member:
+    """The member that leads, once one does."""
+
+    def leader() -> Member | None:
+        return next((one for one in group.up() if one.leads), None)
+
+    found: Member = wait_until(leader, "a leader", PATIENCE_S)
+    return found
+
+
 def test_the_whole_circle_survives_its_leaders(make_node: Callable[[], Node]) -> None:
     """Sent, failed three times, dead, replayed, consumed; a leader dies after each stage."""
     group = make_group(make_node, ack="majority-fsync")
-    with producer(*group.members) as one:
+    led(group)
+    with producer(*group.members, timeout_s=PATIENCE_S) as one:
         sent = one.send_batch(TOPIC, [b"%d" % number for number in range(6)], queue_id=2).result()
     ids = {result.unique_id for result in sent}
 
     def lose_the_leader() -> None:
-        leader = group.leader()
+        leader = led(group)
         leader.kill()
-        group.leader(besides=leader)
+        led(group)
         leader.start()
-        leader.node.wait_ready()
+        wait_until(lambda: "READY=1" in leader.node.listen(), "the start", PATIENCE_S)
 
     came: Counter[tuple[str, int]] = Counter()
     dead: set[str] = set()
     with Consumer(group.addresses, topic=TOPIC, group="g", options=OPTIONS) as consumer:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + 2 * PATIENCE_S
         has_died = False
         while dead != ids:
             assert time.monotonic() < deadline, (came, dead)
