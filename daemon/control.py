@@ -12,10 +12,12 @@ of a request are bounded, and a client that does not read its answer gets no sec
 from __future__ import annotations
 
 import json
+import logging
 import os
 import selectors
 import socket
 import stat
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,8 @@ from ledgermq.model.errors import (
     StorageError,
     TimedOutError,
 )
+
+audit = logging.getLogger("ledgermq.audit")
 
 CLIENTS_MAX = 16
 REQUEST_SIZE_MAX = 4_096
@@ -60,9 +64,18 @@ class ControlServer:
     """The supervisor's end. Invariant: a client that has work is not read from."""
 
     def __init__(
-        self, path: Path, mode: int, selector: selectors.BaseSelector, answer: Answer
+        self,
+        path: Path,
+        mode: int,
+        selector: selectors.BaseSelector,
+        answer: Answer,
+        *,
+        audited: frozenset[str] = frozenset(),
     ) -> None:
         """Listen at ``path``; what was there is replaced, so the caller holds the directory's lock.
+
+        Args:
+            audited: verbs that leave a line in the log, with the account that asked.
 
         Raises:
             ConfigError: the path is too long for a socket.
@@ -72,6 +85,7 @@ class ControlServer:
         self._path = path
         self._selector = selector
         self._answer = answer
+        self._audited = audited
         self._clients: dict[int, _Client] = {}
         self._listener = _listen(path, mode)
         selector.register(self._listener, selectors.EVENT_READ)
@@ -147,7 +161,7 @@ class ControlServer:
                 client.is_leaving = True
             elif newline:
                 client.received = rest
-                client.unsent = _encoded(self._answer_line(line))
+                client.unsent = _encoded(self._answer_line(line, client.socket))
         if client.unsent:
             self._send(client)
         if client.is_leaving and not client.unsent:
@@ -156,15 +170,25 @@ class ControlServer:
         wanted = selectors.EVENT_WRITE if client.has_work else selectors.EVENT_READ
         self._selector.modify(client.socket, wanted)
 
-    def _answer_line(self, line: bytes) -> Mapping[str, object]:
+    def _answer_line(self, line: bytes, asker: socket.socket) -> Mapping[str, object]:
         try:
             request = _parsed(line)
             verb = request.get("verb")
             if not isinstance(verb, str):
                 raise ProtocolError("verb is missing", expected='{"verb": "status"}')
-            return self._answer(verb, request)
+            if verb not in self._audited:
+                return self._answer(verb, request)
         except LedgerError as error:
             return _refusal(error)
+        subject = str(request.get("node", request.get("target", "")))[:64]
+        act = {"who": _account(asker), "act": verb, "on": subject}
+        try:
+            answer = self._answer(verb, request)
+        except LedgerError as error:
+            audit.info("admin act", extra={**act, "outcome": "refused", "reason": str(error)})
+            return _refusal(error)
+        audit.info("admin act", extra={**act, "outcome": "done"})
+        return answer
 
     def _send(self, client: _Client) -> None:
         try:
@@ -277,6 +301,14 @@ def _parsed(line: bytes) -> dict[str, object]:
     if not isinstance(document, dict):
         raise ProtocolError("not a JSON object", line=line[:80])
     return document
+
+
+def _account(asker: socket.socket) -> str:
+    """Who the kernel says is at the other end of a unix stream."""
+    size = struct.calcsize("3i")
+    found = asker.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    _pid, uid, _gid = struct.unpack("3i", found)
+    return f"uid {uid}"
 
 
 def _refusal(error: LedgerError) -> dict[str, object]:

@@ -24,6 +24,9 @@ from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import Effects
 from ledgermq.raft.status import CoreStatus
 
+AUDITED_VERBS = frozenset({"transfer", "forget", "resign", "add", "remove"})
+"""Those that change something: each leaves a line in the log."""
+
 _Answer = Callable[[Mapping[str, object]], Mapping[str, object]]
 
 
@@ -60,7 +63,9 @@ class RaftControl:
             "remove": members.remove,
         }
         self._selector = selectors.EpollSelector()
-        self._server = ControlServer(path, mode, self._selector, self._answer)
+        self._server = ControlServer(
+            path, mode, self._selector, self._answer, audited=AUDITED_VERBS
+        )
 
     @property
     def source(self) -> int:

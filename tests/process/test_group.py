@@ -148,6 +148,8 @@ def test_the_leadership_is_handed_over_on_demand(group: Group) -> None:
     assert again.returncode == 1 and "does not lead" in again.stderr
     assert nobody.returncode == 1 and "no such member" in nobody.stderr
     assert json.loads(forgotten.stdout) == {"forgotten": True}
+    assert leader.node.logged(f"act=transfer on={target.name} outcome=done")
+    assert target.node.logged("act=transfer on=n9 outcome=refused")
 
 
 def test_a_topic_that_a_leader_made_is_known_to_its_successor(group: Group) -> None:
