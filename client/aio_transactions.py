@@ -17,6 +17,7 @@ from ledgermq.client.known_transactions import (
     KnownTransactions,
     TransactionError,
     TransactionResult,
+    no_end,
 )
 from ledgermq.client.link import Context
 from ledgermq.client.loop_watch import AsyncRequests
@@ -271,6 +272,11 @@ class AsyncTransactionalProducer:
                 if decision is Decision.COMMIT:
                     raise
                 # Nothing of it is stored, or no more: as good as rolled back.
+            except LedgerError as error:
+                unknown = no_end(parts.id, error)
+                if unknown is None:
+                    raise
+                raise unknown from error
         self._known.confirm(parts.id)
         return TransactionResult(parts.id, decision, tuple(stored))
 

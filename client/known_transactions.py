@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from threading import Lock
 
 from ledgermq.client.results import SendResult
-from ledgermq.model.errors import LedgerError
+from ledgermq.model.errors import LedgerError, OutcomeUnknownError
 from ledgermq.model.transactions import Decision
 
 UNCONFIRMED_MAX = 100_000
@@ -76,3 +76,18 @@ class KnownTransactions:
         """How it is to end, if that is known here."""
         with self._lock:
             return self._unconfirmed.get(transaction)
+
+
+def no_end(transaction: str, error: LedgerError) -> OutcomeUnknownError | None:
+    """What to tell who ends a transaction and is not answered, instead of ``error``; None: nothing.
+
+    A question that was asked of several leaders may have been answered by one of them, whatever the
+    last one says of itself.
+    """
+    if not error.retriable or isinstance(error, OutcomeUnknownError):
+        return None
+    return OutcomeUnknownError(
+        "transaction has not ended, as far as is known; the broker will ask for it",
+        transaction=transaction,
+        cause=str(error),
+    )

@@ -20,6 +20,7 @@ from tests.process.test_transactions import QUICK
 from ledgermq.client import (
     Consumer,
     Decision,
+    ProducerOptions,
     SendResult,
     TransactionalProducer,
     TransactionError,
@@ -84,12 +85,13 @@ class Worker:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(PATIENCE_S)
+        self._thread.join(2 * PATIENCE_S)
         assert not self._thread.is_alive()
 
     def _run(self) -> None:
         try:
-            with TransactionalProducer(self._addresses, group="till") as made:
+            options = ProducerOptions(timeout_s=PATIENCE_S)
+            with TransactionalProducer(self._addresses, group="till", options=options) as made:
                 while not self._stop.is_set():
                     self._one(made)
         except (LedgerError, AssertionError) as error:
@@ -141,7 +143,7 @@ class Reader:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(PATIENCE_S)
+        self._thread.join(2 * PATIENCE_S)
         assert not self._thread.is_alive()
 
     def _run(self) -> None:
