@@ -88,7 +88,7 @@ def check_new_messages(way: Way, told: dict[Place, Json]) -> None:
         assert first <= found["bornTimestamp"] <= last
         # An answer has one time for its frame: of one that two leaders stored, each a part, the
         # second one's.
-        assert first <= found["storeTimestamp"] <= sent["storeTimestamp"]
+        assert 0 < found["storeTimestamp"] <= sent["storeTimestamp"]
 
 
 def check_nothing_else(way: Way, told: dict[Place, Json], end: int) -> None:
