@@ -46,6 +46,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         verbs, "show", "show one group: its settings, its lag, its members", _show,
         examples=["group show billing"],
     )  # fmt: skip
+    members = add_verb(
+        verbs, "members", "show who consumes for a group, which queues, and how far", _members,
+        examples=["group members billing", "group members billing --json"],
+    )  # fmt: skip
     create = add_verb(
         verbs, "create", "create a group", _create,
         examples=["group create billing --retry-max 5"],
@@ -63,7 +67,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         verbs, "lag", "show how far a group is in each queue", _lag,
         examples=["group lag billing", "group lag billing --topic orders --json"],
     )  # fmt: skip
-    for verb in (show, create, alter, delete, lag):
+    for verb in (show, members, create, alter, delete, lag):
         verb.add_argument("group", metavar="GROUP")
     for verb in (create, alter):
         for option, (field, text) in FLAGS.items():
@@ -114,6 +118,48 @@ def _show(admin: Admin, arguments: argparse.Namespace) -> int:
     if state.lag:
         print()
         print_table(["topic", "lag"], [[topic, f"{lag:,}"] for topic, lag in state.lag.items()])
+    return 0
+
+
+def _members(admin: Admin, arguments: argparse.Namespace) -> int:
+    found = admin.members(arguments.group)
+    if arguments.json:
+        print(json.dumps(found.to_fields()))
+        return 0
+    for warning in found.warnings:
+        print(f"warning: {warning}")
+    if not found.members:
+        print(f"{arguments.group}: nobody consumes")
+    else:
+        print_table(
+            ["client", "host", "subscription", "mode", "queues", "lag"],
+            [
+                [
+                    member.client,
+                    member.host,
+                    member.subscription_text,
+                    member.mode,
+                    f"{len(found.queues_of(member.client))}",
+                    f"{sum(queue.lag for queue in found.queues_of(member.client)):,}",
+                ]
+                for member in found.members
+            ],
+        )
+    if found.queues:
+        print()
+        print_table(
+            ["topic", "queue", "client", "committed", "lag"],
+            [
+                [
+                    queue.topic,
+                    f"{queue.queue_id}",
+                    queue.client or "-",
+                    "-" if queue.committed is None else f"{queue.committed:,}",
+                    f"{queue.lag:,}",
+                ]
+                for queue in found.queues
+            ],
+        )
     return 0
 
 

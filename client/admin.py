@@ -24,6 +24,7 @@ from ledgermq.client.admin_results import (
 )
 from ledgermq.client.broker import Broker, TopicRow
 from ledgermq.client.group import broker_link
+from ledgermq.client.group_members import GroupMembers, members_of
 from ledgermq.client.link import Context
 
 TIMEOUT_S = 15.0
@@ -158,6 +159,10 @@ class Admin:
             GroupUnknownError: there is none.
         """
         return self._broker.run(steps.show_group(group))
+
+    def members(self, group: str) -> GroupMembers:
+        """Who consumes for a group now, and which queues each member has."""
+        return self._broker.run(members_of(group))
 
     def create_group(self, group: str, **fields: bool | int) -> GroupRow:
         """Create a group.

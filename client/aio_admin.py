@@ -20,6 +20,7 @@ from ledgermq.client.admin_results import (
 )
 from ledgermq.client.broker import TopicRow
 from ledgermq.client.group import broker_link
+from ledgermq.client.group_members import GroupMembers, members_of
 from ledgermq.client.link import Context
 from ledgermq.client.loop_watch import AsyncRequests
 from ledgermq.model.errors import ConfigError
@@ -113,6 +114,10 @@ class AsyncAdmin:
     async def group(self, group: str) -> GroupState:
         """See ``Admin.group``."""
         return await self._open().run(steps.show_group(group))
+
+    async def members(self, group: str) -> GroupMembers:
+        """See ``Admin.members``."""
+        return await self._open().run(members_of(group))
 
     async def create_group(self, group: str, **fields: bool | int) -> GroupRow:
         """See ``Admin.create_group``."""

@@ -82,10 +82,9 @@ class MemberCalls:
             "group_members": self._group_members,
         }
 
-    @property
-    def differing_groups(self) -> int:
-        """Groups whose members do not want the same."""
-        return len(self._warned)
+    def clients(self, group: str) -> list[str]:
+        """The ids of those who consume for ``group`` now, as far as this node knows."""
+        return [member.client for member in self._members.members(group)]
 
     def clients(self, group: str) -> list[str]:
         """Ids of those who consume for ``group`` now."""

@@ -1,0 +1,72 @@
+"""``examples/share_queues.py`` does what it says; ``ledgermq group members`` tells of groups."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.process.client_node import start_client_node
+from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
+
+from ledgermq.client import GroupConsumer, GroupOptions, TopicQueue
+
+pytestmark = pytest.mark.slow
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "share_queues.py"
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    with nodes_made() as make:
+        made = make()
+        start_client_node(made)
+        yield made
+
+
+def run(*words: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, *words],
+        capture_output=True, check=False, timeout=120,
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+    )  # fmt: skip
+
+
+def test_queues_are_shared_and_left(node: Node) -> None:
+    done = run(str(EXAMPLE), f"ipc://{node.runtime}")
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode().splitlines() == [
+        "shared: 2 and 2 queues",
+        "right has left: it has 0 queues",
+        "billed 60 orders, 0 of them twice",
+    ]
+
+
+def test_the_command_tells_who_consumes_what_and_how_far(node: Node) -> None:
+    address = f"ipc://{node.runtime}"
+    words = ["-m", "ledgermq.cli.main", "group", "members", "told", "--address", address]
+    nobody = run(*words)
+    options = GroupOptions(ordered=True, strategy="sticky")
+    with GroupConsumer(address, group="told", name="one", group_options=options) as consumer:
+        consumer.subscribe(["orders", "other"], "a || b")
+        wait_until(lambda: consumer.poll(0.1) or len(consumer.assignment) == 8, "its queues", 60.0)
+        consumer.commit({TopicQueue("other", 2): 0})
+        table, found = run(*words), run(*words, "--json")
+
+    told = json.loads(found.stdout)
+    assert nobody.stdout == b"told: nobody consumes\n"
+    assert [member["client"] for member in told["members"]] == ["one"]
+    assert told["members"][0]["subscription"] == {"orders": "a || b", "other": "a || b"}
+    assert {queue["client"] for queue in told["queues"]} == {"one"}
+    assert len(told["queues"]) == 8
+    assert told["queues"][6] | {"lag": 0} == {
+        "topic": "other", "queue_id": 2, "client": "one", "committed": 0, "lag": 0,
+    }  # fmt: skip
+    assert told["warnings"] == []
+    assert b"sticky, ordered" in table.stdout
+    assert b"orders (a || b), other (a || b)" in table.stdout
