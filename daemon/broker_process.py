@@ -245,10 +245,6 @@ class BrokerWorker:
         self._raft.close()
         self._tables.close()
 
-    def _clients_of(self, group: str) -> list[str]:
-        """Who consumes for ``group``; asked by services that are made before the one that knows."""
-        return self._members.clients(group)
-
     def _generations(self) -> Generations:
         page = self._around.page
         return Generations(

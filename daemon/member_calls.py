@@ -83,10 +83,6 @@ class MemberCalls:
         }
 
     def clients(self, group: str) -> list[str]:
-        """The ids of those who consume for ``group`` now, as far as this node knows."""
-        return [member.client for member in self._members.members(group)]
-
-    def clients(self, group: str) -> list[str]:
         """Ids of those who consume for ``group`` now."""
         return [member.client for member in self._members.members(group)]
 
