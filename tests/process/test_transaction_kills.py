@@ -216,7 +216,11 @@ def test_each_transaction_is_seen_whole_or_not_at_all_while_leaders_die(group: G
     def listener(undecided: UndecidedTransaction) -> Decision | None:
         return ledger.decision(undecided.id)
 
-    with producer(*group.members) as one:
+    # Three nodes take their time to start beside others; whoever asks sooner is told so.
+    for member in group.members:
+        member.node.wait_ready()
+    group.leader()
+    with producer(*group.members, timeout_s=PATIENCE_S) as one:
         one.send(TOPIC, b"first", queue_id=0).result()
     ledger.sent["first"].append(b"first")
     ledger.decide("first", Decision.COMMIT)
@@ -239,7 +243,8 @@ def test_each_transaction_is_seen_whole_or_not_at_all_while_leaders_die(group: G
         group.leader()
     for worker in workers:
         worker.stop()
-    with TransactionalProducer(group.addresses, group="till", listener=listener):
+    options = ProducerOptions(timeout_s=PATIENCE_S)
+    with TransactionalProducer(group.addresses, group="till", listener=listener, options=options):
         wait_until(
             lambda: half_messages(group) == 0, "the end of all transactions", timeout_s=PATIENCE_S
         )
