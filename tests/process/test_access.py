@@ -121,7 +121,7 @@ def test_a_client_without_a_users_key_is_not_let_in(guarded: Guarded) -> None:
     plain = stranger.partition("?")[0]
     errors = []
     for address in (stranger, plain):
-        with connect_broker(address, name="stranger", timeout_s=3.0) as broker:
+        with connect_broker(address, name="stranger", timeout_s=6.0) as broker:
             errors.append(refusal(broker.topics))
 
     assert [type(error) for error in errors] == [NoPermissionError] * 2
@@ -166,13 +166,13 @@ def test_a_quota_holds_and_goes_to_the_next_leader(make_node: Callable[[], Node]
     with producer(*group.members, timeout_s=PATIENCE_S) as patient:
         # The bucket begins empty or full by a byte: the first frame overdraws it for hours.
         patient.send(TOPIC, body, queue_id=0).result()
-        with producer(leader, timeout_s=2.0) as hurried:
+        with producer(leader, timeout_s=6.0) as hurried:
             first = refusal(lambda: hurried.send(TOPIC, body, queue_id=0).result())
         leader.kill()
         heir = group.leader(besides=leader)
         with producer(heir, timeout_s=PATIENCE_S) as another:
             another.send(TOPIC, body, queue_id=0).result()
-        with producer(heir, timeout_s=2.0) as hurried:
+        with producer(heir, timeout_s=6.0) as hurried:
             second = refusal(lambda: hurried.send(TOPIC, body, queue_id=0).result())
         with connect_broker(heir.address, name="operator", timeout_s=PATIENCE_S) as broker:
             quotas = asked(broker).quotas()
