@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ledgermq.client.broker import integer
@@ -113,7 +113,7 @@ def half_message(
     for name in (*own, TRANSACTION_CHECK_TIMES, DELAY):
         if name in given:
             raise MessageIllegalError("property is not the application's", name=name)
-    return OutgoingMessage(message.body, message.tag, message.keys, {**given, **own}, message.flag)
+    return replace(message, properties={**given, **own})
 
 
 def end_steps(
