@@ -243,16 +243,20 @@ class Link:
         self.generation += 1
         self._hello_id = self.next_id()
         self._hello_until = now + HELLO_TIMEOUT_S
-        socket.send_multipart(
-            encode_hello(
-                self._hello_id,
-                client=self._client,
-                library=_LIBRARY,
-                instance=self._instance,
-                group=self._group,
-            ),
-            zmq.NOBLOCK,
-        )
+        try:
+            socket.send_multipart(
+                encode_hello(
+                    self._hello_id,
+                    client=self._client,
+                    library=_LIBRARY,
+                    instance=self._instance,
+                    group=self._group,
+                ),
+                zmq.NOBLOCK,
+            )
+        except zmq.Again:
+            # The node has refused the keys already; its refusal waits in the monitor.
+            self._hello_until = now
 
     def _has_ended(self) -> bool:
         monitor = self._monitor

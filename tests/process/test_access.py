@@ -31,7 +31,9 @@ class Guarded:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.server = make_node_key(node.folder / "node.key")
-        self.consume, self.produce = free_port(), free_port()
+        self.consume = self.produce = free_port()
+        while self.produce == self.consume:
+            self.produce = free_port()
         node.configure(
             store={"mapped_file_size_commit_log": 262_144, "max_hash_slot_num": 500,
                    "max_index_num": 400, "mapped_file_size_consume_queue": 20_000},
