@@ -29,12 +29,15 @@ class Move(NamedTuple):
     new: int
 
 
-def reset_offset(target: Target, value: int, bounds: QueueBounds, *, since: int) -> int:
+def reset_offset(
+    target: Target, value: int, bounds: QueueBounds, *, since: int, queue_id: int
+) -> int:
     """The offset to go on at.
 
     Args:
         value: the queue offset that ``NUMBER`` asks for.
         since: of the first message of the time that ``TIME`` asks for.
+        queue_id: to be named in a refusal.
 
     Raises:
         MessageIllegalError: the queue does not have that offset.
@@ -47,7 +50,11 @@ def reset_offset(target: Target, value: int, bounds: QueueBounds, *, since: int)
         return since
     if not bounds.first <= value <= bounds.end:
         raise MessageIllegalError(
-            "offset outside of the queue", offset=value, minimum=bounds.first, limit=bounds.end
+            "offset outside of the queue",
+            queue=queue_id,
+            offset=value,
+            minimum=bounds.first,
+            limit=bounds.end,
         )
     return value
 

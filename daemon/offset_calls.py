@@ -109,7 +109,8 @@ class OffsetCalls:
     def _target(self, queue: QueueName, target: Target, value: int) -> int:
         self._known.check_queue(queue)
         since = self._store.first_since(queue, value) if target is Target.TIME else 0
-        return reset_offset(target, value, self._store.bounds(queue), since=since)
+        bounds = self._store.bounds(queue)
+        return reset_offset(target, value, bounds, since=since, queue_id=queue.queue_id)
 
     def _clone(self, call: Call) -> Result | None:
         """Let a group be as far as another one is, in all topics of that one or in one."""

@@ -29,15 +29,16 @@ BOUNDS = QueueBounds(10, 40)
     ],
 )
 def test_a_reset_leads_to_an_offset_of_the_queue(target: Target, value: int, expected: int) -> None:
-    assert reset_offset(target, value, BOUNDS, since=25) == expected
+    assert reset_offset(target, value, BOUNDS, since=25, queue_id=3) == expected
 
 
 @pytest.mark.parametrize("value", [9, 41, 10**12])
 def test_an_offset_that_the_queue_does_not_have_is_refused(value: int) -> None:
     with pytest.raises(MessageIllegalError) as caught:
-        reset_offset(Target.NUMBER, value, BOUNDS, since=0)
+        reset_offset(Target.NUMBER, value, BOUNDS, since=0, queue_id=3)
 
-    assert caught.value.details == {"offset": value, "minimum": 10, "limit": 40}
+    expected = {"queue": 3, "offset": value, "minimum": 10, "limit": 40}
+    assert caught.value.details == expected
 
 
 def test_all_queues_or_those_that_were_named() -> None:
