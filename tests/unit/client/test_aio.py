@@ -134,7 +134,7 @@ def test_a_task_waits_for_room_and_is_refused_in_time(peer: Peer) -> None:
                 await producer.send("T", b"x" * 4_000)
             outcomes = await asyncio.gather(*lost, return_exceptions=True)
 
-            # The second one waits behind the first: it leaves when that one's time is over, or never.
+            # The second one waits behind the first, and leaves when that is late, or never.
             assert type(outcomes[0]) is TimedOutError
             assert type(outcomes[1]) in (BusyError, TimedOutError)
 
