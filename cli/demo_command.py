@@ -10,7 +10,8 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from ledgermq.client.consumer import Consumer
 from ledgermq.client.producer import Producer
 from ledgermq.client.received import ReceivedMessage
 from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StorageError
-from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.store.store_view import QueueBounds, StoreView
 
 GOLDEN = Path("tests", "format", "data", "gd0.tar.xz")
 GOLDEN_HASH_SLOTS, GOLDEN_INDEX_ITEMS = 500, 400
@@ -79,6 +80,7 @@ def _run(arguments: argparse.Namespace) -> int:
     except LedgerError:
         shutil.rmtree(folder)
         raise
+    written = _queues_of(folder / "store")
     with DemoNode.on_store(folder, hash_slots=slots, index_items=items) as node:
         say.step("start a node on it")
         status = node.start()
@@ -87,7 +89,7 @@ def _run(arguments: argparse.Namespace) -> int:
         say.tell(f"ready after {status['uptime_s']:.2f} s: {role['role']} in term {role['term']}")
         say.tell(f"processes: {processes}")
         say.step("read every message that Java stored, and compare it with its CRC")
-        found = _read_all(node.address, say)
+        found = _read_all(node.address, written, say)
         say.tell(str(found))
         say.step(f"send {MESSAGES:,} new messages, and kill -9 the writer half-way")
         topic = f"demo-{int(time.time())}"
@@ -160,44 +162,59 @@ def _copy(source: Path, folder: Path) -> None:
         raise ConfigError("the archive has no folder store/", path=str(source))
 
 
-def _read_all(address: str, say: Steps) -> Moved:
+def _queues_of(store: Path) -> dict[str, dict[int, QueueBounds]]:
+    """The queues of each topic, before a node goes on with what Java left to be delivered."""
+    topics: dict[str, dict[int, QueueBounds]] = {}
+    with closing(StoreView(store)) as view:
+        for bounds in view.queues():
+            if bounds.end > bounds.first:
+                topics.setdefault(bounds.topic, {})[bounds.queue_id] = bounds
+    return topics
+
+
+def _read_all(address: str, written: Mapping[str, Mapping[int, QueueBounds]], say: Steps) -> Moved:
     begin = time.monotonic()
     with connect_broker(address, name="ledgermq demo", timeout_s=TIMEOUT_S) as broker:
-        # What our own node wrote when it began its term is not Java's.
-        topics = [row for row in broker.topics() if row.messages and row.topic != SYSTEM_TOPIC]
+        system = {row.topic for row in broker.topics() if row.system}
     messages = size = 0
+    told: list[str] = []
     samples: list[str] = []
-    for row in topics:
+    for topic, queues in written.items():
         count = 0
-        for message in _stored(address, row.topic):
+        for message in _stored(address, topic, queues):
             # The client compares each body that is looked at with its CRC.
             size += len(message.body)
-            if not count and not row.system and len(samples) < SAMPLES_SHOWN:
+            if not count and topic not in system and len(samples) < SAMPLES_SHOWN:
                 samples += _sample(message)
             count += 1
-        if count != row.messages:
+        expected = sum(bounds.end - bounds.first for bounds in queues.values())
+        if count != expected:
             raise CorruptLogError(
                 "topic has another number of messages than it says",
-                topic=row.topic,
-                expected=row.messages,
+                topic=topic,
+                expected=expected,
                 found=count,
             )
         messages += count
-    say.tell(", ".join(f"{row.topic} {row.messages}" for row in topics if not row.system))
+        if topic not in system:
+            told.append(f"{topic} {count}")
+    say.tell(", ".join(told))
     for sample in samples:
         say.tell(sample)
     return Moved(messages, size, time.monotonic() - begin)
 
 
-def _stored(address: str, topic: str) -> Iterator[ReceivedMessage]:
-    """All messages that the topic holds now, in the order of each queue."""
+def _stored(
+    address: str, topic: str, queues: Mapping[int, QueueBounds]
+) -> Iterator[ReceivedMessage]:
+    """All messages that the topic's queues had, in the order of each queue."""
+    ends = {queue_id: bounds.end for queue_id, bounds in queues.items()}
     with Consumer(address, topic=topic, start="first") as consumer:
-        ends = consumer.ends()
-        while any(offset < ends[queue] for queue, offset in consumer.offsets().items()):
+        while any(offset < ends.get(queue, 0) for queue, offset in consumer.offsets().items()):
             batch = consumer.poll(TIMEOUT_S)
             if not batch:
                 raise CorruptLogError("queues end before their end", topic=topic, ends=ends)
-            yield from batch
+            yield from (one for one in batch if one.queue_offset < ends.get(one.queue_id, 0))
 
 
 def _send(node: DemoNode, topic: str, say: Steps) -> Moved:
