@@ -73,6 +73,7 @@ COMMANDS = {
     "query": Command("query_command", "find messages of a running node"),
     "message": Command("message_command", "show, find, browse and track messages"),
     "dlq": Command("dlq_command", "look at dead letters, and replay them"),
+    "timer": Command("timer_command", "list and cancel messages that wait for their time"),
     "transaction": Command(
         "transaction_command", "look at transactions without an end, and end them"
     ),

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, repeat
 from typing import NamedTuple
 
+from ledgermq.cli.node_options import parse_time
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.client.producer import Producer
 from ledgermq.client.results import BatchResult, SendResult
@@ -54,6 +55,16 @@ def add_parser(
     parser.add_argument("--size", type=int, metavar="BYTES", help="make a body of this size up")
     parser.add_argument(
         "--batch", type=int, default=1, metavar="N", help="store N together or not at all"
+    )
+    when = parser.add_mutually_exclusive_group()
+    when.add_argument(
+        "--delay-level", type=int, default=0, metavar="N", help="deliver it after delay level N"
+    )
+    when.add_argument(
+        "--delay", type=int, metavar="MS", help="deliver it so many milliseconds from now"
+    )
+    when.add_argument(
+        "--deliver-at", metavar="TIME", help="deliver it then: epoch ms, or as 2025-12-31T23:59"
     )
     parser.set_defaults(func=run)
     return parser
@@ -134,18 +145,23 @@ def _send(
     properties: dict[str, str],
 ) -> Iterator[Future]:
     """Send as the results are asked for."""
-    tag, keys, queue_id = arguments.tag, arguments.key, arguments.queue
+    topic, tag, keys, queue_id = arguments.topic, arguments.tag, arguments.key, arguments.queue
+    level, delay = arguments.delay_level, arguments.delay
+    at = arguments.deliver_at
+    deliver_at = None if at is None else parse_time(at, "--deliver-at")
     if arguments.batch == 1:
         for body in bodies:
             yield producer.send(
-                arguments.topic, body, tag=tag, keys=keys, properties=properties, queue_id=queue_id
-            )
+                topic, body, tag=tag, keys=keys, properties=properties, queue_id=queue_id,
+                delay_level=level, delay=delay, deliver_at=deliver_at,
+            )  # fmt: skip
         return
     rest = iter(bodies)
     while batch := list(islice(rest, arguments.batch)):
         yield producer.send_batch(
-            arguments.topic, batch, tag=tag, keys=keys, properties=properties, queue_id=queue_id
-        )
+            topic, batch, tag=tag, keys=keys, properties=properties, queue_id=queue_id,
+            delay_level=level, delay=delay, deliver_at=deliver_at,
+        )  # fmt: skip
 
 
 def _results(futures: Iterator[Future]) -> Iterator[SendResult]:

@@ -80,6 +80,8 @@ class BrokerWorker:
             self._store, self._moves, self._log, settings.store.message_delay_level
         )
         self._timers = TimerService(self._store, self._moves, self._log)
+        self._log.keep_log_from(self._delays.oldest_position)
+        self._log.keep_log_from(self._timers.oldest_position)
         self._calls = CallService(
             self._store,
             tables,

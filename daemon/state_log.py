@@ -193,6 +193,8 @@ class StateLog:
         self._is_unsaved = False
         self._replies: list[Reply] = []
         self._generations = generations
+        self._waiting_messages: list[Callable[[], int | None]] = []
+        self._mark_position = 0
         self._is_certain = False
         self._snapshot_term = 0
 
@@ -349,8 +351,18 @@ class StateLog:
         return replies
 
     def want_snapshot(self, before: Position) -> None:
-        """The log before a position is to go, but is kept if the last snapshot is there."""
-        self._is_snapshot_due |= self._term is not None and self._parts_position < before
+        """The log before a position is to go, but is kept for what a snapshot could let go of."""
+        is_kept = self._mark_position < before
+        self._is_snapshot_due |= self._term is not None and is_kept and self._oldest() >= before
+
+    def keep_log_from(self, position: Callable[[], int | None]) -> None:
+        """Have the log kept from this position on, too: messages there wait for their time."""
+        self._waiting_messages.append(position)
+
+    def _oldest(self) -> int:
+        """Where the oldest message that waits lies, or a position behind all."""
+        found = (position() for position in self._waiting_messages)
+        return min((at for at in found if at is not None), default=2**62)
 
     def take_refusal(self, order: Order) -> None:
         """The writer did not take a proposal: it does not stamp now, or its disk is full."""
@@ -406,8 +418,9 @@ class StateLog:
         if self._tables.state.open_moves():
             # What stands behind its command is still to be compared: the older mark keeps that.
             return
+        self._mark_position = min(self._parts_position, self._oldest())
         try:
-            write_state_mark(self._mark_path, self._parts_position)
+            write_state_mark(self._mark_path, self._mark_position)
         except DiskFullError as error:
             # The older mark keeps more of the log.
             logger.warning("mark of a snapshot not written: %s", error)

@@ -139,8 +139,22 @@ class TimerService:
                 at += 1
 
     def oldest_position(self) -> int | None:
-        """Where the oldest timer that waits lies in the log; None when none waits."""
-        return self.index.lowest_position()
+        """Where the oldest timer that waits lies in the log, or what is known to be before it; None
+        when none waits.
+        """
+        bounds = self._store.bounds(QUEUE)
+        if bounds.end - max(self._next, 0) <= UNITS_PER_READ:
+            try:
+                self.follow()
+                self.forget_delivered()
+                return self.index.lowest_position()
+            except CorruptLogError as error:
+                logger.warning("timers not counted: %s", error)
+        first = min(max(self._moves.source(QUEUE).next_offset, bounds.first), bounds.end)
+        if first == bounds.end:
+            return None
+        units = self._store.units(QUEUE, first, 1)
+        return 0 if units is None or len(units) == 0 else int(units["position"][0])
 
     def _watermark(self) -> Watermark:
         return Watermark.of(self._moves.source(QUEUE).marks)
