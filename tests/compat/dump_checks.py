@@ -44,7 +44,8 @@ class Way:
 
     Attributes:
         answers: the Java broker's, of the store as it left it first.
-        late: messages of that store that came after the answers, as our consumer got them.
+        late: messages of that store that came after the answers, as our consumer got them; what our
+            node delivered is among them.
         sent: what our producers were told.
         ours: the store as our node left it.
         dump: the Java broker's answers, of what our node left.

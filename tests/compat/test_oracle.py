@@ -9,7 +9,6 @@ with our own reading of the files.
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
 import tempfile
 from collections import Counter
@@ -106,12 +105,18 @@ def go(name: str, node: Node, folder: Path, store: Path, answers: Json) -> Way:
             "max_index_num": INDEX_SIZES["maxIndexNum"],
         },
         ack={"mode": "majority-memory"},
+        # Nobody is there to be asked, and a question puts a half message again.
+        transactions={"transaction_check_interval_ms": 3_600_000},
     )
     node.launch([*SERVE, str(node.config)])
     node.wait_ready()
-    late = check_consumer_gets_old_messages(node, answers)
+    topics = {path.name for path in (store / "consumequeue").iterdir()} - NOT_IN_TOPICS
     with varied_load(f"ipc://{node.runtime}", folder, each=MESSAGES_EACH) as load:
         sent = load.told([node.log])
+    # Behind the load: what Java left to be delivered has been, as it was long due.
+    places = {place(one) for one in sent}
+    found = check_consumer_gets_old_messages(node, answers, topics)
+    late = [one for one in found if place(one) not in places]
 
     assert node.stop() == 0, node.log.read_text()
     assert not node.logged("ERROR"), node.log.read_text()
@@ -121,13 +126,12 @@ def go(name: str, node: Node, folder: Path, store: Path, answers: Json) -> Way:
     return Way(answers, late, sent, store, dump, broker.store)
 
 
-def check_consumer_gets_old_messages(node: Node, answers: Json) -> list[Json]:
+def check_consumer_gets_old_messages(node: Node, answers: Json, topics: set[str]) -> list[Json]:
     """Every message that the answers name comes to our consumer as they say; the others."""
     said = by_place(answers["messages"])
     late: list[Json] = []
     ends = {(queue["topic"], queue["queue"]): queue["max"] for queue in answers["queues"]}
-    topics = {path.name for path in (node.root / "consumequeue").iterdir()}
-    for topic in sorted(topics - NOT_IN_TOPICS):
+    for topic in sorted(topics):
         for message in receive(node, topic):
             ours = received_as_json(message)
             theirs = said.pop(place(ours), None)
@@ -161,9 +165,9 @@ def received_as_json(message: ReceivedMessage) -> Json:
     body = bytes(message.body)
     host, port = message.store_host
     return {
-        "readTopic": message.topic,
+        "readTopic": message.stored_topic,
         "readQueue": message.queue_id,
-        "topic": message.topic,
+        "topic": message.stored_topic,
         "queue": message.queue_id,
         "queueOffset": message.queue_offset,
         "physicalOffset": message.physical_offset,
@@ -192,25 +196,27 @@ def check_old_messages(way: Way, told: dict[Place, Json]) -> None:
 
 
 def check_delayed_messages_came(way: Way, ours: StoreView) -> None:
-    """RocketMQ goes on with what was under way: what was delayed has come to its topics, no more.
+    """Our node has delivered what Java had delayed, each once; Java goes on behind that.
 
-    All that the golden stores delay has been due for long; the offset table tells what came before.
+    All that the golden stores delay has been due for long.
     """
-    table = (way.ours / "config" / "delayOffset.json").read_text()
-    # As Java writes it: the keys are numbers.
-    done = {int(k): int(v) for k, v in re.findall(r"(\d+)\s*:\s*(\d+)", table)}
-    due = Counter(
+    waited = Counter(
         (queued.message.parsed_properties()["REAL_TOPIC"], queued.message.unique_id)
         for queued in ours.messages(DELAYED)
-        if queued.queue_offset >= done.get(queued.queue.queue_id + 1, 0)
+    )
+    there = Counter(
+        (queued.queue.topic, queued.message.unique_id)
+        for queued in ours.messages()
+        if queued.queue.topic not in {DELAYED, *TRANSACTIONS}
     )
     with closing(StoreView(way.theirs)) as theirs:
-        came = Counter(
+        came = [
             (queued.queue.topic, queued.message.unique_id)
             for queued in theirs.messages()
             if queued.message.physical_offset >= ours.log.end
             and queued.queue.topic not in TRANSACTIONS
-        )
+        ]
 
-    assert came == due
-    assert due
+    assert waited
+    assert {delayed: there[delayed] for delayed in waited} == waited
+    assert came == []
