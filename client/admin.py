@@ -7,13 +7,9 @@ does no harm. When a change returns, a majority has it in the log, and every lat
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from types import TracebackType
-from typing import Self
-
-import zmq
 
 from ledgermq.client import admin_steps as steps
-from ledgermq.client.address import DEFAULT_ADDRESS, parse_addresses
+from ledgermq.client.address import DEFAULT_ADDRESS
 from ledgermq.client.admin_results import (
     GroupRow,
     GroupState,
@@ -22,15 +18,14 @@ from ledgermq.client.admin_results import (
     TopicSettings,
     TopicState,
 )
-from ledgermq.client.broker import Broker, TopicRow
-from ledgermq.client.group import broker_link
+from ledgermq.client.broker import TopicRow
+from ledgermq.client.broker_connection import BrokerClient
 from ledgermq.client.group_members import GroupMembers, members_of
-from ledgermq.client.link import Context
 
 TIMEOUT_S = 15.0
 
 
-class Admin:
+class Admin(BrokerClient):
     """Orders that wait until they are carried out; one thread at a time may give them."""
 
     def __init__(
@@ -50,9 +45,7 @@ class Admin:
         Raises:
             ConfigError: the address cannot be one.
         """
-        context: Context = zmq.Context.instance()
-        link = broker_link(context, parse_addresses(address), client=name)
-        self._broker = Broker(link, timeout_s=timeout_s)
+        super().__init__(address, name=name, timeout_s=timeout_s)
 
     def topics(self) -> list[TopicRow]:
         """All topics by name, those of the system too, with the messages that they hold."""
@@ -263,18 +256,3 @@ class Admin:
         return self._broker.run(
             steps.clone_offsets(source, group, topic, force=force, dry_run=dry_run)
         )
-
-    def close(self) -> None:
-        """Say goodbye to the node and close."""
-        self._broker.requests.link.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

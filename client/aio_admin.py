@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from types import TracebackType
-from typing import Self
-
-import zmq
 
 from ledgermq.client import admin_steps as steps
-from ledgermq.client.address import DEFAULT_ADDRESS, parse_addresses
+from ledgermq.client.address import DEFAULT_ADDRESS
 from ledgermq.client.admin_results import (
     GroupRow,
     GroupState,
@@ -19,16 +15,13 @@ from ledgermq.client.admin_results import (
     TopicState,
 )
 from ledgermq.client.broker import TopicRow
-from ledgermq.client.group import broker_link
+from ledgermq.client.broker_connection import AsyncBrokerClient
 from ledgermq.client.group_members import GroupMembers, members_of
-from ledgermq.client.link import Context
-from ledgermq.client.loop_watch import AsyncRequests
-from ledgermq.model.errors import ConfigError
 
 TIMEOUT_S = 15.0
 
 
-class AsyncAdmin:
+class AsyncAdmin(AsyncBrokerClient):
     """See ``Admin``; used as ``async with AsyncAdmin(…) as admin:``."""
 
     def __init__(
@@ -38,10 +31,7 @@ class AsyncAdmin:
         name: str = "admin",
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        context: Context = zmq.Context.instance()
-        self._link = broker_link(context, parse_addresses(address), client=name)
-        self._timeout_s = timeout_s
-        self._requests: AsyncRequests | None = None
+        super().__init__(address, name=name, timeout_s=timeout_s)
 
     async def topics(self) -> list[TopicRow]:
         """See ``Admin.topics``."""
@@ -170,26 +160,3 @@ class AsyncAdmin:
         return await self._open().run(
             steps.clone_offsets(source, group, topic, force=force, dry_run=dry_run)
         )
-
-    def close(self) -> None:
-        """Say goodbye to the node and close."""
-        if self._requests is not None:
-            self._requests.close()
-        self._requests = None
-
-    async def __aenter__(self) -> Self:
-        self._requests = AsyncRequests(self._link, timeout_s=self._timeout_s)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _open(self) -> AsyncRequests:
-        if self._requests is None:
-            raise ConfigError("not open: async with AsyncAdmin(…)")
-        return self._requests

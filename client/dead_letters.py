@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-import zmq
-
-from ledgermq.client.address import DEFAULT_ADDRESS, parse_addresses
-from ledgermq.client.broker import Broker, integer
-from ledgermq.client.group import AnyLink, broker_link
-from ledgermq.client.link import Context
-from ledgermq.client.loop_watch import AsyncRequests
+from ledgermq.client.address import DEFAULT_ADDRESS
+from ledgermq.client.broker import integer
+from ledgermq.client.broker_connection import AsyncBrokerClient, BrokerClient
+from ledgermq.client.group import AnyLink
 from ledgermq.client.message_track import browse
 from ledgermq.client.received import ReceivedMessage
 from ledgermq.client.requests import Steps, call_request, call_result
@@ -80,7 +76,7 @@ class Replay(NamedTuple):
     missing: list[int]
 
 
-class DeadLetters:
+class DeadLetters(BrokerClient):
     """Questions about dead letters that wait for their answer; one thread at a time may ask."""
 
     def __init__(
@@ -102,10 +98,8 @@ class DeadLetters:
         Raises:
             ConfigError: the address cannot be one.
         """
-        context: Context = zmq.Context.instance()
+        super().__init__(address, name=name, timeout_s=timeout_s)
         self.group = group
-        self._link = broker_link(context, parse_addresses(address), client=name)
-        self._broker = Broker(self._link, timeout_s=timeout_s)
 
     def queues(self) -> list[DeadLetterQueue]:
         """The queues of the group's dead letters: one, or none while it has none."""
@@ -148,23 +142,8 @@ class DeadLetters:
             _replay(self.group, queue_id, list(offsets), origin=origin, again=again)
         )
 
-    def close(self) -> None:
-        """Say goodbye to the node and close."""
-        self._link.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class AsyncDeadLetters:
+class AsyncDeadLetters(AsyncBrokerClient):
     """See ``DeadLetters``; used as ``async with AsyncDeadLetters(…) as letters:``."""
 
     def __init__(
@@ -175,11 +154,8 @@ class AsyncDeadLetters:
         name: str = "dead-letters",
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        context: Context = zmq.Context.instance()
+        super().__init__(address, name=name, timeout_s=timeout_s)
         self.group = group
-        self._link = broker_link(context, parse_addresses(address), client=name)
-        self._timeout_s = timeout_s
-        self._requests: AsyncRequests | None = None
 
     async def queues(self) -> list[DeadLetterQueue]:
         """See ``DeadLetters.queues``."""
@@ -203,29 +179,6 @@ class AsyncDeadLetters:
         """See ``DeadLetters.replay``."""
         steps = _replay(self.group, queue_id, list(offsets), origin=origin, again=again)
         return await self._open().run(steps)
-
-    def close(self) -> None:
-        """Say goodbye to the node and close."""
-        if self._requests is not None:
-            self._requests.close()
-        self._requests = None
-
-    async def __aenter__(self) -> Self:
-        self._requests = AsyncRequests(self._link, timeout_s=self._timeout_s)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _open(self) -> AsyncRequests:
-        if self._requests is None:
-            raise ConfigError("not open: async with AsyncDeadLetters(…)")
-        return self._requests
 
 
 def _queues(group: str) -> Steps[list[DeadLetterQueue]]:

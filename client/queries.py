@@ -7,16 +7,11 @@ not committed. Of several nodes the leader is asked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-import zmq
-
-from ledgermq.client.address import DEFAULT_ADDRESS, parse_addresses
-from ledgermq.client.broker import Broker, QueueRange, integer, route_of
-from ledgermq.client.group import broker_link
-from ledgermq.client.link import Context
-from ledgermq.client.loop_watch import AsyncRequests
+from ledgermq.client.address import DEFAULT_ADDRESS
+from ledgermq.client.broker import QueueRange, integer, route_of
+from ledgermq.client.broker_connection import AsyncBrokerClient, BrokerClient
 from ledgermq.client.message_track import Track, browse, track
 from ledgermq.client.received import MessageBatch, ReceivedMessage
 from ledgermq.client.requests import Request, Steps, call_request, call_result
@@ -54,7 +49,7 @@ class KeyedMessages(NamedTuple):
     index_position: int
 
 
-class Queries:
+class Queries(BrokerClient):
     """Questions that wait for their answer; one thread at a time may ask."""
 
     def __init__(
@@ -74,9 +69,7 @@ class Queries:
         Raises:
             ConfigError: the address cannot be one.
         """
-        context: Context = zmq.Context.instance()
-        link = broker_link(context, parse_addresses(address), client=name)
-        self._broker = Broker(link, timeout_s=timeout_s)
+        super().__init__(address, name=name, timeout_s=timeout_s)
 
     def message_at(self, position: int) -> ReceivedMessage | None:
         """The message whose record begins at a position of the log (its physical offset)."""
@@ -139,7 +132,7 @@ class Queries:
             TopicUnknownError: there is no such topic, or no such queue.
             ConfigError: a number is out of range.
         """
-        link = self._broker.requests.link
+        link = self._link
         return self._broker.run(browse(link, topic, queue_id, offset, messages_max))
 
     def track(self, message: ReceivedMessage) -> list[Track]:
@@ -154,23 +147,8 @@ class Queries:
         """
         return self._broker.route(topic, create=False).read_queues
 
-    def close(self) -> None:
-        """Say goodbye to the node and close."""
-        self._broker.requests.link.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class AsyncQueries:
+class AsyncQueries(AsyncBrokerClient):
     """See ``Queries``; used as ``async with AsyncQueries(…) as queries:``."""
 
     def __init__(
@@ -180,10 +158,7 @@ class AsyncQueries:
         name: str = "queries",
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        context: Context = zmq.Context.instance()
-        self._link = broker_link(context, parse_addresses(address), client=name)
-        self._timeout_s = timeout_s
-        self._requests: AsyncRequests | None = None
+        super().__init__(address, name=name, timeout_s=timeout_s)
 
     async def message_at(self, position: int) -> ReceivedMessage | None:
         """See ``Queries.message_at``."""
@@ -231,29 +206,6 @@ class AsyncQueries:
     async def read_queues(self, topic: str) -> int:
         """See ``Queries.read_queues``."""
         return await self._open().run(_read_queues(topic))
-
-    def close(self) -> None:
-        """Say goodbye to the node and close."""
-        if self._requests is not None:
-            self._requests.close()
-        self._requests = None
-
-    async def __aenter__(self) -> Self:
-        self._requests = AsyncRequests(self._link, timeout_s=self._timeout_s)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _open(self) -> AsyncRequests:
-        if self._requests is None:
-            raise ConfigError("not open: async with AsyncQueries(…)")
-        return self._requests
 
 
 def _query(query: AnyQuery) -> Steps[KeyedMessages]:
