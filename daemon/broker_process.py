@@ -17,8 +17,10 @@ from ledgermq.daemon import reload
 from ledgermq.daemon.broker_tables import BrokerTables
 from ledgermq.daemon.call_service import CallService
 from ledgermq.daemon.consume_service import ConsumeService, Counter
+from ledgermq.daemon.consumers import Consumers, MakeConsumers
 from ledgermq.daemon.dead_letter_calls import DeadLetterCalls
 from ledgermq.daemon.delay_service import DelayService
+from ledgermq.daemon.environment import Environment
 from ledgermq.daemon.loop import SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
 from ledgermq.daemon.member_calls import MemberCalls
@@ -64,7 +66,9 @@ IDLE_MS = 1_000
 class BrokerWorker:
     """What one turn of the broker does."""
 
-    def __init__(self, around: Surroundings, tables: BrokerTables) -> None:
+    def __init__(
+        self, around: Environment, tables: BrokerTables, make_consumers: MakeConsumers
+    ) -> None:
         settings = around.settings
         self._around = around
         self._tables = tables
@@ -74,7 +78,9 @@ class BrokerWorker:
         self._store = ReadableStore(
             around.page, settings, self._report_damage, first_offset=tables.first_offset
         )
-        self._log = StateLog(settings, self._store, tables, self._writer, self._generations)
+        self._log = StateLog(
+            settings, self._store, tables, self._writer, self._generations, clock=around.clock
+        )
         self._moves = Moves(self._store, tables, self._log)
         self._delays = DelayService(
             self._store, self._moves, self._log, settings.store.message_delay_level
@@ -108,14 +114,7 @@ class BrokerWorker:
         self._dead_letters = DeadLetterCalls(self._calls.known, self._log, self._moves, settings)
         self._calls.register(self._retries.verbs)
         self._calls.register(self._dead_letters.verbs)
-        self._service = ConsumeService(
-            around,
-            self._pulls,
-            self._calls,
-            queries,
-            users=tables.users,
-            quotas=tables.quotas,
-        )
+        self._service = make_consumers(self._pulls, self._calls, queries)
         self._standing = ReaderStanding(
             around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER
         )
@@ -315,7 +314,13 @@ def run(settings: Settings, stop: StopFlag) -> int:
     """
     around = Surroundings.enter(Role.BROKER, settings)
     tables = BrokerTables(StorePaths.of(settings).topics.parent, settings)
-    worker = BrokerWorker(around, tables)
+
+    def consumers(pulls: PullService, calls: CallService, queries: QueryService) -> Consumers:
+        return ConsumeService(
+            around, pulls, calls, queries, users=tables.users, quotas=tables.quotas
+        )
+
+    worker = BrokerWorker(around, tables, consumers)
     stop.on_reload = lambda: worker.take_settings(reload.take_published(settings))
     logger.info(
         "broker serves: topics=%d topics_version=%d", len(tables.topics), tables.topics.version

@@ -9,8 +9,7 @@ when it began.
 from __future__ import annotations
 
 import logging
-import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
 from ledgermq.broker import (
@@ -31,6 +30,7 @@ from ledgermq.broker.holds import QueueName
 from ledgermq.broker.queue_locks import QueueLocks
 from ledgermq.broker.quotas import QuotaTable
 from ledgermq.broker.topics import TopicTable, queues_for_writing
+from ledgermq.daemon.clock import MACHINE_CLOCK, Clock
 from ledgermq.daemon.config_file import ConfigFile
 from ledgermq.ipc.orders import topics_changed, topics_told
 from ledgermq.model.errors import DiskFullError, StorageError
@@ -68,8 +68,19 @@ class BrokerTables:
             users and quotas.
     """
 
-    def __init__(self, directory: Path, settings: Settings) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Settings,
+        *,
+        clock: Clock = MACHINE_CLOCK,
+        background: Executor | None = None,
+    ) -> None:
         """Load the tables.
+
+        Args:
+            background: writes what changes a lot; shut down with the tables. A thread of their own,
+                when nobody gives one.
 
         Raises:
             ConfigError, CorruptLogError: a file cannot be understood; names file, key and value.
@@ -88,13 +99,13 @@ class BrokerTables:
         self.topics.reserve_builtin(settings.node, settings.topics)
         self._saved_access = self._access_revision
         # Numbers of an earlier process of this machine are lower.
-        self.topics_revision = time.monotonic_ns()
+        self.topics_revision = clock.monotonic_ns()
         self._noted = (self.topics.changes, self._access_revision)
         self._told: dict[int, tuple[int, tuple[int, int]]] = {self.topics_revision: self._noted}
         self._saved_revisions = self._revisions()
         self._writing: dict[str, int] = {}
         self._save_missing()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="offsets")
+        self._thread = background or ThreadPoolExecutor(1, thread_name_prefix="offsets")
         self._write: Future[None] | None = None
         self._due_ns: int | None = None
 

@@ -37,3 +37,7 @@ class MachineClock:
     def seed(self) -> int:
         """From the kernel's generator."""
         return int.from_bytes(os.urandom(8), "little")
+
+
+MACHINE_CLOCK = MachineClock()
+"""For whoever is not told of another one."""

@@ -8,7 +8,6 @@ once. Java looks at each level ten times a second; here the next message that is
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -73,7 +72,7 @@ class DelayService:
         """When ``turn`` has something to do that nothing else tells of."""
         if not self._log.is_settled:
             return None
-        epoch_ms = _epoch_ms()
+        epoch_ms = self._log.epoch_ms()
         deadlines = [
             self._now_ms + max(0, level.due_ms - epoch_ms)
             for level in self._levels
@@ -91,7 +90,7 @@ class DelayService:
             return
         if not self._log.is_settled:
             return
-        epoch_ms = _epoch_ms()
+        epoch_ms = self._log.epoch_ms()
         for level in self._levels:
             if level.is_asked:
                 continue
@@ -115,7 +114,7 @@ class DelayService:
         if units is None or len(units) == 0:
             level.due_ms = None
         else:
-            level.due_ms = int(_due_times(units, level.delay_ms, _epoch_ms())[0])
+            level.due_ms = int(_due_times(units, level.delay_ms, self._log.epoch_ms())[0])
 
     def _units(self, level: _Level, count: int) -> Units | None:
         bounds = self._store.bounds(level.queue)
@@ -152,7 +151,7 @@ class DelayService:
         units = self._units(level, GROUP_RECORDS_MAX)
         if units is None:
             return None
-        epoch_ms = _epoch_ms()
+        epoch_ms = self._log.epoch_ms()
         is_due = _due_times(units, level.delay_ms, epoch_ms) <= epoch_ms
         fits = np.cumsum(units["size"].astype("i8") + RECORD_GROWTH_MAX) <= GROUP_SIZE_MAX
         fits[0] = True
@@ -170,7 +169,3 @@ def _due_times(units: Units, delay_ms: int, epoch_ms: int) -> np.ndarray[tuple[i
     """When messages are due; one that would wait longer than its level is due now, as in Java."""
     times = units["tags"].astype("i8")
     return np.where(times > epoch_ms + delay_ms, epoch_ms, times)
-
-
-def _epoch_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from ledgermq.daemon.log_spans import LogSpans
@@ -157,18 +157,23 @@ class DerivedScrub:
     """The writing half: called by the dispatcher once a turn."""
 
     def __init__(
-        self, settings: Settings, now_ns: int, report_damage: Callable[[Position], object]
+        self,
+        settings: Settings,
+        now_ns: int,
+        report_damage: Callable[[Position], object],
+        background: Executor | None = None,
     ) -> None:
         """Nothing is read before the first pass is due.
 
         Args:
             report_damage: called with the position of a record that is damaged.
+            background: reads; shut down with this. A thread, when nobody gives one.
         """
         self._counts = ScrubCounts()
         self._settings = settings
         self._scrub = settings.scrub
         self._report_damage = report_damage
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="scrub")
+        self._thread = background or ThreadPoolExecutor(1, thread_name_prefix="scrub")
         self._spans = LogSpans.of(settings)
         self._builder: DispatchBuilder | None = None
         self._check: DerivedCheck | None = None

@@ -8,15 +8,15 @@ publishes the cursor ``dispatched``. It takes no orders: bells and ticks make it
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from enum import IntEnum
 
 import numpy as np
 
 from ledgermq.daemon import reload
 from ledgermq.daemon.derived_scrub import DerivedScrub
+from ledgermq.daemon.environment import Environment
 from ledgermq.daemon.log_spans import LogSpan, LogSpans
 from ledgermq.daemon.loop import SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.daemon.loop import run as run_loop
@@ -87,7 +87,7 @@ class DispatchWorker:
     earlier life of the node.
     """
 
-    def __init__(self, around: Surroundings, spans: LogSpans) -> None:
+    def __init__(self, around: Environment, spans: LogSpans) -> None:
         self._around = around
         self._page = around.page
         self._spans = spans
@@ -97,7 +97,7 @@ class DispatchWorker:
         self._builder: DispatchBuilder | None = None
         self._published = self._page.read_dispatched()
         self._found: DerivedFiles | None = self._load()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flusher")
+        self._thread = around.background()
         self._flush: Future[None] | None = None
         self._flush_due_ns = 0
         self._rested_ns = 0
@@ -112,6 +112,7 @@ class DispatchWorker:
             around.settings,
             around.clock.monotonic_ns(),
             lambda position: self._raft.send(damaged(position)),
+            around.background(),
         )
 
     def sources(self) -> list[Pollable]:
@@ -245,7 +246,7 @@ class DispatchWorker:
             # The next life of the node goes on where its files say.
             logger.warning("stops before everything is dispatched: %s", error)
         position = min(self._builder.position, committed)
-        self._publish(self._builder, position, time.monotonic_ns())
+        self._publish(self._builder, position, self._around.clock.monotonic_ns())
 
     def close(self) -> None:
         """Close the files; a flush that runs is waited for."""
@@ -267,7 +268,9 @@ class DispatchWorker:
         return load_derived_files(
             self._around.settings.store,
             published=known,
-            sign_of_life=lambda: self._page.beat(Role.DISPATCHER, time.monotonic_ns()),
+            sign_of_life=lambda: self._page.beat(
+                Role.DISPATCHER, self._around.clock.monotonic_ns()
+            ),
         )
 
     def _opened(self) -> DispatchBuilder:

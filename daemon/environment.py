@@ -1,4 +1,4 @@
-"""What the raft process and the writer reach the rest of the world through.
+"""What a worker reaches the rest of the world through.
 
 ``node.Surroundings`` is the real one. The simulator has another, with the same workers in it.
 """

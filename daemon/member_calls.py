@@ -9,7 +9,6 @@ who owns which queue is in the log (``broker/queue_locks.py``).
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -322,7 +321,9 @@ class MemberCalls:
         self._log.check()
 
     def _no_members(self) -> Membership:
-        return Membership(epoch=uuid.uuid4().hex[:12], expiry_ms=self._settings.member_expiry_ms)
+        return Membership(
+            epoch=f"{self._log.clock.seed():016x}"[:12], expiry_ms=self._settings.member_expiry_ms
+        )
 
 
 def _member(arguments: Arguments) -> Member:

@@ -6,7 +6,6 @@ The leader stores what it becomes (``broker/retries.py``), and behind it a comma
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -184,6 +183,10 @@ class RetryCalls:
         """Whether that act is in the log already."""
         return bool(token) and token in self._state.given_back
 
+    def chance(self) -> int:
+        """31 bits, by which a queue is chosen."""
+        return self._log.clock.seed() >> 33
+
     def record_of(self, message: Message) -> bytes:
         """The record to append, with its hole."""
         return bytes(self._log.hole) + encode_message(replace(message, store_host=self._address))
@@ -204,7 +207,7 @@ class _GiveBack:
         self.token = text(arguments, "token") if "token" in arguments else ""
         if len(self.token) > TOKEN_SIZE_MAX:
             raise ProtocolError("token is too long", size=len(self.token), limit=TOKEN_SIZE_MAX)
-        self.chance = random.getrandbits(31)
+        self.chance = calls.chance()
         self.message = calls.message_of(arguments)
         self.records: list[bytes] = []
         self._returned = calls.returned(self)

@@ -10,8 +10,6 @@ command again, so that all of it is in the log when that one is applied.
 from __future__ import annotations
 
 import logging
-import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -30,6 +28,7 @@ from ledgermq.broker.state_commands import (
     encode_snapshot,
 )
 from ledgermq.daemon.broker_tables import BrokerTables
+from ledgermq.daemon.clock import MACHINE_CLOCK, Clock
 from ledgermq.daemon.environment import OrderBell
 from ledgermq.daemon.readable_store import ReadableStore
 from ledgermq.daemon.state_mark import write_state_mark
@@ -165,6 +164,9 @@ class StateLog:
     waits. Commands are applied in the order of the queue, each once to each table. While it is
     *certain*, all that this process has proposed before is in the log and applied, or never will
     be: only then are records of other topics proposed, which must not be there twice.
+
+    Attributes:
+        clock: the time and chance of whatever changes through this log.
     """
 
     def __init__(
@@ -174,7 +176,10 @@ class StateLog:
         tables: BrokerTables,
         writer: OrderBell,
         generations: Callable[[], Generations] = lambda: Generations(0, 0),
+        *,
+        clock: Clock = MACHINE_CLOCK,
     ) -> None:
+        self.clock = clock
         self._settings = settings
         self._store = store
         self._tables = tables
@@ -235,6 +240,10 @@ class StateLog:
     def awaits(self) -> bool:
         """Whether somebody waits for what is dispatched next."""
         return self._batch is not None
+
+    def epoch_ms(self) -> int:
+        """What people take for the time."""
+        return self.clock.epoch_ns() // 1_000_000
 
     def next_deadline_ms(self) -> int | None:
         """When ``turn`` has to look although nothing was dispatched; None when never."""
@@ -456,7 +465,7 @@ class StateLog:
 
     def _propose_snapshot(self, term: Term, now_ms: int) -> None:
         self._is_snapshot_due = False
-        identity, at_ms = _new_identity(), _epoch_ms()
+        identity, at_ms = self._new_identity(), self.epoch_ms()
         self._tables.begin_term(at_ms)
         parts = encode_snapshot(Snapshot(identity, at_ms, self._tables.state.tables()))
         records = [snapshot_record(part, self._settings, now_ms=at_ms) for part in parts]
@@ -492,7 +501,7 @@ class StateLog:
             self._propose(term, plan, now_ms)
 
     def _propose(self, term: Term, plan: _Plan, now_ms: int) -> None:
-        identity, at_ms = _new_identity(), _epoch_ms()
+        identity, at_ms = self._new_identity(), self.epoch_ms()
         sums = tuple(record_sum(memoryview(record)[self.hole :]) for record in plan.records)
         # What says that the records are there stands behind them.
         late = [change for change in plan.changes if isinstance(change, GivenBack)]
@@ -530,6 +539,9 @@ class StateLog:
         if not self._writer.send(order.encode_with(records)):
             self.take_refusal(order)
 
+    def _new_identity(self) -> str:
+        return f"{self.clock.seed():016x}{self.clock.seed():016x}"
+
     def _fail(self, error: LedgerError) -> None:
         batch, self._batch = self._batch, None
         under_way = batch.requests if batch is not None else ()
@@ -545,14 +557,6 @@ class StateLog:
                 self._replies.append(Reply(request.caller, error))
 
 
-def _new_identity() -> str:
-    return uuid.uuid4().hex
-
-
 def _sequence_of(identity: str) -> int:
     """The number that an order can carry; collisions only make a refusal look like another's."""
     return int(identity[:15], 16)
-
-
-def _epoch_ms() -> int:
-    return time.time_ns() // 1_000_000

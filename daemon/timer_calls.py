@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 
 from ledgermq.broker.state_commands import Change
@@ -86,7 +85,7 @@ class TimerCalls:
             return ()
 
         def records() -> Sequence[bytes]:
-            hole, now_ms = bytes(self._log.hole), time.time_ns() // 1_000_000
+            hole, now_ms = bytes(self._log.hole), self._log.epoch_ms()
             return [hole + cancel_record(offset, self._address, now_ms=now_ms) for offset in found]
 
         def answer() -> Result:

@@ -7,7 +7,6 @@ waits), so that who begins to lead has nothing to read. Only the leader's moves 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -80,7 +79,7 @@ class TimerService:
         deadlines = [] if self._follow_ms is None else [self._follow_ms]
         due_ms = self.index.next_due_ms
         if due_ms is not None and self._log.is_settled and not self._is_asked:
-            wait_ms = max(0, due_ms - _epoch_ms())
+            wait_ms = max(0, due_ms - self._log.epoch_ms())
             deadlines.append(max(self._now_ms + wait_ms, self._retry_ms))
         return min(deadlines, default=None)
 
@@ -92,7 +91,7 @@ class TimerService:
             self._follow_some()
             self.forget_delivered()
         due_ms = self.index.next_due_ms
-        is_due = due_ms is not None and due_ms <= _epoch_ms()
+        is_due = due_ms is not None and due_ms <= self._log.epoch_ms()
         if is_due and self._log.is_settled and not self._is_asked and now_ms >= self._retry_ms:
             self._ask(now_ms)
 
@@ -236,7 +235,7 @@ class TimerService:
             end = self._next if whole else int(chosen.offset[-1]) + 1
             after = watermark._replace(end=max(end, watermark.end))
         else:
-            chosen = _group_of(self.index.due(_epoch_ms(), GROUP_RECORDS_MAX))
+            chosen = _group_of(self.index.due(self._log.epoch_ms(), GROUP_RECORDS_MAX))
             if not chosen:
                 return None
             after = Watermark(int(chosen.due[-1]), int(chosen.offset[-1]), self._next)
@@ -261,7 +260,3 @@ def _group_of(timers: Timers) -> Timers:
     sizes = np.cumsum(timers.size.astype(np.int64) + RECORD_GROWTH_MAX)
     count = int(np.searchsorted(sizes, GROUP_SIZE_MAX, "right"))
     return timers.take(slice(min(max(count, 1), GROUP_RECORDS_MAX)))
-
-
-def _epoch_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from itertools import islice
 
@@ -74,7 +73,7 @@ class TopicCalls:
                 queues = max(queues, self._rules.default_topic_queue_nums)
             elif queues <= max(known.read_queues, known.write_queues, known.queues_kept):
                 continue
-            topics.put(topics.plan(name, queues), time.time_ns() // 1_000_000)
+            topics.put(topics.plan(name, queues), self._log.epoch_ms())
             adopted.append(name)
         return adopted
 

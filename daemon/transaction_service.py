@@ -9,7 +9,6 @@ transaction is answered when the group is in the log, committed.
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -326,7 +325,7 @@ class TransactionService:
         """The next part of a round of checks; empty when none is due."""
         group = _Group()
         assert self._next_round_ms is not None
-        epoch_ms = _epoch_ms()
+        epoch_ms = self._log.epoch_ms()
         if self._round_from_ms is None:
             if now_ms < self._next_round_ms:
                 return group
@@ -355,7 +354,7 @@ class TransactionService:
         moves = group.ordered()
         ways = {half.offset: way for half, way in moves}
         offsets = [half.offset for half, _ in moves]
-        now_ms = _epoch_ms()
+        now_ms = self._log.epoch_ms()
         records = [
             encode_message(made)
             for offset, record in self._moves.read(HALF_QUEUE, offsets)
@@ -401,7 +400,7 @@ class TransactionService:
         return self._become(record, way)
 
     def _become(self, record: memoryview, way: Way) -> list[bytes]:
-        made = becomes(decode_message(record), way, host=self._host, now_ms=_epoch_ms())
+        made = becomes(decode_message(record), way, host=self._host, now_ms=self._log.epoch_ms())
         return [encode_message(message) for message in made]
 
     def _finish(self, group: _Group, table: HalfTable) -> None:
@@ -458,7 +457,3 @@ def _ended(end: End, messages: int) -> dict[str, object]:
         "decision": end.decision.value,
         "messages": messages,
     }
-
-
-def _epoch_ms() -> int:
-    return time.time_ns() // 1_000_000
