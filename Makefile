@@ -54,7 +54,7 @@ bench: bootstrap
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -rf src/*.egg-info *.egg-info
-	rm -f store/_*.so store/_*.c
+	rm -f formats/_*.so formats/_*.c
 	find . -path ./.venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean

@@ -34,18 +34,18 @@ from bench.machine import spread, write
 from bench.node import COMMAND, configuration
 from ledgermq.broker.topics import TopicTable
 from ledgermq.client import Producer
-from ledgermq.daemon.log_opening import open_log
-from ledgermq.daemon.log_spans import LogSpans
-from ledgermq.daemon.settings_loading import load_settings
+from ledgermq.dispatching.log_spans import LogSpans
+from ledgermq.formats.message import Message, encode_message
+from ledgermq.formats.properties import encode_properties
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import Position, QueueOffset, Term
 from ledgermq.model.settings import Settings
+from ledgermq.process.settings_loading import load_settings
 from ledgermq.store.dispatch_build import DispatchBuilder
 from ledgermq.store.log_checkpoint import LogCheckpoint, encode
 from ledgermq.store.log_writer import ENTRY_HEADER_SIZE, Run
-from ledgermq.store.message import Message, encode_message
-from ledgermq.store.properties import encode_properties
 from ledgermq.store.small_file import replace_file
+from ledgermq.writing.log_opening import open_log
 
 QUEUES_A_TOPIC = 4
 BODY = bytes(range(256)) * 4

@@ -16,17 +16,17 @@ from array import array
 from pathlib import Path
 
 from bench.machine import spread, write
+from ledgermq.formats.dledger_index import FILE_SIZE as ITEM_FILE_SIZE
+from ledgermq.formats.host_address import encode_host
+from ledgermq.formats.message import Message, encode_message
+from ledgermq.formats.properties import encode_properties
 from ledgermq.model.ids import Index, Position, QueueOffset, Term
 from ledgermq.model.settings import LogKind, StoreSection
+from ledgermq.repair.check_store import CheckedStore, CheckOptions, check_store
 from ledgermq.store.append_files import AppendFiles
-from ledgermq.store.check_store import CheckedStore, CheckOptions, check_store
 from ledgermq.store.dispatch_build import DispatchBuilder
-from ledgermq.store.dledger_index import FILE_SIZE as ITEM_FILE_SIZE
-from ledgermq.store.host_address import encode_host
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.log_writer import LogEnd, LogWriter, Run
-from ledgermq.store.message import Message, encode_message
-from ledgermq.store.properties import encode_properties
 from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 from ledgermq.store.store_directory import open_directory
 

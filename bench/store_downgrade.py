@@ -16,8 +16,8 @@ from pathlib import Path
 
 from bench.machine import spread, write
 from bench.store_check import BODY_SIZE, build_queues, write_log
+from ledgermq.conversion.downgrade import Downgrade, downgrade, undo_downgrade
 from ledgermq.model.settings import LogKind, StoreSection
-from ledgermq.store.downgrade import Downgrade, downgrade, undo_downgrade
 
 
 def converted(root: Path) -> Downgrade:

@@ -25,8 +25,8 @@ from zlib import crc32
 
 from ledgermq.broker.documents import Document, read_integer, read_table
 from ledgermq.broker.holds import QueueName
+from ledgermq.formats.message import BODY_CRC_AT, QUEUE_ID_AT, properties_in, queue_of
 from ledgermq.model.errors import ConfigError, CorruptLogError
-from ledgermq.store.message import BODY_CRC_AT, QUEUE_ID_AT, properties_in, queue_of
 
 FILE = "moves.json"
 _TABLE = "moves"

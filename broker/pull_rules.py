@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ledgermq.store.message import SIZE_MIN
+from ledgermq.formats.message import SIZE_MIN
 from ledgermq.store.queue_end import PREFILL_SIZE
 from ledgermq.wire.pull_frame import PullStatus
 

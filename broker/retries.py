@@ -23,13 +23,10 @@ from typing import NamedTuple
 
 from ledgermq.broker.groups import SubscriptionGroup
 from ledgermq.broker.topics import Topic, check_topic_name
-from ledgermq.model.errors import MessageIllegalError, NoPermissionError
-from ledgermq.model.group_topics import RETRY_PREFIX, dead_letter_topic, retry_topic
-from ledgermq.model.limits import DELAY_TOPIC
-from ledgermq.store.delayed_message import RealQueue, level_properties
-from ledgermq.store.message import Message
-from ledgermq.store.message_id import OffsetId, encode_offset_id
-from ledgermq.store.properties import (
+from ledgermq.formats.delayed_message import RealQueue, level_properties
+from ledgermq.formats.message import Message
+from ledgermq.formats.message_id import OffsetId, encode_offset_id
+from ledgermq.formats.properties import (
     DELAY,
     ORIGIN_MESSAGE_ID,
     REAL_QUEUE_ID,
@@ -38,6 +35,9 @@ from ledgermq.store.properties import (
     WAIT,
     encode_properties,
 )
+from ledgermq.model.errors import MessageIllegalError, NoPermissionError
+from ledgermq.model.group_topics import RETRY_PREFIX, dead_letter_topic, retry_topic
+from ledgermq.model.limits import DELAY_TOPIC
 
 DEAD_LETTER_QUEUES = 1
 

@@ -23,22 +23,14 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ledgermq.broker.holds import QueueName
-from ledgermq.model.errors import CorruptLogError, MessageIllegalError
-from ledgermq.model.limits import (
-    ENTRY_SIZE_MAX,
-    PROPERTIES_SIZE_MAX,
-    QUEUE_ID_MAX,
-    TOPIC_SIZE_MAX,
-)
-from ledgermq.model.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC, Decision
-from ledgermq.store.dledger_entry import HEADER_SIZE
-from ledgermq.store.host_address import Host
-from ledgermq.store.message import (
+from ledgermq.formats.dledger_entry import HEADER_SIZE
+from ledgermq.formats.host_address import Host
+from ledgermq.formats.message import (
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
     Message,
 )
-from ledgermq.store.properties import (
+from ledgermq.formats.properties import (
     CHECK_IMMUNITY_TIME,
     DELAY,
     PRODUCER_GROUP,
@@ -52,6 +44,14 @@ from ledgermq.store.properties import (
     decode_properties,
     encode_properties,
 )
+from ledgermq.model.errors import CorruptLogError, MessageIllegalError
+from ledgermq.model.limits import (
+    ENTRY_SIZE_MAX,
+    PROPERTIES_SIZE_MAX,
+    QUEUE_ID_MAX,
+    TOPIC_SIZE_MAX,
+)
+from ledgermq.model.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC, Decision
 
 GROUP = "CID_RMQ_SYS_TRANS"
 """RocketMQ's consumer group of the half topic and of the op topic."""

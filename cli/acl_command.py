@@ -157,7 +157,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _keys(arguments: argparse.Namespace) -> int:
-    from ledgermq.daemon.client_keys import make_client_keys, make_node_key
+    from ledgermq.process.client_keys import make_client_keys, make_node_key
 
     if arguments.node is not None:
         public = make_node_key(arguments.node)

@@ -11,6 +11,14 @@ from pathlib import Path
 
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.store_sizes import add_size_options, store_section
+from ledgermq.conversion.backup_create import Backup, create_backup
+from ledgermq.conversion.backup_manifest import (
+    BackupManifest,
+    backups_in,
+    read_manifest,
+    verify_backup,
+)
+from ledgermq.conversion.backup_restore import restore_backup
 from ledgermq.daemon.backup_source import (
     describe_running,
     describe_stopped,
@@ -21,9 +29,6 @@ from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.errors import ConfigError, StoreLockedError
 from ledgermq.model.ids import NodeId
 from ledgermq.model.settings import NodeSection
-from ledgermq.store.backup_create import Backup, create_backup
-from ledgermq.store.backup_manifest import BackupManifest, backups_in, read_manifest, verify_backup
-from ledgermq.store.backup_restore import restore_backup
 from ledgermq.store.store_directory import open_directory
 
 _MIB = 1 << 20

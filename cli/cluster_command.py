@@ -21,10 +21,10 @@ from ledgermq.cli.demo_node import DemoNode
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.client import BatchResult, Consumer, Producer
 from ledgermq.client.send_future import SendFuture
-from ledgermq.daemon import control
-from ledgermq.daemon.runtime_paths import RuntimePaths
 from ledgermq.model.errors import CorruptLogError, LedgerError, TimedOutError
 from ledgermq.model.settings import AckMode, Settings
+from ledgermq.process import control
+from ledgermq.process.runtime_paths import RuntimePaths
 
 NODES = 3
 TOPIC = "demo"

@@ -8,11 +8,11 @@ import json
 import sys
 from pathlib import Path
 
-from ledgermq.daemon.settings_loading import load_settings, read_text
 from ledgermq.model.broker_conf import Untranslated, translate_broker_conf, write_translation
 from ledgermq.model.settings import Settings
 from ledgermq.model.settings_change import cluster_fingerprint
 from ledgermq.model.settings_file import write_settings
+from ledgermq.process.settings_loading import load_settings, read_text
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
 
-from ledgermq.daemon import control
-from ledgermq.daemon.runtime_paths import RuntimePaths
 from ledgermq.daemon.status import NodeStatus
 from ledgermq.model.errors import LedgerError, StorageError, TimedOutError
 from ledgermq.model.settings import LogKind, Settings
 from ledgermq.model.settings_file import write_settings
+from ledgermq.process import control
+from ledgermq.process.runtime_paths import RuntimePaths
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0

@@ -7,9 +7,9 @@ import json
 import re
 from pathlib import Path
 
-from ledgermq.daemon.peer_keys import init_keys
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import NodeId
+from ledgermq.process.peer_keys import init_keys
 
 _MEMBER = re.compile(r"[a-zA-Z][0-9]{1,8}")
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 from ipaddress import IPv6Address
 
+from ledgermq.formats import body_compression
+from ledgermq.formats.host_address import Host, is_v6
+from ledgermq.formats.message import Message
+from ledgermq.formats.message_id import OffsetId, encode_offset_id
 from ledgermq.model.errors import BodyUnreadableError
-from ledgermq.store import body_compression
-from ledgermq.store.host_address import Host, is_v6
-from ledgermq.store.message import Message
-from ledgermq.store.message_id import OffsetId, encode_offset_id
 from ledgermq.store.store_view import QueuedMessage
 
 MIN_OFFSET = "MIN_OFFSET"

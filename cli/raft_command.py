@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from ledgermq.daemon import control
-from ledgermq.daemon.runtime_paths import RuntimePaths
-from ledgermq.daemon.settings_loading import load_settings
 from ledgermq.model.errors import BusyError, NotLeaderError, TimedOutError
 from ledgermq.model.settings import ListenSection
+from ledgermq.process import control
+from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.process.settings_loading import load_settings
 
 ANSWER_TIMEOUT_S = 5.0
 LOOK_AGAIN_S = 0.02

@@ -10,7 +10,7 @@ import argparse
 import json
 from pathlib import Path
 
-from ledgermq.daemon.settings_loading import load_settings
+from ledgermq.process.settings_loading import load_settings
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

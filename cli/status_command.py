@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from ledgermq.daemon import control
-from ledgermq.daemon.runtime_paths import RuntimePaths
-from ledgermq.daemon.settings_loading import load_settings
 from ledgermq.model.errors import StorageError, TimedOutError
 from ledgermq.model.settings import ListenSection
+from ledgermq.process import control
+from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.process.settings_loading import load_settings
 
 if TYPE_CHECKING:
     from ledgermq.daemon.status import NodeStatus, ProcessStatus

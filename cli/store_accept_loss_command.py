@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.settings import LogKind
-from ledgermq.store.accept_loss import Loss, accept_loss, find_loss
+from ledgermq.repair.accept_loss import Loss, accept_loss, find_loss
 from ledgermq.store.store_directory import open_directory
 
 DESCRIPTION = """\

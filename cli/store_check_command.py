@@ -18,9 +18,9 @@ from pathlib import Path
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.store_sizes import add_size_options, index_layout
 from ledgermq.daemon.check_own_files import check_own_files
+from ledgermq.formats.findings import Severity, worst
 from ledgermq.model.settings import StoreSection
-from ledgermq.store.check_store import CheckedStore, CheckOptions, check_store
-from ledgermq.store.findings import Severity, worst
+from ledgermq.repair.check_store import CheckedStore, CheckOptions, check_store
 from ledgermq.store.store_directory import dledger_folder, names_in
 
 EXIT_OF_SEVERITY = {Severity.NOTE: 0, Severity.DERIVED: 4, Severity.DAMAGE: 5}

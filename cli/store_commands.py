@@ -21,9 +21,9 @@ from ledgermq.cli import (
     store_upgrade_command,
 )
 from ledgermq.cli.message_json import Json, message_as_json, plain_body, queued_message_as_json
+from ledgermq.formats.index_file import ITEM_SIZE, SLOT_SIZE, IndexLayout
+from ledgermq.formats.message import Message
 from ledgermq.model.errors import ConfigError
-from ledgermq.store.index_file import ITEM_SIZE, SLOT_SIZE, IndexLayout
-from ledgermq.store.message import Message
 from ledgermq.store.store_view import StoreView
 
 

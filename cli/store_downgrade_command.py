@@ -8,10 +8,10 @@ from pathlib import Path
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.store_sizes import add_size_options, store_section
 from ledgermq.cli.store_upgrade_command import checked, finish_conversion, say
+from ledgermq.conversion.conversion_journal import Kind, Phase, read_journal
+from ledgermq.conversion.downgrade import Downgrade, downgrade, plan_downgrade, undo_downgrade
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.settings import LogKind
-from ledgermq.store.conversion_journal import Kind, Phase, read_journal
-from ledgermq.store.downgrade import Downgrade, downgrade, plan_downgrade, undo_downgrade
 
 DESCRIPTION = """\
 Write the messages of a member's log as a plain CommitLog, with queues and index, and put it in the

@@ -9,7 +9,7 @@ from pathlib import Path
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.store_sizes import add_size_options, store_section
 from ledgermq.daemon.store_lock import stopped_store
-from ledgermq.store.rebuild import Rebuilt, rebuild
+from ledgermq.repair.rebuild import Rebuilt, rebuild
 from ledgermq.store.store_directory import open_directory
 
 DESCRIPTION = """\

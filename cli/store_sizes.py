@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ledgermq.formats.index_file import ITEM_SIZE, SLOT_SIZE, IndexLayout
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.settings import LogKind, StoreSection
-from ledgermq.store.index_file import ITEM_SIZE, SLOT_SIZE, IndexLayout
 from ledgermq.store.index_reader import IndexReader
 from ledgermq.store.queue_files import found_file_size
 

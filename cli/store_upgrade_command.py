@@ -9,15 +9,15 @@ from pathlib import Path
 
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.store_sizes import add_size_options, store_section
+from ledgermq.conversion import conversion_journal, log_manifest
+from ledgermq.conversion.conversion_journal import Kind, Phase
+from ledgermq.conversion.log_manifest import LogManifest
+from ledgermq.conversion.upgrade import Upgrade, check_upgradable, planned, undo_upgrade, upgrade
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import NodeId
 from ledgermq.model.settings import LogKind
 from ledgermq.model.settings_rules import RULES
-from ledgermq.store import conversion_journal, log_manifest
-from ledgermq.store.conversion_journal import Kind, Phase
-from ledgermq.store.log_manifest import LogManifest
-from ledgermq.store.upgrade import Upgrade, check_upgradable, planned, undo_upgrade, upgrade
 
 DESCRIPTION = """\
 Do what RocketMQ's broker does at its first start with DLedger: recover the old log, fill its last

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from ledgermq.formats.host_address import Host
 from ledgermq.model.errors import ConfigError
-from ledgermq.store.host_address import Host
 
 DEFAULT_ADDRESS = "ipc:///run/ledgermq"
 SOCKET_PATH_MAX = 107

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ledgermq.client.outgoing import Body, OutgoingMessage
+from ledgermq.formats.body_compression import Compression, check_compression, compress_body
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import ENTRY_SIZE_MAX
-from ledgermq.store.body_compression import Compression, check_compression, compress_body
 
 
 @dataclass(frozen=True, slots=True)

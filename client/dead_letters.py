@@ -16,9 +16,9 @@ from ledgermq.client.group import AnyLink
 from ledgermq.client.message_track import browse
 from ledgermq.client.received import ReceivedMessage
 from ledgermq.client.requests import Steps, call_request, call_result
+from ledgermq.formats.properties import RETRY_TOPIC
 from ledgermq.model.errors import ConfigError, MessageIllegalError, ProtocolError
 from ledgermq.model.group_topics import dead_letter_topic
-from ledgermq.store.properties import RETRY_TOPIC
 
 TIMEOUT_S = 15.0
 MESSAGES_MAX = 1_024

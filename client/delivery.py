@@ -12,10 +12,10 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from ledgermq.client.outgoing import OutgoingMessage
+from ledgermq.formats.delayed_message import RealQueue, level_properties, timer_properties
+from ledgermq.formats.properties import DELAY
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.model.limits import DELAY_TOPIC, DELIVERY_AHEAD_MS_MAX, TIMER_TOPIC
-from ledgermq.store.delayed_message import RealQueue, level_properties, timer_properties
-from ledgermq.store.properties import DELAY
 
 Properties = Mapping[str, str] | None
 

@@ -10,8 +10,8 @@ from ledgermq.client.outgoing import Body
 from ledgermq.client.record_encoder import Form, Records, unique_id
 from ledgermq.client.results import BatchResult, FrameResult, SendResult
 from ledgermq.client.send_future import SendFuture, Waiting
+from ledgermq.formats.crc32 import crc32
 from ledgermq.model.errors import LedgerError
-from ledgermq.store.crc32 import crc32
 from ledgermq.wire.send_frame import SendRun, encode_send, encode_tables
 
 AnyFuture = SendFuture[SendResult] | SendFuture[BatchResult]

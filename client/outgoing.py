@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ledgermq.formats.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.model.limits import PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
-from ledgermq.store.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
 
 Body = bytes | bytearray | memoryview
 

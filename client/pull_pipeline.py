@@ -15,9 +15,9 @@ from ledgermq.client.broker import route_of
 from ledgermq.client.group import AnyLink
 from ledgermq.client.received import MessageBatch, ReceivedMessage
 from ledgermq.client.requests import Request, RequestPipeline, call_request, call_result
+from ledgermq.formats.java_hash import java_hash
 from ledgermq.model.errors import ConfigError, LedgerError, TopicUnknownError
 from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
-from ledgermq.store.java_hash import java_hash
 from ledgermq.wire.header import VERSION_MIN, Kind
 from ledgermq.wire.pull_frame import (
     BYTES_MAX,

@@ -15,8 +15,8 @@ from ledgermq.client.broker_connection import AsyncBrokerClient, BrokerClient
 from ledgermq.client.message_track import Track, browse, track
 from ledgermq.client.received import MessageBatch, ReceivedMessage
 from ledgermq.client.requests import Request, Steps, call_request, call_result
+from ledgermq.formats.message_id import decode_offset_id
 from ledgermq.model.errors import ConfigError, ProtocolError
-from ledgermq.store.message_id import decode_offset_id
 from ledgermq.wire.header import Kind
 from ledgermq.wire.query_frame import (
     MESSAGES_DEFAULT,

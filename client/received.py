@@ -1,7 +1,7 @@
 """Messages that came: a view of one answer, decoded as far as somebody looks.
 
-Records are laid out as in ``store/message.py``. A ``ReceivedMessage`` keeps the whole answer alive;
-``bytes(message.body)`` is what to keep for long.
+Records are laid out as in ``formats/message.py``. A ``ReceivedMessage`` keeps the whole answer
+alive; ``bytes(message.body)`` is what to keep for long.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Self, overload
 
-from ledgermq.model.errors import BodyUnreadableError, CorruptLogError
-from ledgermq.model.group_topics import RETRY_PREFIX
-from ledgermq.store.body_compression import plain_body
-from ledgermq.store.crc32 import crc32
-from ledgermq.store.host_address import Host, decode_host
-from ledgermq.store.message import (
+from ledgermq.formats.body_compression import plain_body
+from ledgermq.formats.crc32 import crc32
+from ledgermq.formats.host_address import Host, decode_host
+from ledgermq.formats.message import (
     BORN_HOST_V6,
     COMPRESSED,
     MAGIC,
@@ -23,8 +21,10 @@ from ledgermq.store.message import (
     STORE_HOST_V6,
     split_keys,
 )
-from ledgermq.store.message_id import OffsetId, encode_offset_id
-from ledgermq.store.properties import KEYS, RETRY_TOPIC, TAGS, UNIQ_KEY, decode_properties
+from ledgermq.formats.message_id import OffsetId, encode_offset_id
+from ledgermq.formats.properties import KEYS, RETRY_TOPIC, TAGS, UNIQ_KEY, decode_properties
+from ledgermq.model.errors import BodyUnreadableError, CorruptLogError
+from ledgermq.model.group_topics import RETRY_PREFIX
 from ledgermq.wire.pull_frame import Pulled, PullStatus
 
 _HEADS = {

@@ -1,6 +1,6 @@
 """Encodes messages as they will stand on disk, many at once: the hot path of a producer.
 
-Layout of a record: ``store/message.py``; in front of it a hole for the entry header. Everything
+Layout of a record: ``formats/message.py``; in front of it a hole for the entry header. Everything
 that is the same for the messages of one batch is packed once, and each costs one ``pack``, one
 CRC-32, its unique id, and its share of one ``join``.
 """
@@ -22,18 +22,18 @@ from ledgermq.client.outgoing import (
     check_properties_size,
     properties_bytes,
 )
-from ledgermq.model.errors import MessageIllegalError
-from ledgermq.model.limits import ENTRY_SIZE_MAX
-from ledgermq.store.crc32 import crc32
-from ledgermq.store.host_address import HOST_V6_SIZE, Host, encode_host, is_v6
-from ledgermq.store.message import (
+from ledgermq.formats.crc32 import crc32
+from ledgermq.formats.host_address import HOST_V6_SIZE, Host, encode_host, is_v6
+from ledgermq.formats.message import (
     BORN_HOST_V6,
     COMPRESSED,
     COMPRESSION_MASK,
     MAGIC,
     STORE_HOST_V6,
 )
-from ledgermq.store.message_id import UniqueIds
+from ledgermq.formats.message_id import UniqueIds
+from ledgermq.model.errors import MessageIllegalError
+from ledgermq.model.limits import ENTRY_SIZE_MAX
 
 _CRC_MASK = 0x7FFF_FFFF
 _COMPRESSION_BITS = COMPRESSED | COMPRESSION_MASK

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ledgermq.client.received import ReceivedMessage
+from ledgermq.formats.properties import CLUSTER
 from ledgermq.model.errors import MessageIllegalError, TimedOutError
-from ledgermq.store.properties import CLUSTER
 
 CORRELATION_ID = "CORRELATION_ID"
 REPLY_TO_CLIENT = "REPLY_TO_CLIENT"

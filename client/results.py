@@ -9,10 +9,10 @@ from itertools import accumulate
 from typing import overload
 
 from ledgermq.client.record_encoder import unique_id
+from ledgermq.formats.host_address import Host
+from ledgermq.formats.message_id import OffsetId, encode_offset_id
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.settings import AckMode
-from ledgermq.store.host_address import Host
-from ledgermq.store.message_id import OffsetId, encode_offset_id
 from ledgermq.wire.send_frame import SendRun, Sent, SentSpan
 
 _ACKS = (AckMode.LEADER, AckMode.MAJORITY_MEMORY, AckMode.MAJORITY_FSYNC)

@@ -19,6 +19,7 @@ from ledgermq.client.group import AnyLink
 from ledgermq.client.link import Part
 from ledgermq.client.record_encoder import Form
 from ledgermq.client.results import FrameResult
+from ledgermq.formats.host_address import Host, encode_host
 from ledgermq.model.errors import (
     BusyError,
     ConfigError,
@@ -29,7 +30,6 @@ from ledgermq.model.errors import (
     StaleGenerationError,
     TimedOutError,
 )
-from ledgermq.store.host_address import Host, encode_host
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.send_frame import decode_sent
 from ledgermq.wire.session import Refusal, decode_refused

@@ -14,12 +14,12 @@ from ledgermq.client.results import BatchResult, SendResult
 from ledgermq.client.send_future import SendFuture
 from ledgermq.client.send_future import Waiting as Waker
 from ledgermq.client.send_pipeline import SendPipeline
+from ledgermq.formats.delayed_message import RealQueue
+from ledgermq.formats.host_address import Host
+from ledgermq.formats.java_hash import java_hash
+from ledgermq.formats.message_id import UniqueIds
+from ledgermq.formats.properties import DELAY
 from ledgermq.model.errors import MessageIllegalError, TopicUnknownError
-from ledgermq.store.delayed_message import RealQueue
-from ledgermq.store.host_address import Host
-from ledgermq.store.java_hash import java_hash
-from ledgermq.store.message_id import UniqueIds
-from ledgermq.store.properties import DELAY
 from ledgermq.wire.send_frame import SendRun
 
 ROUTE_AGE_S_MAX = 30.0

@@ -11,9 +11,7 @@ from ledgermq.client.outgoing import OutgoingMessage
 from ledgermq.client.queries import message_at
 from ledgermq.client.received import ReceivedMessage
 from ledgermq.client.requests import Steps, call_request, call_result
-from ledgermq.model.errors import MessageIllegalError, ProtocolError
-from ledgermq.model.transactions import Decision
-from ledgermq.store.properties import (
+from ledgermq.formats.properties import (
     DELAY,
     PRODUCER_GROUP,
     REAL_QUEUE_ID,
@@ -22,6 +20,8 @@ from ledgermq.store.properties import (
     TRANSACTION_ID,
     TRANSACTION_PREPARED,
 )
+from ledgermq.model.errors import MessageIllegalError, ProtocolError
+from ledgermq.model.transactions import Decision
 
 POLL_MS = 30_000
 """A question that waits for something to answer comes back empty after so long."""

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import numpy as np
 
-from ledgermq.daemon.peer_identity import cluster_id, draw_identity, identity_of
-from ledgermq.daemon.roster import RosterFile
-from ledgermq.daemon.settings_loading import load_settings
+from ledgermq.conversion.backup_manifest import BackupManifest
+from ledgermq.formats.dledger_entry import decode_entry_header
+from ledgermq.formats.kernel import ScanStatus, scan_entries
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.model.errors import ConfigError, CorruptLogError, NotLeaderError
 from ledgermq.model.ids import NO_INDEX, Index, NodeId
 from ledgermq.model.settings import LogKind, NodeSection, StoreSection
+from ledgermq.process.roster import RosterFile
+from ledgermq.process.settings_loading import load_settings
 from ledgermq.raft.term_slots import decode_slots
-from ledgermq.store.backup_manifest import BackupManifest
-from ledgermq.store.dledger_entry import decode_entry_header
-from ledgermq.store.kernel import ScanStatus, scan_entries
+from ledgermq.replication.peer_identity import cluster_id, draw_identity, identity_of
 from ledgermq.store.log_damage import damage_path, read_damage
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.properties_file import decode_current_term, decode_dledger_checkpoint

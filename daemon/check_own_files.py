@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ledgermq.daemon.peer_identity import KnownPeers, identity_of
-from ledgermq.daemon.roster import RosterFile
+from ledgermq.formats.findings import START_MENDS, Finding, Severity
 from ledgermq.model.errors import CorruptLogError
+from ledgermq.process.roster import RosterFile
 from ledgermq.raft.term_slots import SLOT_SIZE, SLOT_USED, StoredState, decode_slot, decode_slots
-from ledgermq.store.findings import START_MENDS, Finding, Severity
+from ledgermq.replication.peer_identity import KnownPeers, identity_of
 from ledgermq.store.log_damage import damage_path, read_damage
 from ledgermq.store.properties_file import decode_current_term
 from ledgermq.store.small_file import read_file

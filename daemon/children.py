@@ -16,15 +16,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.daemon import child_process
-from ledgermq.daemon.child_process import (
+from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.model.settings import Settings
+from ledgermq.process import child_process
+from ledgermq.process.child_process import (
     EXIT_BUG,
     EXIT_CONFIG,
     EXIT_STORAGE,
     Entry,
 )
-from ledgermq.ipc.cursor_page import CursorPage, Role
-from ledgermq.model.settings import Settings
 
 EntryPoints = Mapping[Role, Entry]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.daemon.control import check_path
-from ledgermq.daemon.log_opening import check_kind
-from ledgermq.daemon.peer_keys import load_keys
-from ledgermq.daemon.runtime_paths import RuntimePaths
-from ledgermq.daemon.store_paths import StorePaths
+from ledgermq.formats.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
+from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.settings import Settings
-from ledgermq.store.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
+from ledgermq.process.control import check_path
+from ledgermq.process.peer_keys import load_keys
+from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.process.store_paths import StorePaths
 from ledgermq.store.log_scan import load_files
 from ledgermq.store.queue_files import found_file_size
-from ledgermq.store.queue_unit import UNIT_SIZE
+from ledgermq.writing.log_opening import check_kind
 
 
 class FoundStore(NamedTuple):

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, Self, cast
 
-from ledgermq.daemon.child_process import Entry
 from ledgermq.ipc.cursor_page import Role
+from ledgermq.process.child_process import Entry
 
 MODULES = {
-    Role.RAFT: "ledgermq.daemon.raft_process",
-    Role.WRITER: "ledgermq.daemon.writer",
-    Role.DISPATCHER: "ledgermq.daemon.dispatcher",
-    Role.BROKER: "ledgermq.daemon.broker_process",
+    Role.RAFT: "ledgermq.replication.raft_process",
+    Role.WRITER: "ledgermq.writing.writer",
+    Role.DISPATCHER: "ledgermq.dispatching.dispatcher",
+    Role.BROKER: "ledgermq.serving.broker_process",
 }
 
 _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")

@@ -18,13 +18,13 @@ import zmq
 
 import ledgermq
 from ledgermq.daemon.children import Child
-from ledgermq.daemon.damage_report import DamageStatus, read_report
-from ledgermq.daemon.leader_stage import broker_id, leader_stage
-from ledgermq.daemon.runtime_paths import RuntimePaths
+from ledgermq.formats import kernel
 from ledgermq.ipc.cursor_page import CursorPage, Grant, LogCursor, Role
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.settings import LogKind, Settings
-from ledgermq.store import kernel
+from ledgermq.process.leader_stage import broker_id, leader_stage
+from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.replication.damage_report import DamageStatus, read_report
 from ledgermq.store.disk_space import bytes_on_disk
 from ledgermq.store.log_damage import damage_path, read_damage
 

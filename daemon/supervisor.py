@@ -23,20 +23,13 @@ from pathlib import Path
 
 import setproctitle
 
-from ledgermq.daemon import control, log_lines, notify, reload
-from ledgermq.daemon.child_process import EXIT_BUG, EXIT_REOPEN, EXIT_STOPPED, process_title
+from ledgermq.daemon import notify
 from ledgermq.daemon.children import START_ORDER, STOP_ORDER, Child, Deaths, Exit
-from ledgermq.daemon.control import ControlServer, check_path
-from ledgermq.daemon.health import FlushWatch, Readiness, silent_children
-from ledgermq.daemon.log_replacement import replace_log
-from ledgermq.daemon.loop import StopFlag
+from ledgermq.daemon.health import Readiness, silent_children
 from ledgermq.daemon.notify import Notifier
-from ledgermq.daemon.peer_keys import load_keys
 from ledgermq.daemon.process_modules import ProcessTable
-from ledgermq.daemon.runtime_paths import RuntimePaths
 from ledgermq.daemon.status import Meters, collect
 from ledgermq.daemon.store_lock import FamilyLock, JavaLock
-from ledgermq.daemon.store_paths import StorePaths
 from ledgermq.ipc.cursor_page import CursorPage, RaftRole, Role
 from ledgermq.model.errors import (
     ConfigError,
@@ -46,6 +39,15 @@ from ledgermq.model.errors import (
     StorageError,
 )
 from ledgermq.model.settings import Settings
+from ledgermq.process import control, log_lines, reload
+from ledgermq.process.child_process import EXIT_BUG, EXIT_REOPEN, EXIT_STOPPED, process_title
+from ledgermq.process.control import ControlServer, check_path
+from ledgermq.process.flush_watch import FlushWatch
+from ledgermq.process.loop import StopFlag
+from ledgermq.process.peer_keys import load_keys
+from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.process.store_paths import StorePaths
+from ledgermq.replication.log_replacement import replace_log
 from ledgermq.store.disk_space import use_reserve, with_reserve
 
 logger = logging.getLogger(__name__)

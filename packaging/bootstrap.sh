@@ -94,17 +94,17 @@ compile_kernels() {
     tag=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
     if ! wants_kernels || ! can_compile "$venv/bin/python"; then
         # A compiled kernel of an earlier run would win over the plain module.
-        rm -f store/_*"$tag" "$venv/compiled"
+        rm -f formats/_*"$tag" "$venv/compiled"
         ! wants_kernels || say "no C compiler or no Python.h: the kernels run as plain Python"
         return 0
     fi
-    stamp="$tag $(digest setup.py store/_[a-z]*.p*)"
-    is_done compiled "$stamp" && compgen -G "store/_*$tag" >/dev/null && return
+    stamp="$tag $(digest setup.py formats/_[a-z]*.p*)"
+    is_done compiled "$stamp" && compgen -G "formats/_*$tag" >/dev/null && return
     say "compiling the kernels"
-    rm -f store/_*"$tag"
+    rm -f formats/_*"$tag"
     mkdir -p build
     "$venv/bin/python" setup.py build_ext --inplace >build/kernels.log 2>&1
-    for kernel in store/_[a-z]*.py; do
+    for kernel in formats/_[a-z]*.py; do
         [ -e "${kernel%.py}$tag" ] || say "$kernel runs as plain Python; see build/kernels.log"
     done
     echo "$stamp" >"$venv/compiled"

@@ -1,8 +1,8 @@
 """The consensus core of one node: events in, effects out. No clock, no socket, no file.
 
-The process around it (``daemon.raft_process``) reports what the writer has done, what peers have
-sent and what time it is, and carries out the effects of each event in their order before the next
-event. Invariants:
+The process around it (``replication.raft_process``) reports what the writer has done, what peers
+have sent and what time it is, and carries out the effects of each event in their order before the
+next event. Invariants:
 
 * ``commit`` never goes back, and passes neither what a majority holds nor what this node holds;
 * only entries of the current term are committed by counting (Raft paper, section 5.4.2): the first

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
+from ledgermq.formats.dledger_entry import HEADER_SIZE
+from ledgermq.formats.message import decode_message
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import NodeId
 from ledgermq.raft.message_codec import decode_message as decode_peer_message
 from ledgermq.raft.messages import VoteReply
-from ledgermq.store.dledger_entry import HEADER_SIZE
-from ledgermq.store.message import decode_message
 from ledgermq.wire.repair_frames import decode_repair_frame, is_repair_frame
 
 

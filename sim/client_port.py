@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
 
-from ledgermq.daemon.client_rights import Peer
-from ledgermq.daemon.loop import Pollable
+from ledgermq.process.client_rights import Peer
+from ledgermq.process.loop import Pollable
 from ledgermq.sim.events import Events
 from ledgermq.sim.network import FASTEST_NS
 
@@ -45,7 +45,7 @@ class Connection:
 
 
 class ClientPort:
-    """The ``daemon.client_socket.ClientSocket`` of one life of a writer."""
+    """The ``process.client_socket.ClientSocket`` of one life of a writer."""
 
     def __init__(self, events: Events, random: Random, wake: Callable[[], None]) -> None:
         self.delay_ns = 0

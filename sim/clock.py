@@ -11,7 +11,7 @@ BOOT_NS = 1_000_000_000
 
 
 class NodeClock:
-    """The ``daemon.clock.Clock`` of a simulated node.
+    """The ``process.clock.Clock`` of a simulated node.
 
     Attributes:
         rate: its microseconds in a millisecond of the world.

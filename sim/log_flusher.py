@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from ledgermq.daemon.environment import OrderBell
-from ledgermq.daemon.flusher import FlushPlan
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor
+from ledgermq.process.environment import OrderBell
 from ledgermq.sim.clock import NodeClock
 from ledgermq.sim.disk import Disk
 from ledgermq.sim.events import Events
 from ledgermq.sim.process import Process
 from ledgermq.store.log_writer import LogEnd, LogWriter
+from ledgermq.writing.flusher import FlushPlan
 
 FASTEST_NS = 100_000
 
 
 class SimFlusher:
-    """The ``daemon.flusher.LogFlusher`` of one life of a writer.
+    """The ``writing.flusher.LogFlusher`` of one life of a writer.
 
     What a sync makes durable is what was written when it began; a power failure before its end
     leaves any part of that.
@@ -133,7 +133,7 @@ class FlusherMaker:
         self.sync_ns = 0
 
     def of(self, process: Process) -> MakeSimFlusher:
-        """The ``daemon.flusher.MakeFlusher`` of one life of a writer."""
+        """The ``writing.flusher.MakeFlusher`` of one life of a writer."""
         return MakeSimFlusher(self, process)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from ledgermq.daemon.loop import Pollable
-from ledgermq.daemon.peers import PeerMessage
 from ledgermq.model.ids import NodeId
+from ledgermq.process.loop import Pollable
+from ledgermq.replication.peers import PeerMessage
 from ledgermq.sim.events import MS, Events
 
 PEERS_SOURCE = -100
@@ -83,7 +83,7 @@ class Network:
 
 
 class PeersEnd:
-    """The ``daemon.peers.Peers`` of one life of a raft process; everybody is let in."""
+    """The ``replication.peers.Peers`` of one life of a raft process; everybody is let in."""
 
     def __init__(
         self, node: NodeId, others: Sequence[NodeId], network: Network, wake: Callable[[], None]

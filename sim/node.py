@@ -10,20 +10,17 @@ from pathlib import Path
 from random import Random
 
 from ledgermq.broker.topics import TopicTable
-from ledgermq.daemon.client_rights import AccessGate
-from ledgermq.daemon.client_socket import ClientSocket
-from ledgermq.daemon.log_opening import OpenLog, open_log
-from ledgermq.daemon.loop import Pollable
-from ledgermq.daemon.raft_process import RaftWorker
-from ledgermq.daemon.runtime_paths import RuntimePaths
-from ledgermq.daemon.space_gate import SpaceGate
-from ledgermq.daemon.store_paths import StorePaths
-from ledgermq.daemon.term_file import TermFile
-from ledgermq.daemon.writer import WriterWorker
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.model import amounts
 from ledgermq.model.ids import NodeId, Position
 from ledgermq.model.settings import Settings
+from ledgermq.process.client_rights import AccessGate
+from ledgermq.process.client_socket import ClientSocket
+from ledgermq.process.loop import Pollable
+from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.process.store_paths import StorePaths
+from ledgermq.replication.raft_process import RaftWorker
+from ledgermq.replication.term_file import TermFile
 from ledgermq.sim.client_port import CLIENTS_SOURCE, ClientPort
 from ledgermq.sim.clock import NodeClock
 from ledgermq.sim.disk import Disk
@@ -34,6 +31,9 @@ from ledgermq.sim.network import PEERS_SOURCE, Network, PeersEnd
 from ledgermq.sim.process import Bell, Inbox, Process
 from ledgermq.store.append_files import file_name
 from ledgermq.store.log_damage import damage_path
+from ledgermq.writing.log_opening import OpenLog, open_log
+from ledgermq.writing.space_gate import SpaceGate
+from ledgermq.writing.writer import WriterWorker
 
 EMPTY_DISK = amounts.Disk(total=1 << 40, used=0, free=1 << 40)
 TOPIC = "orders"
@@ -42,7 +42,7 @@ QUEUES = 2
 
 @dataclass(slots=True)
 class SimEnvironment:
-    """The ``daemon.environment.Environment`` of one life of a process."""
+    """The ``process.environment.Environment`` of one life of a process."""
 
     settings: Settings
     paths: RuntimePaths

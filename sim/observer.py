@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from ledgermq.daemon.membership_log import parse_membership
-from ledgermq.daemon.system_entries import MEMBERSHIP_TAG
 from ledgermq.ipc.cursor_page import CursorPage, RaftRole
 from ledgermq.model.ids import Index, NodeId
 from ledgermq.model.settings import AckMode
+from ledgermq.process.membership_log import parse_membership
+from ledgermq.process.system_entries import MEMBERSHIP_TAG
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.quorum import has_majority
 from ledgermq.sim.checker import Checker, Entry, require

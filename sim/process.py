@@ -1,12 +1,12 @@
-"""A process of a simulated node: the loop of ``daemon.loop`` around a real worker."""
+"""A process of a simulated node: the loop of ``process.loop`` around a real worker."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container
 from random import Random
 
-from ledgermq.daemon.loop import SLEEP_MAX_MS, Pollable, Worker
 from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.process.loop import SLEEP_MAX_MS, Pollable, Worker
 from ledgermq.sim.clock import NodeClock
 from ledgermq.sim.events import MS, Events
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
+from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import StoreSection
+from ledgermq.repair.log_verify import verify_log
 from ledgermq.sim.checker import Checker, require
 from ledgermq.sim.node import Node
 from ledgermq.store.dispatch_build import DispatchBuilder
-from ledgermq.store.dledger_entry import HEADER_SIZE
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.log_verify import verify_log
 from ledgermq.store.store_directory import open_directory
 
 QUEUE_FILE_SIZE = 2_000

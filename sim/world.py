@@ -11,7 +11,6 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Self
 
-from ledgermq.daemon.log_trouble import LogDamagedError
 from ledgermq.ipc.cursor_page import RaftRole, Role
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import NodeId
@@ -25,6 +24,7 @@ from ledgermq.model.settings import (
     Settings,
     StoreSection,
 )
+from ledgermq.process.log_trouble import LogDamagedError
 from ledgermq.raft.membership import Membership
 from ledgermq.sim.checker import Checker, Entry
 from ledgermq.sim.clock import NodeClock

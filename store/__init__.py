@@ -1,1 +1,1 @@
-"""Bytes on disk: message, entry, queue unit, index file, mapped files, log, recovery."""
+"""A store's files: mapped log, ConsumeQueues, Index, checkpoints; writing, reading, recovery."""

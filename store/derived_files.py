@@ -18,11 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ledgermq.formats.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import StoreSection
 from ledgermq.store import dispatch_checkpoint
 from ledgermq.store.dispatch_checkpoint import DispatchCheckpoint
-from ledgermq.store.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
 from ledgermq.store.index_files import IndexFiles
 from ledgermq.store.kept_aside import FOLDER
 from ledgermq.store.queue_files import FILE_SIZE, QueueFiles, found_file_size

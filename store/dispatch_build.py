@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from ledgermq.formats.kernel import ScanStatus
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import DamagedLogError, DiskFullError, StorageError
 from ledgermq.model.ids import Position
@@ -29,7 +30,6 @@ from ledgermq.store.disk_sync import sync_content, sync_directory
 from ledgermq.store.dispatch_checkpoint import DispatchCheckpoint
 from ledgermq.store.dispatch_tables import DispatchTables, Portion
 from ledgermq.store.index_files import IndexFiles
-from ledgermq.store.kernel import ScanStatus
 from ledgermq.store.queue_files import QueueFiles
 from ledgermq.store.small_file import replace_file
 from ledgermq.store.store_checkpoint import StoreCheckpoint, encode_checkpoint, read_checkpoint

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ledgermq.store.crc32 import crc32
+from ledgermq.formats.crc32 import crc32
+from ledgermq.formats.kernel import ScanStatus, dispatch_span, scan_entries, whole_records
 from ledgermq.store.index_files import Keys
-from ledgermq.store.kernel import ScanStatus, dispatch_span, scan_entries, whole_records
 from ledgermq.store.queue_end import UNIT, Units
 
 ROWS = 16_384

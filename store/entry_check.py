@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ledgermq.formats.crc32 import crc32
+from ledgermq.formats.dledger_entry import HEADER_SIZE, check_entry, decode_entry_header
+from ledgermq.formats.dledger_index import DLedgerIndexItem, encode_index_item
+from ledgermq.formats.kernel import verify_span
+from ledgermq.formats.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position, Term
-from ledgermq.store.crc32 import crc32
-from ledgermq.store.dledger_entry import HEADER_SIZE, check_entry, decode_entry_header
-from ledgermq.store.dledger_index import DLedgerIndexItem, encode_index_item
-from ledgermq.store.kernel import verify_span
-from ledgermq.store.record_fault import RecordFault
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,18 +14,18 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ledgermq.formats.dledger_entry import HEADER_SIZE
+from ledgermq.formats.dledger_index import FILE_SIZE, ITEM_SIZE
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.store.append_files import file_name
-from ledgermq.store.dledger_entry import HEADER_SIZE
-from ledgermq.store.dledger_index import FILE_SIZE, ITEM_SIZE
 from ledgermq.store.first_entry import first_entry_offset
 from ledgermq.store.log_writer import LogEnd
 
 ITEM = np.dtype(
     [("magic", ">i4"), ("position", ">i8"), ("size", ">i4"), ("index", ">i8"), ("term", ">i8")]
 )
-"""An index item, as ``store/dledger_index.py`` describes it."""
+"""An index item, as ``formats/dledger_index.py`` describes it."""
 
 FILES_OPEN_MAX = 16
 _CHAIN_OFFSET = 36

@@ -21,10 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
-from ledgermq.store.descriptor_cache import write_fully
-from ledgermq.store.disk_space import storage_error
-from ledgermq.store.index_file import (
+from ledgermq.formats.index_file import (
     HEADER_SIZE,
     ITEM_SIZE,
     IndexHeader,
@@ -33,8 +30,11 @@ from ledgermq.store.index_file import (
     get_header,
     put_header,
 )
+from ledgermq.formats.kernel import link_keys, set_slots
+from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.store.descriptor_cache import write_fully
+from ledgermq.store.disk_space import storage_error
 from ledgermq.store.kept_aside import keep_aside
-from ledgermq.store.kernel import link_keys, set_slots
 
 KEYS_AT_ONCE = 16_384
 """Keys linked in one call: their scratch table stays in the processor's cache."""

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
-from ledgermq.store.index_file import (
+from ledgermq.formats.index_file import (
     HEADER_SIZE,
     ITEM_SIZE,
     ITEMS_DEFAULT,
@@ -27,6 +26,7 @@ from ledgermq.store.index_file import (
     get_header,
     query_key,
 )
+from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 
 TIMESTAMP_MAX = 0x7FFF_FFFF_FFFF_FFFF
 

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ledgermq.formats.dledger_entry import HEADER_SIZE, EntryHeader, decode_entry_header
+from ledgermq.formats.dledger_index import ITEM_SIZE, decode_index_item
+from ledgermq.formats.kernel import ScanStatus, scan_entries
+from ledgermq.formats.message import SIZE_MIN, Message, decode_message
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import NO_INDEX, Index, Position
-from ledgermq.store.dledger_entry import HEADER_SIZE, EntryHeader, decode_entry_header
-from ledgermq.store.dledger_index import ITEM_SIZE, decode_index_item
 from ledgermq.store.first_entry import first_entry_offset
-from ledgermq.store.kernel import ScanStatus, scan_entries
 from ledgermq.store.mapped_files import MappedFiles
-from ledgermq.store.message import SIZE_MIN, Message, decode_message
 from ledgermq.store.properties_file import decode_dledger_checkpoint
 from ledgermq.store.small_file import read_file
 from ledgermq.store.store_directory import StoreDirectory

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 
+from ledgermq.formats.crc32 import crc32
+from ledgermq.formats.kernel import verify_span
+from ledgermq.formats.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.append_files import file_name
-from ledgermq.store.crc32 import crc32
 from ledgermq.store.entry_files import EntryFiles
 from ledgermq.store.first_entry import first_entry_offset
-from ledgermq.store.kernel import verify_span
 from ledgermq.store.log_checkpoint import LogCheckpoint
 from ledgermq.store.log_damage import LogDamage
 from ledgermq.store.log_writer import ENTRY_HEADER_SIZE, INDEX_ITEM_SIZE, LogEnd
-from ledgermq.store.record_fault import RecordFault
 from ledgermq.store.torn_record import plain_records, unprotected_records, walk_records
 
 logger = logging.getLogger(__name__)

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
 
+from ledgermq.formats.crc32 import crc32
+from ledgermq.formats.kernel import stamp_run
 from ledgermq.model.errors import MessageIllegalError, StorageError
 from ledgermq.model.ids import Index, Position, QueueOffset, Term
 from ledgermq.store.append_files import AppendFiles
-from ledgermq.store.crc32 import crc32
-from ledgermq.store.kernel import stamp_run
 
 ENTRY_HEADER_SIZE = 48
 INDEX_ITEM_SIZE = 32

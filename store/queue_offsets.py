@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ledgermq.formats.kernel import NO_UNIT, ScanStatus, dispatch_span, scan_entries
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Position, QueueId, QueueOffset
-from ledgermq.store.kernel import NO_UNIT, ScanStatus, dispatch_span, scan_entries
 from ledgermq.store.queue_end import UNIT_SIZE, count_below, file_starts, find_end
 
 _ROWS = 16_384

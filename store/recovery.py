@@ -28,6 +28,7 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
+from ledgermq.formats.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.store.append_files import AppendFiles, file_name
@@ -47,7 +48,6 @@ from ledgermq.store.log_scan import (
 )
 from ledgermq.store.log_writer import INDEX_ITEM_SIZE, LogEnd
 from ledgermq.store.properties_file import decode_dledger_checkpoint
-from ledgermq.store.record_fault import RecordFault
 from ledgermq.store.small_file import read_file
 from ledgermq.store.store_checkpoint import read_checkpoint
 

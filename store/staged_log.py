@@ -18,19 +18,19 @@ import os
 import shutil
 from pathlib import Path
 
+from ledgermq.formats.crc32 import crc32
+from ledgermq.formats.dledger_entry import check_entry, decode_entry_header
+from ledgermq.formats.dledger_index import FILE_SIZE as INDEX_FILE_SIZE
+from ledgermq.formats.dledger_index import ITEM_SIZE
+from ledgermq.formats.kernel import verify_span
+from ledgermq.formats.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store import log_checkpoint
 from ledgermq.store.append_files import AppendFiles, file_name
-from ledgermq.store.crc32 import crc32
 from ledgermq.store.disk_sync import sync_content, sync_directory, sync_file
-from ledgermq.store.dledger_entry import check_entry, decode_entry_header
-from ledgermq.store.dledger_index import FILE_SIZE as INDEX_FILE_SIZE
-from ledgermq.store.dledger_index import ITEM_SIZE
-from ledgermq.store.kernel import verify_span
 from ledgermq.store.log_checkpoint import LogCheckpoint, encode
 from ledgermq.store.log_writer import BLANK_SIZE, ENTRY_HEADER_SIZE, LogEnd
-from ledgermq.store.record_fault import RecordFault
 from ledgermq.store.small_file import replace_file
 
 DIGEST_SIZE = 32

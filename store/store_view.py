@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ledgermq.formats.index_file import QUERY_COUNT_MAX, IndexLayout
+from ledgermq.formats.message import Message
 from ledgermq.model.errors import CorruptLogError, StorageError, TopicUnknownError
-from ledgermq.store.index_file import QUERY_COUNT_MAX, IndexLayout
 from ledgermq.store.index_reader import TIMESTAMP_MAX, IndexReader
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.message import Message
 from ledgermq.store.queue_end import UNIT_SIZE
 from ledgermq.store.queue_reader import QueueReader
 from ledgermq.store.store_directory import open_directory

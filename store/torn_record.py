@@ -7,7 +7,7 @@ topic or properties are zeros from one border of a sector to the next one, or to
 
 No client's property fills a part like that: names and values are text. So such a record is torn
 where it may be torn at all, behind the end that is known to be durable. Records with CRCs over all
-their bytes (``store/dledger_entry.py``) need none of this.
+their bytes (``formats/dledger_entry.py``) need none of this.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ledgermq.store.dledger_entry import BODY_SIZE_AT, CHAIN_CRC_AT, HEADER_SIZE
+from ledgermq.formats.dledger_entry import BODY_SIZE_AT, CHAIN_CRC_AT, HEADER_SIZE
+from ledgermq.formats.message import store_fields_at
 from ledgermq.store.entry_files import ITEM
-from ledgermq.store.message import store_fields_at
 
 SECTOR_SIZE = 512
 """Disks of today write 4,096 bytes or more at once; no disk has smaller sectors than these."""

@@ -6,17 +6,17 @@ a disk has turned: a wrong queue offset would be in the log for ever.
 
 from __future__ import annotations
 
-from ledgermq.model.errors import CorruptLogError
-from ledgermq.model.ids import Index, Position
-from ledgermq.store.append_files import file_name
-from ledgermq.store.crc32 import crc32
-from ledgermq.store.dledger_entry import (
+from ledgermq.formats.crc32 import crc32
+from ledgermq.formats.dledger_entry import (
     EntryHeader,
     check_entry,
     decode_entry_header,
 )
-from ledgermq.store.kernel import verify_span
-from ledgermq.store.record_fault import RecordFault
+from ledgermq.formats.kernel import verify_span
+from ledgermq.formats.record_fault import RecordFault
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.ids import Index, Position
+from ledgermq.store.append_files import file_name
 
 
 def check_span(

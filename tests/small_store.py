@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ledgermq.daemon.peer_identity import KnownPeers, take_identity
-from ledgermq.daemon.term_file import TermFile
+from ledgermq.formats.dledger_index import ITEM_SIZE
+from ledgermq.formats.host_address import encode_host
 from ledgermq.model.ids import Index, NodeId, Position, QueueOffset, Term
 from ledgermq.model.settings import NodeSection, StoreSection
 from ledgermq.raft.messages import HardState
+from ledgermq.replication.peer_identity import KnownPeers, take_identity
+from ledgermq.replication.term_file import TermFile
 from ledgermq.store.append_files import AppendFiles
 from ledgermq.store.dispatch_build import DispatchBuilder
-from ledgermq.store.dledger_index import ITEM_SIZE
-from ledgermq.store.host_address import encode_host
 from ledgermq.store.log_checkpoint import LogCheckpoint, encode
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.log_writer import LogEnd, LogWriter, Run

@@ -14,9 +14,9 @@ from typing import Any
 from tests.compat.rocketmq import SELF_ID, dledger_folder
 
 from ledgermq.cli.message_json import MAX_OFFSET, queued_message_as_json
+from ledgermq.formats.index_file import IndexLayout, get_header
+from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.limits import SYSTEM_TOPIC
-from ledgermq.store.index_file import IndexLayout, get_header
-from ledgermq.store.queue_unit import UNIT_SIZE
 from ledgermq.store.store_view import StoreView
 
 NEW_TOPIC = "fresh"

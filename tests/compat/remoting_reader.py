@@ -13,7 +13,7 @@ from struct import Struct
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from ledgermq.store.message import decode_message
+from ledgermq.formats.message import decode_message
 
 PULL_MESSAGE = 11
 QUERY_MESSAGE = 12

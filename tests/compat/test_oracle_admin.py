@@ -14,7 +14,7 @@ from tests.process.conftest import Node, wait_until
 
 from ledgermq.client.admin import Admin
 from ledgermq.client.producer import Producer
-from ledgermq.store.config_json import decode_document
+from ledgermq.formats.config_json import decode_document
 
 PATIENCE_S = 60.0
 SIZES = {

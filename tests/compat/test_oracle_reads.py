@@ -26,9 +26,9 @@ from tests.process.broker_node import BrokerNode, NodeMaker, broker_nodes, pull_
 from tests.process.raw_consumer import RawConsumer
 
 from ledgermq.client import Queries
+from ledgermq.formats.java_hash import java_hash
 from ledgermq.model.errors import TopicUnknownError
 from ledgermq.model.settings import ReadsSection
-from ledgermq.store.java_hash import java_hash
 
 pytestmark = [pytest.mark.slow, pytest.mark.oracle]
 

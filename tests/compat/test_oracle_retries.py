@@ -15,7 +15,7 @@ from tests.process.conftest import Node
 
 from ledgermq.client import Consumer, DeadLetters, Producer, ReceivedMessage
 from ledgermq.client.retries import DEAD
-from ledgermq.store.message import Message
+from ledgermq.formats.message import Message
 from ledgermq.store.store_view import StoreView
 
 PATIENCE_S = 60.0

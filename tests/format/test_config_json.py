@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledgermq.formats.config_json import choose_document, decode_document, encode_document
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.store.config_json import choose_document, decode_document, encode_document
 
 PRETTY = b'{\n\t"offsetTable":{1:2,3:7\n\t}\n}'
 COMPACT = b'{"offsetTable":{1:2,3:7}}'

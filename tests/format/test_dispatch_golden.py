@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ledgermq.formats.kernel import scan_entries
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import StoreSection
 from ledgermq.store.dispatch_build import Built, DispatchBuilder
-from ledgermq.store.kernel import scan_entries
 from ledgermq.store.store_checkpoint import decode_checkpoint
 
 SIZES = {

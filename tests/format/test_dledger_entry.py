@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.model.errors import CorruptLogError
-from ledgermq.model.ids import Index, Position, Term
-from ledgermq.model.settings import LogKind
-from ledgermq.store.dledger_entry import (
+from ledgermq.formats.dledger_entry import (
     Entry,
     EntryHeader,
     chain_checksum,
@@ -21,8 +18,11 @@ from ledgermq.store.dledger_entry import (
     encode_entry,
     encode_entry_header,
 )
-from ledgermq.store.message import Message, decode_message, encode_message
-from ledgermq.store.store_markers import is_blank
+from ledgermq.formats.message import Message, decode_message, encode_message
+from ledgermq.formats.store_markers import is_blank
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.ids import Index, Position, Term
+from ledgermq.model.settings import LogKind
 
 VECTOR_HEADER = bytes.fromhex(
     """

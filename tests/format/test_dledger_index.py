@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.model.errors import CorruptLogError
-from ledgermq.model.ids import Index, Position, Term
-from ledgermq.store.dledger_index import (
+from ledgermq.formats.dledger_index import (
     FILE_SIZE,
     DLedgerIndexItem,
     decode_index_item,
     encode_index_item,
 )
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.ids import Index, Position, Term
 
 _U63 = st.integers(0, 2**63 - 1)
 

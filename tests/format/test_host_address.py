@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledgermq.formats.host_address import decode_host, encode_host
 from ledgermq.model.errors import CorruptLogError, MessageIllegalError
-from ledgermq.store.host_address import decode_host, encode_host
 
 
 @given(st.ip_addresses(), st.integers(0, 65_535))

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.model.errors import CorruptLogError
-from ledgermq.store.index_file import (
+from ledgermq.formats.index_file import (
     IndexHeader,
     IndexItem,
     IndexLayout,
@@ -20,7 +19,8 @@ from ledgermq.store.index_file import (
     put_key,
     query_key,
 )
-from ledgermq.store.java_hash import index_key_hash
+from ledgermq.formats.java_hash import index_key_hash
+from ledgermq.model.errors import CorruptLogError
 
 LAYOUT = IndexLayout(slots=4, items=8)
 VECTOR = bytes.fromhex(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.store.java_hash import index_key_hash, java_hash
+from ledgermq.formats.java_hash import index_key_hash, java_hash
 
 
 @pytest.mark.parametrize(

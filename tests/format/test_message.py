@@ -9,8 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ledgermq.model.errors import CorruptLogError, MessageIllegalError
-from ledgermq.store.message import (
+from ledgermq.formats.message import (
     BORN_HOST_V6,
     STORE_HOST_V6,
     TRANSACTION_COMMIT,
@@ -19,6 +18,7 @@ from ledgermq.store.message import (
     encode_message,
     message_size,
 )
+from ledgermq.model.errors import CorruptLogError, MessageIllegalError
 
 VECTOR = bytes.fromhex(
     """

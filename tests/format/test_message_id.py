@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledgermq.formats.message_id import OffsetId, UniqueIds, decode_offset_id, encode_offset_id
 from ledgermq.model.errors import MessageIllegalError, ProtocolError
-from ledgermq.store.message_id import OffsetId, UniqueIds, decode_offset_id, encode_offset_id
 
 MONTH_MS = round(datetime(2024, 2, 1).timestamp() * 1_000)
 NEXT_MONTH_MS = round(datetime(2024, 3, 1).timestamp() * 1_000)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledgermq.formats.properties import decode_properties, encode_properties
 from ledgermq.model.errors import MessageIllegalError
-from ledgermq.store.properties import decode_properties, encode_properties
 
 _TEXT = st.characters(codec="utf-8", exclude_characters="\x01\x02")
 

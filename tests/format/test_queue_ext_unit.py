@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.model.errors import CorruptLogError
-from ledgermq.store.queue_ext_unit import (
+from ledgermq.formats.queue_ext_unit import (
     END_OF_FILE,
     QueueExtUnit,
     decode_ext_unit,
@@ -14,6 +13,7 @@ from ledgermq.store.queue_ext_unit import (
     ext_offset,
     is_ext_address,
 )
+from ledgermq.model.errors import CorruptLogError
 
 _I64 = st.integers(-(2**63), 2**63 - 1)
 _UNITS = st.builds(QueueExtUnit, _I64, _I64, st.binary(max_size=40))

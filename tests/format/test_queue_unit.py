@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.model.errors import CorruptLogError
-from ledgermq.store.queue_unit import (
+from ledgermq.formats.queue_unit import (
     PREFILL,
     UNIT_SIZE,
     QueueUnit,
@@ -13,6 +12,7 @@ from ledgermq.store.queue_unit import (
     put_unit,
     tags_hash,
 )
+from ledgermq.model.errors import CorruptLogError
 
 _UNITS = st.builds(
     QueueUnit,

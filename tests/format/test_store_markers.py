@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledgermq.formats.store_markers import encode_blank, is_blank
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.settings import LogKind
-from ledgermq.store.store_markers import encode_blank, is_blank
 
 
 def test_the_vectors_of_the_real_broker_are_written() -> None:

@@ -20,7 +20,8 @@ from typing import Any
 import zmq
 from tests.process.raw_consumer import RawConsumer
 
-from ledgermq.daemon.consume_service import Counter
+from ledgermq.formats.message import decode_message
+from ledgermq.formats.properties import decode_properties
 from ledgermq.ipc.cursor_page import CursorPage, Dispatched, LogCursor, Role
 from ledgermq.ipc.doorbell import Bell
 from ledgermq.model.ids import Index, Position, Term
@@ -34,15 +35,14 @@ from ledgermq.model.settings import (
     StoreSection,
     TopicsSection,
 )
-from ledgermq.store.message import decode_message
-from ledgermq.store.properties import decode_properties
+from ledgermq.serving.consume_service import Counter
 from ledgermq.store.queue_reader import QueueReader
 from ledgermq.wire.pull_frame import PullStatus
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 CODE = (
-    "import pickle, sys; from ledgermq.daemon import broker_process; "
-    "from ledgermq.daemon.loop import StopFlag; stop = StopFlag(); stop.install(); "
+    "import pickle, sys; from ledgermq.serving import broker_process; "
+    "from ledgermq.process.loop import StopFlag; stop = StopFlag(); stop.install(); "
     "sys.exit(broker_process.run(pickle.loads(sys.stdin.buffer.read()), stop))"
 )
 WAIT_S = 20.0

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
-from ledgermq.daemon import control
+from ledgermq.process import control
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 PATIENCE_S = 60.0

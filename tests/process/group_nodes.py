@@ -18,9 +18,9 @@ from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.running import topics_document
 
 from ledgermq.client import Producer, ProducerOptions
-from ledgermq.daemon.peer_keys import init_keys
 from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import NodeId
+from ledgermq.process.peer_keys import init_keys
 from ledgermq.store.store_view import StoreView
 
 TOPIC = "orders"

@@ -26,16 +26,16 @@ from tests.process.conftest import SOURCES, Node, is_alive, wait_until
 from tests.process.kill_journal import JournalReader, Place
 from tests.process.running import topics_document
 
-from ledgermq.daemon.log_opening import open_log
-from ledgermq.daemon.log_spans import LogSpans
-from ledgermq.daemon.settings_loading import load_settings
+from ledgermq.dispatching.log_spans import LogSpans
+from ledgermq.formats.findings import Severity
+from ledgermq.formats.index_file import IndexLayout
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import LogKind, Settings
-from ledgermq.store.check_store import CheckOptions, check_store
+from ledgermq.process.settings_loading import load_settings
+from ledgermq.repair.check_store import CheckOptions, check_store
 from ledgermq.store.dispatch_build import DispatchBuilder
-from ledgermq.store.findings import Severity
-from ledgermq.store.index_file import IndexLayout
 from ledgermq.store.store_view import StoreView
+from ledgermq.writing.log_opening import open_log
 
 TOPIC = "lives"
 QUEUES = 4

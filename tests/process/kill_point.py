@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from ledgermq.cli.main import main
-from ledgermq.daemon import child_process
 from ledgermq.daemon.process_modules import ProcessTable
 from ledgermq.ipc.cursor_page import Role
+from ledgermq.process import child_process
 
 CALLS = (
     "pwrite",

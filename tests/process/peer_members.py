@@ -11,8 +11,6 @@ import zmq
 from tests.process.conftest import wait_until
 from tests.process.group_nodes import free_port
 
-from ledgermq.daemon.peer_group import PeerGroup
-from ledgermq.daemon.peer_identity import cluster_id
 from ledgermq.model.ids import NodeId
 from ledgermq.model.settings import (
     AckMode,
@@ -23,6 +21,8 @@ from ledgermq.model.settings import (
     Settings,
     StoreSection,
 )
+from ledgermq.replication.peer_group import PeerGroup
+from ledgermq.replication.peer_identity import cluster_id
 from ledgermq.wire.peer_preamble import (
     AgreedSettings,
     Preamble,

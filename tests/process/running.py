@@ -14,8 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ledgermq.daemon import dispatcher, raft_process, writer
-from ledgermq.daemon.loop import StopFlag
+from ledgermq.dispatching import dispatcher
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.model.settings import (
     AckMode,
@@ -27,6 +26,9 @@ from ledgermq.model.settings import (
     Settings,
     StoreSection,
 )
+from ledgermq.process.loop import StopFlag
+from ledgermq.replication import raft_process
+from ledgermq.writing import writer
 
 MODULES = {Role.RAFT: raft_process, Role.WRITER: writer, Role.DISPATCHER: dispatcher}
 WAIT_S = 20.0

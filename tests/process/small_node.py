@@ -21,14 +21,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ledgermq.daemon import supervisor
-from ledgermq.daemon.child_process import exit_status_of
-from ledgermq.daemon.loop import StopFlag
 from ledgermq.daemon.process_modules import ProcessTable
-from ledgermq.daemon.settings_loading import load_settings
 from ledgermq.ipc.cursor_page import CursorPage, Dispatched, Grant, LogCursor, RaftRole, Role
 from ledgermq.model.errors import ConfigError, LedgerError, StorageError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.model.settings import Settings
+from ledgermq.process.child_process import exit_status_of
+from ledgermq.process.loop import StopFlag
+from ledgermq.process.settings_loading import load_settings
 
 TURN_S = 0.01
 END = LogCursor(Position(4_096), Index(7), Term(3))

@@ -17,8 +17,8 @@ from ledgermq.client import Consumer, Producer, ProducerOptions
 from ledgermq.client.access_admin import AccessAdmin
 from ledgermq.client.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.daemon.client_keys import make_client_keys, make_node_key
 from ledgermq.model.errors import LedgerError, NoPermissionError, QuotaError
+from ledgermq.process.client_keys import make_client_keys, make_node_key
 
 pytestmark = pytest.mark.slow
 

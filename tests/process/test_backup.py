@@ -17,9 +17,9 @@ from tests.process.group_nodes import SIZES, TOPIC, make_group
 from tests.process.running import topics_document
 
 from ledgermq.client import Producer
-from ledgermq.store.backup_manifest import read_manifest
-from ledgermq.store.check_store import CheckOptions, check_store
-from ledgermq.store.findings import Severity
+from ledgermq.conversion.backup_manifest import read_manifest
+from ledgermq.formats.findings import Severity
+from ledgermq.repair.check_store import CheckOptions, check_store
 from ledgermq.store.store_view import StoreView
 
 pytestmark = pytest.mark.slow

@@ -20,14 +20,14 @@ from tests.process.broker_node import (
     units_of,
 )
 
-from ledgermq.daemon.consume_service import Counter
+from ledgermq.formats.config_json import decode_document
 from ledgermq.ipc.cursor_page import Grant, RaftRole, Role
 from ledgermq.ipc.doorbell import Inbox
 from ledgermq.ipc.orders import OrderKind, parse, topics_loaded
 from ledgermq.model.settings import (
     TopicsSection,
 )
-from ledgermq.store.config_json import decode_document
+from ledgermq.serving.consume_service import Counter
 from ledgermq.wire.pull_frame import PullStatus
 
 

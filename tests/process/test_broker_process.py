@@ -18,11 +18,11 @@ from tests.process.broker_node import (
     units_of,
 )
 
-from ledgermq.daemon.consume_service import Counter
+from ledgermq.formats.java_hash import java_hash
 from ledgermq.model.settings import (
     LimitsSection,
 )
-from ledgermq.store.java_hash import java_hash
+from ledgermq.serving.consume_service import Counter
 from ledgermq.wire.header import Kind, encode_header
 from ledgermq.wire.pull_frame import PullStatus
 from ledgermq.wire.session import Refusal, encode_hello

@@ -18,8 +18,8 @@ from ledgermq.client.outgoing import OutgoingMessage
 from ledgermq.client.producer import Producer
 from ledgermq.client.pull_pipeline import ConsumerOptions
 from ledgermq.client.received import ReceivedMessage
+from ledgermq.formats.java_hash import java_hash
 from ledgermq.model.errors import ConfigError, NotLeaderError, TopicUnknownError
-from ledgermq.store.java_hash import java_hash
 
 pytestmark = pytest.mark.slow
 

@@ -19,6 +19,8 @@ from ledgermq.client.producer import Producer
 from ledgermq.client.results import SendResult
 from ledgermq.client.send_future import SendFuture
 from ledgermq.client.send_pipeline import ProducerOptions
+from ledgermq.formats.dledger_entry import HEADER_SIZE
+from ledgermq.formats.message import MAGIC, Message, decode_message
 from ledgermq.model.errors import (
     BusyError,
     LedgerError,
@@ -27,8 +29,6 @@ from ledgermq.model.errors import (
     OutcomeUnknownError,
     TopicUnknownError,
 )
-from ledgermq.store.dledger_entry import HEADER_SIZE
-from ledgermq.store.message import MAGIC, Message, decode_message
 
 pytestmark = pytest.mark.slow
 

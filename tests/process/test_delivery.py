@@ -18,8 +18,8 @@ from tests.process.test_state_log import broker_of
 
 from ledgermq.client import Consumer, Producer
 from ledgermq.client.received import ReceivedMessage
+from ledgermq.formats.config_json import decode_document
 from ledgermq.model.errors import MessageIllegalError
-from ledgermq.store.config_json import decode_document
 
 pytestmark = pytest.mark.slow
 

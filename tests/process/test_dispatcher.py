@@ -19,15 +19,15 @@ import numpy as np
 import pytest
 import zmq
 
-from ledgermq.daemon import dispatcher
-from ledgermq.daemon.dispatcher import Counter
-from ledgermq.daemon.loop import StopFlag
+from ledgermq.dispatching import dispatcher
+from ledgermq.dispatching.dispatcher import Counter
+from ledgermq.formats.kernel import scan_entries
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor, Role
 from ledgermq.ipc.doorbell import Inbox
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.model.settings import ListenSection, Settings, StoreSection
+from ledgermq.process.loop import StopFlag
 from ledgermq.store import dispatch_checkpoint
-from ledgermq.store.kernel import scan_entries
 
 WAIT_S = 20.0
 
@@ -199,8 +199,8 @@ def test_a_checkpoint_waits_for_the_log_to_be_durable(node: Node, start: Any) ->
 @pytest.mark.slow
 def test_a_killed_dispatcher_goes_on_where_its_page_says(node: Node, golden: Any) -> None:
     code = (
-        "import pickle, sys; from ledgermq.daemon import dispatcher; "
-        "from ledgermq.daemon.loop import StopFlag; stop = StopFlag(); stop.install(); "
+        "import pickle, sys; from ledgermq.dispatching import dispatcher; "
+        "from ledgermq.process.loop import StopFlag; stop = StopFlag(); stop.install(); "
         "sys.exit(dispatcher.run(pickle.loads(sys.stdin.buffer.read()), stop))"
     )
     node.commit(node.ends[200], written=node.ends[-1])

@@ -10,8 +10,8 @@ from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
 
 from ledgermq.client import Consumer
 from ledgermq.client.pull_pipeline import ConsumerOptions
-from ledgermq.daemon.consume_service import Counter
 from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.serving.consume_service import Counter
 
 pytestmark = pytest.mark.slow
 

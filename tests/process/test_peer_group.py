@@ -26,10 +26,10 @@ from tests.process.peer_members import (
     raw_peer,
 )
 
-from ledgermq.daemon.peer_group import SKIPPED_MAX
-from ledgermq.daemon.peer_keys import init_keys
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import NodeId
+from ledgermq.process.peer_keys import init_keys
+from ledgermq.replication.peer_group import SKIPPED_MAX
 from ledgermq.wire.peer_preamble import (
     encode_preamble,
     encode_refusal,

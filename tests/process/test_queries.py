@@ -19,8 +19,8 @@ from tests.process.conftest import SOURCES, Node, wait_until
 from ledgermq.client import Producer, Queries
 from ledgermq.client.aio import AsyncQueries
 from ledgermq.client.received import ReceivedMessage
+from ledgermq.formats.message_id import OffsetId, encode_offset_id
 from ledgermq.model.errors import ConfigError, ProtocolError, TopicUnknownError
-from ledgermq.store.message_id import OffsetId, encode_offset_id
 from ledgermq.wire.header import Kind, encode_header
 from ledgermq.wire.session import Refusal
 

@@ -39,19 +39,25 @@ def node(make_node: Callable[[], Node], request: pytest.FixtureRequest) -> Node:
 
 
 def cursors(node: Node) -> dict[str, Any]:
-    seen: dict[str, Any] = node.status()["cursors"]
+    return cursors_of(node.status())
+
+
+def cursors_of(status: dict[str, Any]) -> dict[str, Any]:
+    seen: dict[str, Any] = status["cursors"]
     return {name: seen[name] for name in ("written", "durable", "committed", "dispatched")}
 
 
-def is_settled(node: Node) -> bool:
+def settled_cursors(node: Node) -> dict[str, Any] | None:
+    """The cursors of a moment at which nothing waits: soon the node may write of itself again."""
     status = node.status()
     lags = ("not_durable_bytes", "not_committed_bytes", "not_dispatched_bytes")
-    return (
+    is_settled = (
         status["state"] == "ready"
         and status["raft"]["granted"]
         and all(process["state"] == "running" for process in status["processes"])
         and not any(status["cursors"][lag] for lag in lags)
     )
+    return cursors_of(status) if is_settled else None
 
 
 def has_begun(node: Node, before: dict[str, Any]) -> bool:
@@ -83,8 +89,8 @@ def test_a_node_stays_below_its_memory(node: Node) -> None:
 
 @pytest.mark.parametrize("role", PROCESSES)
 def test_a_killed_process_comes_back_and_nothing_of_the_log_is_lost(node: Node, role: str) -> None:
-    wait_until(lambda: is_settled(node), "first settling")
-    before, term = cursors(node), node.status()["raft"]["term"]
+    before = wait_until(lambda: settled_cursors(node), "first settling")
+    term = node.status()["raft"]["term"]
     pids = node.pids()
     os.kill(pids[role], signal.SIGKILL)
     wait_until(lambda: node.child(role)["restarts"] == 1, "restart")
@@ -92,8 +98,7 @@ def test_a_killed_process_comes_back_and_nothing_of_the_log_is_lost(node: Node, 
         # It takes the grant back, and begins a new term with an entry of its own.
         wait_until(lambda: node.status()["raft"]["term"] > term, "new term")
         wait_until(lambda: has_begun(node, before), "first entry of the term")
-    wait_until(lambda: is_settled(node), "settling after the restart")
-    after = cursors(node)
+    after = wait_until(lambda: settled_cursors(node), "settling after the restart")
 
     assert {r: pid for r, pid in node.pids().items() if r != role} == {
         r: pid for r, pid in pids.items() if r != role
@@ -106,16 +111,14 @@ def test_a_killed_process_comes_back_and_nothing_of_the_log_is_lost(node: Node, 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
 def test_a_node_starts_again_where_it_ended(node: Node, number: signal.Signals) -> None:
-    wait_until(lambda: is_settled(node), "first settling")
-    before = cursors(node)
+    before = wait_until(lambda: settled_cursors(node), "first settling")
     children = [pid for role, pid in node.pids().items() if role != "supervisor"]
     node.signal(number)
     node.wait_end()
     wait_until(lambda: not any(map(is_alive, children)), "end of the children")
     serve(node, starts=2)
     wait_until(lambda: has_begun(node, before), "first entry of the term")
-    wait_until(lambda: is_settled(node), "second settling")
-    after = cursors(node)
+    after = wait_until(lambda: settled_cursors(node), "second settling")
 
     assert after["committed"]["position"] >= before["committed"]["position"]
     assert after["dispatched"] == after["committed"]["position"]

@@ -11,8 +11,8 @@ from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
 from tests.process.sick_disk import SickDisk
 
 from ledgermq.client import Consumer
-from ledgermq.daemon.child_process import EXIT_STORAGE
 from ledgermq.model.errors import LedgerError, NotLeaderError
+from ledgermq.process.child_process import EXIT_STORAGE
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 

@@ -25,13 +25,13 @@ from ledgermq.client.address import parse_addresses
 from ledgermq.client.broker import Broker
 from ledgermq.client.group import broker_link
 from ledgermq.client.producer import Producer
+from ledgermq.formats.config_json import decode_document
 from ledgermq.model.errors import (
     LedgerError,
     MessageIllegalError,
     NoPermissionError,
     TopicUnknownError,
 )
-from ledgermq.store.config_json import decode_document
 
 pytestmark = pytest.mark.slow
 

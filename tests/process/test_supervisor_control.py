@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from tests.process.conftest import Node, StartNode, wait_until
 
-from ledgermq.daemon import control
 from ledgermq.ipc.cursor_page import CursorPage, PutLock
 from ledgermq.model.errors import ConfigError, ProtocolError, StorageError
+from ledgermq.process import control
 
 pytestmark = pytest.mark.slow
 

@@ -31,6 +31,7 @@ from ledgermq.client import (
 from ledgermq.client.aio import AsyncTransactionalProducer
 from ledgermq.client.pull_pipeline import ConsumerOptions
 from ledgermq.client.transaction_requests import end_steps, list_steps
+from ledgermq.formats.message import TRANSACTION_COMMIT, Message
 from ledgermq.model.errors import (
     LedgerError,
     MessageIllegalError,
@@ -39,7 +40,6 @@ from ledgermq.model.errors import (
     TransactionUnknownError,
 )
 from ledgermq.model.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC
-from ledgermq.store.message import TRANSACTION_COMMIT, Message
 from ledgermq.store.store_view import StoreView
 from ledgermq.wire.session import Refusal
 

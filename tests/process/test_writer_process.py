@@ -13,13 +13,13 @@ import zmq
 from tests.process.raw_producer import RawProducer
 from tests.process.running import PartialNode, wait_for
 
+from ledgermq.formats.dledger_entry import HEADER_SIZE
+from ledgermq.formats.message import decode_message
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.doorbell import Bell
 from ledgermq.ipc.orders import Order, OrderKind
 from ledgermq.model.limits import BODY_SIZE_MAX
 from ledgermq.model.settings import AckMode, LimitsSection, LogKind
-from ledgermq.store.dledger_entry import HEADER_SIZE
-from ledgermq.store.message import decode_message
 from ledgermq.store.recovery import recover_log
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.send_frame import Sent

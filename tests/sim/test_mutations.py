@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from ledgermq.daemon import term_file
-from ledgermq.daemon.raft_process import RaftWorker
 from ledgermq.ipc.cursor_page import LogCursor
 from ledgermq.model.ids import Index, NodeId
 from ledgermq.raft import candidate, follower, leader
@@ -15,6 +13,8 @@ from ledgermq.raft.effects import AppendEntries
 from ledgermq.raft.leadership import Leadership
 from ledgermq.raft.messages import EntryId, Refusal, VoteRequest
 from ledgermq.raft.node_state import NodeState, WriterState
+from ledgermq.replication import term_file
+from ledgermq.replication.raft_process import RaftWorker
 from ledgermq.sim.runs import run_seed
 from ledgermq.store import recovery
 

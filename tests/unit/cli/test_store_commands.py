@@ -11,8 +11,8 @@ import pytest
 
 from ledgermq.cli.main import EXIT_CONFIG, EXIT_OK, EXIT_STORAGE, main
 from ledgermq.cli.message_json import java_address, message_as_json
+from ledgermq.formats.message import COMPRESSED, Message
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.store.message import COMPRESSED, Message
 
 Lines = list[dict[str, Any]]
 

@@ -16,8 +16,8 @@ from tests.conftest import Golden
 
 from ledgermq.cli.main import EXIT_CONFIG, EXIT_OK, EXIT_STORAGE, main
 from ledgermq.daemon.store_lock import stopped_store
-from ledgermq.store.check_store import CheckOptions, check_store
-from ledgermq.store.findings import Severity
+from ledgermq.formats.findings import Severity
+from ledgermq.repair.check_store import CheckOptions, check_store
 
 NAMES = ("--group", "g", "--self-id", "n0")
 DIVIDED = 1_048_576

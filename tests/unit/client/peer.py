@@ -19,6 +19,8 @@ from zlib import crc32
 
 import zmq
 
+from ledgermq.formats.java_hash import java_hash
+from ledgermq.formats.message import decode_message
 from ledgermq.model.errors import (
     LedgerError,
     NotLeaderError,
@@ -26,8 +28,6 @@ from ledgermq.model.errors import (
     StaleGenerationError,
     TopicUnknownError,
 )
-from ledgermq.store.java_hash import java_hash
-from ledgermq.store.message import decode_message
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.pull_frame import Pull, PullStatus, decode_pull, encode_pulled
 from ledgermq.wire.send_frame import SendFrame, SentSpan, decode_send, encode_sent

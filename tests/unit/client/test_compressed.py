@@ -9,9 +9,9 @@ import pytest
 from ledgermq.client.compressed import Compressor
 from ledgermq.client.outgoing import OutgoingMessage
 from ledgermq.client.send_pipeline import ProducerOptions
+from ledgermq.formats.body_compression import plain_body
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import ENTRY_SIZE_MAX
-from ledgermq.store.body_compression import plain_body
 
 COMPRESSOR = Compressor.of(100, "zlib", None)
 SHARED = OutgoingMessage(b"", tag="A", flag=7)

@@ -16,9 +16,9 @@ from ledgermq.client.delivery import (
     waiting_place,
 )
 from ledgermq.client.outgoing import OutgoingMessage
+from ledgermq.formats.delayed_message import RealQueue
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.model.limits import DELAY_TOPIC, DELIVERY_AHEAD_MS_MAX, TIMER_TOPIC
-from ledgermq.store.delayed_message import RealQueue
 
 REAL = RealQueue("orders", 3)
 

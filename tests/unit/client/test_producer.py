@@ -15,6 +15,7 @@ from ledgermq.client.producer import Producer
 from ledgermq.client.results import SendResult
 from ledgermq.client.send_future import SendFuture
 from ledgermq.client.send_pipeline import ProducerOptions
+from ledgermq.formats.message_id import decode_offset_id
 from ledgermq.model.errors import (
     BusyError,
     ConfigError,
@@ -27,7 +28,6 @@ from ledgermq.model.errors import (
     TopicUnknownError,
 )
 from ledgermq.model.settings import AckMode
-from ledgermq.store.message_id import decode_offset_id
 
 PATIENCE_S = 10.0
 

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.client.received import MessageBatch, ReceivedMessage
-from ledgermq.model.errors import BodyUnreadableError, CorruptLogError, ProtocolError
-from ledgermq.store.message import (
+from ledgermq.formats.message import (
     COMPRESSED,
     COMPRESSION_LZ4,
     COMPRESSION_ZLIB,
     Message,
     encode_message,
 )
-from ledgermq.store.properties import encode_properties
+from ledgermq.formats.properties import encode_properties
+from ledgermq.model.errors import BodyUnreadableError, CorruptLogError, ProtocolError
 from ledgermq.wire.pull_frame import PullStatus, decode_pulled, encode_pulled
 
 _HOSTS = st.sampled_from([("10.0.0.1", 10911), ("fe80::1", 65535)])

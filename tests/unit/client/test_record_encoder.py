@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from ledgermq.client.outgoing import OutgoingMessage, properties_bytes, topic_bytes
 from ledgermq.client.record_encoder import Form, RecordEncoder, Records, Target, unique_id
+from ledgermq.formats.host_address import Host
+from ledgermq.formats.message import BORN_HOST_V6, STORE_HOST_V6, Message, decode_message
+from ledgermq.formats.message_id import UniqueIds
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.model.limits import ENTRY_SIZE_MAX, PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
-from ledgermq.store.host_address import Host
-from ledgermq.store.message import BORN_HOST_V6, STORE_HOST_V6, Message, decode_message
-from ledgermq.store.message_id import UniqueIds
 
 FORMS = [Form(hole, host, 4_096) for hole, host in itertools.product((0, 48), (8, 20))]
 BORN_V4: Host = ("192.0.2.7", 0)

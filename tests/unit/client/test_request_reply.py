@@ -8,9 +8,9 @@ import pytest
 
 from ledgermq.client.received import ReceivedMessage
 from ledgermq.client.request_reply import asks_for_reply, reply_target, request_properties
+from ledgermq.formats.message import Message, encode_message
+from ledgermq.formats.properties import encode_properties
 from ledgermq.model.errors import MessageIllegalError
-from ledgermq.store.message import Message, encode_message
-from ledgermq.store.properties import encode_properties
 
 ASKED = {"CORRELATION_ID": "c1", "REPLY_TO_CLIENT": "me", "TTL": "3000"}
 

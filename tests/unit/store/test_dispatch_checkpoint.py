@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from ledgermq.formats.message import Message, encode_message
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import StoreSection
 from ledgermq.store import dispatch_checkpoint
 from ledgermq.store.dispatch_build import DispatchBuilder
 from ledgermq.store.dispatch_checkpoint import DispatchCheckpoint, boot_id, decode, encode
-from ledgermq.store.message import Message, encode_message
 from ledgermq.store.small_file import replace_file
 
 CHECKPOINT = DispatchCheckpoint(2**40, 2**40 - 7, bytes(range(16)), 2**33, 2**40 - 9)

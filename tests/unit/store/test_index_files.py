@@ -10,9 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ledgermq.model.errors import ConfigError, StorageError
-from ledgermq.store import index_files
-from ledgermq.store.index_file import (
+from ledgermq.formats.index_file import (
     IndexHeader,
     IndexLayout,
     fresh_header,
@@ -21,8 +19,10 @@ from ledgermq.store.index_file import (
     put_key,
     query_key,
 )
+from ledgermq.formats.java_hash import index_key_hash
+from ledgermq.model.errors import ConfigError, StorageError
+from ledgermq.store import index_files
 from ledgermq.store.index_files import IndexFiles, Keys
-from ledgermq.store.java_hash import index_key_hash
 
 LAYOUT = IndexLayout(slots=5, items=8)
 CLOCK_MS = 1_600_000_000_123

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ledgermq.model.errors import CorruptLogError, TopicUnknownError
+from ledgermq.repair.log_verify import verify_log
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.log_verify import verify_log
 from ledgermq.store.store_directory import open_directory
 from ledgermq.store.store_view import StoreView
 

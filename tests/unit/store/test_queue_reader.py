@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledgermq.formats.queue_unit import PREFILL, QueueUnit, put_unit
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.store.mapped_files import VanishedError
 from ledgermq.store.queue_end import UNIT_SIZE
 from ledgermq.store.queue_reader import QueueReader
-from ledgermq.store.queue_unit import PREFILL, QueueUnit, put_unit
 
 UNITS = 5
 FILE_SIZE = UNITS * UNIT_SIZE

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from ledgermq.formats.crc32 import crc32
+from ledgermq.formats.kernel import verify_span
+from ledgermq.formats.message import Message, encode_message
+from ledgermq.formats.properties import encode_properties
 from ledgermq.model.ids import QueueOffset, Term
-from ledgermq.store.crc32 import crc32
-from ledgermq.store.kernel import verify_span
 from ledgermq.store.log_checkpoint import LogCheckpoint
 from ledgermq.store.log_writer import LogWriter, Run
-from ledgermq.store.message import Message, encode_message
-from ledgermq.store.properties import encode_properties
 from ledgermq.store.recovery import Verdict, recover_log
 from ledgermq.store.torn_record import SECTOR_SIZE, is_torn
 from tests.unit.store.records import frame_of

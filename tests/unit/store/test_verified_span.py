@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ledgermq.formats.dledger_entry import CHAIN_CRC_AT
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.store.dledger_entry import CHAIN_CRC_AT
 from ledgermq.store.verified_span import check_one, check_span
 from tests.unit.store.test_recovery import FILE_SIZE, Written, write_log
 

@@ -1,0 +1,272 @@
+"""Making a backup: the log up to one position, while a node goes on writing behind it.
+
+Sealed log files, which are whole below that position, are hard links: to the file of the backup
+before, else to the store's own where the disk is the same; else they are copied. The open end is
+always copied. Only when everything is durable does the folder get its name.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ledgermq.conversion.backup_manifest import (
+    CONTENT,
+    BackedUpFile,
+    BackupManifest,
+    Told,
+    backups_in,
+    copy_file,
+    digest_of,
+    digest_of_bytes,
+    write_manifest,
+)
+from ledgermq.formats.dledger_index import ITEM_SIZE
+from ledgermq.formats.findings import Severity
+from ledgermq.model.errors import ConfigError, StorageError
+from ledgermq.repair.file_family import FileFamily, find_family
+from ledgermq.store.disk_sync import sync_directory
+from ledgermq.store.store_directory import StoreDirectory
+
+logger = logging.getLogger(__name__)
+
+TRIES_MAX = 3
+"""Retention deletes a file at most now and then: a third attempt finds one that has just gone."""
+
+_PARTIAL = "partial-"
+_OWN_FILES = ("members", "moves.json")
+"""Of ``ROOT/ledgermq``: who belongs to the group, what is delivered. Term, identity and peers are
+made new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A backup that was made; ``linked`` and ``copied`` are bytes."""
+
+    folder: Path
+    manifest: BackupManifest
+    linked: int
+    copied: int
+
+
+class _SourceGoneError(Exception):
+    """A file of the log was deleted after it was listed."""
+
+
+def create_backup(
+    directory: StoreDirectory,
+    target: Path,
+    *,
+    describe: Callable[[], BackupManifest],
+    told: Told = lambda _count: None,
+) -> Backup:
+    """Back the store up into a new folder of ``target``, which is made if it is not there.
+
+    Args:
+        describe: what is to be taken, asked again at every attempt: the log may have lost its
+            oldest file in the meantime.
+        told: bytes that were read.
+
+    Raises:
+        ConfigError: the target lies in the store.
+        CorruptLogError: a manifest there is not whole, or the log has not what it must have.
+        StorageError: the operating system refused; nothing is left behind.
+    """
+    if target.resolve().is_relative_to(directory.root.resolve()):
+        raise ConfigError("a backup may not lie in the store itself", target=str(target))
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _refused(target, error) from error
+    earlier = backups_in(target)
+    for attempt in range(1, TRIES_MAX + 1):
+        manifest = describe()
+        partial = target / f"{_PARTIAL}{os.getpid()}"
+        try:
+            return _Creation(directory, partial, manifest, earlier[-1:], told).run(target)
+        except _SourceGoneError as error:
+            logger.warning("a log file was deleted meanwhile: file=%s attempt=%d", error, attempt)
+            gone = str(error)
+        except OSError as error:
+            raise _refused(target, error) from error
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    raise StorageError(
+        "log files are deleted faster than they can be backed up: try again", file=gone
+    )
+
+
+class _Creation:
+    def __init__(
+        self,
+        directory: StoreDirectory,
+        partial: Path,
+        manifest: BackupManifest,
+        earlier: list[tuple[Path, BackupManifest]],
+        told: Told,
+    ) -> None:
+        self._root = directory.root
+        self._directory = directory
+        self._partial = partial
+        self._manifest = manifest
+        self._earlier = earlier
+        self._told = told
+        self._files: dict[str, BackedUpFile] = {}
+        self._linked = self._copied = 0
+
+    def run(self, target: Path) -> Backup:
+        shutil.rmtree(self._partial, ignore_errors=True)
+        (self._partial / CONTENT).mkdir(parents=True)
+        manifest = self._manifest
+        if self._directory.commit_log is not None:
+            self._take_family(self._directory.commit_log, manifest.end)
+        if self._directory.dledger is not None:
+            self._take_family(self._directory.dledger / "data", manifest.end)
+            self._take_family(self._directory.dledger / "index", (manifest.index + 1) * ITEM_SIZE)
+        self._take_documents()
+        manifest = replace(manifest, files=self._files)
+        write_manifest(self._partial, manifest)
+        for folder in sorted(path for path in self._partial.rglob("*") if path.is_dir()):
+            sync_directory(folder)
+        sync_directory(self._partial)
+        moment = datetime.fromtimestamp(manifest.created_ms / 1_000, UTC)
+        folder = target / f"{moment:%Y%m%dT%H%M%S}.{manifest.created_ms % 1_000:03d}Z"
+        if folder.exists():
+            raise StorageError("a backup of this moment exists: try again", folder=str(folder))
+        self._partial.rename(folder)
+        sync_directory(target)
+        return Backup(folder, manifest, self._linked, self._copied)
+
+    def _take_family(self, folder: Path, end: int) -> None:
+        family, findings = find_family(
+            folder, root=self._root, file_size=None, severity=Severity.DAMAGE, remedy=""
+        )
+        # A last file without content is one that is just being made.
+        for finding in findings:
+            if finding.severity is Severity.DAMAGE:
+                raise StorageError(
+                    f"log not backed up: {finding.what}; ask ledgermq store check",
+                    file=finding.file,
+                )
+        for file in family.files:
+            if file.start >= end:
+                break
+            self._take(family, Path(file.path), min(family.file_size, end - file.start))
+
+    def _take(self, family: FileFamily, path: Path, used: int) -> None:
+        name = str(path.relative_to(self._root))
+        size = family.file_size
+        # The last bytes of a sealed file may be a blank, which is there once the next one begins.
+        sealed = used == size and name in self._sealed_names(family)
+        target = self._partial / CONTENT / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            if sealed and self._link_earlier(name, path, target):
+                return
+            if sealed and self._link(name, path, target, size):
+                return
+            digest = copy_file(path, target, used=used, size=size, told=self._told)
+        except FileNotFoundError as error:
+            raise _SourceGoneError(str(path)) from error
+        self._copied += used
+        self._files[name] = BackedUpFile(size, used, digest, sealed)
+
+    def _sealed_names(self, family: FileFamily) -> set[str]:
+        """All files of a family but the last one."""
+        return {str(Path(file.path).relative_to(self._root)) for file in family.files[:-1]}
+
+    def _link_earlier(self, name: str, path: Path, target: Path) -> bool:
+        """Link the file of the backup before, if that has it and it is known to be the same."""
+        for folder, manifest in self._earlier:
+            known = manifest.files.get(name)
+            source = folder / CONTENT / name
+            if known is None or not known.sealed or not _is_same(manifest, self._manifest):
+                continue
+            if not source.exists() or source.stat().st_size != path.stat().st_size:
+                continue
+            if not (source.samefile(path) or _has_equal_ends(source, path)):
+                continue
+            os.link(source, target)
+            self._linked += known.size
+            self._files[name] = known
+            return True
+        return False
+
+    def _link(self, name: str, path: Path, target: Path, size: int) -> bool:
+        """Link the store's own file; false where that cannot be."""
+        try:
+            os.link(path, target)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            # Another file system, or one without links: it is copied.
+            return False
+        with target.open("rb", buffering=0) as file:
+            digest = digest_of(file.fileno(), size, self._told)
+        self._linked += size
+        self._files[name] = BackedUpFile(size, size, digest, sealed=True)
+        return True
+
+    def _take_documents(self) -> None:
+        folders: Mapping[str, tuple[str, ...] | None] = {"config": None, "ledgermq": _OWN_FILES}
+        for folder, wanted in folders.items():
+            source = self._root / folder
+            for path in sorted(source.iterdir()) if source.is_dir() else ():
+                if not path.is_file() or path.suffix == ".tmp":
+                    continue
+                if wanted is not None and path.name not in wanted:
+                    continue
+                target = self._partial / CONTENT / folder / path.name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    # A rename may put another one in its place: what is open is one of the two.
+                    content = path.read_bytes()
+                except FileNotFoundError:
+                    # RocketMQ has none of its own for a moment; its .bak is taken, too.
+                    continue
+                self._write(f"{folder}/{path.name}", target, content)
+
+    def _write(self, name: str, target: Path, content: bytes) -> None:
+        with target.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        digest = digest_of_bytes(content)
+        self._copied += len(content)
+        self._files[name] = BackedUpFile(len(content), len(content), digest, sealed=False)
+
+
+def _is_same(earlier: BackupManifest, manifest: BackupManifest) -> bool:
+    """Whether both are of the log of one node."""
+    return (earlier.log, earlier.self_id, earlier.cluster, earlier.log_file_size) == (
+        manifest.log,
+        manifest.self_id,
+        manifest.cluster,
+        manifest.log_file_size,
+    )
+
+
+def _has_equal_ends(one: Path, other: Path) -> bool:
+    """Whether two sealed log files of one name begin and end alike.
+
+    Their entries carry position, term and the CRC of all before them, so a log that was replaced
+    by another one differs in its entries' CRCs.
+    """
+    size = 1 << 16
+    with one.open("rb", buffering=0) as first, other.open("rb", buffering=0) as second:
+        end = os.fstat(first.fileno()).st_size
+        return all(
+            os.pread(first.fileno(), size, at) == os.pread(second.fileno(), size, at)
+            for at in (0, max(0, end - size))
+        )
+
+
+def _refused(target: Path, error: OSError) -> StorageError:
+    return StorageError(
+        "backup not made", errno=error.errno, target=str(target), reason=error.strerror
+    )

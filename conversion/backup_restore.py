@@ -1,0 +1,174 @@
+"""Putting a backup back: into an empty folder, verified byte by byte, with its queues built anew.
+
+Everything is made in ``ROOT/restoring/`` first. The log moves to its place last: a restore that was
+killed leaves no store that a node would take for one, and begins anew when it is run again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from ledgermq.conversion.backup_manifest import (
+    CONTENT,
+    BackupManifest,
+    Told,
+    copy_file,
+    read_manifest,
+)
+from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.ids import Index, Term
+from ledgermq.model.settings import LogKind, StoreSection
+from ledgermq.repair.rebuild import Rebuilt, rebuild
+from ledgermq.store.disk_sync import sync_directory
+from ledgermq.store.properties_file import (
+    CurrentTerm,
+    DLedgerCheckpoint,
+    encode_current_term,
+    encode_dledger_checkpoint,
+)
+from ledgermq.store.small_file import replace_file
+from ledgermq.store.store_directory import open_directory
+
+STAGING = "restoring"
+_MAY_BE_THERE = frozenset({"lock", "ledgermq", "lost+found", STAGING})
+_MAY_BE_THERE_OF_OURS = frozenset({"lock", "keys"})
+
+
+def check_empty(root: Path) -> None:
+    """Refuse a folder that holds a store; keys and locks may be there.
+
+    Raises:
+        ConfigError: it holds something; names it.
+    """
+    found = sorted(path.name for path in root.iterdir() if path.name not in _MAY_BE_THERE)
+    own = root / "ledgermq"
+    if own.is_dir():
+        found += [
+            f"ledgermq/{path.name}"
+            for path in sorted(own.iterdir())
+            if path.name not in _MAY_BE_THERE_OF_OURS
+        ]
+    if found:
+        raise ConfigError(
+            "a backup is restored into an empty folder only", directory=str(root), found=found
+        )
+
+
+def restore_backup(
+    backup: Path,
+    root: Path,
+    *,
+    self_id: str | None,
+    prepare: Callable[[Path, BackupManifest], None],
+    told: Told = lambda _count: None,
+) -> tuple[BackupManifest, Rebuilt]:
+    """Restore ``backup`` into ``root``, which is there, empty, and locked by the caller.
+
+    Args:
+        self_id: whose store it becomes; None: the one's that it was.
+        prepare: called with the store's folder before it is put in place.
+        told: bytes that were copied.
+
+    Raises:
+        ConfigError: no backup, or the folder is not empty.
+        CorruptLogError: a file of the backup is not what was backed up; names it.
+        StorageError: the operating system refused.
+    """
+    manifest = read_manifest(backup)
+    check_empty(root)
+    staging = root / STAGING
+    try:
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir()
+        _copy(backup / CONTENT, staging, manifest, self_id, told)
+        _write_marks(staging, manifest, self_id or manifest.self_id)
+    except OSError as error:
+        raise _refused(root, error) from error
+    prepare(staging, manifest)
+    rebuilt = _rebuild(staging, manifest)
+    try:
+        _put_in_place(root, staging)
+    except OSError as error:
+        raise _refused(root, error) from error
+    return manifest, rebuilt
+
+
+def _copy(
+    source: Path, staging: Path, manifest: BackupManifest, self_id: str | None, told: Told
+) -> None:
+    renamed = f"dledger-{self_id or manifest.self_id}"
+    for name, expected in manifest.files.items():
+        parts = Path(name).parts
+        if parts[0] == f"dledger-{manifest.self_id}":
+            parts = (renamed, *parts[1:])
+        if ".." in parts or Path(name).is_absolute():
+            raise CorruptLogError("manifest names a file outside of the backup", file=name)
+        target = staging.joinpath(*parts)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            digest = copy_file(
+                source / name, target, used=expected.used, size=expected.size, told=told
+            )
+        except FileNotFoundError as error:
+            raise CorruptLogError("file of a backup is missing", file=str(source / name)) from error
+        if digest != expected.blake2b:
+            raise CorruptLogError(
+                "file of a backup is not what was backed up",
+                file=str(source / name), digest=digest, expected=expected.blake2b,
+            )  # fmt: skip
+
+
+def _write_marks(staging: Path, manifest: BackupManifest, self_id: str | None) -> None:
+    """DLedger's two small files; the term's vote is not known any more, and nobody's."""
+    (staging / "ledgermq").mkdir(exist_ok=True)
+    if manifest.log != LogKind.DLEDGER.value:
+        return
+    folder = staging / f"dledger-{self_id}"
+    for name in ("data", "index"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    term = Term(max(manifest.current_term, manifest.term))
+    checkpoint = DLedgerCheckpoint(Index(manifest.index), Index(manifest.committed))
+    replace_file(folder / "checkpoint", encode_dledger_checkpoint(checkpoint))
+    replace_file(folder / "currterm", encode_current_term(CurrentTerm(term, None)))
+
+
+def _rebuild(staging: Path, manifest: BackupManifest) -> Rebuilt:
+    directory = open_directory(staging)
+    section = StoreSection(
+        path_root_dir=staging,
+        log=directory.log,
+        mapped_file_size_consume_queue=manifest.queue_file_size,
+        max_hash_slot_num=manifest.hash_slots,
+        max_index_num=manifest.index_items,
+        message_index_enable=manifest.with_index,
+        message_delay_level=manifest.delay_levels,
+    )
+    return rebuild(directory, section)
+
+
+def _put_in_place(root: Path, staging: Path) -> None:
+    own = root / "ledgermq"
+    own.mkdir(exist_ok=True)
+    for path in sorted((staging / "ledgermq").iterdir()):
+        path.rename(own / path.name)
+    (staging / "ledgermq").rmdir()
+    for path in sorted(staging.rglob("*")):
+        if path.is_dir():
+            sync_directory(path)
+    # The logs last: without one there is no store.
+    children = sorted(
+        staging.iterdir(), key=lambda path: path.name.startswith(("dledger-", "commitlog"))
+    )
+    for path in children:
+        path.rename(root / path.name)
+    staging.rmdir()
+    sync_directory(own)
+    sync_directory(root)
+
+
+def _refused(root: Path, error: OSError) -> StorageError:
+    return StorageError(
+        "backup not restored", errno=error.errno, directory=str(root), reason=error.strerror
+    )

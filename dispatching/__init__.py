@@ -1,0 +1,1 @@
+"""The dispatcher process: builds ConsumeQueues and Index from what is committed."""

@@ -1,0 +1,452 @@
+"""The dispatcher process: builds ConsumeQueues and Index from the committed log.
+
+It alone writes ``consumequeue/``, ``index/``, ``ROOT/checkpoint`` and our dispatch checkpoint, and
+publishes the cursor ``dispatched``. It takes no orders: bells and ticks make it look at the cursor
+``committed``. Killed at any moment, it goes on where its page, its checkpoint or the queues say.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from concurrent.futures import Future
+from enum import IntEnum
+
+import numpy as np
+
+from ledgermq.dispatching.derived_scrub import DerivedScrub
+from ledgermq.dispatching.log_spans import LogSpan, LogSpans
+from ledgermq.formats.crc32 import crc32
+from ledgermq.formats.kernel import ScanStatus, scan_entries, whole_records
+from ledgermq.ipc.cursor_page import Dispatched, Role
+from ledgermq.ipc.orders import damaged
+from ledgermq.model.errors import DamagedLogError, DiskFullError
+from ledgermq.model.ids import Position
+from ledgermq.model.settings import Settings
+from ledgermq.process import reload
+from ledgermq.process.environment import Environment
+from ledgermq.process.loop import SLEEP_MAX_MS, Pollable, StopFlag
+from ledgermq.process.loop import run as run_loop
+from ledgermq.process.node import Surroundings
+from ledgermq.store.derived_files import DerivedFiles, clear_incomplete, load_derived_files
+from ledgermq.store.disk_space import with_reserve
+from ledgermq.store.dispatch_build import DispatchBuilder
+
+logger = logging.getLogger(__name__)
+
+SMALL_SPAN = 256 * 1024
+"""Less than this may wait for a rest when dispatch has just run."""
+
+REST_AWAITED_MS = 1
+"""Somebody waits for messages: the broker sleeps, and wants to be woken."""
+
+RETRY_NS = 500_000_000
+"""A full disk is tried again after this long."""
+
+REST_MS = 5
+REST_AWAY_MS = 20
+"""Consumers read at the leader: elsewhere fewer turns leave more to those who acknowledge."""
+
+FAR_BEHIND = 64 * 1024 * 1024
+TELL_INTERVAL_NS = 1_000_000_000
+"""So far behind, at a start or while something is built again, it tells how far it is."""
+
+DAMAGE_RETRY_NS = 500_000_000
+"""A log that is damaged where dispatch is to go on is looked at again after this long."""
+
+SCAN_ROWS = 16_384
+
+SPAN_SIZE_MAX = 8 * 1024 * 1024
+"""Bytes of the log dispatched in one turn, so that beats and flushes come in time."""
+
+
+class Counter(IntEnum):
+    """What the process counts in its page, since the node was started."""
+
+    MESSAGES = 0
+    BYTES = 1
+    SPANS = 2
+    UNITS = 3
+    KEYS = 4
+    FLUSHES = 5
+    SKIPPED = 6
+    GAPS = 7
+    TRUNCATED = 8
+    SCRUBBED_BYTES = 9
+    REPAIRED_UNITS = 10
+    REPAIRED_INDEX_FILES = 11
+
+
+COUNTER_NAMES = tuple(counter.name.lower() for counter in Counter)
+
+
+class DispatchWorker:
+    """What one turn of the dispatcher does.
+
+    Invariant: what is published is ``<= committed``, also while the queues know more from an
+    earlier life of the node.
+    """
+
+    def __init__(self, around: Environment, spans: LogSpans) -> None:
+        self._around = around
+        self._page = around.page
+        self._spans = spans
+        self._bell = around.bell(Role.BROKER)
+        self._writer = around.bell(Role.WRITER)
+        self._counters = self._page.counters(Role.DISPATCHER)
+        self._builder: DispatchBuilder | None = None
+        self._published = self._page.read_dispatched()
+        self._found: DerivedFiles | None = self._load()
+        self._thread = around.background()
+        self._flush: Future[None] | None = None
+        self._flush_due_ns = 0
+        self._rested_ns = 0
+        self._told_ns = 0
+        self._cleaned = Position(0)
+        self._is_starved = False
+        self._retry_ns = 0
+        self._raft = around.bell(Role.RAFT)
+        self._written_before = self._damaged_at = -1
+        self._damage_until_ns = 0
+        self._scrub = DerivedScrub(
+            around.settings,
+            around.clock.monotonic_ns(),
+            lambda position: self._raft.send(damaged(position)),
+            around.background(),
+        )
+
+    def sources(self) -> list[Pollable]:
+        """The inbox."""
+        return [*self._around.inbox.sources]
+
+    def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
+        """Dispatch one bounded span, flush when it is time."""
+        self._around.inbox.drain(ready)
+        if not self._page.has_written():
+            # The log is still being recovered.
+            return
+        if self._is_starved and now_ns < self._retry_ns:
+            return
+        try:
+            # Half of the reserve is for those who vote and append.
+            keep = self._around.settings.retention.reserve_bytes // 2
+            with_reserve(lambda: self._dispatch(now_ns), keep=keep)
+        except DiskFullError as error:
+            self._starve(error, now_ns)
+            return
+        if self._is_starved:
+            logger.info("disk has room again: dispatch goes on")
+            self._is_starved = False
+            self._page.publish_queue_begin(self._cleaned, waits=False)
+
+    def _dispatch(self, now_ns: int) -> None:
+        """One bounded span.
+
+        Raises:
+            DiskFullError: there is no space for queues or index; the same is tried again.
+        """
+        builder = self._opened()
+        self._clean(builder)
+        committed = self._page.read_committed().position
+        if committed == 0:
+            # Nothing is known of what is committed yet, or nothing is in the log.
+            return
+        if self._written_before < 0:
+            self._written_before = committed
+        if builder.position < committed and now_ns >= self._damage_until_ns:
+            if committed - builder.position > FAR_BEHIND:
+                self._tell_progress(builder.position, committed, now_ns)
+            self._build_or_wait(builder, committed, now_ns)
+            # Under steady small traffic one turn takes what came in a while: woken for every
+            # message, dispatch would take the processor from those who wait for an answer.
+            self._rested_ns = now_ns + self._rest_ms() * 1_000_000
+        self._publish(builder, min(builder.position, committed), now_ns)
+        self._compare_with_log(builder, Position(min(builder.position, committed)), now_ns)
+        self._flush_when_due(builder, now_ns)
+
+    def _compare_with_log(self, builder: DispatchBuilder, end: Position, now_ns: int) -> None:
+        if builder.keys_from is not None:
+            # It writes a checkpoint of its own when all keys are there.
+            self._wait_for_flush()
+        self._scrub.turn(builder, end, now_ns)
+        counts = self._scrub.take_counts()
+        self._counters[Counter.SCRUBBED_BYTES] += counts.bytes
+        self._counters[Counter.REPAIRED_UNITS] += counts.units
+        self._counters[Counter.REPAIRED_INDEX_FILES] += counts.index_files
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: those of the scrub count from now on."""
+        self._scrub.change(settings.scrub, self._around.clock.monotonic_ns())
+
+    def _tell_progress(self, position: int, committed: int, now_ns: int) -> None:
+        if now_ns - self._told_ns >= TELL_INTERVAL_NS:
+            self._told_ns = now_ns
+            logger.info("dispatching: position=%d of=%d", position, committed)
+
+    def _starve(self, error: DiskFullError, now_ns: int) -> None:
+        """The disk is full: wait, and try again; what is dispatched can be read meanwhile."""
+        if not self._is_starved:
+            logger.warning("dispatch waits for space on the disk: %s", error)
+        self._is_starved = True
+        self._retry_ns = now_ns + RETRY_NS
+        self._page.publish_queue_begin(self._cleaned, waits=True)
+
+    def _clean(self, builder: DispatchBuilder) -> None:
+        """Delete what points only before the log's beginning, once the writer has moved that."""
+        begin = self._page.read_log_begin().position
+        if begin <= self._cleaned:
+            return
+        self._wait_for_flush()
+        deleted = builder.delete_before(begin)
+        self._cleaned = begin
+        self._page.publish_queue_begin(begin, waits=False)
+        if deleted:
+            logger.info("queue and index files deleted: files=%d log_begin=%d", deleted, begin)
+            self._bell.ring()
+
+    def sleep_ms(self, now_ns: int) -> int:
+        """Do not sleep while committed messages wait."""
+        if self._is_starved:
+            return max(0, (self._retry_ns - now_ns + 999_999) // 1_000_000)
+        committed = self._page.read_committed().position
+        if self._builder is None:
+            return 0 if self._page.has_written() else SLEEP_MAX_MS
+        pending = committed - self._published.position
+        if now_ns < self._damage_until_ns:
+            return SLEEP_MAX_MS
+        if pending >= SMALL_SPAN or self._scrub.wants_turn(now_ns):
+            return 0
+        if now_ns < self._rested_ns:
+            return (self._rested_ns - now_ns + 999_999) // 1_000_000
+        return SLEEP_MAX_MS if pending <= 0 else 0
+
+    def hears_bells(self, now_ns: int) -> bool:
+        """Not while it rests: it looks again by itself."""
+        return now_ns >= self._rested_ns
+
+    def _rest_ms(self) -> int:
+        if not self._page.read_grant().granted:
+            return REST_AWAY_MS
+        return REST_AWAITED_MS if self._page.is_asleep(Role.BROKER) else REST_MS
+
+    def finish(self) -> None:
+        """Dispatch what is committed, and make it durable."""
+        if self._builder is None:
+            return
+        committed = self._page.read_committed().position
+        try:
+            while self._builder.position < committed:
+                self._build(self._builder, committed)
+            self._wait_for_flush()
+            if self._builder.dirty:
+                self._builder.flush()
+        except DamagedLogError as error:
+            logger.error("not all is dispatched: %s", error)
+        except DiskFullError as error:
+            # The next life of the node goes on where its files say.
+            logger.warning("stops before everything is dispatched: %s", error)
+        position = min(self._builder.position, committed)
+        self._publish(self._builder, position, self._around.clock.monotonic_ns())
+
+    def close(self) -> None:
+        """Close the files; a flush that runs is waited for."""
+        self._thread.shutdown()
+        self._scrub.close()
+        self._spans.close()
+        self._bell.close()
+        self._writer.close()
+        self._raft.close()
+        self._counters.release()
+        if self._builder is not None:
+            self._builder.close()
+        elif self._found is not None:
+            self._found.close()
+
+    def _load(self) -> DerivedFiles:
+        """Look where queues and index end, while the log is being recovered or beside it."""
+        known = Position(self._published.position) if self._published.position > 0 else None
+        return load_derived_files(
+            self._around.settings.store,
+            published=known,
+            sign_of_life=lambda: self._page.beat(
+                Role.DISPATCHER, self._around.clock.monotonic_ns()
+            ),
+        )
+
+    def _opened(self) -> DispatchBuilder:
+        """The builder; opened anew when the log became shorter than what was dispatched."""
+        log_end = self._page.read_written().position
+        builder = self._builder
+        if builder is not None and builder.position <= log_end:
+            return builder
+        if builder is not None:
+            logger.warning(
+                "log is shorter than what was dispatched: log_end=%d dispatched=%d",
+                log_end,
+                builder.position,
+            )
+            self._wait_for_flush()
+            builder.close()
+            self._found = load_derived_files(
+                self._around.settings.store, published=builder.position
+            )
+        found, self._found = self._found, None
+        assert found is not None
+        store = self._around.settings.store
+        try:
+            builder = DispatchBuilder.open(
+                store,
+                log_start=self._spans.start(),
+                log_end=log_end,
+                published=found.published,
+                files=found,
+            )
+        except DiskFullError:
+            # What was opened is closed; the next try looks again.
+            self._found = load_derived_files(store, published=found.published)
+            raise
+        self._counters[Counter.TRUNCATED] += builder.truncated
+        generation = self._published.log_generation + (builder.truncated > 0)
+        self._published = self._published._replace(log_generation=generation)
+        logger.info(
+            "dispatch begins: position=%d log_end=%d queues_truncated=%d",
+            builder.position,
+            log_end,
+            builder.truncated,
+        )
+        self._builder = builder
+        if builder.position < self._published.position:
+            # Something is to be built again: readers and the writer must not go beyond it.
+            self._publish(builder, builder.position, self._published.changed_ns)
+        clear_incomplete(store.path_root_dir)
+        self._page.publish_queues(builder.position)
+        self._writer.ring()
+        return builder
+
+    def _build_or_wait(self, builder: DispatchBuilder, committed: Position, now_ns: int) -> None:
+        """Dispatch; where the log is damaged, have it repaired, and try again a little later."""
+        try:
+            self._build(builder, committed)
+        except DamagedLogError as error:
+            if self._damaged_at != builder.position:
+                self._damaged_at = builder.position
+                logger.error("dispatch waits for the repair of the log: %s", error)
+            self._damage_until_ns = now_ns + DAMAGE_RETRY_NS
+            self._raft.send(damaged(builder.position))
+
+    def _build(self, builder: DispatchBuilder, committed: Position) -> None:
+        """Dispatch from one file of the log, at most about ``SPAN_SIZE_MAX`` bytes."""
+        before = builder.position
+        span = self._spans.span(before)
+        if span is None:
+            # Deleted as too old before it was dispatched: as RocketMQ, go on with what is there.
+            start = self._spans.start()
+            assert start > before, "the log has no file for a committed position"
+            logger.warning("log begins behind what was dispatched: start=%d at=%d", start, before)
+            builder.position = start
+            return
+        end = min(committed, span.end)
+        near = Position(min(end, before + SPAN_SIZE_MAX))
+        if before < self._written_before:
+            # Of a log that was there before this process nobody has looked at every byte.
+            near = _whole_end(span, before, near, end)
+        built = builder.build(span.view, span.base, near, header_size=span.header_size)
+        if built.position == before and near < end:
+            # An entry larger than a turn's share.
+            built = builder.build(span.view, span.base, end, header_size=span.header_size)
+        if built.position == before:
+            raise DamagedLogError("committed bytes end within an entry", position=before)
+        self._spans.release_before(builder.position)
+        counters = self._counters
+        counters[Counter.MESSAGES] += built.messages
+        counters[Counter.BYTES] += built.position - before
+        counters[Counter.SPANS] += 1
+        counters[Counter.UNITS] += built.units
+        counters[Counter.KEYS] += built.keys
+        if built.skipped:
+            counters[Counter.SKIPPED] += built.skipped
+            logger.warning(
+                "messages not dispatched: count=%d from=%d to=%d",
+                built.skipped,
+                before,
+                built.position,
+            )
+        if builder.queues.gaps:
+            counters[Counter.GAPS] += builder.queues.gaps
+            logger.warning("queue offsets with a gap: count=%d at=%d", builder.queues.gaps, before)
+            builder.queues.gaps = 0
+
+    def _publish(self, builder: DispatchBuilder, position: Position, now_ns: int) -> None:
+        published = Dispatched(
+            position,
+            self._counters[Counter.MESSAGES],
+            builder.store_timestamp,
+            self._published.changed_ns,
+            self._published.log_generation,
+        )
+        if published == self._published:
+            return
+        self._published = published._replace(changed_ns=now_ns)
+        self._page.publish_dispatched(self._published)
+        self._bell.ring()
+
+    def _flush_when_due(self, builder: DispatchBuilder, now_ns: int) -> None:
+        if self._flush is not None and self._flush.done():
+            self._wait_for_flush()
+        if self._flush is not None or not builder.dirty or now_ns < self._flush_due_ns:
+            return
+        if self._page.read_durable()[0].position < builder.position:
+            # A checkpoint may not promise what a power failure would take from the log itself.
+            return
+        self._flush = self._thread.submit(builder.begin_flush().run)
+        self._flush_due_ns = now_ns + self._around.settings.store.flush_interval_ms * 1_000_000
+
+    def _wait_for_flush(self) -> None:
+        if self._flush is not None:
+            flush, self._flush = self._flush, None
+            flush.result()
+            self._counters[Counter.FLUSHES] += 1
+
+
+def _whole_end(span: LogSpan, begin: Position, near: Position, end: Position) -> Position:
+    """Position behind the last whole record before ``near``, or behind one that is larger.
+
+    Raises:
+        DamagedLogError: the first one is not what was written.
+    """
+    starts, sizes = np.empty(SCAN_ROWS, np.int64), np.empty(SCAN_ROWS, np.int64)
+    for limit in (near, end):
+        count, reached, status = scan_entries(
+            span.view, begin - span.base, limit - span.base, span.header_size, span.base,
+            starts.data, sizes.data,
+        )  # fmt: skip
+        whole = whole_records(
+            span.view, starts[:count].data, sizes[:count].data, span.header_size, crc32
+        )
+        if whole < count:
+            reached = int(starts[whole]) - span.header_size
+        if reached > begin - span.base:
+            return Position(span.base + reached)
+        if whole < count or status != ScanStatus.CUT:
+            break
+    raise DamagedLogError("log is damaged where dispatch is to go on", position=begin)
+
+
+def run(settings: Settings, stop: StopFlag) -> int:
+    """Run the dispatcher until it is told to stop; the exit status.
+
+    Raises:
+        StorageError: the disk refused, or a sync failed: the process must end.
+        CorruptLogError: the committed log, or a file that is ours, is not what was written.
+    """
+    around = Surroundings.enter(Role.DISPATCHER, settings)
+    worker = DispatchWorker(around, LogSpans.of(settings))
+    stop.on_reload = lambda: worker.take_settings(reload.take_published(settings))
+    try:
+        run_loop(worker, page=around.page, role=Role.DISPATCHER, stop=stop)
+        worker.finish()
+    finally:
+        worker.close()
+        around.leave()
+    logger.info("dispatcher stopped: reason=%s", stop.reason)
+    return 0

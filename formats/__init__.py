@@ -1,0 +1,1 @@
+"""Bytes of a store: message, entry, queue unit, index item, batch, and kernels that read them."""

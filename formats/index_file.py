@@ -1,0 +1,256 @@
+"""Index file codec: which messages carry a key, as a hash table with chains.
+
+Layout, big-endian (RocketMQ ``IndexFile``, ``IndexHeader``); S slots, M items:
+
+    offset       size  field                   unit
+    0            8     begin_timestamp         epoch ms, store time of the first message
+    8            8     end_timestamp           epoch ms, store time of the last message
+    16           8     begin_physical_offset   position of the first message
+    24           8     end_physical_offset     position of the last message
+    32           4     slot_count              slots in use
+    36           4     index_count             number of the next item; 0 is written for 1
+    40           4·S   slots                   number of the chain's newest item, 0 = none
+    40+4·S       20·M  items
+
+    an item:
+    0            4     key_hash                0 to 2**31-1
+    4            8     physical_offset         position of the message
+    12           4     time_difference         seconds after begin_timestamp
+    16           4     previous                number of the chain's next older item, 0 = none
+
+Item 0 is never used, so a file holds M - 1 keys. A message is found by the hash alone: the caller
+compares the key itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import NamedTuple
+
+from ledgermq.formats.java_hash import index_key_hash
+from ledgermq.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK, split_keys
+from ledgermq.formats.properties import KEYS, UNIQ_KEY
+from ledgermq.model.errors import CorruptLogError
+
+_HEADER = Struct(">qqqqii")
+_SLOT = Struct(">i")
+_ITEM = Struct(">iqii")
+
+HEADER_SIZE = _HEADER.size
+SLOT_SIZE = _SLOT.size
+ITEM_SIZE = _ITEM.size
+SLOTS_DEFAULT = 5_000_000
+ITEMS_DEFAULT = 20_000_000
+QUERY_COUNT_MAX = 64
+"""Most messages one query finds in RocketMQ (``maxMsgsNumBatch``)."""
+
+_TIME_DIFFERENCE_MAX = 0x7FFF_FFFF
+
+assert (HEADER_SIZE, SLOT_SIZE, ITEM_SIZE) == (40, 4, 20)  # the on-disk format
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexLayout:
+    """Numbers of slots and items (``maxHashSlotNum``, ``maxIndexNum``); the file names neither."""
+
+    slots: int = SLOTS_DEFAULT
+    items: int = ITEMS_DEFAULT
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of a file."""
+        return self.item_at(self.items)
+
+    def slot_at(self, number: int) -> int:
+        """Where slot ``number`` lies in the file."""
+        return HEADER_SIZE + SLOT_SIZE * number
+
+    def item_at(self, number: int) -> int:
+        """Where item ``number`` lies in the file."""
+        return HEADER_SIZE + SLOT_SIZE * self.slots + ITEM_SIZE * number
+
+
+class IndexHeader(NamedTuple):
+    """Header of an index file; ``index_count`` is never below 1."""
+
+    begin_timestamp: int
+    end_timestamp: int
+    begin_physical_offset: int
+    end_physical_offset: int
+    slot_count: int
+    index_count: int
+
+
+class IndexItem(NamedTuple):
+    """One key of one message; ``time_difference`` in seconds."""
+
+    key_hash: int
+    physical_offset: int
+    time_difference: int
+    previous: int
+
+
+def index_keys(topic: str, properties: dict[str, str], *, sys_flag: int) -> tuple[str, ...]:
+    """The keys under which a message is indexed, in RocketMQ's order; none for a rollback."""
+    if sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+        return ()
+    keys = split_keys(properties.get(KEYS, ""))
+    unique_id = properties.get(UNIQ_KEY)
+    if unique_id:
+        keys = (unique_id, *keys)
+    return tuple(f"{topic}#{key}" for key in keys)
+
+
+def fresh_header(previous: IndexHeader | None = None) -> IndexHeader:
+    """Header of a new file, which follows a full one that has the header ``previous``."""
+    if previous is None:
+        return IndexHeader(0, 0, 0, 0, 0, 1)
+    timestamp, offset = max(previous.end_timestamp, 0), max(previous.end_physical_offset, 0)
+    return IndexHeader(timestamp, timestamp, offset, offset, 0, 1)
+
+
+def put_header(page: memoryview, header: IndexHeader) -> None:
+    """Write ``header`` at the beginning of the file mapped at ``page``."""
+    assert header.index_count >= 1, header
+    # Java counts from 1 in memory and writes the count with the first key: 1 is never on disk.
+    count = header.index_count if header.index_count > 1 else 0
+    _HEADER.pack_into(page, 0, *header[:5], count)
+
+
+def get_header(page: memoryview, layout: IndexLayout, *, file: str = "") -> IndexHeader:
+    """The header of the file at ``page``.
+
+    Raises:
+        CorruptLogError: the file has another size, or counts what it cannot hold.
+    """
+    if len(page) != layout.file_size:
+        raise CorruptLogError(
+            "index file of another size",
+            file=file, offset=0, field="size", value=len(page), expected=layout.file_size,
+        )  # fmt: skip
+    *stamps, slot_count, count = _HEADER.unpack_from(page, 0)
+    if not 0 <= slot_count <= layout.slots:
+        raise _corrupt("more slots than there are", file, 32, "slot_count", slot_count)
+    if not 0 <= count <= layout.items:
+        raise _corrupt("more items than there are", file, 36, "index_count", count)
+    begin_timestamp, end_timestamp, begin_offset, end_offset = stamps
+    return IndexHeader(
+        begin_timestamp, end_timestamp, begin_offset, end_offset, slot_count, max(count, 1)
+    )
+
+
+def get_item(page: memoryview, layout: IndexLayout, number: int) -> IndexItem:
+    """Item ``number`` of the file at ``page``, unchecked."""
+    assert 0 < number < layout.items, number
+    return IndexItem(*_ITEM.unpack_from(page, layout.item_at(number)))
+
+
+def time_difference(header: IndexHeader, store_timestamp: int) -> int:
+    """Seconds from the file's begin, as an item holds them.
+
+    Java measures before it sets the begin: in a file that follows a full one, the first item's
+    difference is the one from the full file's end.
+    """
+    if header.begin_timestamp <= 0:
+        return 0
+    milliseconds = store_timestamp - header.begin_timestamp
+    return min(max(milliseconds, 0) // 1_000, _TIME_DIFFERENCE_MAX)
+
+
+def put_key(
+    page: memoryview,
+    layout: IndexLayout,
+    key: str,
+    *,
+    physical_offset: int,
+    store_timestamp: int,
+    file: str = "",
+) -> bool:
+    """Add one key of one message (``IndexFile.putKey``); false when the file is full.
+
+    Args:
+        page: writable bytes of the whole file.
+        key: ``topic#key``, as ``index_keys`` gives it.
+        file: named in the error.
+
+    Raises:
+        CorruptLogError: the file's header cannot be.
+    """
+    header = get_header(page, layout, file=file)
+    number = header.index_count
+    if number >= layout.items:
+        return False
+    key_hash = index_key_hash(key)
+    slot_at = layout.slot_at(key_hash % layout.slots)
+    (previous,) = _SLOT.unpack_from(page, slot_at)
+    if not 0 < previous <= number:
+        previous = 0
+    difference = time_difference(header, store_timestamp)
+    _ITEM.pack_into(page, layout.item_at(number), key_hash, physical_offset, difference, previous)
+    _SLOT.pack_into(page, slot_at, number)
+    if number == 1:
+        header = header._replace(
+            begin_timestamp=store_timestamp, begin_physical_offset=physical_offset
+        )
+    put_header(
+        page,
+        header._replace(
+            end_timestamp=store_timestamp,
+            end_physical_offset=physical_offset,
+            slot_count=header.slot_count + (previous == 0),
+            index_count=number + 1,
+        ),
+    )
+    return True
+
+
+def query_key(
+    page: memoryview,
+    layout: IndexLayout,
+    key: str,
+    *,
+    count_max: int = QUERY_COUNT_MAX,
+    begin_timestamp: int = 0,
+    end_timestamp: int = 0x7FFF_FFFF_FFFF_FFFF,
+    file: str = "",
+) -> list[int]:
+    """Physical offsets of messages that may carry ``key``, newest first.
+
+    Stops where Java stops: at an item stored before ``begin_timestamp``, and at a slot or item
+    that leads out of the file's used part or to itself, which a crash may leave behind.
+
+    Args:
+        begin_timestamp: oldest store time wanted, epoch ms; an item knows it by the second.
+        end_timestamp: newest one wanted, itself included.
+        file: named in the error.
+
+    Raises:
+        CorruptLogError: the header cannot be, or the chain leads to a newer item, which no
+            crash can bring about and which could be a loop.
+    """
+    key_hash = index_key_hash(key)
+    # The slot before the header: its writer counts an item before a slot names it, and a slot that
+    # names more than is counted would hide the whole chain.
+    (number,) = _SLOT.unpack_from(page, layout.slot_at(key_hash % layout.slots))
+    header = get_header(page, layout, file=file)
+    found: list[int] = []
+    newest = min(header.index_count, layout.items - 1)
+    while 0 < number <= newest and len(found) < count_max:
+        item = get_item(page, layout, number)
+        if item.time_difference < 0:
+            break
+        timestamp = header.begin_timestamp + item.time_difference * 1_000
+        if item.key_hash == key_hash and begin_timestamp <= timestamp <= end_timestamp:
+            found.append(item.physical_offset)
+        if timestamp < begin_timestamp or item.previous in (0, number):
+            break
+        if number < item.previous <= newest:
+            at = layout.item_at(number) + 16
+            raise _corrupt("chain leads to a newer item", file, at, "previous", item.previous)
+        number = item.previous
+    return found
+
+
+def _corrupt(text: str, file: str, offset: int, field: str, value: int) -> CorruptLogError:
+    return CorruptLogError(text, file=file, offset=offset, field=field, value=value)

@@ -1,0 +1,1 @@
+"""What every process of a node needs: loop, clock, log lines, settings, keys, client sockets."""

@@ -1,0 +1,133 @@
+"""The first and the last moments of a child: from the fork to its entry point, and its exit."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import NoReturn
+
+import setproctitle
+
+from ledgermq.ipc.cursor_page import Role
+from ledgermq.model.errors import (
+    ConfigError,
+    CorruptLogError,
+    StorageError,
+    StoreLockedError,
+)
+from ledgermq.model.settings import Settings
+from ledgermq.process import log_lines, reload
+from ledgermq.process.loop import StopFlag
+
+EXIT_STOPPED = 0
+EXIT_CONFIG = 1
+EXIT_STORAGE = 2
+EXIT_BUG = 3
+EXIT_REOPEN = 4
+"""Another log waits to be put in place (``replication/log_replacement.py``), or a damage of this
+one was noted (``process/log_trouble.py``). The supervisor stops all processes, and starts them
+again."""
+
+Entry = Callable[[Settings, StopFlag], int]
+"""Runs a process until it is told to stop; its exit status."""
+
+_PR_SET_PDEATHSIG = 1
+
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+logger = logging.getLogger(__name__)
+
+
+def live(
+    role: Role,
+    entry: Entry,
+    settings: Settings,
+    *,
+    supervisor_pid: int,
+    leave: Callable[[], None],
+    signals: Iterable[int],
+) -> NoReturn:
+    """Be the child ``role``, then exit; called right after the fork, with signals blocked.
+
+    Args:
+        role: which process to be.
+        entry: what to run.
+        settings: of the node.
+        supervisor_pid: who forked.
+        leave: closes what is the supervisor's alone.
+        signals: the mask of blocked signals to go back to.
+    """
+    status = EXIT_BUG
+    try:
+        stop = _become(role, settings, supervisor_pid, leave)
+        signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+        status = entry(settings, stop)
+    except BaseException as error:  # also SystemExit: nothing may return into the supervisor's code
+        status = exit_status_of(error)
+        _log_failure(error, status)
+    finally:
+        _flush()
+        os._exit(status)
+
+
+def die_with(parent_pid: int) -> None:
+    """Have the kernel kill this process when ``parent_pid``, its parent, dies."""
+    if _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    if os.getppid() != parent_pid:
+        # It died between the fork and the call, so no signal will come.
+        os._exit(EXIT_BUG)
+
+
+def exit_status_of(error: BaseException) -> int:
+    """Exit status of a process that ``error`` ended."""
+    if isinstance(error, ConfigError):
+        return EXIT_CONFIG
+    if isinstance(error, StorageError | CorruptLogError | StoreLockedError):
+        return EXIT_STORAGE
+    if isinstance(error, OSError) and not isinstance(error, ConnectionError):
+        # Nobody expected it, so nobody knows whether it came from an fsync: never go on.
+        return EXIT_STORAGE
+    return EXIT_BUG
+
+
+def _become(
+    role: Role, settings: Settings, supervisor_pid: int, leave: Callable[[], None]
+) -> StopFlag:
+    die_with(supervisor_pid)
+    # A terminal's Ctrl-C is for the supervisor, which stops its children one after the other.
+    os.setpgid(0, 0)
+    leave()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    stop = StopFlag(on_reload=partial(reload.take_published, settings))
+    stop.install()
+    setproctitle.setproctitle(process_title(role, settings))
+    log_lines.configure(role.title, settings.log.level)
+    return stop
+
+
+def process_title(role: Role, settings: Settings) -> str:
+    """What ``ps`` shows."""
+    return f"ledgermq: {role.title} [{settings.node.self_id}]"
+
+
+def _log_failure(error: BaseException, status: int) -> None:
+    if status == EXIT_BUG:
+        logger.critical("process failed", exc_info=error, extra={"status": status})
+    else:
+        logger.critical("process failed: %s", error, extra={"status": status})
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            # Who reads our output is gone; there is nobody left to tell.
+            continue

@@ -1,0 +1,219 @@
+"""The sockets that clients connect to: ROUTERs, always on ipc, on tcp if the settings say so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol, cast
+
+import zmq
+
+from ledgermq.ipc.doorbell import Context
+from ledgermq.model.errors import ConfigError
+from ledgermq.process.client_rights import Peer
+from ledgermq.process.key_guard import KeyGuard
+from ledgermq.process.loop import Pollable
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 1_024
+MESSAGES_QUEUED_MAX = 4_096
+HEARTBEAT_MS = 5_000
+CLOSE_LINGER_MS = 200
+PARTS_MAX = 4
+ZAP_DOMAIN = b"ledgermq-clients"
+# Plain integers: an enumeration's operators cost more than the question to ZeroMQ.
+_EVENTS, _RCVMORE, _POLLIN, _NOBLOCK = (
+    int(option) for option in (zmq.EVENTS, zmq.RCVMORE, zmq.POLLIN, zmq.NOBLOCK)
+)
+
+
+class ClientSocket(Protocol):
+    """Messages of clients in, answers out; nothing blocks."""
+
+    @property
+    def source(self) -> Pollable:
+        """What wakes the process."""
+        ...
+
+    @property
+    def guards(self) -> list[Pollable]:
+        """What wakes the process to let somebody in (``let_in``), or not."""
+        ...
+
+    def let_in(self) -> None:
+        """Answer about the keys of those who connect."""
+        ...
+
+    def receive(self) -> list[bytes] | None:
+        """The client's identity and the parts of its message; None when none waits.
+
+        Only a few more parts are given than any message has.
+        """
+        ...
+
+    @property
+    def peer(self) -> Peer:
+        """Who sent the message that was received last; nobody in particular if none is told."""
+        ...
+
+    def send(self, identity: bytes, parts: Sequence[bytes]) -> bool:
+        """Answer a client; false when it has gone, or does not read."""
+        ...
+
+    def close(self) -> None:
+        """Unbind, once what was sent has left, or soon."""
+        ...
+
+
+class RouterSocket:
+    """A ZeroMQ ROUTER as ``bind_client_socket`` makes it."""
+
+    def __init__(
+        self, socket: zmq.Socket[bytes], *, guard: KeyGuard | None, tells_peers: bool
+    ) -> None:
+        """Owns the socket, and the guard of its context.
+
+        Args:
+            tells_peers: look with each message who has sent it; a client may choose its identity,
+                and take that of another one which has gone.
+        """
+        self._socket = socket
+        self._guard = guard
+        self._tells_peers = tells_peers
+        self._peer = Peer()
+
+    @property
+    def source(self) -> Pollable:
+        """The socket."""
+        return self._socket
+
+    @property
+    def guards(self) -> list[Pollable]:
+        """See ``ClientSocket``."""
+        return [] if self._guard is None else [self._guard.socket]
+
+    def let_in(self) -> None:
+        """See ``ClientSocket``."""
+        assert self._guard is not None
+        report_refused(self._guard)
+
+    @property
+    def peer(self) -> Peer:
+        """See ``ClientSocket``."""
+        return self._peer
+
+    def receive(self) -> list[bytes] | None:
+        """See ``ClientSocket``."""
+        socket = self._socket
+        # To ask costs a tenth of the exception that a receive in vain would raise.
+        if not cast("int", socket.getsockopt(_EVENTS)) & _POLLIN:
+            return None
+        parts = [socket.recv(_NOBLOCK)]
+        if self._tells_peers and socket.getsockopt(_RCVMORE):
+            head = socket.recv(_NOBLOCK, copy=False)
+            self._peer = peer_of(head, has_keys=self._guard is not None)
+            parts.append(head.bytes)
+        while socket.getsockopt(_RCVMORE):
+            part = socket.recv(_NOBLOCK)
+            if len(parts) <= PARTS_MAX:
+                parts.append(part)
+        return parts
+
+    def send(self, identity: bytes, parts: Sequence[bytes]) -> bool:
+        """See ``ClientSocket``."""
+        try:
+            self._socket.send_multipart([identity, *parts], _NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
+                raise
+            return False
+        return True
+
+    def close(self) -> None:
+        """See ``ClientSocket``."""
+        self._socket.close(CLOSE_LINGER_MS)
+        if self._guard is not None:
+            self._guard.close()
+
+
+def peer_of(head: zmq.Frame, *, has_keys: bool) -> Peer:
+    """Who sent the message that ``head`` is of.
+
+    Args:
+        has_keys: over tcp only those are let in whose key was asked about. Without that a client
+            could tell a key itself, among the properties of its handshake.
+    """
+    peer = Peer(_property(head, "Peer-Address"))
+    if peer.is_local or not has_keys:
+        return peer
+    return Peer(peer.address, _property(head, "User-Id"))
+
+
+def _property(head: zmq.Frame, name: str) -> str:
+    try:
+        return str(head.get(name))
+    except zmq.ZMQError:
+        # The connection has none of that name.
+        return ""
+
+
+def report_refused(guard: KeyGuard) -> None:
+    """Answer about keys, and log those that are refused."""
+    for address, key in guard.serve():
+        logger.warning("client refused: its key is no user's", extra={"from": address, "key": key})
+
+
+def bind_client_socket(
+    context: Context,
+    path: Path,
+    endpoint: str | None,
+    *,
+    mode: int,
+    message_size_max: int,
+    secret: bytes | None = None,
+    answers_queued_max: int = MESSAGES_QUEUED_MAX,
+) -> zmq.Socket[bytes]:
+    """A ROUTER bound at ``ipc://path``, and at ``endpoint`` if there is one.
+
+    A send to a client that has gone is an error (``EHOSTUNREACH``), one to a client that does not
+    read is ``Again``; neither blocks.
+
+    Args:
+        mode: permissions of the ipc socket.
+        message_size_max: a client that sends a larger part is disconnected.
+        secret: CURVE key (Z85) for ``endpoint``; a ``KeyGuard`` in the context answers about the
+            keys of clients.
+        answers_queued_max: messages that wait for one client to read.
+
+    Raises:
+        ConfigError: the endpoint cannot be bound.
+    """
+    socket: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.setsockopt(zmq.SNDHWM, answers_queued_max)
+    socket.setsockopt(zmq.RCVHWM, MESSAGES_QUEUED_MAX)
+    socket.setsockopt(zmq.MAXMSGSIZE, message_size_max)
+    socket.setsockopt(zmq.BACKLOG, BACKLOG)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * HEARTBEAT_MS)
+    try:
+        socket.bind(f"ipc://{path}")
+        path.chmod(mode)
+        if endpoint is not None:
+            if secret is not None:
+                # From here on: what is bound already, the unix socket, goes without keys.
+                socket.setsockopt(zmq.CURVE_SERVER, 1)
+                socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
+                socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
+            socket.bind(endpoint)
+    except zmq.ZMQError as error:
+        socket.close(0)
+        raise ConfigError(
+            "socket for clients not bound",
+            endpoint=endpoint or f"ipc://{path}",
+            reason=str(error),
+        ) from error
+    return socket

@@ -1,0 +1,95 @@
+"""What a worker reaches the rest of the world through.
+
+``node.Surroundings`` is the real one. The simulator has another, with the same workers in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from concurrent.futures import Executor
+from typing import Protocol
+
+from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.model.settings import Settings
+from ledgermq.process.client_rights import AccessGate
+from ledgermq.process.client_socket import ClientSocket
+from ledgermq.process.clock import Clock
+from ledgermq.process.loop import Pollable
+from ledgermq.process.runtime_paths import RuntimePaths
+
+
+class OrderInbox(Protocol):
+    """Where a process gets its orders and bells; ``ipc.doorbell.Inbox`` is the real one."""
+
+    @property
+    def sources(self) -> list[Pollable]:
+        """What wakes the process."""
+        ...
+
+    def drain(self, ready: Container[Pollable]) -> list[bytes]:
+        """All orders that wait, oldest first. Never blocks."""
+        ...
+
+
+class OrderBell(Protocol):
+    """The way to another process's inbox; ``ipc.doorbell.Bell`` is the real one."""
+
+    def ring(self) -> None:
+        """Wake the target if it sleeps; call it after the cursor was published."""
+        ...
+
+    def send(self, order: bytes) -> bool:
+        """Hand over ``order``; false when the target is down or its inbox is full."""
+        ...
+
+    def close(self) -> None:
+        """Disconnect."""
+        ...
+
+
+class Environment(Protocol):
+    """A process's ends of what the node's processes and its clients share."""
+
+    @property
+    def settings(self) -> Settings:
+        """The node's."""
+        ...
+
+    @property
+    def paths(self) -> RuntimePaths:
+        """Files of the running node."""
+        ...
+
+    @property
+    def page(self) -> CursorPage:
+        """What the processes tell one another."""
+        ...
+
+    @property
+    def inbox(self) -> OrderInbox:
+        """Orders to this process."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The node's time and chance."""
+        ...
+
+    def bell(self, target: Role) -> OrderBell:
+        """The way to wake ``target``."""
+        ...
+
+    def background(self) -> Executor:
+        """What runs work beside the process's loop; the caller shuts it down."""
+        ...
+
+    def produce_socket(self, gate: AccessGate, *, message_size_max: int) -> ClientSocket:
+        """Where producers connect to.
+
+        Args:
+            gate: whose keys are let in.
+
+        Raises:
+            ConfigError: the endpoint of the settings cannot be bound, or its key not read.
+        """
+        ...

@@ -1,0 +1,74 @@
+"""What every process of a node opens first: the page, its inbox, its bells."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Self
+
+import zmq
+
+from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.ipc.doorbell import Bell, Context, Inbox
+from ledgermq.model.settings import Settings
+from ledgermq.process.client_keys import load_client_secret
+from ledgermq.process.client_rights import AccessGate
+from ledgermq.process.client_socket import ClientSocket, RouterSocket, bind_client_socket
+from ledgermq.process.clock import Clock, MachineClock
+from ledgermq.process.key_guard import KeyGuard
+from ledgermq.process.runtime_paths import RuntimePaths
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """A process's ends of what the node's processes share."""
+
+    role: Role
+    settings: Settings
+    paths: RuntimePaths
+    page: CursorPage
+    context: Context
+    inbox: Inbox
+    clock: Clock = field(default_factory=MachineClock)
+
+    @classmethod
+    def enter(cls, role: Role, settings: Settings) -> Self:
+        """Attach to the page, take the slot of ``role``, bind the inbox.
+
+        Raises:
+            StaleGenerationError: the supervisor has made no page, or another version has.
+        """
+        paths = RuntimePaths(settings.listen.runtime_dir)
+        page = CursorPage.attach(paths.cursors)
+        page.enter_process(role)
+        context: Context = zmq.Context(io_threads=1)
+        return cls(role, settings, paths, page, context, Inbox(context, paths.directory, role))
+
+    def bell(self, target: Role) -> Bell:
+        """The way to wake ``target``."""
+        return Bell(self.context, self.paths.directory, self.page, target)
+
+    def background(self) -> Executor:
+        """One thread, begun with the first work."""
+        return ThreadPoolExecutor(1, thread_name_prefix=f"{self.role.title}-background")
+
+    def produce_socket(self, gate: AccessGate, *, message_size_max: int) -> ClientSocket:
+        """Bound as the settings say; see ``client_socket.bind_client_socket``."""
+        listen = self.settings.listen
+        secret = load_client_secret(listen)
+        guard = None if secret is None else KeyGuard(self.context, gate.lets_key_in)
+        socket = bind_client_socket(
+            self.context,
+            self.paths.produce,
+            listen.produce,
+            mode=listen.socket_mode,
+            message_size_max=message_size_max,
+            secret=secret,
+        )
+        return RouterSocket(socket, guard=guard, tells_peers=gate.is_on)
+
+    def leave(self) -> None:
+        """Close what was opened; sockets first, so that nothing lingers."""
+        self.inbox.close()
+        self.context.destroy(linger=0)
+        self.page.close()

@@ -1,0 +1,108 @@
+"""Up to where the raft process lets go of the log, so that the writer may delete it.
+
+The writer publishes where the log is to begin. A leader keeps what a member lacks that is not
+further behind than ``retention.keep_for_members``, and files that it ships; whoever is further
+behind is shipped files (docs/decisions/0008-shipping-files.md). Nothing before the position that is
+published here is read by this process any more.
+"""
+
+from __future__ import annotations
+
+from ledgermq.ipc.cursor_page import CursorPage, HeldBy
+from ledgermq.model.amounts import amount
+from ledgermq.model.ids import Index, Position
+from ledgermq.model.settings import RetentionSection
+from ledgermq.process.entry_exchange import EntryExchange
+from ledgermq.raft.core import RaftCore
+from ledgermq.raft.messages import RaftRole
+from ledgermq.replication.shipping import Shipping
+
+LOOK_NS = 1_000_000_000
+
+
+class KeptLog:
+    """Owned by the raft process, which alone publishes ``released``.
+
+    Invariant: ``released`` grows, but for a new raft process, which begins at 0.
+    """
+
+    def __init__(
+        self,
+        page: CursorPage,
+        core: RaftCore,
+        settings: RetentionSection,
+        *,
+        exchange: EntryExchange | None,
+        shipping: Shipping | None,
+    ) -> None:
+        """Hold on to the whole log: what the process before this one had let go is read again."""
+        self._page = page
+        self._core = core
+        self._settings = settings
+        self._exchange = exchange
+        self._shipping = shipping
+        self._released = Position(0)
+        self._held_by = HeldBy.NOBODY
+        self._looked_ns = 0
+        page.publish_released(self._released, self._held_by)
+
+    def take_settings(self, settings: RetentionSection) -> None:
+        """The settings have changed."""
+        self._settings = settings
+        self._looked_ns = 0
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether the writer waits for more than was let go."""
+        return self._page.read_log_begin().wanted > self._released
+
+    def turn(self, now_ns: int) -> Index | None:
+        """Let go of what is to be deleted; the log's first entry then, None when nothing changed.
+
+        To be called while no handshake with the writer is under way. In a plain log the first
+        entry is never asked for: -1.
+
+        Raises:
+            CorruptLogError, StorageError: the log cannot be read.
+        """
+        wanted = self._page.read_log_begin().wanted
+        if wanted <= self._released or now_ns - self._looked_ns < LOOK_NS:
+            return None
+        self._looked_ns = now_ns
+        released, held_by = wanted, HeldBy.NOBODY
+        if self._exchange is not None and self._core.role is RaftRole.LEADER:
+            released, held_by = self._needed(wanted, now_ns, self._exchange)
+        if (released, held_by) == (self._released, self._held_by):
+            return None
+        first = self._let_go(released)
+        if first > self._core.commit + 1:
+            # After a start nothing is known to be committed yet.
+            return None
+        self._released, self._held_by = max(released, self._released), held_by
+        self._page.publish_released(self._released, held_by)
+        return first
+
+    def _needed(
+        self, wanted: Position, now_ns: int, exchange: EntryExchange
+    ) -> tuple[Position, HeldBy]:
+        """What is needed before ``wanted``: its file's start, and who needs it."""
+        released, held_by = wanted, HeldBy.NOBODY
+        end = self._page.read_written().position
+        keep = amount(self._settings.keep_for_members).of(self._page.read_space().total)
+        within = max(0, end - keep)
+        for peer in self._core.status().peers:
+            if peer.match >= self._core.commit:
+                continue
+            # One of which nothing is known yet may lack as much as the limit allows.
+            needed = within if peer.match < 0 else exchange.position_after(peer.match)
+            if within <= needed < released:
+                released, held_by = Position(needed), HeldBy.MEMBER
+        shipped = None if self._shipping is None else self._shipping.needs_from(now_ns)
+        if shipped is not None and shipped < released:
+            released, held_by = shipped, HeldBy.SHIPPING
+        return released, held_by
+
+    def _let_go(self, position: Position) -> Index:
+        """Read nothing before the file of ``position`` any more; the log's first entry then."""
+        exchange = self._exchange
+        return Index(-1) if exchange is None else exchange.forget_before(position)

@@ -1,0 +1,556 @@
+"""The raft process: term, vote and commit cursor of this node, and its word with the other nodes.
+
+It alone writes ``ROOT/ledgermq/term``, DLedger's ``currterm``, the cursors ``committed`` and
+``grant``, and the append ring. It reads the cursors ``written`` and ``durable``, and the log. It
+never writes the log: what it wants in it goes through the append ring to the writer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping
+
+from ledgermq.ipc.cursor_page import Grant, LogCursor, Role, SpaceState
+from ledgermq.ipc.cursor_page import RaftRole as PageRole
+from ledgermq.ipc.orders import Order, OrderKind, parse
+from ledgermq.model.errors import CorruptLogError, ProtocolError
+from ledgermq.model.ids import Index, NodeId, Position, Term
+from ledgermq.model.settings import AckMode, LogKind, Settings
+from ledgermq.process import reload
+from ledgermq.process.child_process import EXIT_REOPEN, EXIT_STOPPED
+from ledgermq.process.entry_exchange import EntryExchange
+from ledgermq.process.environment import Environment
+from ledgermq.process.log_trouble import LogDamagedError, report
+from ledgermq.process.loop import Pollable, StopFlag
+from ledgermq.process.loop import run as run_loop
+from ledgermq.process.membership_log import MembershipLog, Told
+from ledgermq.process.node import Surroundings
+from ledgermq.process.store_paths import StorePaths
+from ledgermq.process.system_entries import no_op_record
+from ledgermq.raft.effects import AppendEntries, Effects, LeaderChange
+from ledgermq.raft.message_codec import decode_message, encode_message
+from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
+from ledgermq.replication.disk_watch import DiskWatch
+from ledgermq.replication.entry_sender import EntrySender
+from ledgermq.replication.kept_log import KeptLog
+from ledgermq.replication.log_replacement import is_complete
+from ledgermq.replication.peer_group import PeerGroup
+from ledgermq.replication.peers import Peers
+from ledgermq.replication.plain_damage import PlainDamages
+from ledgermq.replication.raft_control import RaftControl
+from ledgermq.replication.raft_core import new_core, ticks
+from ledgermq.replication.raft_counters import COUNTER_NAMES, Counter
+from ledgermq.replication.scrub import SCRUB_ORDERS, Scrub, committed_end
+from ledgermq.replication.shipping import LogArrivedError, Shipping, is_ship_frame
+from ledgermq.replication.suggested_reader import SuggestedReader
+from ledgermq.replication.term_file import TermFile
+from ledgermq.replication.writer_link import KEEP_ALL, WriterLink
+from ledgermq.store.log_damage import damage_path, read_damage
+from ledgermq.wire.repair_frames import is_repair_frame
+
+__all__ = ["COUNTER_NAMES", "RaftWorker", "run"]
+
+logger = logging.getLogger(__name__)
+
+MESSAGES_PER_TURN_MAX = 64
+SCRUB_LOOK_NS = 20_000_000  # messages wait for the turns between
+
+_UNSEEN = LogCursor(Position(-1), Index(-2), Term(-1))
+"""No cursor is like that: the next look at the page finds a change."""
+
+_PAGE_ROLES = {
+    RaftRole.FOLLOWER: PageRole.FOLLOWER,
+    RaftRole.PRE_CANDIDATE: PageRole.CANDIDATE,
+    RaftRole.CANDIDATE: PageRole.CANDIDATE,
+    RaftRole.LEADER: PageRole.LEADER,
+}
+
+
+class RaftWorker:
+    """Carries events from the page, the writer and the peers into the core, and its effects out."""
+
+    def __init__(self, around: Environment, term_file: TermFile, peers: Peers) -> None:
+        settings = around.settings
+        self._around = around
+        self._page = around.page
+        self._term_file = term_file
+        self._peers = peers
+        self._peer_sources = frozenset(peers.sources)
+        self._writer = WriterLink(around.bell(Role.WRITER), around.paths.append_ring, around.clock)
+        self._dispatcher = around.bell(Role.DISPATCHER)
+        self._broker = around.bell(Role.BROKER)
+        self._counters = around.page.counters(Role.RAFT)
+        self._waits_for_sync = settings.ack.mode is AckMode.MAJORITY_FSYNC
+        self._exchange = (
+            EntryExchange(StorePaths.of(settings), settings.store.mapped_file_size_commit_log)
+            if settings.store.log is LogKind.DLEDGER
+            else None
+        )
+        self._memberships = (
+            MembershipLog(StorePaths.of(settings).members, self._exchange, settings)
+            if self._exchange is not None
+            else None
+        )
+        self._core = new_core(around, term_file)
+        self._disk = DiskWatch(
+            sick_after_ms=settings.raft.disk_sick_after_ms, now_ns=around.clock.monotonic_ns()
+        )
+        self._shipping = (
+            Shipping(
+                settings,
+                self._core,
+                self._exchange,
+                peers.send,
+                memberships=self._memberships.content,
+            )
+            if self._exchange is not None and self._memberships is not None
+            else None
+        )
+        self._reader = SuggestedReader(self._page, silent_max=settings.raft.election_timeout_min_ms)
+        self._kept = KeptLog(
+            self._page,
+            self._core,
+            settings.retention,
+            exchange=self._exchange,
+            shipping=self._shipping,
+        )
+        self._scrub = (
+            Scrub.of(around, self._core, peers.send, self._writer.repair)
+            if self._exchange is not None
+            else None
+        )
+        self._damages = _damages_of(around, settings)
+        self._scrub_due_ns = 0
+        self._held = self._written = _UNSEEN
+        self._marks: deque[LogCursor] = deque()
+        self._sender = self._new_sender(settings)
+        self._is_read = self._is_cutting = self._was_recovered = self._is_full = False
+        self._entries: memoryview | None = None
+        self._announced: tuple[Index, ...] = ()
+        self._control = RaftControl(
+            around.paths.raft_control,
+            settings.listen.socket_mode,
+            self._core,
+            self._carry_out,
+            peers,
+            memberships=self._memberships,
+        )
+        # Whatever an earlier raft process had granted ends here.
+        self._writer.follow(term_file.state.term, KEEP_ALL)
+        self._publish_grant()
+
+    def _new_sender(self, settings: Settings) -> EntrySender | None:
+        if self._exchange is None or self._scrub is None:
+            return None
+        suspect = self._scrub.suspect_entry
+        return EntrySender(
+            settings, self._core, self._page, self._exchange, send=self._send, suspect=suspect
+        )
+
+    def sources(self) -> list[Pollable]:
+        """The inbox, the operator and the peers."""
+        others = [one.source for one in (self._shipping, self._scrub) if one is not None]
+        return [*self._around.inbox.sources, self._control.source, *self._peers.sources, *others]
+
+    def sleep_ms(self, now_ns: int) -> int:
+        """Nothing to do while the cursors stand still, every order is answered and none is due."""
+        if self._looks_at_cursors() and (
+            self._counted() != self._held or self._page.read_written() != self._written
+        ):
+            return 0
+        waits = [1_000, self._core.deadline - ticks(now_ns)]
+        repeat = self._writer.repeat_ms(now_ns)
+        if repeat is not None:
+            waits.append(repeat)
+        shipping = None if self._shipping is None else self._shipping.sleep_ms(now_ns)
+        if shipping is not None:
+            waits.append(shipping)
+        repair = None if self._scrub is None else self._scrub.sleep_ms(now_ns)
+        if repair is not None:
+            waits.append(repair)
+        return max(0, min(waits))
+
+    def hears_bells(self, now_ns: int) -> bool:
+        """Always: others wait for what it does."""
+        del now_ns
+        return True
+
+    def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
+        """Answers first, then the peers, then the cursors, then what time brings."""
+        for message in self._around.inbox.drain(ready):
+            self._take_order(message)
+        now = ticks(now_ns)
+        if not self._peer_sources.isdisjoint(ready):
+            for _ in range(MESSAGES_PER_TURN_MAX):
+                received = self._peers.receive()
+                if received is None:
+                    break
+                self._take_message(now, received.node, received.parts)
+        self._peers.watch()
+        if self._looks_at_cursors():
+            self._look_at_cursors()
+        if now >= self._core.deadline:
+            self._carry_out(self._core.tick(now))
+            if self._core.role is RaftRole.LEADER:
+                self._reader.look(self._core.status())
+        self._writer.repeat_when_due(now_ns)
+        trouble = self._disk.look(self._page, now_ns)
+        if trouble is not None:
+            logger.warning("disk: %s", trouble or "well again")
+            self._carry_out(self._core.disk_is_sick(self._disk.is_sick))
+        self._look_at_space(now_ns)
+        if self._control.source in ready:
+            self._control.serve(now_ns)
+        self._look_after_others(ready, now_ns)
+
+    def _look_after_others(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
+        """What goes on beside consensus: files for members, and damaged bytes."""
+        if self._shipping is not None:
+            self._shipping.turn(now_ns)
+            self._counters[Counter.SHIPPED_BYTES_SENT] = self._shipping.bytes_sent
+            self._counters[Counter.SHIPPED_BYTES_RECEIVED] = self._shipping.bytes_received
+        scrub = self._scrub
+        if scrub is not None and (now_ns >= self._scrub_due_ns or scrub.source in ready):
+            self._scrub_due_ns = now_ns + SCRUB_LOOK_NS
+            end = committed_end(self._page) if self._looks_at_cursors() else None
+            scrub.turn(now_ns, end)
+            for number, count in enumerate(scrub.counts, Counter.SCRUBBED_BYTES):
+                self._counters[number] = count
+        if self._damages is not None:
+            self._damages.turn(now_ns)
+            self._counters[Counter.DAMAGED_ENTRIES] = self._damages.count
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: those of retention and scrub count from now on."""
+        self._kept.take_settings(settings.retention)
+        if self._scrub is not None:
+            self._scrub.change(settings.scrub, self._around.clock.monotonic_ns())
+
+    def _look_at_space(self, now_ns: int) -> None:
+        """A full disk is no place for a leader, and old files go when nobody needs them."""
+        space = self._page.read_space()
+        is_full = space.state is not SpaceState.ROOMY
+        if is_full != self._is_full:
+            self._is_full = is_full
+            self._carry_out(self._core.disk_is_full(is_full))
+        if not (self._kept.wants_turn and self._looks_at_cursors()):
+            return
+        first = self._kept.turn(now_ns)
+        if first is not None:
+            if first > 0:
+                self._carry_out(self._core.log_compacted(first))
+            self._writer.ring()
+
+    def close(self) -> None:
+        """Close files, sockets and the ring; whoever looks at the page sees that nobody leads."""
+        self._page.publish_grant(Grant(self._core.term, False, PageRole.FOLLOWER))
+        self._writer.close()
+        self._dispatcher.close()
+        self._broker.close()
+        self._control.close()
+        self._peers.close()
+        self._term_file.close()
+        if self._shipping is not None:
+            self._shipping.close()
+        if self._scrub is not None:
+            self._scrub.close()
+        if self._exchange is not None:
+            self._exchange.close()
+
+    def _counted(self) -> LogCursor:
+        """The cursor that an acknowledgement needs (``ack.mode``)."""
+        if self._waits_for_sync:
+            return self._page.read_durable()[0]
+        return self._page.read_written()
+
+    def _looks_at_cursors(self) -> bool:
+        """The page may still show a log that is being recovered or cut."""
+        return self._is_read and not self._writer.awaits_answer
+
+    def _look_at_cursors(self) -> None:
+        written = self._page.read_written()
+        if written != self._written:
+            self._written = written
+            if self._core.granted:
+                if self._memberships is not None:
+                    self._tell_memberships(self._memberships.written(written.index))
+                self._carry_out(self._core.entries_written(EntryId(written.term, written.index)))
+        counted = self._counted()
+        if counted != self._held:
+            self._held = counted
+            self._marks.append(counted)
+            self._carry_out(self._core.entries_held(self._core.node, counted.index))
+
+    def _take_order(self, message: bytes) -> None:
+        try:
+            order = parse(message)
+        except ProtocolError as error:
+            self._counters[Counter.ORDERS_REFUSED] += 1
+            logger.warning("order refused: %s", error)
+            return
+        if order.kind in SCRUB_ORDERS:
+            if self._scrub is not None:
+                self._scrub.take_order(order, self._around.clock.monotonic_ns())
+            elif self._damages is not None and order.kind is OrderKind.DAMAGED:
+                self._damages.take(order.position)
+        elif order.kind is OrderKind.READY:
+            # A writer that has just recovered the log: nobody has told it what to do.
+            self._is_read = self._is_cutting = self._was_recovered = False
+            self._writer.follow(self._core.term, KEEP_ALL)
+        elif self._writer.take_answer(order):
+            self._take_answer(order, EntryId(Term(order.extra), Index(order.number)))
+
+    def _take_answer(self, answer: Order, last: EntryId) -> None:
+        """The writer has done what a handshake asked; ``last`` is the log's last entry.
+
+        Raises:
+            LogDamagedError: the log that it has left cannot be read.
+        """
+        try:
+            self._settle(answer, last)
+        except LogDamagedError:
+            raise
+        except CorruptLogError as error:
+            end = (answer.position, last.index, last.term)
+            raise report(self._around.settings, error, last=end) from error
+
+    def _settle(self, answer: Order, last: EntryId) -> None:
+        if self._exchange is not None:
+            self._exchange.open_at(last.index, Position(answer.position))
+            if self._scrub is not None:
+                self._scrub.open(self._exchange.places)
+        # What the log holds already may be committed now.
+        self._held = self._written = _UNSEEN
+        self._marks.clear()
+        if answer.kind is OrderKind.GRANTED:
+            # An election may have been won before a new writer had said where its log ends.
+            self._is_read = True
+        if not self._was_recovered:
+            self._was_recovered = True
+            lost = self._lost_entry()
+            if lost is not None:
+                self._carry_out(self._core.log_damaged(lost))
+        if self._memberships is not None and self._is_read:
+            self._tell_memberships(self._memberships.settled(last))
+        if answer.kind is OrderKind.GRANTED:
+            if self._sender is not None:
+                self._sender.granted_after = last.index
+            effects = self._core.writer_granted(Term(answer.term), last)
+        elif not self._is_read:
+            self._is_read = True
+            terms = self._exchange.terms(last) if self._exchange is not None else None
+            if self._memberships is not None and terms is not None:
+                told = self._memberships.recovered(terms)
+                # After a new writer's recovery the core knows those that it was told before.
+                known = self._core.status().membership_index
+                self._tell_memberships([one for one in told if one[0] > known])
+            effects = self._core.log_ready(last, terms)
+        elif self._is_cutting:
+            self._is_cutting = False
+            effects = self._core.log_truncated(last)
+        else:
+            effects = self._core.writer_revoked(last)
+        self._carry_out(effects)
+        self._publish_grant()
+
+    def _lost_entry(self) -> EntryId | None:
+        """The last entry that the log held before it was damaged; None when it lacks nothing."""
+        damage = read_damage(damage_path(self._around.settings.store.path_root_dir))
+        return None if damage is None else EntryId(damage.last_term, damage.last_index)
+
+    def _take_message(self, now: int, source: NodeId, parts: list[memoryview]) -> None:
+        self._counters[Counter.MESSAGES_RECEIVED] += 1
+        try:
+            if self._scrub is not None and is_repair_frame(parts[0]):
+                self._scrub.take(source, parts, self._around.clock.monotonic_ns())
+                return
+            if self._shipping is not None and is_ship_frame(parts[0]):
+                self._shipping.take(self._around.clock.monotonic_ns(), source, parts)
+                return
+            message = decode_message(parts[0])
+            has_entries = isinstance(message, Append) and bool(message.runs)
+            if has_entries != (len(parts) == 2):
+                raise ProtocolError("append without its entries, or entries without one")
+        except ProtocolError as error:
+            self._counters[Counter.MESSAGES_REFUSED] += 1
+            logger.warning("message of a peer refused: peer=%s error=%s", source, error)
+            return
+        self._entries = parts[1] if has_entries else None
+        self._announced = message.memberships if isinstance(message, Append) else ()
+        self._carry_out(self._core.receive(now, source, message))
+        self._entries, self._announced = None, ()
+
+    def _carry_out(self, effects: Effects) -> None:
+        """In the order that ``Effects`` demands."""
+        if effects.persist is not None:
+            self._term_file.persist(effects.persist)
+            self._counters[Counter.ELECTIONS] += 1
+        self._direct_writer(effects)
+        for peer, message in effects.send:
+            self._send(peer, message)
+        for request in effects.replicate:
+            assert self._sender is not None
+            self._counters[Counter.ENTRIES_SENT] += self._sender.replicate(request)
+        for shipment in effects.ship_files:
+            assert self._shipping is not None
+            self._shipping.offer(shipment.peer, self._around.clock.monotonic_ns())
+        if effects.commit is not None:
+            self._commit(effects.commit)
+        if effects.leader is not None:
+            self._tell_leader(effects.leader)
+        for note in effects.notes:
+            logger.info("%s", note)
+
+    def _direct_writer(self, effects: Effects) -> None:
+        """What the writer has to do, in the order that ``Effects`` demands."""
+        if effects.revoke:
+            self._writer.follow(self._core.term, KEEP_ALL)
+        if effects.truncate is not None:
+            self._is_cutting = True
+            self._writer.follow(self._core.term, effects.truncate.index)
+        if effects.grant is not None:
+            self._counters[Counter.GRANTS] += 1
+            self._writer.grant(effects.grant)
+        if effects.propose is not None or effects.propose_membership is not None:
+            self._propose(effects)
+        if effects.append is not None:
+            self._append(effects.append)
+
+    def _propose(self, effects: Effects) -> None:
+        """Entries of the leader's own: the one that begins a term, and a new membership."""
+        now_ms = self._around.clock.epoch_ns() // 1_000_000
+        if effects.propose is not None:
+            settings = self._around.settings
+            record = no_op_record(effects.propose, self._core.node, settings, now_ms=now_ms)
+            self._writer.propose(effects.propose, record)
+        if effects.propose_membership is not None:
+            assert self._memberships is not None
+            term, after = self._core.term, self._core.last.index
+            record = self._memberships.propose(
+                effects.propose_membership, term=term, after=after, now_ms=now_ms
+            )
+            self._writer.propose(term, record)
+
+    def _append(self, accepted: AppendEntries) -> None:
+        """Verify the entries beside the message, and hand them to the writer."""
+        exchange = self._exchange
+        assert exchange is not None and self._entries is not None and self._memberships is not None
+        end = exchange.end
+        if not self._is_read:
+            # A new writer has not said yet where its log ends: it may lack what the old ring held.
+            self._carry_out(self._core.entries_dropped(EntryId(end.term, end.index_)))
+            return
+        try:
+            verified = exchange.verify(self._entries, accepted.first, accepted.last)
+            # Before the writer has them: after a crash nobody would look for them.
+            told = self._memberships.received(verified, self._announced) if self._announced else []
+        except ProtocolError as error:
+            self._counters[Counter.MESSAGES_REFUSED] += 1
+            logger.error("entries of a peer refused: error=%s", error)
+            self._carry_out(self._core.entries_dropped(EntryId(end.term, end.index_)))
+            return
+        if not self._writer.append(verified.entries, verified.items, verified.end):
+            self._carry_out(self._core.entries_dropped(EntryId(end.term, end.index_)))
+            return
+        exchange.end = verified.end
+        self._counters[Counter.ENTRIES_RECEIVED] += accepted.last - accepted.first + 1
+        if self._shipping is not None:
+            self._shipping.entries_appended()
+        self._writer.ring()
+        self._tell_memberships(told)
+
+    def _tell_memberships(self, told: Told) -> None:
+        """The core first, then the sockets: it may send at once to whom it has just heard of."""
+        if not told:
+            return
+        assert self._memberships is not None
+        self._peers.set_members(self._memberships.addresses(commit=self._core.commit))
+        for index, membership in told:
+            logger.info("membership: index=%d %s", index, membership.describe())
+            self._carry_out(self._core.membership_appended(index, membership))
+
+    def _send(self, peer: NodeId, message: Message, entries: bytes | None = None) -> None:
+        head = encode_message(message)
+        sent = self._peers.send(peer, [head] if entries is None else [head, entries])
+        self._counters[Counter.MESSAGES_SENT if sent else Counter.MESSAGES_UNSENT] += 1
+
+    def _commit(self, index: Index) -> None:
+        self._page.publish_committed(self._cursor_of(index))
+        if self._memberships is not None and self._memberships.becomes_certain(index):
+            self._peers.set_members(self._memberships.addresses(commit=index))
+        self._counters[Counter.COMMITS] += 1
+        if self._core.role is RaftRole.LEADER:
+            # It has acknowledgements to give; a follower's has not.
+            self._writer.ring()
+        self._dispatcher.ring()
+
+    def _cursor_of(self, index: Index) -> LogCursor:
+        """Where entry ``index`` ends; mostly one of the cursors that were counted."""
+        cursor: LogCursor | None = None
+        while self._marks and self._marks[0].index <= index:
+            cursor = self._marks.popleft()
+        if cursor is not None and cursor.index == index:
+            return cursor
+        if self._exchange is None:
+            return LogCursor(Position(index), index, Term(0))
+        position, term = self._exchange.position_behind(index)
+        return LogCursor(position, index, term)
+
+    def _tell_leader(self, change: LeaderChange) -> None:
+        logger.info(
+            "term=%d role=%s leader=%s",
+            change.term,
+            self._core.role.value,
+            change.leader or "none",
+        )
+        self._publish_grant()
+
+    def _publish_grant(self) -> None:
+        if self._core.role is not RaftRole.LEADER:
+            self._reader.forget()
+        self._page.publish_grant(
+            Grant(
+                self._core.term,
+                self._core.granted,
+                _PAGE_ROLES[self._core.role],
+                self._core.leader or NodeId(""),
+            )
+        )
+        # Both tell their clients.
+        self._writer.ring()
+        self._broker.ring()
+
+
+def _damages_of(around: Environment, settings: Settings) -> PlainDamages | None:
+    if settings.store.log is LogKind.DLEDGER:
+        return None
+    folder = StorePaths.of(settings).data
+    return PlainDamages(folder, around.paths.damage, around.clock.monotonic_ns())
+
+
+def run(settings: Settings, stop: StopFlag) -> int:
+    """Run the raft process until it is told to stop; the exit status."""
+    paths = StorePaths.of(settings)
+    if settings.store.log is LogKind.DLEDGER and is_complete(paths):
+        # Killed before it could say so: nobody may use the old log any more.
+        return EXIT_REOPEN
+    around = Surroundings.enter(Role.RAFT, settings)
+    worker = RaftWorker(
+        around,
+        TermFile(paths.term, paths.current_term),
+        PeerGroup.of(settings, around.context),
+    )
+    stop.on_reload = lambda: worker.take_settings(reload.take_published(settings))
+    try:
+        run_loop(worker, page=around.page, role=Role.RAFT, stop=stop)
+    except LogArrivedError:
+        logger.info("the leader's log is here: it takes the place of the one in use")
+        return EXIT_REOPEN
+    except LogDamagedError as error:
+        logger.error("%s", error)
+        return EXIT_REOPEN
+    finally:
+        worker.close()
+        around.leave()
+    return EXIT_STOPPED

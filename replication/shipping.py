@@ -1,0 +1,168 @@
+"""Whole files of the log on their way between members, as the raft process sees it: both sides.
+
+A follower that lacks entries which the leader's log has no more is offered the leader's files
+(docs/decisions/0008-shipping-files.md). ``take`` what peers send, ``offer`` what the core asks for,
+and ``turn`` with every turn of the loop.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from ledgermq.model.errors import ProtocolError
+from ledgermq.model.ids import NO_INDEX, NodeId, Position
+from ledgermq.model.settings import Settings
+from ledgermq.process.entry_exchange import EntryExchange
+from ledgermq.process.store_paths import StorePaths
+from ledgermq.raft.core import RaftCore
+from ledgermq.raft.messages import RaftRole
+from ledgermq.replication.file_receiver import FileReceiver
+from ledgermq.replication.file_shipper import FileShipper
+from ledgermq.replication.log_replacement import mark_complete, replaced_folder, staging_folder
+from ledgermq.replication.peer_admission import agreed_settings
+from ledgermq.wire.ship_frames import (
+    Ask,
+    AskDigest,
+    Offer,
+    Slice,
+    decode_ship_frame,
+    is_ship_frame,
+)
+
+__all__ = ["LogArrivedError", "Shipping", "is_ship_frame"]
+
+
+class LogArrivedError(Exception):
+    """The leader's log is here and is to take the place of ours: every process has to end."""
+
+
+class Shipping:
+    """Owned by the raft process; ``source`` goes into its poll set."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        core: RaftCore,
+        exchange: EntryExchange,
+        send: Callable[[NodeId, Sequence[bytes]], bool],
+        *,
+        memberships: Callable[[], bytes],
+    ) -> None:
+        """Delete, in a thread, what a replacement has left behind.
+
+        Args:
+            send: hands a message to a peer's socket; false when it takes none now.
+            memberships: those of the log, as the file ``members`` has them.
+        """
+        self._paths = StorePaths.of(settings)
+        self._core = core
+        self._exchange = exchange
+        self._memberships = memberships
+        self.source = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._shipper = FileShipper(
+            self._paths.data,
+            send,
+            bytes_per_s=settings.raft.shipping_bytes_per_s,
+            wake=self._wake,
+        )
+        self._receiver = FileReceiver(
+            staging_folder(self._paths),
+            core,
+            send,
+            file_size=agreed_settings(settings).log_file_size,
+            wake=self._wake,
+        )
+        self._is_staged = staging_folder(self._paths).exists()
+        if replaced_folder(self._paths).exists():
+            self._receiver.delete(replaced_folder(self._paths))
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of slices sent."""
+        return self._shipper.bytes_sent
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes of slices received and written."""
+        return self._receiver.bytes_received
+
+    def offer(self, peer: NodeId, now_ns: int) -> None:
+        """``peer`` lacks what this log has no more.
+
+        Raises:
+            CorruptLogError, StorageError: the log cannot be read.
+        """
+        if self._core.commit == NO_INDEX or not self._shipper.is_due(peer, now_ns):
+            return
+        extent = self._exchange.extent(self._core.commit)
+        if extent is None:
+            return
+        members = self._memberships()
+        self._shipper.offer(peer, Offer(self._core.term, *extent, members), now_ns)
+
+    def needs_from(self, now_ns: int) -> Position | None:
+        """Where the log begins that a member takes files of now; None while none does."""
+        return self._shipper.needs_from(now_ns)
+
+    def take(self, now_ns: int, source: NodeId, parts: Sequence[memoryview]) -> None:
+        """A message of ``source`` whose first part ``is_ship_frame``.
+
+        Raises:
+            ProtocolError: it is none, or says what cannot be.
+            StorageError: the disk cannot be looked at.
+        """
+        frame = decode_ship_frame(parts[0])
+        data = parts[1] if len(parts) == 2 else None
+        if len(parts) > 2 or isinstance(frame, Slice) != (data is not None):
+            raise ProtocolError("slice without its bytes, or bytes without one", parts=len(parts))
+        match frame:
+            case Ask() | AskDigest():
+                self._shipper.take(source, frame)
+            case Offer():
+                self._receiver.take_offer(now_ns, source, frame)
+                self._is_staged = True
+            case _:
+                self._receiver.take(source, frame, data)
+
+    def turn(self, now_ns: int) -> None:
+        """Go on with both sides.
+
+        Raises:
+            LogArrivedError: the leader's log is here, and nothing may be done with ours any more.
+            StorageError: the disk failed.
+        """
+        self._drain()
+        if self._core.role is not RaftRole.LEADER and self._shipper.offers_any:
+            self._shipper.end_term()
+        self._shipper.turn(now_ns)
+        self._receiver.turn(now_ns)
+        if self._receiver.is_complete:
+            mark_complete(self._paths)
+            raise LogArrivedError
+
+    def sleep_ms(self, now_ns: int) -> int | None:
+        """Until ``turn`` has something to do by itself; None while that is never."""
+        waits = (self._shipper.sleep_ms(now_ns), self._receiver.sleep_ms(now_ns))
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def entries_appended(self) -> None:
+        """The leader sends entries: files that had begun to arrive are not needed."""
+        if self._is_staged and not self._receiver.is_receiving:
+            self._is_staged = False
+            self._receiver.forget()
+
+    def close(self) -> None:
+        """End the threads; what they are at is finished."""
+        self._shipper.close()
+        self._receiver.close()
+        os.close(self.source)
+
+    def _wake(self) -> None:
+        os.eventfd_write(self.source, 1)
+
+    def _drain(self) -> None:
+        try:
+            os.eventfd_read(self.source)
+        except BlockingIOError:
+            return

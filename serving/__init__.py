@@ -1,0 +1,1 @@
+"""The broker process: answers consumers and administrators, and runs what a broker promises."""

@@ -1,0 +1,334 @@
+"""The broker process: gives messages to consumers, and keeps topics, groups and their offsets.
+
+It alone writes ``ROOT/config/topics.json``, ``subscriptionGroup.json`` and ``consumerOffset.json``,
+from what the log says of them (``state_log``), which the leader's broker proposes to the writer. It
+reads the cursors ``dispatched`` and ``written``, and shows nothing of the log beyond the former.
+A bell of the dispatcher makes it look at the queues that somebody waits for; the writer's
+TOPICS_LOADED releases the answers about new topics.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from ledgermq.broker.holds import Holds
+from ledgermq.ipc.cursor_page import Role
+from ledgermq.ipc.orders import OrderKind, damaged, parse
+from ledgermq.model.errors import ProtocolError
+from ledgermq.model.ids import Position
+from ledgermq.model.settings import LogKind, Settings
+from ledgermq.process import reload
+from ledgermq.process.environment import Environment
+from ledgermq.process.loop import SLEEP_MAX_MS, Pollable, StopFlag
+from ledgermq.process.loop import run as run_loop
+from ledgermq.process.node import Surroundings
+from ledgermq.process.standing import ReaderStanding
+from ledgermq.process.store_paths import StorePaths
+from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.call_service import CallService
+from ledgermq.serving.consume_service import ConsumeService, Counter
+from ledgermq.serving.consumers import Consumers, MakeConsumers
+from ledgermq.serving.dead_letter_calls import DeadLetterCalls
+from ledgermq.serving.delay_service import DelayService
+from ledgermq.serving.member_calls import MemberCalls
+from ledgermq.serving.moves import Moves
+from ledgermq.serving.pull_service import PullService
+from ledgermq.serving.query_service import QueryService
+from ledgermq.serving.readable_store import ReadableStore
+from ledgermq.serving.retry_calls import RetryCalls
+from ledgermq.serving.state_log import Generations, StateLog
+from ledgermq.serving.timer_calls import TimerCalls
+from ledgermq.serving.timer_service import TimerService
+from ledgermq.serving.transaction_calls import TransactionCalls
+from ledgermq.serving.transaction_service import TransactionService
+from ledgermq.wire.session import Standing
+
+logger = logging.getLogger(__name__)
+
+COUNTER_NAMES = tuple(counter.name.lower() for counter in Counter)
+
+ORDER_REPEAT_MS = 100
+"""TOPICS_CHANGED is repeated after this long without an answer."""
+
+LOOK_AT_FILES_MS = 2_000
+"""Files of the log that were deleted keep their space until this process has let go of them."""
+
+DAMAGE_REPEAT_NS = 1_000_000_000
+"""A damaged place is reported again after this long, if it is still asked for."""
+
+DAMAGE_TOLD_MAX = 1_024
+
+IDLE_MS = 1_000
+"""Without a request for this long the pages of the maps are given back."""
+
+
+class BrokerWorker:
+    """What one turn of the broker does."""
+
+    def __init__(
+        self, around: Environment, tables: BrokerTables, make_consumers: MakeConsumers
+    ) -> None:
+        settings = around.settings
+        self._around = around
+        self._tables = tables
+        self._writer = around.bell(Role.WRITER)
+        self._raft = around.bell(Role.RAFT)
+        self._damage_told: dict[int, int] = {}
+        self._store = ReadableStore(
+            around.page, settings, self._report_damage, first_offset=tables.first_offset
+        )
+        self._log = StateLog(
+            settings, self._store, tables, self._writer, self._generations, clock=around.clock
+        )
+        self._moves = Moves(self._store, tables, self._log)
+        self._delays = DelayService(
+            self._store, self._moves, self._log, settings.store.message_delay_level
+        )
+        self._timers = TimerService(self._store, self._moves, self._log)
+        self._log.keep_log_from(self._delays.oldest_position)
+        self._log.keep_log_from(self._timers.oldest_position)
+        self._calls = CallService(
+            self._store,
+            tables,
+            settings.topics,
+            self._log,
+            members=self._clients_of,
+        )
+        self._transactions = TransactionService(
+            self._store, tables, self._log, self._moves, settings
+        )
+        self._calls.register(TransactionCalls(self._transactions).verbs)
+        self._members = MemberCalls(self._calls.known, settings.groups, settings.topics, self._log)
+        self._calls.register(self._members.verbs)
+        self._pulls = PullService(
+            self._store,
+            Holds(limit=settings.limits.held_pulls_max),
+            self._calls.known.check_queue,
+            filters_properties=settings.reads.enable_property_filter,
+        )
+        queries = QueryService(self._store, settings, self._calls.known.check_queue)
+        timer_calls = TimerCalls(self._timers, self._log, queries.with_key, settings)
+        self._calls.register(timer_calls.verbs)
+        self._retries = RetryCalls(self._calls.known, self._log, queries.record_at, settings)
+        self._dead_letters = DeadLetterCalls(self._calls.known, self._log, self._moves, settings)
+        self._calls.register(self._retries.verbs)
+        self._calls.register(self._dead_letters.verbs)
+        self._service = make_consumers(self._pulls, self._calls, queries)
+        self._standing = ReaderStanding(
+            around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER
+        )
+        self._services_term = 0
+        self._ordered_revision = -1
+        self._writer_generation = self._around.page.read_process(Role.WRITER).generation
+        self._order_due_ms = 0
+        self._used_ms = 0
+        self._looked_ms = 0
+        self._is_tidy = False
+
+    def sources(self) -> list[Pollable]:
+        """The inbox, the consumers' socket, and who lets them in."""
+        return [*self._around.inbox.sources, *self._service.sources]
+
+    def sleep_ms(self, now_ns: int) -> int:
+        """Until the first deadline; 0 while queues with holds wait to be looked at."""
+        if self._pulls.is_behind() or self._standing.has_news or self._transactions.is_behind:
+            return 0
+        now_ms = now_ns // 1_000_000
+        deadlines = [
+            self._pulls.next_deadline_ms(),
+            self._calls.notice.next_deadline_ms(),
+            self._log.next_deadline_ms(),
+            self._moves.next_deadline_ms(),
+            self._transactions.next_deadline_ms(),
+            self._delays.next_deadline_ms(),
+            self._timers.next_deadline_ms(),
+            self._members.next_deadline_ms(),
+        ]
+        if not self._calls.notice.is_confirmed:
+            deadlines.append(self._order_due_ms)
+        # One millisecond more: the clock's rest below a millisecond is not to be polled away.
+        waits = [max(0, deadline - now_ms) + 1 for deadline in deadlines if deadline is not None]
+        write_ms = self._tables.sleep_ms(now_ns)
+        return min(*waits, SLEEP_MAX_MS if write_ms is None else write_ms, SLEEP_MAX_MS)
+
+    def hears_bells(self, now_ns: int) -> bool:
+        """While somebody waits for messages, for a change, or for this node to lead."""
+        del now_ns
+        waits = self._log.awaits or self._transactions.awaits or self._timers.awaits
+        return waits or self._pulls.held > 0 or not self._standing.is_settled
+
+    def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
+        """Orders, requests, growth of queues, deadlines; then what has to be written."""
+        now_ms = now_ns // 1_000_000
+        for message in self._around.inbox.drain(ready):
+            self._take(message)
+        if self._store.look():
+            self._pulls.notice_growth()
+            self._delays.notice_growth(now_ms)
+            self._timers.notice_growth(now_ms)
+        self._log.apply()
+        standing = self._standing.look()
+        if standing is not None:
+            self._take_standing(standing, now_ms)
+        self._service.let_in(ready)
+        if self._service.socket in ready:
+            self._service.take_requests(now_ms)
+            self._used_ms = now_ms
+            self._is_tidy = False
+        self._service.send_answers(self._pulls.grown(now_ms))
+        self._service.send_answers(self._pulls.due(now_ms))
+        self._dead_letters.turn()
+        self._moves.turn(now_ms)
+        for reply in self._transactions.turn(now_ms):
+            self._service.send_reply(reply)
+        self._delays.turn(now_ms)
+        self._timers.turn(now_ms)
+        replies = (
+            *self._log.turn(now_ms),
+            *self._calls.notice.late(now_ms),
+            *self._members.turn(now_ms),
+        )
+        for reply in replies:
+            self._service.send_reply(reply)
+        for reply in (*self._retries.take_replies(), *self._dead_letters.take_replies()):
+            self._service.send_reply(reply)
+        self._tell_stage()
+        self._order_topics(now_ms)
+        self._tables.tick(now_ns)
+        self._look_after_files(now_ms)
+
+    def _clients_of(self, group: str) -> list[str]:
+        # Made after the calls, which it needs.
+        return self._members.clients(group)
+
+    def _tell_stage(self) -> None:
+        log = self._log
+        if log.is_settled:
+            self._services_term = log.tables_term
+        self._service.tell_stage(
+            serves=log.term,
+            tables=log.tables_term,
+            services=self._services_term if self._services_term == log.term else 0,
+        )
+
+    def _look_after_files(self, now_ms: int) -> None:
+        if now_ms - self._looked_ms >= LOOK_AT_FILES_MS:
+            self._store.notice_deleted()
+            self._service.tidy()
+            self._looked_ms = now_ms
+        if not self._is_tidy and now_ms - self._used_ms >= IDLE_MS:
+            self._store.tidy()
+            self._is_tidy = True
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: those of transactions count from now on."""
+        self._transactions.take_settings(settings)
+
+    def finish(self) -> None:
+        """Answer everybody who waits, and write what is not written."""
+        self._store.look()
+        self._service.send_answers(self._pulls.end_all())
+        for reply in (
+            *self._transactions.end_all(),
+            *self._log.end_all(),
+            *self._calls.notice.end_all(),
+            *self._members.end_all(),
+        ):
+            self._service.send_reply(reply)
+        for reply in (*self._retries.take_replies(), *self._dead_letters.take_replies()):
+            self._service.send_reply(reply)
+
+    def close(self) -> None:
+        """Close the socket, write the offsets."""
+        self._service.close()
+        self._writer.close()
+        self._raft.close()
+        self._tables.close()
+
+    def _generations(self) -> Generations:
+        page = self._around.page
+        return Generations(
+            page.read_process(Role.BROKER).generation, page.read_process(Role.WRITER).generation
+        )
+
+    def _report_damage(self, position: int) -> None:
+        """Have raft look at the log at ``position``; consumers ask again and again."""
+        now_ns = self._around.clock.monotonic_ns()
+        told_ns = self._damage_told.get(position)
+        if told_ns is not None and now_ns - told_ns < DAMAGE_REPEAT_NS:
+            return
+        if len(self._damage_told) >= DAMAGE_TOLD_MAX:
+            self._damage_told.clear()
+        self._damage_told[position] = now_ns
+        self._raft.send(damaged(position))
+
+    def _take_standing(self, standing: Standing, now_ms: int) -> None:
+        """Take note of who leads: clients are told; a new leader's tables become those of all."""
+        if standing.leads and not self._log.leads:
+            adopted = self._calls.topics.adopt()
+            if adopted:
+                logger.info("topics taken up from the log: names=%s", ",".join(adopted))
+        if self._log.lead(standing):
+            self._members.lead(standing.leads, now_ms)
+        self._service.tell_standing(standing)
+
+    def _take(self, message: bytes) -> None:
+        try:
+            order = parse(message)
+        except ProtocolError as error:
+            logger.warning("order refused: %s", error)
+            return
+        if order.kind is OrderKind.STATE_REFUSED:
+            self._log.take_refusal(order)
+        elif order.kind is OrderKind.SNAPSHOT_WANTED:
+            self._log.want_snapshot(Position(order.position))
+        elif order.kind is OrderKind.TOPICS_LOADED:
+            for reply in self._calls.notice.confirmed(order.version):
+                self._service.send_reply(reply)
+
+    def _order_topics(self, now_ms: int) -> None:
+        """Have the writer read the topic table, until it says that it has."""
+        notice, revision = self._calls.notice, self._tables.topics_revision
+        generation = self._around.page.read_process(Role.WRITER).generation
+        if generation != self._writer_generation:
+            self._writer_generation = generation
+            notice.forget()
+        if notice.is_confirmed:
+            return
+        if revision == self._ordered_revision and now_ms < self._order_due_ms:
+            return
+        order = self._tables.order_for_writer(notice.known)
+        if order is not None:
+            self._writer.send(order)
+        self._ordered_revision = revision
+        self._order_due_ms = now_ms + ORDER_REPEAT_MS
+
+
+def run(settings: Settings, stop: StopFlag) -> int:
+    """Run the broker until it is told to stop; the exit status.
+
+    Raises:
+        ConfigError, CorruptLogError: a table cannot be read.
+        StorageError: the disk refused.
+    """
+    around = Surroundings.enter(Role.BROKER, settings)
+    tables = BrokerTables(StorePaths.of(settings).topics.parent, settings)
+
+    def consumers(pulls: PullService, calls: CallService, queries: QueryService) -> Consumers:
+        return ConsumeService(
+            around, pulls, calls, queries, users=tables.users, quotas=tables.quotas
+        )
+
+    worker = BrokerWorker(around, tables, consumers)
+    stop.on_reload = lambda: worker.take_settings(reload.take_published(settings))
+    logger.info(
+        "broker serves: topics=%d topics_version=%d", len(tables.topics), tables.topics.version
+    )
+    try:
+        run_loop(worker, page=around.page, role=Role.BROKER, stop=stop)
+        worker.finish()
+    finally:
+        worker.close()
+        around.leave()
+    return 0

@@ -1,0 +1,318 @@
+"""The broker's tables and their files: all with each change, those that change a lot a bit later.
+
+The log is what counts (``broker/broker_state.py``); the files are what RocketMQ reads, and what a
+start goes on from. Moves, locks and offsets are written by a thread of their own, so that no
+consumer waits for the disk; at most one write is under way, and it has the newest content there was
+when it began.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
+
+from ledgermq.broker import (
+    access,
+    delays,
+    group_offsets,
+    groups,
+    moves,
+    queue_locks,
+    quotas,
+    topics,
+)
+from ledgermq.broker.access import UserTable
+from ledgermq.broker.broker_state import FILES, OWN_FILES, BrokerState
+from ledgermq.broker.group_offsets import GroupOffsets
+from ledgermq.broker.groups import GroupTable
+from ledgermq.broker.holds import QueueName
+from ledgermq.broker.queue_locks import QueueLocks
+from ledgermq.broker.quotas import QuotaTable
+from ledgermq.broker.topics import TopicTable, queues_for_writing
+from ledgermq.formats.config_json import encode_document
+from ledgermq.ipc.orders import topics_changed, topics_told
+from ledgermq.model.errors import DiskFullError, StorageError
+from ledgermq.model.settings import NodeSection, Settings
+from ledgermq.process.clock import MACHINE_CLOCK, Clock
+from ledgermq.process.config_file import ConfigFile
+
+logger = logging.getLogger(__name__)
+
+OFFSETS_DELAY_NS = 1_000_000_000
+"""Commits of this long are found again in the log after a crash, and not in RocketMQ's file."""
+
+ROWS_AT_ONCE_MAX = 1_000
+"""Files of topics and groups are written with each change up to this size, larger ones as those of
+offsets: 10,000 topics are 2 MB, and an eighth of a second of work."""
+
+TOPICS_TOLD_MAX = 5_000
+"""More topics that changed are read from their file."""
+
+RETRY_NS = 1_000_000_000
+WRITE_POLL_MS = 5
+VERSION_BITS = 48
+
+PUBLIC_MODE = 0o640
+SECRET_MODE = 0o600
+"""Of the file that has the users' secrets."""
+
+
+class BrokerTables:
+    """The broker's tables, as loaded at start.
+
+    Invariant: a file of ``_saved_revisions`` has the content of that revision of its table.
+
+    Attributes:
+        topics_revision: grows with every content of a file that the writer reads: those of topics,
+            users and quotas.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: Settings,
+        *,
+        clock: Clock = MACHINE_CLOCK,
+        background: Executor | None = None,
+    ) -> None:
+        """Load the tables.
+
+        Args:
+            background: writes what changes a lot; shut down with the tables. A thread of their own,
+                when nobody gives one.
+
+        Raises:
+            ConfigError, CorruptLogError: a file cannot be understood; names file, key and value.
+            StorageError: the operating system refused.
+        """
+        self._settings = settings
+        own = directory.parent / "ledgermq"
+        self._files = {
+            file: ConfigFile(
+                (own if file in OWN_FILES else directory) / file,
+                mode=SECRET_MODE if file == access.FILE else PUBLIC_MODE,
+            )
+            for file in FILES
+        }
+        self.state = BrokerState({file: self._files[file].load() for file in FILES})
+        self.topics.reserve_builtin(settings.node, settings.topics)
+        self._saved_access = self._access_revision
+        # Numbers of an earlier process of this machine are lower.
+        self.topics_revision = clock.monotonic_ns()
+        self._noted = (self.topics.changes, self._access_revision)
+        self._told: dict[int, tuple[int, tuple[int, int]]] = {self.topics_revision: self._noted}
+        self._saved_revisions = self._revisions()
+        self._writing: dict[str, int] = {}
+        self._save_missing()
+        self._thread = background or ThreadPoolExecutor(1, thread_name_prefix="offsets")
+        self._write: Future[None] | None = None
+        self._due_ns: int | None = None
+
+    @property
+    def node(self) -> NodeSection:
+        """Names of this node."""
+        return self._settings.node
+
+    @property
+    def topics(self) -> TopicTable:
+        """As far as the log is applied."""
+        return self.state.topics
+
+    @property
+    def groups(self) -> GroupTable:
+        """As far as the log is applied."""
+        return self.state.groups
+
+    @property
+    def offsets(self) -> GroupOffsets:
+        """As far as the log is applied."""
+        return self.state.offsets
+
+    def first_offset(self, queue: QueueName) -> int:
+        """Where a queue begins that had messages of an earlier topic of the same name."""
+        topic = self.topics.get(queue.topic)
+        return 0 if topic is None else topic.first_offsets.get(queue.queue_id, 0)
+
+    @property
+    def locks(self) -> QueueLocks:
+        """As far as the log is applied."""
+        return self.state.locks
+
+    @property
+    def users(self) -> UserTable:
+        """As far as the log is applied."""
+        return self.state.users
+
+    @property
+    def quotas(self) -> QuotaTable:
+        """As far as the log is applied."""
+        return self.state.quotas
+
+    @property
+    def has_news(self) -> bool:
+        """Whether ``save_changed`` will find something that the writer has to know."""
+        return (self.topics.changes, self._access_revision) != self._noted
+
+    @property
+    def has_unsaved_topics(self) -> bool:
+        """Whether a file that the writer reads is older than its table."""
+        return self._has_new_topics or self._has_new_access
+
+    def order_for_writer(self, known: int) -> bytes | None:
+        """What tells the writer of the newest ``topics_revision``.
+
+        Args:
+            known: the revision that it knows, 0 when nobody knows.
+
+        Returns:
+            ``None`` when its file has to be written first, which begins soon.
+        """
+        at = self._told.get(known)
+        if at is not None and at[1] == self._access_revision:
+            self._told = {one: mark for one, mark in self._told.items() if one >= known}
+            names = self.topics.changed_since(at[0])
+            if len(names) <= TOPICS_TOLD_MAX:
+                queues = {name: self._queues_for_writing(name) for name in names}
+                return topics_told(self.topics_revision, known, queues)
+        if self.has_unsaved_topics:
+            self._due_ns = 0
+            return None
+        return topics_changed(self.topics_revision)
+
+    @property
+    def _has_new_topics(self) -> bool:
+        return self._revision(topics.FILE) != self._saved_revisions[topics.FILE]
+
+    @property
+    def _has_new_access(self) -> bool:
+        return self._access_revision != self._saved_access
+
+    @property
+    def _access_revision(self) -> tuple[int, int]:
+        return self.users.revision, self.quotas.revision
+
+    def begin_term(self, now_ms: int) -> None:
+        """This node leads, and its tables are about to be those of all: RocketMQ's own topics and
+        groups are in them.
+        """
+        self.topics.add_builtin(self._settings.node, self._settings.topics, now_ms)
+        self.groups.add_builtin(now_ms)
+
+    def save_changed(self) -> None:
+        """Write users and quotas if they have changed, and small tables of topics and groups.
+
+        ``topics_revision`` grows when the writer has to know something.
+
+        Raises:
+            StorageError: they are still to be written.
+        """
+        if self.has_news:
+            self.topics_revision += 1
+            self._noted = (self.topics.changes, self._access_revision)
+            self._told[self.topics_revision] = self._noted
+        if self._has_new_access:
+            # First: where they are missing, they are taken to be as new as what RocketMQ has, too.
+            for file in (access.FILE, quotas.FILE):
+                self._files[file].save(self.state.document(file))
+            self._saved_access = self._access_revision
+        for file, rows in ((topics.FILE, len(self.topics)), (groups.FILE, len(self.groups))):
+            revision = self._revision(file)
+            is_new = revision != self._saved_revisions[file]
+            # While it is being written, the next time is soon enough.
+            if is_new and rows <= ROWS_AT_ONCE_MAX and file not in self._writing:
+                self._files[file].save(self.state.document(file))
+                self._saved_revisions[file] = revision
+
+    def sleep_ms(self, now_ns: int) -> int | None:
+        """How long ``tick`` can wait; ``None`` when there is nothing to write."""
+        if self._due_ns is None and self._write is None:
+            return None
+        wait_ms = max(0, (self._due_ns or now_ns) - now_ns) // 1_000_000
+        # The end of a write does not wake the loop.
+        return wait_ms if self._write is None else max(wait_ms, WRITE_POLL_MS)
+
+    def tick(self, now_ns: int) -> None:
+        """Begin and end writes of what changes a lot."""
+        if self._write is not None:
+            if not self._write.done():
+                return
+            self._finish_write(now_ns)
+        if self._due_ns is None and self._revisions() != self._saved_revisions:
+            self._due_ns = now_ns + OFFSETS_DELAY_NS
+        if self._due_ns is not None and now_ns >= self._due_ns:
+            self._due_ns = None
+            self._begin_write()
+
+    def close(self) -> None:
+        """Write what is not written, with its place in the log, and end the thread.
+
+        Raises:
+            StorageError: the files are older than the log; a start goes on from there.
+        """
+        self._thread.shutdown()
+        if self._write is not None:
+            self._finish_write(0)
+        for file, document in self.state.documents().items():
+            self._files[file].save(document)
+
+    def _save_missing(self) -> None:
+        """Have files that say up to where moves are applied, before any is: one that is missing is
+        taken to be as new as others, and what is moved twice is there twice.
+        """
+        for file in (moves.FILE, delays.FILE):
+            if self._files[file].path.exists():
+                continue
+            try:
+                self._files[file].save(self.state.document(file))
+            except DiskFullError as error:
+                logger.warning("file of moves not written: %s", error)
+                self._saved_revisions[file] = -1
+
+    def _revisions(self) -> dict[str, int]:
+        """In the order in which they are written."""
+        return {
+            moves.FILE: self.state.moves.revision,
+            delays.FILE: self.state.delays.revision,
+            queue_locks.FILE: self.locks.revision,
+            group_offsets.FILE: self.offsets.revision,
+            topics.FILE: self._revision(topics.FILE),
+            groups.FILE: self._revision(groups.FILE),
+        }
+
+    def _queues_for_writing(self, name: str) -> int | None:
+        topic = self.topics.get(name)
+        return None if topic is None else queues_for_writing(topic)
+
+    def _revision(self, file: str) -> int:
+        """Of topics or groups: another one with each change, and with each snapshot."""
+        version = self.topics.version if file == topics.FILE else self.groups.version
+        return self.state.snapshots << VERSION_BITS | version
+
+    def _begin_write(self) -> None:
+        revisions = self._revisions()
+        contents = {
+            file: encode_document(self.state.document(file))
+            for file, revision in revisions.items()
+            if revision != self._saved_revisions[file]
+        }
+
+        self._writing = {file: revisions[file] for file in contents}
+
+        def write() -> None:
+            for file, content in contents.items():
+                self._files[file].save_content(content)
+
+        self._write = self._thread.submit(write)
+
+    def _finish_write(self, now_ns: int) -> None:
+        assert self._write is not None
+        write, self._write = self._write, None
+        writing, self._writing = self._writing, {}
+        try:
+            write.result()
+        except StorageError as error:
+            logger.error("group offsets, queue locks and moves not written: %s", error)
+            self._due_ns = now_ns + RETRY_NS
+            return
+        self._saved_revisions |= writing

@@ -1,0 +1,68 @@
+"""The verbs of CALL, each with the service that answers it.
+
+A call that changes something is answered when the change has come back through the log
+(``state_log``); that of a topic when the writer has read the table besides (``writer_notice``). All
+others are answered at once.
+"""
+
+from __future__ import annotations
+
+from ledgermq.model.errors import ProtocolError
+from ledgermq.model.settings import TopicsSection
+from ledgermq.serving.access_calls import AccessCalls
+from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.calls import Arguments, Call, Members, Result, Verb, Verbs, nobody
+from ledgermq.serving.group_calls import GroupCalls
+from ledgermq.serving.known_topics import KnownTopics
+from ledgermq.serving.offset_calls import OffsetCalls
+from ledgermq.serving.queue_calls import QueueCalls
+from ledgermq.serving.readable_store import ReadableStore
+from ledgermq.serving.state_log import Caller, StateLog
+from ledgermq.serving.topic_calls import TopicCalls
+from ledgermq.serving.writer_notice import WriterNotice
+
+
+class CallService:
+    """Finds who answers a call.
+
+    Attributes:
+        known: the topics that there are.
+        topics: answers calls about them.
+        groups: answers calls about groups.
+        notice: what the writer knows of them.
+    """
+
+    def __init__(
+        self,
+        store: ReadableStore,
+        tables: BrokerTables,
+        rules: TopicsSection,
+        log: StateLog,
+        members: Members = nobody,
+    ) -> None:
+        self.known = KnownTopics(store, tables)
+        self.notice = WriterNotice(tables)
+        self.topics = TopicCalls(self.known, rules, log, self.notice)
+        self._verbs: dict[str, Verb] = {}
+        self.register(self.topics.verbs)
+        self.register(QueueCalls(self.known).verbs)
+        self.groups = GroupCalls(self.known, rules, log, members)
+        self.register(self.groups.verbs)
+        self.register(OffsetCalls(self.known, rules, log, members).verbs)
+        self.register(AccessCalls(tables, log, self.notice).verbs)
+
+    def register(self, verbs: Verbs) -> None:
+        """Answer these verbs, too."""
+        assert self._verbs.keys().isdisjoint(verbs), verbs.keys()
+        self._verbs |= verbs
+
+    def call(self, caller: Caller, verb: str, arguments: Arguments, now_ms: int) -> Result | None:
+        """The result of a call, ``None`` when it comes later.
+
+        Raises:
+            LedgerError: why there is none.
+        """
+        answer = self._verbs.get(verb)
+        if answer is None:
+            raise ProtocolError("unknown verb", verb=verb[:64])
+        return answer(Call(caller, arguments, now_ms))

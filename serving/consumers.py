@@ -1,0 +1,67 @@
+"""The broker's clients, as its worker sees them.
+
+``consume_service.ConsumeService`` is the real side. The simulator has another, around the same
+worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from ledgermq.process.loop import Pollable
+from ledgermq.serving.call_service import CallService
+from ledgermq.serving.pull_service import Answer, PullService
+from ledgermq.serving.query_service import QueryService
+from ledgermq.serving.state_log import Reply
+from ledgermq.wire.session import Standing
+
+
+class Consumers(Protocol):
+    """Takes requests to the services that answer them, and the answers back."""
+
+    @property
+    def sources(self) -> list[Pollable]:
+        """What wakes the process."""
+        ...
+
+    @property
+    def socket(self) -> Pollable:
+        """That of ``sources`` from which requests come."""
+        ...
+
+    def let_in(self, ready: Mapping[Pollable, int]) -> None:
+        """Decide about those who connect."""
+        ...
+
+    def take_requests(self, now_ms: int) -> None:
+        """Answer or hold what clients ask for, a bounded number."""
+        ...
+
+    def send_answers(self, answers: Iterable[Answer]) -> None:
+        """Answer pulls that were held."""
+        ...
+
+    def send_reply(self, reply: Reply) -> None:
+        """Answer a call that has waited."""
+        ...
+
+    def tell_standing(self, standing: Standing) -> None:
+        """Tell all clients what this node is in its group now, if that is something else."""
+        ...
+
+    def tell_stage(self, *, serves: int, tables: int, services: int) -> None:
+        """Note how far this node is as a leader: terms, 0 while it does not lead."""
+        ...
+
+    def tidy(self) -> None:
+        """Forget what has left meanwhile; to be called now and then."""
+        ...
+
+    def close(self) -> None:
+        """Take nothing more."""
+        ...
+
+
+MakeConsumers = Callable[[PullService, CallService, QueryService], Consumers]
+"""Makes the clients' side of a broker's services."""

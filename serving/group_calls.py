@@ -1,0 +1,211 @@
+"""Calls about subscription groups: which there are, what is to become of them, how far they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import islice
+
+from ledgermq.broker.group_plans import is_builtin, names_of, plan_alter, plan_create, plan_delete
+from ledgermq.broker.groups import SubscriptionGroup
+from ledgermq.broker.holds import QueueName
+from ledgermq.broker.state_commands import Change, GroupSet, TopicSet
+from ledgermq.model.errors import GroupUnknownError
+from ledgermq.model.settings import TopicsSection
+from ledgermq.serving.call_arguments import (
+    fields,
+    flag,
+    optional_integer,
+    optional_text,
+    text,
+)
+from ledgermq.serving.calls import Call, Members, Result, Verbs
+from ledgermq.serving.known_topics import KnownTopics
+from ledgermq.serving.state_log import Request, StateLog
+
+ROWS_MAX = 1_000
+
+RETRY_PREFIX = "%RETRY%"
+DEAD_PREFIX = "%DLQ%"
+
+
+class GroupCalls:
+    """Changes go through the log; lag is that of what this node has dispatched."""
+
+    def __init__(
+        self, known: KnownTopics, rules: TopicsSection, log: StateLog, members: Members
+    ) -> None:
+        self._rules = rules
+        self._store = known.store
+        self._tables = known.tables
+        self._known = known
+        self._log = log
+        self._members = members
+        self.verbs: Verbs = {
+            "groups": self._groups,
+            "group_list": self._list,
+            "group_show": self._show,
+            "group_create": self._create,
+            "group_alter": self._alter,
+            "group_delete": self._delete,
+            "group_lag": self._lag_rows,
+        }
+
+    def check_may_consume(self, group: str) -> None:
+        """Refuse a group that may not consume.
+
+        Raises:
+            NoPermissionError: it is switched off, or unknown and not made on first use.
+            MessageIllegalError: its name breaks a rule.
+        """
+        self._tables.groups.plan_use(group, self._rules)
+
+    def _groups(self, _call: Call) -> Result:
+        """What all groups have committed; large where there are many."""
+        self._log.check()
+        return {
+            "groups": [
+                {
+                    "group": owner.group,
+                    "topic": owner.topic,
+                    "offsets": {str(queue): offset for queue, offset in sorted(offsets.items())},
+                    "lag": self._lag(owner.topic, offsets),
+                }
+                for owner, offsets in sorted(self._tables.offsets)
+            ]
+        }
+
+    def _list(self, call: Call) -> Result:
+        """The groups, with ``limit`` at most so many whose names are behind ``after``."""
+        self._log.check()
+        limit = optional_integer(call.arguments, "limit", 1, ROWS_MAX)
+        after = optional_text(call.arguments, "after") or ""
+        topics: dict[str, list[str]] = {}
+        for owner, _ in self._tables.offsets:
+            topics.setdefault(owner.group, []).append(owner.topic)
+        names = names_of(self._tables.groups, self._tables.offsets)
+        chosen = list(islice((name for name in names if name > after), limit))
+        return {
+            "groups": [
+                {**self._described(name), "topics": sorted(topics.get(name, ()))} for name in chosen
+            ],
+            "more": limit is not None and len(chosen) == limit,
+        }
+
+    def _show(self, call: Call) -> Result:
+        self._log.check()
+        name = text(call.arguments, "group")
+        owned = self._tables.offsets.of_group(name)
+        members = sorted(self._members(name))
+        if self._tables.groups.get(name) is None and not owned and not members:
+            raise GroupUnknownError("group does not exist", group=name)
+        return {
+            **self._described(name),
+            "topics": [
+                {"topic": owner.topic, "lag": self._lag(owner.topic, offsets)}
+                for owner, offsets in owned
+            ],
+            "members": members,
+        }
+
+    def _described(self, name: str) -> Result:
+        group = self._tables.groups.get(name)
+        known = group or SubscriptionGroup(name)
+        return {
+            "group": name,
+            "exists": group is not None,
+            "system": is_builtin(name),
+            "fields": known.to_fields(),
+        }
+
+    def _create(self, call: Call) -> Result | None:
+        name, wish = text(call.arguments, "group"), fields(call.arguments, "fields")
+        return self._change(call, name, lambda: plan_create(self._tables.groups, name, wish))
+
+    def _alter(self, call: Call) -> Result | None:
+        name, wish = text(call.arguments, "group"), fields(call.arguments, "fields")
+        return self._change(call, name, lambda: plan_alter(self._tables.groups, name, wish))
+
+    def _change(
+        self, call: Call, name: str, plan: Callable[[], SubscriptionGroup]
+    ) -> Result | None:
+        def changes() -> list[Change]:
+            group = plan()
+            if group is self._tables.groups.get(name):
+                return []
+            return [GroupSet(name, group.to_fields())]
+
+        touches = frozenset({f"group {name}"})
+        request = Request(call.caller, changes, touches, lambda: self._described(name))
+        self._log.submit(request, call.now_ms)
+        return None
+
+    def _delete(self, call: Call) -> Result | None:
+        """The group, ``with_offsets`` what it has consumed, ``with_topics`` its retry topics."""
+        name, arguments = text(call.arguments, "group"), call.arguments
+        with_offsets = flag(arguments, "with_offsets")
+        own = (f"{RETRY_PREFIX}{name}", f"{DEAD_PREFIX}{name}")
+        topics = own if flag(arguments, "with_topics") else ()
+        deleted: list[str] = []
+
+        def changes() -> list[Change]:
+            tables = self._tables
+            deleted[:] = [topic for topic in topics if tables.topics.get(topic) is not None]
+            return [
+                *plan_delete(tables.groups, tables.offsets, name, with_offsets=with_offsets),
+                *(TopicSet(topic, None) for topic in deleted),
+            ]
+
+        touches = {f"group {name}", *(f"topic {topic}" for topic in topics)}
+
+        def answer() -> Result:
+            return {"group": name, "topics": deleted}
+
+        self._log.submit(Request(call.caller, changes, frozenset(touches), answer), call.now_ms)
+        return None
+
+    def _lag_rows(self, call: Call) -> Result:
+        """Queue by queue, of the topics that the group has consumed, or of one."""
+        self._log.check()
+        name, one = text(call.arguments, "group"), optional_text(call.arguments, "topic")
+        owned = dict(self._tables.offsets.of_group(name))
+        if one is not None:
+            self._known.topic(one)
+        elif not owned and self._tables.groups.get(name) is None:
+            raise GroupUnknownError("group does not exist", group=name)
+        topics = [owner.topic for owner in owned] if one is None else [one]
+        rows: list[Result] = []
+        for topic in topics:
+            offsets = self._tables.offsets.offsets(name, topic)
+            for queue_id in self._queues_of(topic):
+                rows.append(self._lag_row(QueueName(topic, queue_id), offsets.get(queue_id)))
+        return {"group": name, "queues": rows}
+
+    def _lag_row(self, queue: QueueName, offset: int | None) -> Result:
+        first, end, _ = self._store.bounds(queue)
+        behind = max(0, end - max(offset or 0, first))
+        last = -1
+        if offset is not None and first < offset <= end:
+            last = self._store.store_time(queue, offset - 1)
+        return {
+            "topic": queue.topic,
+            "queue": queue.queue_id,
+            "min": first,
+            "max": end,
+            "offset": offset,
+            "lag": behind,
+            "last_consumed": last,
+        }
+
+    def _queues_of(self, topic: str) -> list[int]:
+        """The queues of a topic that are read, as far as they ever had a message."""
+        known = self._tables.topics.get(topic)
+        found = self._store.queue_ids(topic)
+        return found if known is None else [one for one in found if one < known.read_queues]
+
+    def _lag(self, topic: str, offsets: Mapping[int, int]) -> int:
+        """Messages that a group has not consumed, in all queues of the topic."""
+        lag = 0
+        for queue_id in self._queues_of(topic):
+            bounds = self._store.bounds(QueueName(topic, queue_id))
+            lag += max(0, bounds.end - max(offsets.get(queue_id, 0), bounds.first))
+        return lag

@@ -1,0 +1,100 @@
+"""The half queue and the op queue as the leader reads them into its table of half messages."""
+
+from __future__ import annotations
+
+import logging
+
+from ledgermq.broker.half_table import HalfTable
+from ledgermq.broker.pull_rules import QueueBounds
+from ledgermq.broker.transactions import GROUP, HALF_QUEUE, OP_QUEUE, read_half, read_op
+from ledgermq.formats.message import decode_message
+from ledgermq.model.errors import CorruptLogError, NotLeaderError
+from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.moves import Moves
+from ledgermq.serving.readable_store import ReadableStore
+
+logger = logging.getLogger(__name__)
+
+READ_MAX = 512
+"""Messages of one turn, so that a long queue does not keep others waiting."""
+
+REMEMBERED_OPS = 4_096
+"""So many of the last op messages a new leader reads again, to know how transactions ended."""
+
+
+class HalfReader:
+    """Owned by the broker process; it has a table while this node leads.
+
+    Attributes:
+        table: None until the first ``read``, and after ``forget``.
+        is_current: the table has all that was dispatched when ``read`` was called last.
+        has_more: there is more to read at once.
+    """
+
+    def __init__(self, store: ReadableStore, tables: BrokerTables, moves: Moves) -> None:
+        self._store = store
+        self._tables = tables
+        self._moves = moves
+        self._trouble = ""
+        self.table: HalfTable | None = None
+        self.is_current = False
+        self.has_more = False
+
+    def forget(self) -> None:
+        """This node leads no more: the table will be another one when it leads again."""
+        self.table = None
+        self.is_current = self.has_more = False
+
+    def read(self) -> HalfTable | None:
+        """The table with all that is dispatched; None while some is still to be read.
+
+        A damaged message holds it up until it is repaired.
+        """
+        self.is_current = self.has_more = False
+        try:
+            halves, ops = self._store.bounds(HALF_QUEUE), self._store.bounds(OP_QUEUE)
+            if self.table is None:
+                self.table = self._fresh(halves, ops)
+            self.is_current = self._read_new(self.table, halves, ops)
+            self.has_more = not self.is_current
+            self._trouble = ""
+        except NotLeaderError:
+            # Nobody knows yet what is dispatched.
+            return None
+        except CorruptLogError as error:
+            if str(error) != self._trouble:
+                logger.error("transactions are held up: %s", error)
+            self._trouble = str(error)
+        return self.table if self.is_current else None
+
+    def _fresh(self, halves: QueueBounds, ops: QueueBounds) -> HalfTable:
+        """Begin where the half queue's consumer group says, ours or RocketMQ's."""
+        offsets = self._tables.offsets
+        consumed = offsets.offsets(GROUP, HALF_QUEUE.topic).get(HALF_QUEUE.queue_id, 0)
+        moved = self._moves.source(HALF_QUEUE).next_offset
+        done_ops = offsets.offsets(GROUP, OP_QUEUE.topic).get(OP_QUEUE.queue_id, 0)
+        return HalfTable(
+            next_half=_within(max(consumed, moved), halves),
+            next_op=_within(min(done_ops, ops.end - REMEMBERED_OPS), ops),
+        )
+
+    def _read_new(self, table: HalfTable, halves: QueueBounds, ops: QueueBounds) -> bool:
+        """Read a part of what is new; true when that was all of it."""
+        table.skip_halves(halves.first)
+        table.skip_ops(ops.first)
+        # Half messages first: an op message then finds its own.
+        end = min(halves.end, table.next_half + READ_MAX)
+        for _, record in self._moves.read(HALF_QUEUE, range(table.next_half, end)):
+            table.take_half(read_half(decode_message(record)))
+        table.skip_to(half=end)
+        if end < halves.end:
+            return False
+        end = min(ops.end, table.next_op + READ_MAX)
+        for offset, record in self._moves.read(OP_QUEUE, range(table.next_op, end)):
+            table.take_op(offset, read_op(decode_message(record)))
+        table.skip_to(op=end)
+        return end == ops.end
+
+
+def _within(offset: int, bounds: QueueBounds) -> int:
+    return max(bounds.first, min(offset, bounds.end))

@@ -1,0 +1,369 @@
+"""Calls of the members of groups: heartbeats, locks of queues, goodbyes; and who they are.
+
+A heartbeat that finds its group as the member knows it is answered when the group changes, or after
+``groups.heartbeat_ms``: so each member has one question here at all times, and learns of a change
+at once. Who is a member is known to the leader's broker alone, and comes back with the heartbeats;
+who owns which queue is in the log (``broker/queue_locks.py``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from ledgermq.broker.groups import check_group_name
+from ledgermq.broker.holds import QueueName
+from ledgermq.broker.membership import MODELS, Member, Membership
+from ledgermq.broker.queue_leases import QueueLeases
+from ledgermq.broker.queue_locks import Lock
+from ledgermq.broker.state_commands import Change, GroupSet, LocksSet
+from ledgermq.model.errors import (
+    BusyError,
+    LedgerError,
+    NotLeaderError,
+    ProtocolError,
+    TopicUnknownError,
+)
+from ledgermq.model.limits import QUEUE_ID_MAX
+from ledgermq.model.message_filter import EXPRESSION_SIZE_MAX
+from ledgermq.model.settings import GroupsSection, TopicsSection
+from ledgermq.serving.call_arguments import Arguments, flag, text
+from ledgermq.serving.calls import Call, Result, Verbs
+from ledgermq.serving.known_topics import KnownTopics
+from ledgermq.serving.state_log import Caller, Reply, Request, StateLog
+
+logger = logging.getLogger(__name__)
+
+TOPICS_MAX = 1_000
+MEMBERS_MAX = 10_000
+TOLD_MAX = 10
+"""Differences among members that one answer names."""
+
+Locks = Mapping[str, Mapping[int, Lock | None]]
+
+
+class _Held(NamedTuple):
+    caller: Caller
+    group: str
+    client: str
+    until_ms: int
+
+
+class MemberCalls:
+    """Owned by the broker process.
+
+    Invariants: while this node does not lead there are no members, and no heartbeat waits; at most
+    one heartbeat of a member waits, and its group is as it was told.
+    """
+
+    def __init__(
+        self, known: KnownTopics, settings: GroupsSection, rules: TopicsSection, log: StateLog
+    ) -> None:
+        self._known = known
+        self._tables = known.tables
+        self._settings = settings
+        self._rules = rules
+        self._log = log
+        self._now_ms = 0
+        self._leads = False
+        self._members = self._no_members()
+        self._leases = QueueLeases(known.tables.locks)
+        # The one that is due first stands first: all wait equally long.
+        self._held: dict[tuple[str, str], _Held] = {}
+        self._replies: list[Reply] = []
+        self._warned: set[str] = set()
+        self.verbs: Verbs = {
+            "group_heartbeat": self._heartbeat,
+            "group_leave": self._leave,
+            "queue_lock": self._lock,
+            "queue_unlock": self._unlock,
+            "group_members": self._group_members,
+        }
+
+    def clients(self, group: str) -> list[str]:
+        """Ids of those who consume for ``group`` now."""
+        return [member.client for member in self._members.members(group)]
+
+    def lead(self, leads: bool, now_ms: int) -> None:
+        """This node leads from now on, or does not."""
+        self._leads = leads
+        self._refuse_held(NotLeaderError("node does not lead; ask the one that does"))
+        self._members = self._no_members()
+        self._warned.clear()
+        if leads:
+            self._leases.begin(now_ms)
+
+    def turn(self, now_ms: int) -> list[Reply]:
+        """Let go of members that are silent; the answers that are due."""
+        self._now_ms = now_ms
+        for group, client in self._members.expire(now_ms):
+            logger.info("consumer not heard of any more: group=%s client=%s", group, client)
+            self._held.pop((group, client), None)
+            self._tell(group)
+        while self._held and next(iter(self._held.values())).until_ms <= now_ms:
+            self._answer(self._held.pop(next(iter(self._held))))
+        replies, self._replies = self._replies, []
+        return replies
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``turn`` has something to do; ``None`` when never."""
+        if self._replies:
+            return 0
+        held = next(iter(self._held.values()), None)
+        expiry_ms = self._members.next_expiry_ms()
+        if held is None or expiry_ms is None:
+            return expiry_ms
+        return min(held.until_ms, expiry_ms)
+
+    def end_all(self) -> list[Reply]:
+        """Refusals of all heartbeats that wait: the node stops."""
+        self._refuse_held(NotLeaderError("node stops; ask again"))
+        replies, self._replies = self._replies, []
+        return replies
+
+    def _heartbeat(self, call: Call) -> Result | None:
+        self._check(call)
+        group, arguments = text(call.arguments, "group"), call.arguments
+        member = _member(arguments)
+        self._tables.groups.plan_use(group, self._rules)
+        if len(self._members) >= MEMBERS_MAX:
+            raise BusyError("too many consumers", limit=MEMBERS_MAX)
+        is_news = self._members.heartbeat(group, member, call.now_ms)
+        self._leases.renew(group, member.client, _queues(arguments, "owned"), call.now_ms)
+        key = group, member.client
+        if (older := self._held.pop(key, None)) is not None:
+            self._answer(older)
+        if is_news:
+            logger.info("consumer in group: group=%s client=%s", group, member.client)
+            self._tell(group)
+        if arguments.get("version") != self._members.version(group):
+            return self._view(group, call.now_ms)
+        until_ms = call.now_ms + self._settings.heartbeat_ms
+        self._held[key] = _Held(call.caller, group, member.client, until_ms)
+        return None
+
+    def _leave(self, call: Call) -> Result | None:
+        self._check(call)
+        group, client = text(call.arguments, "group"), text(call.arguments, "client")
+        if self._members.leave(group, client, text(call.arguments, "instance")):
+            logger.info("consumer left: group=%s client=%s", group, client)
+            self._held.pop((group, client), None)
+            self._tell(group)
+        return {}
+
+    def _lock(self, call: Call) -> Result | None:
+        """Own what nobody else owns of ``queues``; the answer is what the client owns of them."""
+        self._check(call)
+        arguments = call.arguments
+        group, client = text(arguments, "group"), text(arguments, "client")
+        queues = _queues(arguments, "queues")
+        settings, is_ordered = self._settings, flag(arguments, "ordered")
+        lease_ms = settings.lock_expiry_ms if is_ordered else settings.member_expiry_ms
+        for topic, queue_ids in queues.items():
+            for queue_id in queue_ids:
+                self._known.check_queue(QueueName(topic, queue_id))
+
+        def plan() -> Locks:
+            changes = self._leases.forget_dead(group, self._now_ms)
+            wanted = self._leases.plan_lock(
+                group, client, queues, lease_ms=lease_ms, now_ms=self._now_ms
+            )
+            return {
+                topic: {**changes.get(topic, {}), **wanted.get(topic, {})}
+                for topic in changes.keys() | wanted.keys()
+            }
+
+        def answer() -> Result:
+            self._leases.renew(group, client, queues, self._now_ms)
+            return {"owned": self._leases.owned(group, client, queues)}
+
+        self._change(call, group, plan, answer)
+        return None
+
+    def _unlock(self, call: Call) -> Result | None:
+        """Own none of ``queues`` any more."""
+        self._check(call)
+        arguments = call.arguments
+        group, client = text(arguments, "group"), text(arguments, "client")
+        queues = _queues(arguments, "queues")
+        self._change(
+            call, group, lambda: self._leases.plan_unlock(group, client, queues), lambda: {}
+        )
+        return None
+
+    def _change(
+        self, call: Call, group: str, plan: Callable[[], Locks], answer: Callable[[], Result]
+    ) -> None:
+        """Have other owners in the log, and tell the group's members of them."""
+        planned: list[Change] = []
+
+        def changes() -> list[Change]:
+            found = self._tables.groups.plan_use(group, self._rules)
+            planned[:] = [LocksSet(group, topic, locks) for topic, locks in plan().items() if locks]
+            if planned and self._tables.groups.get(group) is None:
+                planned.insert(0, GroupSet(group, found.to_fields()))
+            return planned
+
+        def told() -> Result:
+            result = answer()
+            if planned:
+                self._leases.forget_times()
+                self._members.changed(group)
+                self._tell(group)
+            return {**result, "version": self._members.version(group)}
+
+        touches = frozenset({f"locks {group}"})
+        self._log.submit(Request(call.caller, changes, touches, told), call.now_ms)
+
+    def _group_members(self, call: Call) -> Result:
+        self._check(call)
+        group = text(call.arguments, "group")
+        check_group_name(group)
+        owners = self._leases.owners(group, call.now_ms)
+        members = self._members.members(group)
+        return {
+            "group": group,
+            "members": [
+                {
+                    "client": member.client,
+                    "host": member.host,
+                    "model": member.model,
+                    "start": member.start,
+                    "ordered": member.ordered,
+                    "strategy": member.strategy,
+                    "subscription": dict(member.subscription),
+                }
+                for member in members
+            ],
+            "queues": self._owned_rows(group, owners),
+            "warnings": self._warnings(group),
+        }
+
+    def _owned_rows(self, group: str, owners: Mapping[str, Mapping[int, str]]) -> list[Result]:
+        """Each queue of the topics that members want or have: who owns it, and what it lags."""
+        topics = {topic for one in self._members.members(group) for topic in one.subscription}
+        rows: list[Result] = []
+        for topic in sorted(topics | owners.keys()):
+            offsets = self._tables.offsets.offsets(group, topic)
+            for queue_id in range(self._queue_count(topic)):
+                bounds = self._known.store.bounds(QueueName(topic, queue_id))
+                committed = offsets.get(queue_id)
+                rows.append(
+                    {
+                        "topic": topic,
+                        "queue": queue_id,
+                        "client": owners.get(topic, {}).get(queue_id),
+                        "committed": committed,
+                        "lag": max(0, bounds.end - max(committed or 0, bounds.first)),
+                    }
+                )
+        return rows
+
+    def _view(self, group: str, now_ms: int) -> Result:
+        """What a member needs to know to share queues with the others."""
+        members = self._members.members(group)
+        topics = sorted({topic for member in members for topic in member.subscription})
+        owners = self._leases.owners(group, now_ms)
+        return {
+            "version": self._members.version(group),
+            "heartbeat_ms": self._settings.heartbeat_ms,
+            "member_lease_ms": self._settings.member_expiry_ms,
+            "lock_lease_ms": self._settings.lock_expiry_ms,
+            "members": {member.client: sorted(member.subscription) for member in members},
+            "owners": {
+                topic: {str(queue): client for queue, client in queues.items()}
+                for topic, queues in owners.items()
+            },
+            "queues": {topic: self._queue_count(topic) for topic in topics},
+            "warnings": self._warnings(group),
+        }
+
+    def _queue_count(self, topic: str) -> int:
+        try:
+            return self._known.topic(topic).read_queues
+        except TopicUnknownError:
+            # It may be made later: its readers are there already.
+            return 0
+
+    def _warnings(self, group: str) -> list[str]:
+        return [str(one) for one in self._members.differences(group)[:TOLD_MAX]]
+
+    def _tell(self, group: str) -> None:
+        """Answer the members of a group that has changed."""
+        for held in [one for one in self._held.values() if one.group == group]:
+            del self._held[held.group, held.client]
+            self._answer(held)
+        warnings = self._warnings(group)
+        if not warnings:
+            self._warned.discard(group)
+        elif group not in self._warned:
+            self._warned.add(group)
+            logger.warning("consumers of a group differ: group=%s %s", group, warnings[0])
+
+    def _answer(self, held: _Held) -> None:
+        self._replies.append(Reply(held.caller, self._view(held.group, self._now_ms)))
+
+    def _refuse_held(self, error: LedgerError) -> None:
+        self._replies += [Reply(held.caller, error) for held in self._held.values()]
+        self._held.clear()
+
+    def _check(self, call: Call) -> None:
+        """Refuse what only the leader knows.
+
+        Raises:
+            NotLeaderError: this node does not lead.
+            BusyError: its tables are held up.
+        """
+        self._now_ms = call.now_ms
+        if not self._leads:
+            raise NotLeaderError("node does not lead now; members are known to the leader")
+        self._log.check()
+
+    def _no_members(self) -> Membership:
+        return Membership(
+            epoch=f"{self._log.clock.seed():016x}"[:12], expiry_ms=self._settings.member_expiry_ms
+        )
+
+
+def _member(arguments: Arguments) -> Member:
+    model = text(arguments, "model")
+    if model not in MODELS:
+        raise ProtocolError("not a model of consuming", model=model, allowed=", ".join(MODELS))
+    wanted = arguments.get("subscription")
+    if not isinstance(wanted, dict) or not 0 < len(wanted) <= TOPICS_MAX:
+        raise ProtocolError("subscription has no topics, or too many", limit=TOPICS_MAX)
+    return Member(
+        client=text(arguments, "client"),
+        instance=text(arguments, "instance"),
+        host=text(arguments, "host"),
+        model=model,
+        start=text(arguments, "start"),
+        ordered=flag(arguments, "ordered"),
+        strategy=text(arguments, "strategy"),
+        subscription={topic: _expression(wanted, topic) for topic in wanted},
+    )
+
+
+def _expression(wanted: Mapping[str, object], topic: str) -> str:
+    value = wanted[topic]
+    if not isinstance(value, str) or not 0 < len(value) <= EXPRESSION_SIZE_MAX + 16:
+        raise ProtocolError("not what a consumer wants", topic=topic, limit=EXPRESSION_SIZE_MAX)
+    return value
+
+
+def _queues(arguments: Arguments, name: str) -> dict[str, list[int]]:
+    """The object called ``name``: queue ids by topic; empty when it is left out.
+
+    Raises:
+        ProtocolError: it has something else.
+    """
+    value = arguments.get(name, {})
+    if not isinstance(value, dict) or len(value) > TOPICS_MAX:
+        raise ProtocolError("argument not an object of topics, or too many", argument=name)
+    for topic, queue_ids in value.items():
+        if not isinstance(queue_ids, list) or not all(
+            type(one) is int and 0 <= one <= QUEUE_ID_MAX for one in queue_ids
+        ):
+            raise ProtocolError("not the numbers of queues", argument=name, topic=topic[:64])
+    return value

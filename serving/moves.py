@@ -1,0 +1,235 @@
+"""Moves of messages as the leader's broker makes them, and what it does about those that were cut.
+
+A service that moves (delivery of what was delayed, and the like) says for its source topic what a
+message becomes (``register``), and asks for a move with ``request``. What a crash has cut is found
+where a term begins, or where the writer was started again, by reading what stands behind the
+command; the rest is appended before the queue moves on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+
+from ledgermq.broker.holds import QueueName
+from ledgermq.broker.moves import Moved, Source, count_present, rest_of
+from ledgermq.broker.state_commands import Change, Command, decode_command
+from ledgermq.formats.message import decode_message
+from ledgermq.model.errors import BusyError, CorruptLogError, LedgerError
+from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.readable_store import ReadableStore
+from ledgermq.serving.state_log import QUEUE, Caller, Request, StateLog
+
+logger = logging.getLogger(__name__)
+
+NOBODY = Caller(b"", 0)
+"""Who asks when no client does."""
+
+RETRY_MS = 1_000
+
+Build = Callable[[QueueName, int, memoryview], Sequence[bytes]]
+"""What the message at a queue offset becomes: records, without the hole of an entry header.
+
+From that message alone, on any node and at any time the same; times and hosts of the store are not
+looked at. The record is valid during the call.
+"""
+
+
+class Moves:
+    """Owned by the broker process."""
+
+    def __init__(self, store: ReadableStore, tables: BrokerTables, log: StateLog) -> None:
+        self._store = store
+        self._tables = tables
+        self._log = log
+        self._builds: dict[str, Build] = {}
+        self._mending: set[QueueName] = set()
+        self._retry_ms = 0
+
+    def register(self, topic: str, build: Build) -> None:
+        """Say what messages of a source topic become."""
+        assert topic not in self._builds, topic
+        self._builds[topic] = build
+
+    def source(self, queue: QueueName) -> Source:
+        """How far ``queue`` is moved."""
+        return self._tables.state.moves_of(queue.topic)[queue]
+
+    def is_free(self, queue: QueueName) -> bool:
+        """Whether ``queue`` may be moved on now: no move of it is under way, or was cut."""
+        return self._log.is_settled and self.source(queue).open_at is None
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``turn`` has something to do again; None when only the log can give it something."""
+        return self._retry_ms if self._log.is_settled and self._cut() else None
+
+    def turn(self, now_ms: int) -> None:
+        """Finish what was cut; its queue is not free before."""
+        if self._log.is_settled and now_ms >= self._retry_ms:
+            for queue in self._cut():
+                self._mend(queue, now_ms)
+
+    def request(
+        self,
+        queue: QueueName,
+        plan: Callable[[], tuple[Moved, Sequence[bytes]] | None],
+        *,
+        done: Callable[[], None],
+        refused: Callable[[LedgerError], None],
+        now_ms: int,
+        also: Callable[[], Sequence[Change]] = tuple,
+    ) -> None:
+        """Have a move made; no two of a queue are asked for at a time.
+
+        Args:
+            plan: the move and its records, without the hole; None when there is nothing to move
+                (any more). It is called when no move is under way, perhaps more than once.
+            done: called when all of it is in the log.
+            refused: called when it was not, or nobody knows; the table says how things stand once
+                the queue is free.
+            also: changes of other tables in the same command; asked for right after the plan.
+
+        Raises:
+            NotLeaderError, BusyError: nothing is taken now.
+        """
+        assert queue.topic in self._builds, queue
+        planned: list[bytes] = []
+
+        def changes() -> Sequence[Change]:
+            planned.clear()
+            if queue not in self._mending and self.source(queue).open_at is not None:
+                raise BusyError("a move of the queue was cut, and is finished first")
+            move = plan()
+            if move is None:
+                return []
+            hole = bytes(self._log.hole)
+            planned.extend(hole + record for record in move[1])
+            assert len(planned) == move[0].records
+            return [move[0], *also()]
+
+        def answer() -> None:
+            done()
+
+        touches = frozenset({f"move {queue.topic}/{queue.queue_id}"})
+        self._log.submit(
+            Request(NOBODY, changes, touches, answer, lambda: planned, refused), now_ms
+        )
+
+    def build(self, queue: QueueName, offsets: Sequence[int]) -> list[bytes]:
+        """What the messages at ``offsets`` become, in order; those that are deleted become nothing.
+
+        Raises:
+            DamagedLogError: one is not what was written.
+        """
+        build = self._builds[queue.topic]
+        return [
+            made
+            for offset, record in self.read(queue, offsets)
+            for made in build(queue, offset, record)
+        ]
+
+    def read(self, queue: QueueName, offsets: Sequence[int]) -> Iterator[tuple[int, memoryview]]:
+        """The records at ``offsets``, in order; one that is deleted is left out.
+
+        Raises:
+            DamagedLogError: one is not what was written.
+        """
+        at = 0
+        while at < len(offsets):
+            count = 1
+            while at + count < len(offsets) and offsets[at + count] == offsets[at] + count:
+                count += 1
+            units = self._store.units(queue, offsets[at], count)
+            if units is None or len(units) == 0:
+                at += 1
+                continue
+            positions, sizes = units["position"].astype("i8"), units["size"].astype("i8")
+            parts = self._store.records(positions, sizes)
+            if parts is None:
+                at += 1
+                continue
+            payload = memoryview(parts.payload)
+            for start, size in zip(parts.starts.tolist(), parts.sizes.tolist(), strict=True):
+                yield offsets[at], payload[start : start + size]
+                at += 1
+
+    def _cut(self) -> list[QueueName]:
+        """Queues whose open moves nobody finishes yet; to be asked when the log is settled."""
+        return [
+            queue
+            for queue, _ in self._tables.state.open_moves()
+            if queue not in self._mending and queue.topic in self._builds
+        ]
+
+    def _mend(self, queue: QueueName, now_ms: int) -> None:
+        def plan() -> tuple[Moved, Sequence[bytes]] | None:
+            place = self.source(queue).open_at
+            return None if place is None else self._rest(queue, place)
+
+        def done() -> None:
+            self._mending.discard(queue)
+            logger.info("move finished: topic=%s queue=%d", queue.topic, queue.queue_id)
+
+        def refused(error: LedgerError) -> None:
+            self._mending.discard(queue)
+            self._retry_ms = now_ms + RETRY_MS
+            logger.warning(
+                "move not finished: topic=%s queue=%d: %s", queue.topic, queue.queue_id, error
+            )
+
+        self._mending.add(queue)
+        try:
+            self.request(queue, plan, done=done, refused=refused, now_ms=now_ms)
+        except LedgerError as error:
+            refused(error)
+
+    def _rest(self, queue: QueueName, place: int) -> tuple[Moved, Sequence[bytes]]:
+        """What is missing of the move whose command is at ``place`` of the state's queue."""
+        command, behind = self._command_at(place)
+        moved = next(
+            (one for one in command.changes if isinstance(one, Moved) and one.queue == queue), None
+        )
+        if moved is None:
+            raise CorruptLogError("no move where its command was", queue=str(queue), at=place)
+        rest = rest_of(moved, count_present(command.follows, self._records_behind(behind)))
+        records = self.build(queue, moved.offsets)[rest.done :]
+        if len(records) != rest.records:
+            raise CorruptLogError(
+                "messages of a move are there no more",
+                topic=queue.topic,
+                queue=queue.queue_id,
+                records=len(records),
+                expected=rest.records,
+            )
+        logger.warning(
+            "move was cut: topic=%s queue=%d records=%d missing=%d",
+            queue.topic,
+            queue.queue_id,
+            moved.records,
+            rest.records,
+        )
+        return rest, records
+
+    def _command_at(self, place: int) -> tuple[Command, int]:
+        """A command, and the position behind its record.
+
+        Raises:
+            CorruptLogError: there is none (any more).
+        """
+        for _, record in self.read(QUEUE, [place]):
+            message = decode_message(record)
+            return decode_command(bytes(message.body)), message.physical_offset + message.size
+        raise CorruptLogError("command of a move is not in the log", at=place)
+
+    def _records_behind(self, position: int) -> Iterator[memoryview]:
+        """The records from ``position`` on, across the ends of files, as far as dispatched."""
+        while (file := self._store.log.file_of(position)) is not None:
+            record = self._store.record_at(position + file.header_size)
+            if record is None:
+                if position == file.start:
+                    return
+                # The blank at the end of a file, or the end of the log: then nothing is there.
+                position = file.end
+                continue
+            yield record
+            position += file.header_size + len(record)

@@ -1,0 +1,425 @@
+"""Answers to pulls: from the store at once, or held until the queue grows or the time ends."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ledgermq.broker.holds import Hold, Holds, QueueName
+from ledgermq.broker.pull_rules import QueueBounds, Selection, judge_offset, select
+from ledgermq.model.errors import LedgerError
+from ledgermq.serving.property_scan import Wanted, sql_filter
+from ledgermq.serving.readable_store import ReadableStore
+from ledgermq.serving.record_parts import RecordParts
+from ledgermq.store.queue_end import PREFILL_SIZE, Units
+from ledgermq.wire.pull_frame import Pull, PullStatus, encode_pulled
+
+if TYPE_CHECKING:
+    from ledgermq.broker.sql_filter import SqlFilter
+
+SCAN_STEP_UNITS = 4_096
+SCANNED_UNITS_MAX = 65_536
+"""Units that one pull by tags looks at before it says how far it came."""
+
+SQL_STEP_UNITS = 512
+SQL_SCANNED_UNITS_MAX = 2_048
+SQL_TURN_UNITS_MAX = 8_192
+"""Units that one pull, and one turn of the loop, looks at by an SQL expression: each takes time."""
+
+_VAIN = (PullStatus.NO_MATCHED_MESSAGE, PullStatus.MESSAGE_WAS_REMOVING)
+"""By whether the last unit that was looked at is that of a removed message."""
+
+PACED_MAX = 10_000
+"""Old reads that wait for their turn; more are answered at once."""
+
+HELD_QUEUES_PER_TURN = 512
+"""Queues looked at in one turn for those who wait, so that the loop comes round."""
+
+Client = bytes
+Payload = bytes | memoryview
+CheckQueue = Callable[[QueueName], None]
+
+
+class Answer(NamedTuple):
+    """A PULLED with ``messages`` records of ``topic`` for one client, or why there is none."""
+
+    client: Client
+    request_id: int
+    head: bytes = b""
+    payload: Payload = b""
+    messages: int = 0
+    error: LedgerError | None = None
+    topic: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A pull that waits; ``scanned_to`` is how far its tags were looked for in vain.
+
+    ``status`` is what the last message that was looked at is a case of.
+    """
+
+    pull: Pull
+    scanned_to: int
+    status: PullStatus = PullStatus.NO_MATCHED_MESSAGE
+
+
+class Later(NamedTuple):
+    """A pull of old messages whose turn has not come."""
+
+    wait_ms: int
+    held: Held
+
+
+class _Paced(NamedTuple):
+    """A ``Later`` that waits; ``number`` keeps those of one millisecond in their order."""
+
+    due_ms: int
+    number: int
+    client: Client
+    queue: QueueName
+    held: Held
+    deadline_ms: int
+
+
+class PullService:
+    """Looks up what is pulled, and keeps the holds. It knows no socket.
+
+    Invariant: a pull is answered once, or held, or waits for its turn; what is held or waits is
+    answered once, or cancelled.
+    """
+
+    def __init__(
+        self,
+        store: ReadableStore,
+        holds: Holds[Client, Held],
+        check_queue: CheckQueue,
+        *,
+        filters_properties: bool = True,
+    ) -> None:
+        """Nothing is held.
+
+        Args:
+            filters_properties: SQL expressions are taken.
+        """
+        self._filters_properties = filters_properties
+        self._evaluated = 0
+        self._store = store
+        self._holds = holds
+        self._check_queue = check_queue
+        self._unlooked: deque[QueueName] = deque()
+        self._paced: list[_Paced] = []
+        self._paced_count = 0
+
+    @property
+    def held(self) -> int:
+        """Pulls held now."""
+        return len(self._holds)
+
+    def next_deadline_ms(self) -> int | None:
+        """When the next hold ends, or an old read's turn comes; ``None`` when nothing waits."""
+        held_ms = self._holds.next_deadline_ms()
+        if not self._paced:
+            return held_ms
+        return self._paced[0].due_ms if held_ms is None else min(self._paced[0].due_ms, held_ms)
+
+    def is_behind(self) -> bool:
+        """Whether queues with holds wait to be looked at."""
+        return bool(self._unlooked) or (len(self._holds) > 0 and self._store.has_moved())
+
+    def pull(self, client: Client, pull: Pull, now_ms: int) -> Answer | None:
+        """The answer to ``pull``, ``None`` when it is held.
+
+        Raises:
+            TopicUnknownError, NoPermissionError: there is no such queue, or not for reading.
+            BusyError: as many pulls are held as the settings allow.
+            NotLeaderError: the node is starting.
+            CorruptLogError: the store is not what it should be at this place.
+            FilterIllegalError: its SQL expression cannot be read, or none are taken.
+        """
+        if pull.expression:
+            self._sql(pull)
+        queue = QueueName(pull.topic, pull.queue_id)
+        self._check_queue(queue)
+        hold = Hold(client, queue, now_ms + pull.hold_ms, Held(pull, pull.queue_offset))
+        return self._take(hold, self._store.bounds(queue), now_ms, may_hold=pull.hold_ms > 0)
+
+    def cancel(self, client: Client) -> int:
+        """Forget what ``client`` waits for; how many pulls were held."""
+        self._paced = [paced for paced in self._paced if paced.client != client]
+        heapq.heapify(self._paced)
+        return self._holds.cancel(client)
+
+    def notice_growth(self) -> None:
+        """The dispatched position has moved: every queue that somebody waits for is due a look."""
+        self._unlooked = deque(self._holds.queues())
+
+    def grown(self, now_ms: int) -> Iterator[Answer]:
+        """Answers to holds whose queues have grown, from a bounded number of queues."""
+        for _ in range(min(len(self._unlooked), HELD_QUEUES_PER_TURN)):
+            queue = self._unlooked.popleft()
+            waiting = self._holds.peek(queue)
+            try:
+                bounds = self._store.bounds(queue)
+                if all(self._still_waits(hold.request, bounds) for hold in waiting):
+                    continue
+            except LedgerError as error:
+                for hold in self._holds.take(queue):
+                    yield _refusal(hold, error)
+                continue
+            for hold in self._holds.take(queue):
+                answer = self._look_again(hold, bounds, now_ms)
+                if answer is not None:
+                    yield answer
+
+    def due(self, now_ms: int) -> Iterator[Answer]:
+        """Answers to holds whose time has ended, and to old reads whose turn has come.
+
+        To be called in each turn: what a turn may look at by SQL expressions begins anew here.
+        """
+        self._evaluated = 0
+        while self._paced and self._paced[0].due_ms <= now_ms:
+            answer = self._take_turn(heapq.heappop(self._paced), now_ms)
+            if answer is not None:
+                yield answer
+        for hold in self._holds.take_due(now_ms):
+            yield self._end(hold)
+
+    def end_all(self) -> Iterator[Answer]:
+        """Answers to all that wait: the node stops."""
+        paced, self._paced = self._paced, []
+        for one in paced:
+            yield self._end(Hold(one.client, one.queue, one.deadline_ms, one.held))
+        for hold in self._holds.take_all():
+            yield self._end(hold)
+
+    @staticmethod
+    def _still_waits(held: Held, bounds: QueueBounds) -> bool:
+        verdict = judge_offset(held.scanned_to, bounds)
+        return verdict is not None and verdict.may_hold
+
+    def _look_again(
+        self, hold: Hold[Client, Held], bounds: QueueBounds, now_ms: int
+    ) -> Answer | None:
+        """The answer for a queue that has grown, ``None`` when the hold goes on."""
+        try:
+            return self._take(hold, bounds, now_ms, may_hold=True)
+        except LedgerError as error:
+            return _refusal(hold, error)
+
+    def _take_turn(self, paced: _Paced, now_ms: int) -> Answer | None:
+        """The answer to an old read whose turn has come, ``None`` when it still has to wait."""
+        hold = Hold(paced.client, paced.queue, paced.deadline_ms, paced.held)
+        try:
+            bounds = self._store.bounds(paced.queue)
+            return self._take(hold, bounds, now_ms, may_hold=now_ms < paced.deadline_ms)
+        except LedgerError as error:
+            return _refusal(hold, error)
+
+    def _take(
+        self, hold: Hold[Client, Held], bounds: QueueBounds, now_ms: int, *, may_hold: bool
+    ) -> Answer | None:
+        """The answer to a pull; ``None`` when it is held, or waits for its turn."""
+        client, queue = hold.client, hold.queue
+        may_wait = len(self._paced) < PACED_MAX
+        looked = self._look(
+            client, hold.request, queue, bounds, may_hold=may_hold, may_wait=may_wait
+        )
+        if isinstance(looked, Answer):
+            return looked
+        if isinstance(looked, Later):
+            self._paced_count += 1
+            due_ms = now_ms + looked.wait_ms
+            paced = _Paced(due_ms, self._paced_count, client, queue, looked.held, hold.deadline_ms)
+            heapq.heappush(self._paced, paced)
+            return None
+        self._holds.add(Hold(client, queue, hold.deadline_ms, looked))
+        return None
+
+    def _end(self, hold: Hold[Client, Held]) -> Answer:
+        """The answer to a hold that has waited long enough."""
+        try:
+            bounds = self._store.bounds(hold.queue)
+            looked = self._look(
+                hold.client, hold.request, hold.queue, bounds, may_hold=False, may_wait=False
+            )
+        except LedgerError as error:
+            return _refusal(hold, error)
+        assert isinstance(looked, Answer)
+        return looked
+
+    def _look(
+        self,
+        client: Client,
+        held: Held,
+        queue: QueueName,
+        bounds: QueueBounds,
+        *,
+        may_hold: bool,
+        may_wait: bool,
+    ) -> Answer | Held | Later:
+        """What there is for a pull now: an answer, or what to wait with."""
+        pull = held.pull
+        verdict = judge_offset(held.scanned_to, bounds)
+        if verdict is None:
+            found = self._scan(client, held, queue, bounds, may_wait=may_wait)
+            if not isinstance(found, Held):
+                return found
+            held = found
+            at_end = held.scanned_to >= bounds.end
+            if at_end and may_hold:
+                return held
+            return _nothing(client, pull, held.status, held.scanned_to, bounds)
+        if verdict.may_hold:
+            if may_hold:
+                return held
+            if held.scanned_to != pull.queue_offset:
+                return _nothing(client, pull, held.status, held.scanned_to, bounds)
+        return _nothing(client, pull, verdict.status, verdict.next_offset, bounds)
+
+    def _scan(
+        self,
+        client: Client,
+        held: Held,
+        queue: QueueName,
+        bounds: QueueBounds,
+        *,
+        may_wait: bool,
+    ) -> Answer | Held | Later:
+        """The messages found, or how far they were looked for in vain, or when to look again."""
+        pull, store = held.pull, self._store
+        hashes = np.array(pull.tag_hashes, np.int64)
+        step = SCAN_STEP_UNITS if pull.tag_hashes else pull.messages_max
+        step = SQL_STEP_UNITS if pull.expression else step
+        offset, status = held.scanned_to, held.status
+        most = SQL_SCANNED_UNITS_MAX if pull.expression else SCANNED_UNITS_MAX
+        stop = min(bounds.end, offset + most)
+        while offset < stop:
+            units = store.units(queue, offset, step)
+            if units is None:
+                if offset == held.scanned_to:
+                    status, offset = PullStatus.OFFSET_FOUND_NULL, store.next_file(queue, offset)
+                return _nothing(client, pull, status, offset, bounds)
+            fulfilling: Wanted | None = None
+            if pull.expression:
+                looked = self._fulfilling(pull, units, may_wait=may_wait)
+                if isinstance(looked, int):
+                    return Later(looked, Held(pull, offset, status))
+                fulfilling = looked
+                if fulfilling is None:
+                    # Removed since, and known to be: the same units are looked at again.
+                    continue
+                units = units[: len(fulfilling)]
+            positions = units["position"].astype(np.int64)
+            sizes = units["size"].astype(np.int64)
+            selection = select(
+                positions,
+                sizes,
+                units["tags"],
+                tag_hashes=hashes,
+                count_max=pull.messages_max,
+                size_max=pull.bytes_max,
+                first_position=store.log.first_position,
+                disk_below=store.disk_below,
+                limits=store.limits,
+                fulfilling=fulfilling,
+            )
+            chosen = selection.chosen
+            if chosen.size:
+                last = int(chosen[-1])
+                wait_ms = store.old_read_wait_ms(
+                    int(positions[chosen[0]]), int(positions[last] + sizes[last])
+                )
+                if wait_ms and may_wait:
+                    return Later(wait_ms, Held(pull, offset, status))
+                parts = store.records(positions[chosen], sizes[chosen])
+                if parts is None:
+                    # Removed since, and known to be: the same units are looked at again.
+                    continue
+                return self._found(Hold(client, queue, 0, held), bounds, offset, selection, parts)
+            status = _VAIN[selection.ends_removed]
+            offset += selection.scanned
+        return Held(pull, offset, status)
+
+    def _found(
+        self,
+        hold: Hold[Client, Held],
+        bounds: QueueBounds,
+        offset: int,
+        selection: Selection,
+        parts: RecordParts,
+    ) -> Answer:
+        """The answer that gives the records of units from ``offset`` on."""
+        pull, chosen, count = hold.request.pull, selection.chosen, len(parts.starts)
+        # What did not fit into the part is where the client goes on.
+        taken = selection.scanned if count == chosen.size else int(chosen[count])
+        head = encode_pulled(
+            pull.request_id,
+            PullStatus.FOUND,
+            next_offset=offset + taken,
+            begin=bounds.first,
+            end=bounds.end,
+            starts=parts.starts.tobytes(),
+            sizes=parts.sizes.tobytes(),
+            suggested=self._store.suggested(selection.looked_at),
+            version=pull.version,
+        )
+        return Answer(hold.client, pull.request_id, head, parts.payload, count, topic=pull.topic)
+
+    def _sql(self, pull: Pull) -> SqlFilter:
+        return sql_filter(pull.expression, is_enabled=self._filters_properties)
+
+    def _fulfilling(self, pull: Pull, units: Units, *, may_wait: bool) -> Wanted | int | None:
+        """Which of the first units the expression of ``pull`` wants.
+
+        Or how many milliseconds to wait first; or ``None`` when messages were removed meanwhile.
+        """
+        store = self._store
+        first_position = store.log.first_position
+        positions = units["position"].astype(np.int64)
+        sizes = units["size"].astype(np.int64)
+        gone = (positions < first_position) | (sizes == PREFILL_SIZE)
+        if gone[0]:
+            # ``select`` passes them over.
+            return np.zeros(len(gone) if gone.all() else int(gone.argmin()), np.bool_)
+        alive = int(gone.argmax()) if gone.any() else len(gone)
+        if may_wait:
+            if self._evaluated >= SQL_TURN_UNITS_MAX:
+                return 1
+            end = int(positions[0] + sizes[0])
+            wait_ms = store.old_read_wait_ms(int(positions[0]), end)
+            if wait_ms:
+                return wait_ms
+        found = store.wanted(
+            positions[:alive],
+            sizes[:alive],
+            self._sql(pull),
+            count_max=pull.messages_max,
+            size_max=pull.bytes_max,
+        )
+        if found is not None:
+            self._evaluated += len(found)
+        return found
+
+
+def _nothing(
+    client: Client, pull: Pull, status: PullStatus, next_offset: int, bounds: QueueBounds
+) -> Answer:
+    head = encode_pulled(
+        pull.request_id,
+        status,
+        next_offset=next_offset,
+        begin=bounds.first,
+        end=bounds.end,
+        version=pull.version,
+    )
+    return Answer(client, pull.request_id, head)
+
+
+def _refusal(hold: Hold[Client, Held], error: LedgerError) -> Answer:
+    return Answer(hold.client, hold.request.pull.request_id, error=error)

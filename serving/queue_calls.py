@@ -1,0 +1,33 @@
+"""Calls about what one queue holds."""
+
+from __future__ import annotations
+
+from ledgermq.serving.call_arguments import integer
+from ledgermq.serving.calls import Call, Result, Verbs
+from ledgermq.serving.known_topics import KnownTopics
+
+
+class QueueCalls:
+    """Answered at once, by any node, from its own store."""
+
+    def __init__(self, known: KnownTopics) -> None:
+        self._store = known.store
+        self._known = known
+        self.verbs: Verbs = {
+            "queue": self._queue,
+            "offset_by_time": self._offset_by_time,
+            "earliest_time": self._earliest_time,
+        }
+
+    def _queue(self, call: Call) -> Result:
+        bounds = self._store.bounds(self._known.queue_of(call.arguments))
+        return {"min": bounds.first, "max": bounds.end}
+
+    def _offset_by_time(self, call: Call) -> Result:
+        queue = self._known.queue_of(call.arguments)
+        timestamp_ms = integer(call.arguments, "timestamp", 0, 2**63 - 1)
+        return {"offset": self._store.offset_by_time(queue, timestamp_ms)}
+
+    def _earliest_time(self, call: Call) -> Result:
+        queue = self._known.queue_of(call.arguments) if "topic" in call.arguments else None
+        return {"timestamp": self._store.earliest_time(queue)}

@@ -1,0 +1,141 @@
+"""The records of one answer: looked up, checked, and made into one part without a loop over them.
+
+Records that lie close to one another in the log are handed out as one view of the map, with what
+lies between them; records that are scattered are gathered into a buffer of their own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ledgermq.formats.crc32 import crc32
+from ledgermq.formats.kernel import whole_records
+from ledgermq.formats.message import MAGIC, PHYSICAL_OFFSET_AT
+from ledgermq.model.errors import CorruptLogError, DamagedLogError
+from ledgermq.serving.log_view import LogFile, LogView
+
+SPAN_OVERHEAD_DIVISOR = 4
+"""A span may be larger than its records by a quarter: less than what a copy of them costs."""
+
+GAP_MAX = 64
+"""Records with no more than this between them are copied together; an entry's header is 48."""
+
+GATHERED_SIZE_MAX = 1024 * 1024
+"""Most bytes of a gathered part: these, unlike a map's, are memory of the process."""
+
+_HEAD = np.dtype([("size", ">i4"), ("magic", ">u4"), ("position", ">i8")])
+_HEAD_BYTES = np.concatenate(
+    (np.arange(8), np.arange(PHYSICAL_OFFSET_AT, PHYSICAL_OFFSET_AT + 8))
+).astype(np.int64)
+
+Integers = npt.NDArray[np.int64]
+
+assert _HEAD.itemsize == len(_HEAD_BYTES)
+
+
+class RecordParts(NamedTuple):
+    """Part 2 of an answer, and where its records lie in it (host order, 32 bits)."""
+
+    payload: memoryview | bytes
+    starts: npt.NDArray[np.uint32]
+    sizes: npt.NDArray[np.uint32]
+
+
+def take_records(log: LogView, positions: Integers, sizes: Integers) -> RecordParts | None:
+    """As many of the records, from the first one on, as are whole and fit into one part.
+
+    Every byte that is given was compared with the CRC that it was stored with.
+
+    ``None`` when the first one was removed, together with the file that had it.
+
+    Args:
+        positions: ascending, in host order, and below the dispatched position.
+        sizes: as the queue's units say, in host order.
+
+    Raises:
+        DamagedLogError: the first record is not what its unit says, or not what was written; names
+            file, offset and ``position``.
+        CorruptLogError: there is no such file.
+    """
+    assert len(positions) == len(sizes) > 0
+    first = int(positions[0])
+    file = log.file_of(first)
+    if file is None:
+        if first < log.first_position:
+            return None
+        raise CorruptLogError("no file of the log has a dispatched message", position=first)
+    # What lies in a later file is asked for again: at most one short answer a file.
+    fits = positions + sizes <= file.end
+    count = len(positions) if fits.all() else int(fits.argmin())
+    if count == 0:
+        raise _corrupt(file, first, "size")
+    count = sound_count(file, positions[:count], sizes[:count])
+    return _pack(file, positions[:count] - file.start, sizes[:count])
+
+
+def sound_count(file: LogFile, positions: Integers, sizes: Integers) -> int:
+    """Records up to the first one that is not the one of its unit, or not what was written.
+
+    Raises:
+        DamagedLogError: the first record is such a one.
+    """
+    content = np.frombuffer(file.view, np.uint8)
+    at = positions - file.start
+    heads = content[at[:, None] + _HEAD_BYTES].view(_HEAD)[:, 0]
+    sound = (heads["size"] == sizes) & (heads["magic"] == MAGIC) & (heads["position"] == positions)
+    count = len(positions) if sound.all() else int(sound.argmin())
+    if count == 0:
+        raise _corrupt(file, int(positions[0]), _fault(heads[0], int(sizes[0])))
+    if int(at[0]) < file.header_size:
+        raise _corrupt(file, int(positions[0]), "physical_offset")
+    count = whole_records(file.view, at[:count].data, sizes[:count].data, file.header_size, crc32)
+    if count == 0:
+        raise _corrupt(file, int(positions[0]), "crc")
+    return count
+
+
+def _fault(head: np.void, size: int) -> str:
+    if int(head["size"]) != size:
+        return "total_size"
+    return "magic" if int(head["magic"]) != MAGIC else "physical_offset"
+
+
+def _corrupt(file: LogFile, position: int, field: str) -> DamagedLogError:
+    return DamagedLogError(
+        "message is damaged: it is not given out before it is repaired",
+        file=str(file.path),
+        offset=position - file.start,
+        position=position,
+        field=field,
+    )
+
+
+def _pack(file: LogFile, at: Integers, sizes: Integers) -> RecordParts:
+    first = int(at[0])
+    end = int(at[-1] + sizes[-1])
+    wanted = int(sizes.sum())
+    if end - first <= wanted + wanted // SPAN_OVERHEAD_DIVISOR:
+        return RecordParts(
+            file.view[first:end], (at - first).astype(np.uint32), sizes.astype(np.uint32)
+        )
+    fitting = int(np.searchsorted(np.cumsum(sizes), GATHERED_SIZE_MAX, "right"))
+    at, sizes = at[: max(1, fitting)], sizes[: max(1, fitting)]
+    ends = at + sizes
+    # Runs of records that are copied together: they begin where the gap before is large.
+    begins = np.concatenate(([0], np.flatnonzero(at[1:] - ends[:-1] > GAP_MAX) + 1))
+    run_starts = at[begins]
+    run_ends = ends[np.concatenate((begins[1:] - 1, [len(at) - 1]))]
+    lengths = run_ends - run_starts
+    # What a run moves by when those before it stand directly in front of it.
+    shifts = np.cumsum(lengths) - lengths - run_starts
+    runs = np.repeat(shifts, np.diff(np.concatenate((begins, [len(at)]))))
+    payload = b"".join(
+        [
+            file.view[start:stop]
+            for start, stop in zip(run_starts.tolist(), run_ends.tolist(), strict=True)
+        ]
+    )
+    return RecordParts(payload, (at + runs).astype(np.uint32), sizes.astype(np.uint32))

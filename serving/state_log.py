@@ -1,0 +1,562 @@
+"""The broker's state in the log: proposed by the leader's broker, applied by every node's.
+
+What it applies is a queue like any other, read as far as it is dispatched. What it proposes goes to
+the writer as an order, and comes back through that queue; only then are those answered who asked.
+
+A request may have messages of other topics follow its command: a *group*, whose last record is a
+command again, so that all of it is in the log when that one is applied.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from ledgermq.broker.broker_state import Applied
+from ledgermq.broker.given_back import GivenBack
+from ledgermq.broker.holds import QueueName
+from ledgermq.broker.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved, MoveEnded, record_sum
+from ledgermq.broker.state_commands import (
+    PART_PROPERTY,
+    STATE_QUEUE_ID,
+    Change,
+    Command,
+    Snapshot,
+    encode_command,
+    encode_snapshot,
+)
+from ledgermq.formats.message import decode_message
+from ledgermq.formats.properties import decode_properties
+from ledgermq.ipc.orders import Order, OrderKind
+from ledgermq.model.errors import (
+    BusyError,
+    ConfigError,
+    CorruptLogError,
+    DiskFullError,
+    LedgerError,
+    NotLeaderError,
+    OutcomeUnknownError,
+)
+from ledgermq.model.ids import Position, Term
+from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.model.settings import LogKind, Settings
+from ledgermq.process.clock import MACHINE_CLOCK, Clock
+from ledgermq.process.environment import OrderBell
+from ledgermq.process.state_mark import write_state_mark
+from ledgermq.process.store_paths import StorePaths
+from ledgermq.process.system_entries import command_record, snapshot_record
+from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.readable_store import ReadableStore
+from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
+from ledgermq.wire.session import Standing
+
+logger = logging.getLogger(__name__)
+
+QUEUE = QueueName(SYSTEM_TOPIC, STATE_QUEUE_ID)
+
+PROPOSAL_MS = 2_000
+"""A batch that has not come back by then may be lost: those who asked are told so."""
+
+WAITING_MAX = 10_000
+RETRY_MS = 1_000
+"""After a proposal was refused, as on a full disk, nothing is proposed for this long."""
+
+COMMANDS_PER_SNAPSHOT = 10_000
+UNITS_PER_READ = 512
+
+Result = Mapping[str, object]
+
+
+class Caller(NamedTuple):
+    """Who called, and the number to answer with."""
+
+    client: bytes
+    request_id: int
+
+
+class Reply(NamedTuple):
+    """A result, or why there is none."""
+
+    caller: Caller
+    outcome: Result | LedgerError
+
+
+class Request(NamedTuple):
+    """What somebody wants to be changed.
+
+    Attributes:
+        plan: the changes to make, from the tables as they are when it is called; none when all is
+            as it is wanted. Raises the refusal.
+        touches: what the plan looks at and changes: two of one batch have nothing in common.
+        answer: the result once the changes are applied; None when it is given later, by others.
+        records: called right after the plan, and as often as that: messages of any topics, with
+            their entry header hole, that follow the command directly in the log, at most a group
+            (``broker/moves.py``). A ``Moved`` of the plan counts its own; of several the records
+            come in their order. None: no record ever follows.
+        refused: told instead of the caller why nothing came of it, or may come of it.
+    """
+
+    caller: Caller
+    plan: Callable[[], Sequence[Change]]
+    touches: frozenset[str]
+    answer: Callable[[], Result | None]
+    records: Callable[[], Sequence[bytes]] | None = None
+    refused: Callable[[LedgerError], None] | None = None
+
+
+class _Waiting(NamedTuple):
+    request: Request
+    until_ms: int
+
+
+class _Batch(NamedTuple):
+    identity: str
+    requests: tuple[Request, ...]
+    until_ms: int
+
+
+class _Plan:
+    """The requests of one batch, what they change, and the records that follow the command."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.changes: list[Change] = []
+        self.records: list[bytes] = []
+        self._size = 0
+
+    def has_room(self, records: Sequence[bytes]) -> bool:
+        """Whether the group takes ``records``, too; the first ones always."""
+        size = sum(map(len, records))
+        is_small = (
+            len(self.records) + len(records) <= GROUP_RECORDS_MAX
+            and self._size + size <= GROUP_SIZE_MAX
+        )
+        return is_small or not records or not self.records
+
+    def add(self, request: Request, changes: Sequence[Change], records: Sequence[bytes]) -> None:
+        """Take a request that there is room for."""
+        before = len(self.records)
+        for change in changes:
+            if isinstance(change, Moved):
+                self.changes.append(change._replace(before=before))
+                before += change.records
+            else:
+                self.changes.append(change)
+        assert before <= len(self.records) + len(records), "a move without all of its records"
+        self.requests.append(request)
+        self.records += records
+        self._size += sum(map(len, records))
+
+
+class Generations(NamedTuple):
+    """How often these processes were started: what was meant for an earlier writer is not taken."""
+
+    broker: int
+    writer: int
+
+
+class StateLog:
+    """Owned by the broker process.
+
+    Invariants: at most one batch is under way; while this node does not lead, none is, and nobody
+    waits. Commands are applied in the order of the queue, each once to each table. While it is
+    *certain*, all that this process has proposed before is in the log and applied, or never will
+    be: only then are records of other topics proposed, which must not be there twice.
+
+    Attributes:
+        clock: the time and chance of whatever changes through this log.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: ReadableStore,
+        tables: BrokerTables,
+        writer: OrderBell,
+        generations: Callable[[], Generations] = lambda: Generations(0, 0),
+        *,
+        clock: Clock = MACHINE_CLOCK,
+    ) -> None:
+        self.clock = clock
+        self._settings = settings
+        self._store = store
+        self._tables = tables
+        self._writer = writer
+        self._next = -1
+        self._term: Term | None = None
+        self._batch: _Batch | None = None
+        self._waiting: deque[_Waiting] = deque()
+        self._commands_since = 0
+        self._parts_position = 0
+        self._mark_path = StorePaths.of(settings).state_mark
+        self._retry_ms = 0
+        self._now_ms = 0
+        self._is_snapshot_due = False
+        self._trouble: CorruptLogError | None = None
+        self._is_unsaved = False
+        self._replies: list[Reply] = []
+        self._generations = generations
+        self._waiting_messages: list[Callable[[], int | None]] = []
+        self._mark_position = 0
+        self._is_certain = False
+        self._snapshot_term = 0
+
+    @property
+    def term(self) -> int:
+        """In which this node may propose; 0 while it may not."""
+        return self._term or 0
+
+    @property
+    def tables_term(self) -> int:
+        """In which this node leads, and whose snapshot is applied; 0 before."""
+        return self.term if self._snapshot_term == self.term else 0
+
+    @property
+    def leads(self) -> bool:
+        """Whether this node may propose."""
+        return self._term is not None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether this node leads, and its tables say all that the log will ever say of the past.
+
+        Then a move that is open was cut by a crash, and another one may begin.
+        """
+        return self.leads and self._is_certain and self._batch is None and self._trouble is None
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether this node leads, and knows of all that it has proposed but for one batch."""
+        return self.leads and self._is_certain
+
+    @property
+    def hole(self) -> int:
+        """Bytes before each record that is to be appended."""
+        return ENTRY_HEADER_SIZE if self._settings.store.log is LogKind.DLEDGER else 0
+
+    @property
+    def awaits(self) -> bool:
+        """Whether somebody waits for what is dispatched next."""
+        return self._batch is not None
+
+    def epoch_ms(self) -> int:
+        """What people take for the time."""
+        return self.clock.epoch_ns() // 1_000_000
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``turn`` has to look although nothing was dispatched; None when never."""
+        if self._batch is not None:
+            return self._batch.until_ms
+        if self._term is None:
+            return None
+        if self._now_ms < self._retry_ms and (
+            self._waiting or self._is_snapshot_due or not self._is_certain
+        ):
+            return self._retry_ms
+        return self._waiting[0].until_ms if self._waiting else None
+
+    def submit(self, request: Request, now_ms: int) -> None:
+        """Take a request; ``turn`` proposes what it plans, and answers it.
+
+        Raises:
+            NotLeaderError: another node leads, or none is known to.
+            BusyError: too many wait.
+        """
+        if self._term is None:
+            raise NotLeaderError("node does not lead now: nothing was changed")
+        self.check()
+        if len(self._waiting) >= WAITING_MAX:
+            raise BusyError("too many wait for a change of topics or groups", limit=WAITING_MAX)
+        self._waiting.append(_Waiting(request, now_ms + PROPOSAL_MS))
+
+    def lead(self, standing: Standing) -> bool:
+        """Take note of who leads; a new leader's tables are those of all from its snapshot on.
+
+        To be called when everything that was in the log at the term's begin is dispatched.
+
+        Returns:
+            Whether this node has begun to lead, anew perhaps, or has ceased to.
+        """
+        before = self._term
+        if standing.leads and before == standing.term:
+            return False
+        if self._term is not None:
+            self._fail(OutcomeUnknownError("node leads no more; ask again"))
+        self._term = Term(standing.term) if standing.leads else None
+        self._is_snapshot_due = standing.leads
+        self._is_certain = False
+        return self._term != before
+
+    def apply(self) -> None:
+        """Apply what is new in the log, as far as the store has looked.
+
+        A damaged place holds it up until it is repaired: what stands behind it may undo it.
+        """
+        try:
+            self._apply_new()
+            self._trouble = None
+        except NotLeaderError:
+            # Nobody knows yet what is dispatched.
+            return
+        except CorruptLogError as error:
+            if self._trouble is None:
+                logger.error("broker's tables are held up: %s", error)
+            self._trouble = error
+
+    def check(self) -> None:
+        """Refuse to tell what the tables say while they are held up.
+
+        Raises:
+            BusyError: the log is damaged where the next command stands.
+        """
+        if self._trouble is not None:
+            raise BusyError("topics, groups and offsets are held up", reason=str(self._trouble))
+
+    def _apply_new(self) -> None:
+        bounds = self._store.bounds(QUEUE)
+        state = self._tables.state
+        if self._next < 0 or self._next < bounds.first:
+            self._next = state.begin_at(bounds.first, bounds.end)
+            if state.needs_snapshot:
+                logger.warning(
+                    "broker's tables lack commands that the log has no more; a snapshot is awaited"
+                )
+        while self._next < bounds.end:
+            if not self._apply_span(min(UNITS_PER_READ, bounds.end - self._next)):
+                # Deleted while it was read: the next look finds where the queue begins now.
+                break
+        try:
+            self._tables.save_changed()
+            self._is_unsaved = False
+        except DiskFullError as error:
+            # Tried again with the next turn; the log has what the files lack.
+            if not self._is_unsaved:
+                logger.warning("broker's tables not written, the disk is full: %s", error)
+            self._is_unsaved = True
+
+    def turn(self, now_ms: int) -> list[Reply]:
+        """Propose what waits; the answers that are due."""
+        self._now_ms = now_ms
+        batch = self._batch
+        if batch is not None and now_ms >= batch.until_ms:
+            self._batch = None
+            self._is_certain = False
+            logger.warning("command of the broker's state not in the log: id=%s", batch.identity)
+            self._is_snapshot_due |= not batch.requests
+            self._refuse(
+                batch.requests,
+                OutcomeUnknownError("change not in the log yet", waited_ms=PROPOSAL_MS),
+            )
+        self._refuse_late(now_ms)
+        is_free = self._batch is None and now_ms >= self._retry_ms
+        if self._term is not None and is_free and self._next >= 0 and self._trouble is None:
+            if self._is_snapshot_due or self._commands_since >= COMMANDS_PER_SNAPSHOT:
+                self._propose_snapshot(self._term, now_ms)
+            elif self._waiting or not self._is_certain:
+                self._propose_waiting(self._term, now_ms)
+        replies, self._replies = self._replies, []
+        return replies
+
+    def want_snapshot(self, before: Position) -> None:
+        """The log before a position is to go, but is kept for what a snapshot could let go of."""
+        is_kept = self._mark_position < before
+        self._is_snapshot_due |= self._term is not None and is_kept and self._oldest() >= before
+
+    def keep_log_from(self, position: Callable[[], int | None]) -> None:
+        """Have the log kept from this position on, too: messages there wait for their time."""
+        self._waiting_messages.append(position)
+
+    def _oldest(self) -> int:
+        """Where the oldest message that waits lies, or a position behind all."""
+        found = (position() for position in self._waiting_messages)
+        return min((at for at in found if at is not None), default=2**62)
+
+    def take_refusal(self, order: Order) -> None:
+        """The writer did not take a proposal: it does not stamp now, or its disk is full."""
+        batch = self._batch
+        if batch is not None and order.sequence == _sequence_of(batch.identity):
+            self._batch = None
+            self._retry_ms = self._now_ms + RETRY_MS
+            self._is_snapshot_due |= not batch.requests
+            self._refuse(
+                batch.requests,
+                NotLeaderError("the writer takes nothing now: nothing was changed"),
+            )
+
+    def end_all(self) -> list[Reply]:
+        """Refusals of all that wait: the node stops."""
+        self._fail(OutcomeUnknownError("node stops; ask again"))
+        replies, self._replies = self._replies, []
+        return replies
+
+    def _apply_span(self, count: int) -> bool:
+        units = self._store.units(QUEUE, self._next, count)
+        if units is None:
+            return False
+        positions = units["position"].astype("i8")
+        parts = self._store.records(positions, units["size"].astype("i8"))
+        if parts is None:
+            return False
+        payload = memoryview(parts.payload)
+        for position, start, size in zip(positions, parts.starts, parts.sizes, strict=False):
+            self._apply_record(int(position), payload[int(start) : int(start) + int(size)])
+            self._next += 1
+        return True
+
+    def _apply_record(self, position: int, record: memoryview) -> None:
+        message = decode_message(record)
+        properties = decode_properties(message.properties)
+        tag, label = properties.get("TAGS", ""), properties.get(PART_PROPERTY, "")
+        try:
+            applied = self._tables.state.apply(self._next, tag, label, bytes(message.body))
+        except (CorruptLogError, ConfigError) as error:
+            # On every node alike: who wrote it is wrong, and the log cannot be stopped for it.
+            logger.error("command of the broker's state not applied: at=%d %s", self._next, error)
+            return
+        self._commands_since += 1
+        if label.startswith("1/"):
+            self._parts_position = position
+        if applied.is_snapshot:
+            self._commands_since = 0
+            self._write_mark()
+        self._note(applied)
+
+    def _write_mark(self) -> None:
+        if self._tables.state.open_moves():
+            # What stands behind its command is still to be compared: the older mark keeps that.
+            return
+        self._mark_position = min(self._parts_position, self._oldest())
+        try:
+            write_state_mark(self._mark_path, self._mark_position)
+        except DiskFullError as error:
+            # The older mark keeps more of the log.
+            logger.warning("mark of a snapshot not written: %s", error)
+
+    def _note(self, applied: Applied) -> None:
+        batch = self._batch
+        if batch is None or applied.identity != batch.identity:
+            return
+        self._batch = None
+        # The writer takes orders one after the other, and its log was read up to here.
+        self._is_certain = True
+        if applied.is_snapshot:
+            self._snapshot_term = self.term
+        for request in batch.requests:
+            self._answer(request)
+
+    def _answer(self, request: Request) -> None:
+        try:
+            result = request.answer()
+        except LedgerError as error:
+            # Applied all the same; only its answer cannot be given.
+            self._replies.append(Reply(request.caller, error))
+            return
+        if result is not None:
+            self._replies.append(Reply(request.caller, result))
+
+    def _refuse_late(self, now_ms: int) -> None:
+        while self._waiting and self._waiting[0].until_ms <= now_ms:
+            error = NotLeaderError(
+                "the log takes no changes now: nothing was changed", waited_ms=PROPOSAL_MS
+            )
+            self._refuse([self._waiting.popleft().request], error)
+
+    def _propose_snapshot(self, term: Term, now_ms: int) -> None:
+        self._is_snapshot_due = False
+        identity, at_ms = self._new_identity(), self.epoch_ms()
+        self._tables.begin_term(at_ms)
+        parts = encode_snapshot(Snapshot(identity, at_ms, self._tables.state.tables()))
+        records = [snapshot_record(part, self._settings, now_ms=at_ms) for part in parts]
+        self._send(term, identity, records, (), now_ms)
+
+    def _propose_waiting(self, term: Term, now_ms: int) -> None:
+        """One command of what waits, in order; what touches the same waits for the next one."""
+        plan = _Plan()
+        touched: set[str] = set()
+        for _ in range(len(self._waiting)):
+            waiting = self._waiting.popleft()
+            request = waiting.request
+            is_early = request.records is not None and not self._is_certain
+            if is_early or not touched.isdisjoint(request.touches):
+                touched |= request.touches
+                self._waiting.append(waiting)
+                continue
+            try:
+                planned = request.plan()
+                records = request.records() if request.records is not None else ()
+            except LedgerError as error:
+                self._refuse([request], error)
+                continue
+            touched |= request.touches
+            if not planned and not records:
+                self._answer(request)
+            elif plan.has_room(records):
+                plan.add(request, planned, records)
+            else:
+                self._waiting.append(waiting)
+        if plan.requests or not self._is_certain:
+            # One without changes is there to be seen: then what was sent before it is, too.
+            self._propose(term, plan, now_ms)
+
+    def _propose(self, term: Term, plan: _Plan, now_ms: int) -> None:
+        identity, at_ms = self._new_identity(), self.epoch_ms()
+        sums = tuple(record_sum(memoryview(record)[self.hole :]) for record in plan.records)
+        # What says that the records are there stands behind them.
+        late = [change for change in plan.changes if isinstance(change, GivenBack)]
+        early = tuple(change for change in plan.changes if not isinstance(change, GivenBack))
+        head = Command(f"{identity}+" if sums else identity, at_ms, early, sums)
+        group = [command_record(encode_command(head), self._settings, now_ms=at_ms)]
+        if sums:
+            ended = [
+                MoveEnded(change.queue)
+                for change in plan.changes
+                if isinstance(change, Moved) and change.records
+            ]
+            tail = encode_command(Command(identity, at_ms, (*ended, *late)))
+            group += [*plan.records, command_record(tail, self._settings, now_ms=at_ms)]
+        self._send(term, identity, group, tuple(plan.requests), now_ms)
+
+    def _send(
+        self,
+        term: Term,
+        identity: str,
+        records: Sequence[bytes],
+        requests: tuple[Request, ...],
+        now_ms: int,
+    ) -> None:
+        generations = self._generations()
+        order = Order(
+            OrderKind.PROPOSE_STATE,
+            term=term,
+            number=len(records),
+            position=generations.broker,
+            extra=generations.writer,
+            sequence=_sequence_of(identity),
+        )
+        self._batch = _Batch(identity, requests, now_ms + PROPOSAL_MS)
+        if not self._writer.send(order.encode_with(records)):
+            self.take_refusal(order)
+
+    def _new_identity(self) -> str:
+        return f"{self.clock.seed():016x}{self.clock.seed():016x}"
+
+    def _fail(self, error: LedgerError) -> None:
+        batch, self._batch = self._batch, None
+        under_way = batch.requests if batch is not None else ()
+        waiting = [one.request for one in self._waiting]
+        self._waiting.clear()
+        self._refuse([*under_way, *waiting], error)
+
+    def _refuse(self, requests: Sequence[Request], error: LedgerError) -> None:
+        for request in requests:
+            if request.refused is not None:
+                request.refused(error)
+            else:
+                self._replies.append(Reply(request.caller, error))
+
+
+def _sequence_of(identity: str) -> int:
+    """The number that an order can carry; collisions only make a refusal look like another's."""
+    return int(identity[:15], 16)

@@ -1,0 +1,105 @@
+"""Calls about messages that wait for a time of their own: which there are, and taking one back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ledgermq.broker.state_commands import Change
+from ledgermq.formats.delayed_message import DELIVER_AT, real_queue
+from ledgermq.formats.message import decode_message
+from ledgermq.model.errors import MessageIllegalError
+from ledgermq.model.settings import Settings
+from ledgermq.serving.call_arguments import integer, text
+from ledgermq.serving.calls import Call, Result, Verbs
+from ledgermq.serving.state_log import Request, StateLog
+from ledgermq.serving.timer_records import cancel_record
+from ledgermq.serving.timer_service import QUEUE, TimerService
+
+LISTED_MAX = 1_000
+
+TOUCHES = frozenset({f"move {QUEUE.topic}/{QUEUE.queue_id}"})
+"""As a move of the queue does: what is being delivered is not taken back meanwhile."""
+
+Find = Callable[[str, str], Iterable[memoryview]]
+"""The records of a topic that have a key or a unique id."""
+
+
+class TimerCalls:
+    """``timers`` is answered by any node, ``timer_cancel`` by the one that leads."""
+
+    def __init__(self, timers: TimerService, log: StateLog, find: Find, settings: Settings) -> None:
+        self._timers = timers
+        self._log = log
+        self._find = find
+        self._address = (settings.node.broker_ip, settings.node.listen_port)
+        self.verbs: Verbs = {"timers": self._list, "timer_cancel": self._cancel}
+
+    def _list(self, call: Call) -> Result:
+        count = integer(call.arguments, "count", 1, LISTED_MAX)
+        self._timers.follow()
+        self._timers.forget_delivered()
+        first = self._timers.index.due(2**62 - 1, count)
+        rows: dict[int, Result] = {}
+        for number, record in self._timers.read(first):
+            message = decode_message(record)
+            real = real_queue(message.properties)
+            rows[number] = {
+                "id": message.unique_id,
+                "due": int(first.due[number]),
+                "topic": "" if real is None else real.topic,
+                "queue": -1 if real is None else real.queue_id,
+                "offset": int(first.offset[number]),
+                "size": len(message.body),
+                "stored": message.store_timestamp,
+            }
+        timers = [rows[number] for number in sorted(rows)]
+        return {"waiting": self._timers.index.count, "timers": timers}
+
+    def _cancel(self, call: Call) -> None:
+        identity = text(call.arguments, "id")
+
+        def look() -> Sequence[Change]:
+            self._timers.follow()
+            if self._waiting_offsets(identity):
+                return ()
+            # It may be acknowledged, and on its way to the queues: what comes behind a command that
+            # changes nothing is.
+            return [self._timers.nothing_moved()]
+
+        def take_back() -> None:
+            self._take_back(call, identity)
+
+        self._log.submit(Request(call.caller, look, TOUCHES, take_back), call.now_ms)
+
+    def _take_back(self, call: Call, identity: str) -> None:
+        found: list[int] = []
+
+        def plan() -> Sequence[Change]:
+            self._timers.follow()
+            found[:] = self._waiting_offsets(identity)
+            if not found:
+                raise MessageIllegalError(
+                    "no timer of that id waits: it was delivered or cancelled, or never was",
+                    id=identity,
+                )
+            return ()
+
+        def records() -> Sequence[bytes]:
+            hole, now_ms = bytes(self._log.hole), self._log.epoch_ms()
+            return [hole + cancel_record(offset, self._address, now_ms=now_ms) for offset in found]
+
+        def answer() -> Result:
+            self._timers.follow()
+            return {"cancelled": len(found)}
+
+        self._log.submit(Request(call.caller, plan, TOUCHES, answer, records), call.now_ms)
+
+    def _waiting_offsets(self, identity: str) -> list[int]:
+        self._timers.forget_delivered()
+        offsets: list[int] = []
+        for record in self._find(QUEUE.topic, identity):
+            message = decode_message(record)
+            is_timer = message.unique_id == identity and DELIVER_AT in message.parsed_properties()
+            if is_timer and self._timers.index.holds(message.queue_offset):
+                offsets.append(message.queue_offset)
+        return offsets

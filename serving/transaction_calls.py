@@ -1,0 +1,79 @@
+"""Calls about transactions: their ends, the questions about them, and which there are."""
+
+from __future__ import annotations
+
+from ledgermq.broker.half_table import TransactionKey
+from ledgermq.broker.transactions import NAME_SIZE_MAX, Half
+from ledgermq.model.errors import ProtocolError
+from ledgermq.model.transactions import MESSAGES_MAX, Decision
+from ledgermq.serving.call_arguments import OFFSET_MAX, integer, text
+from ledgermq.serving.calls import Call, Result, Verbs
+from ledgermq.serving.transaction_service import END_MS, End, TransactionService
+
+WAIT_MS_MAX = 60_000
+ROWS_MAX = 1_000
+
+assert NAME_SIZE_MAX == 255  # what ``call_arguments.text`` takes
+
+
+class TransactionCalls:
+    """What changes something goes through the log, and is answered from there."""
+
+    def __init__(self, service: TransactionService) -> None:
+        self._service = service
+        self.verbs: Verbs = {
+            "transaction_end": self._end,
+            "transaction_checks": self._checks,
+            "transactions": self._list,
+        }
+
+    def _end(self, call: Call) -> Result | None:
+        arguments = call.arguments
+        key = TransactionKey(text(arguments, "group"), text(arguments, "transaction"))
+        word = text(arguments, "decision")
+        if word not in Decision.__members__.values():
+            raise ProtocolError("not a decision", argument="decision", value=word)
+        end = End(
+            call.caller,
+            key,
+            Decision(word),
+            integer(arguments, "messages", 0, MESSAGES_MAX),
+            integer(arguments, "offset", -1, OFFSET_MAX),
+            call.now_ms + END_MS,
+        )
+        self._service.end(end)
+        return None
+
+    def _checks(self, call: Call) -> Result | None:
+        group = text(call.arguments, "group")
+        wait_ms = integer(call.arguments, "wait_ms", 0, WAIT_MS_MAX)
+        self._service.wait_for_checks(call.caller, group, call.now_ms + wait_ms)
+        return None
+
+    def _list(self, call: Call) -> Result:
+        """The transactions that wait for their end, the oldest first."""
+        count = integer(call.arguments, "count", 1, ROWS_MAX)
+        table = self._service.table()
+        found: dict[TransactionKey, list[Half]] = {}
+        for half in table:
+            key = TransactionKey(half.group, half.transaction)
+            if key in found:
+                found[key].append(half)
+            elif len(found) < count:
+                found[key] = [half]
+        return {
+            "half_messages": len(table),
+            "transactions": [_row(key, halves) for key, halves in found.items()],
+        }
+
+
+def _row(key: TransactionKey, halves: list[Half]) -> dict[str, object]:
+    return {
+        "transaction": key.transaction,
+        "group": key.group,
+        "messages": len(halves),
+        "offset": halves[-1].offset,
+        "topics": sorted({half.topic for half in halves}),
+        "born": halves[0].born_ms,
+        "checks": max(half.checks for half in halves),
+    }

@@ -1,0 +1,90 @@
+"""The broker of one node over a log in memory, as far as giving back and replaying go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.unit.serving.memory_log import MemoryLog, root_of
+
+from ledgermq.broker.topics import Topic
+from ledgermq.model.errors import LedgerError
+from ledgermq.model.settings import Settings, StoreSection
+from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.calls import Call
+from ledgermq.serving.dead_letter_calls import DeadLetterCalls
+from ledgermq.serving.known_topics import KnownTopics
+from ledgermq.serving.moves import Moves
+from ledgermq.serving.retry_calls import RetryCalls
+from ledgermq.serving.state_log import Caller, Reply, StateLog
+from ledgermq.wire.session import LEADER, Standing
+
+
+class RetryLog(MemoryLog):
+    """A log in memory that has lost nothing of its begin."""
+
+    first_position = 0
+    pending_from = 2**62
+
+    def is_pending(self, position: int) -> bool:
+        """Whether it was written a moment ago."""
+        return position >= self.pending_from
+
+
+class RetryNode:
+    """It leads ``term`` from the moment it is made; ``answers`` are the outcomes by request id."""
+
+    def __init__(self, directory: Path, log: RetryLog, term: int, *topics: Topic) -> None:
+        settings = Settings(store=StoreSection(path_root_dir=root_of(directory)))
+        self.log = log
+        self.now_ms = 0
+        self.tables = BrokerTables(directory / "config", settings)
+        for topic in topics:
+            self.tables.topics.put(topic, 0)
+        stand_in: Any = log
+        known = KnownTopics(stand_in, self.tables)
+        self.state = StateLog(settings, stand_in, self.tables, stand_in)
+        self.moves = Moves(stand_in, self.tables, self.state)
+        self.retries = RetryCalls(known, self.state, log.record_at, settings)
+        self.letters = DeadLetterCalls(known, self.state, self.moves, settings)
+        self.answers: dict[int, Mapping[str, Any] | LedgerError] = {}
+        self.state.apply()
+        self.state.lead(Standing(LEADER, term, "n0"))
+
+    def call(self, number: int, verb: str, **arguments: object) -> None:
+        """Ask; the answer comes with ``turn`` when it is not there at once."""
+        verbs = {**self.retries.verbs, **self.letters.verbs}
+        result = verbs[verb](Call(Caller(b"c", number), arguments, self.now_ms))
+        if result is not None:
+            self.answers[number] = result
+
+    def turn(self) -> None:
+        """One turn of the broker."""
+        self.state.apply()
+        self.letters.turn()
+        self.moves.turn(self.now_ms)
+        replies: list[Reply] = self.state.turn(self.now_ms)
+        replies += self.retries.take_replies() + self.letters.take_replies()
+        for reply in replies:
+            self.answers[reply.caller.request_id] = reply.outcome
+
+    def run(self) -> None:
+        """Have the writer take whatever comes, until nothing does."""
+        idle = 0
+        for _ in range(100):
+            self.turn()
+            idle = 0 if self.log.orders else idle + 1
+            if idle == 3:
+                return
+            while self.log.orders:
+                self.log.take()
+        raise AssertionError("it goes on for ever")
+
+    def propose(self) -> None:
+        """Turn until something is proposed."""
+        for _ in range(10):
+            self.turn()
+            if self.log.orders:
+                return
+        raise AssertionError("nothing was proposed")

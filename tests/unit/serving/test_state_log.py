@@ -1,0 +1,373 @@
+"""What the broker proposes and applies, turn by turn, with a log in memory."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ledgermq.broker.group_offsets import GroupOffsets
+from ledgermq.broker.pull_rules import QueueBounds
+from ledgermq.broker.state_commands import (
+    Change,
+    Command,
+    OffsetsSet,
+    decode_command,
+    encode_command,
+)
+from ledgermq.formats.message import decode_message
+from ledgermq.formats.properties import decode_properties
+from ledgermq.ipc.orders import Order, OrderKind, parse, records_of
+from ledgermq.model.errors import (
+    BusyError,
+    DamagedLogError,
+    DiskFullError,
+    MessageIllegalError,
+    NotLeaderError,
+    OutcomeUnknownError,
+)
+from ledgermq.model.ids import Position
+from ledgermq.model.settings import Settings, StoreSection
+from ledgermq.process.config_file import ConfigFile
+from ledgermq.process.state_mark import read_state_mark
+from ledgermq.process.system_entries import command_record
+from ledgermq.serving import state_log
+from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.record_parts import RecordParts
+from ledgermq.serving.state_log import PROPOSAL_MS, Caller, Reply, Request, StateLog
+from ledgermq.store.queue_end import UNIT
+from ledgermq.wire.session import FOLLOWER, LEADER, Standing
+
+HOLE = 48
+LEADS = Standing(LEADER, 3, "n0")
+FOLLOWS = Standing(FOLLOWER, 4, "n1")
+
+
+class MemoryLog:
+    """The state queue of a log that lies in memory, and the writer's inbox before it."""
+
+    def __init__(self) -> None:
+        self.stored: list[bytes] = []
+        self.orders: list[bytes] = []
+        self.first = 0
+        self.position = 0
+        self.trouble: Exception | None = None
+        self.is_down = False
+
+    # As the broker reads a queue.
+
+    def bounds(self, queue: object) -> QueueBounds:
+        del queue
+        return QueueBounds(self.first, len(self.stored), 0)
+
+    def units(self, queue: object, offset: int, count: int) -> Any:
+        del queue
+        if self.trouble is not None:
+            raise self.trouble
+        units = np.zeros(min(count, len(self.stored) - offset), UNIT)
+        units["position"] = np.arange(offset, offset + len(units))
+        units["size"] = [len(record) for record in self.stored[offset : offset + len(units)]]
+        return units
+
+    def records(self, positions: Any, sizes: Any) -> RecordParts:
+        payload = b"".join(self.stored[int(position)] for position in positions)
+        starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+        return RecordParts(payload, starts.astype(np.uint32), sizes.astype(np.uint32))
+
+    # As it rings the writer.
+
+    def ring(self) -> None:
+        return
+
+    def send(self, order: bytes) -> bool:
+        if not self.is_down:
+            self.orders.append(order)
+        return not self.is_down
+
+    def close(self) -> None:
+        return
+
+    # What the test does.
+
+    def take(self) -> list[bytes]:
+        """Have the log what was proposed last; the bodies."""
+        records = [record[HOLE:] for record in records_of(self.orders.pop(0))]
+        self.stored += records
+        return [bytes(decode_message(memoryview(record)).body) for record in records]
+
+    def put(self, *changes: Change) -> None:
+        """A command of another leader."""
+        body = encode_command(Command("of another", 1, changes))
+        self.stored.append(command_record(body, Settings(), now_ms=1)[HOLE:])
+
+
+class Broker:
+    """A StateLog over a log in memory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.log = MemoryLog()
+        settings = Settings(store=StoreSection(path_root_dir=directory))
+        self.mark = directory / "ledgermq" / "state-snapshot"
+        self.mark.parent.mkdir()
+        self.tables = BrokerTables(directory / "config", settings)
+        self.state: StateLog = StateLog(
+            settings,
+            self.log,  # type: ignore[arg-type]
+            self.tables,
+            self.log,
+        )
+        self.state.apply()
+
+    def turn(self, now_ms: int = 0) -> list[Reply]:
+        self.state.apply()
+        return self.state.turn(now_ms)
+
+    def lead(self) -> None:
+        """Lead, with the snapshot in the log."""
+        self.state.lead(LEADS)
+        self.turn()
+        self.log.take()
+        assert self.turn() == []
+
+    def ask(self, number: int, queue: int, offset: int, *, now_ms: int = 0) -> None:
+        def plan() -> list[Change]:
+            if offset < 0:
+                raise MessageIllegalError("offset outside of the queue")
+            wanted = OffsetsSet("g", "t", {queue: offset})
+            known = self.tables.offsets.offsets("g", "t")
+            return [] if known.get(queue) == offset else [wanted]
+
+        touches = frozenset({str(queue)})
+        self.state.submit(Request(Caller(b"c", number), plan, touches, dict), now_ms)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    return Broker(tmp_path)
+
+
+def numbers(replies: list[Reply]) -> list[int]:
+    return [reply.caller.request_id for reply in replies]
+
+
+def test_a_leader_begins_with_a_snapshot_in_its_term(broker: Broker) -> None:
+    broker.state.lead(LEADS)
+    broker.turn()
+    order = parse(broker.log.orders[0])
+    (record,) = records_of(broker.log.orders[0])
+    message = decode_message(memoryview(record)[HOLE:])
+    early = broker.turn()
+    broker.log.take()
+    broker.turn()
+    broker.state.lead(LEADS)
+    broker.turn()
+
+    assert (order.kind, order.term, order.number) == (OrderKind.PROPOSE_STATE, 3, 1)
+    assert dict(decode_properties(message.properties))["PART"] == "1/1"
+    assert early == [] and broker.log.orders == []
+    assert broker.tables.topics.get("TBW102") is not None
+    assert broker.tables.state.snapshots == 1
+
+
+def test_who_asks_is_answered_when_the_command_is_in_the_log(broker: Broker) -> None:
+    broker.lead()
+    broker.ask(1, queue=0, offset=5)
+    proposed = broker.turn()
+    waiting = broker.turn()
+    (body,) = broker.log.take()
+    done = broker.turn()
+
+    assert proposed == waiting == []
+    assert decode_command(body).changes == (OffsetsSet("g", "t", {0: 5}),)
+    assert done == [Reply(Caller(b"c", 1), {})]
+    assert broker.tables.offsets.offsets("g", "t") == {0: 5}
+
+
+def test_one_batch_has_all_that_came_but_nothing_twice(broker: Broker) -> None:
+    broker.lead()
+    for number, (queue, offset) in enumerate([(0, 1), (1, 1), (0, 2), (2, -1), (0, 3)]):
+        broker.ask(number, queue, offset)
+    refused = broker.turn()
+    batches = []
+    answered = []
+    while broker.log.orders:
+        (body,) = broker.log.take()
+        batches.append([change.offsets for change in decode_command(body).changes])
+        answered.append(numbers(broker.turn()))
+
+    assert numbers(refused) == [3]
+    assert isinstance(refused[0].outcome, MessageIllegalError)
+    assert batches == [[{0: 1}, {1: 1}], [{0: 2}], [{0: 3}]]
+    assert answered == [[0, 1], [2], [4]]
+
+
+def test_what_changes_nothing_is_answered_at_once(broker: Broker) -> None:
+    broker.lead()
+    broker.ask(1, queue=0, offset=5)
+    broker.turn()
+    broker.log.take()
+    broker.turn()
+    broker.ask(2, queue=0, offset=5)
+
+    assert numbers(broker.turn()) == [2]
+    assert broker.log.orders == []
+
+
+def test_only_a_leader_proposes_and_a_deposed_one_tells_those_who_wait(broker: Broker) -> None:
+    with pytest.raises(NotLeaderError):
+        broker.ask(0, queue=0, offset=1)
+    broker.lead()
+    broker.ask(1, queue=0, offset=1)
+    broker.turn()
+    broker.ask(2, queue=1, offset=1)
+    broker.state.lead(FOLLOWS)
+    replies = broker.turn()
+
+    assert numbers(replies) == [1, 2]
+    assert all(isinstance(reply.outcome, OutcomeUnknownError) for reply in replies)
+    with pytest.raises(NotLeaderError):
+        broker.ask(3, queue=0, offset=1)
+
+
+def test_a_refusal_of_the_writer_changes_nothing(broker: Broker) -> None:
+    broker.lead()
+    broker.ask(1, queue=0, offset=1)
+    broker.turn()
+    order = parse(broker.log.orders.pop())
+    broker.state.take_refusal(Order(OrderKind.STATE_REFUSED, sequence=order.sequence + 1))
+    other = broker.turn()
+    broker.state.take_refusal(Order(OrderKind.STATE_REFUSED, sequence=order.sequence))
+    (reply,) = broker.turn()
+
+    assert other == []
+    assert isinstance(reply.outcome, NotLeaderError)
+    assert not broker.state.awaits
+
+
+def test_without_an_answer_of_the_log_the_outcome_is_unknown(broker: Broker) -> None:
+    broker.lead()
+    broker.ask(1, queue=0, offset=1)
+    broker.turn(100)
+    deadline = broker.state.next_deadline_ms()
+    early = broker.turn(100 + PROPOSAL_MS - 1)
+    (reply,) = broker.turn(100 + PROPOSAL_MS)
+
+    assert deadline == 100 + PROPOSAL_MS
+    assert early == []
+    assert isinstance(reply.outcome, OutcomeUnknownError)
+
+
+def test_a_snapshot_that_nobody_takes_lets_nobody_wait_for_ever(broker: Broker) -> None:
+    broker.log.is_down = True
+    broker.state.lead(LEADS)
+    broker.turn()
+    broker.ask(1, queue=0, offset=1, now_ms=10)
+    early = broker.turn(10 + PROPOSAL_MS - 1)
+    (reply,) = broker.turn(10 + PROPOSAL_MS)
+    broker.log.is_down = False
+    deadline = broker.state.next_deadline_ms()
+    assert deadline is not None
+    broker.turn(deadline - 1)
+    held_back = len(broker.log.orders)
+    broker.turn(deadline)
+
+    assert early == []
+    assert isinstance(reply.outcome, NotLeaderError)
+    assert (held_back, len(broker.log.orders)) == (0, 1)
+
+
+def test_a_follower_applies_what_others_write(broker: Broker) -> None:
+    broker.log.put(OffsetsSet("g", "t", {0: 5}))
+    broker.log.put(OffsetsSet("g", "t", {0: 6}))
+    broker.turn()
+
+    assert broker.tables.offsets.offsets("g", "t") == {0: 6}
+    assert broker.log.orders == []
+
+
+def test_a_snapshot_is_taken_when_the_last_one_keeps_the_log(broker: Broker) -> None:
+    broker.lead()
+    broker.state.want_snapshot(Position(0))
+    broker.turn()
+    unneeded = len(broker.log.orders)
+    broker.state.want_snapshot(Position(1))
+    broker.turn()
+    broker.log.take()
+    broker.turn()
+
+    assert unneeded == 0
+    assert broker.tables.state.snapshots == 2
+    assert read_state_mark(broker.mark) == 1
+
+
+def test_a_damaged_place_holds_the_tables_up_until_it_is_repaired(broker: Broker) -> None:
+    broker.lead()
+    broker.log.put(OffsetsSet("g", "t", {0: 5}))
+    broker.log.trouble = DamagedLogError("record is damaged", position=7)
+    broker.turn()
+    with pytest.raises(BusyError, match="damaged"):
+        broker.state.check()
+    with pytest.raises(BusyError):
+        broker.ask(1, queue=0, offset=1)
+    broker.log.trouble = None
+    broker.turn()
+    broker.state.check()
+
+    assert broker.tables.offsets.offsets("g", "t") == {0: 5}
+
+
+def test_what_the_tables_say_is_in_their_files(broker: Broker, tmp_path: Path) -> None:
+    broker.lead()
+    broker.ask(1, queue=0, offset=5)
+    broker.turn()
+    broker.log.take()
+    broker.turn()
+    broker.tables.close()
+    again = BrokerTables(tmp_path / "config", Settings())
+
+    assert again.topics.get("TBW102") is not None
+    assert again.offsets.offsets("g", "t") == {0: 5}
+    assert again.state.applied == 2
+    assert isinstance(again.offsets, GroupOffsets)
+
+
+def test_an_answer_that_cannot_be_given_is_a_refusal_and_no_death(broker: Broker) -> None:
+    def answer() -> dict[str, object]:
+        raise BusyError("too many calls wait for a new topic")
+
+    broker.lead()
+    request = Request(
+        Caller(b"c", 1), lambda: [OffsetsSet("g", "t", {0: 5})], frozenset("0"), answer
+    )
+    broker.state.submit(request, 0)
+    broker.turn()
+    broker.log.take()
+    (reply,) = broker.turn()
+
+    assert isinstance(reply.outcome, BusyError)
+    assert broker.tables.offsets.offsets("g", "t") == {0: 5}
+
+
+def test_a_full_disk_keeps_the_tables_going_and_their_files_for_later(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(content: object) -> None:
+        raise DiskFullError("file not replaced", errno=errno.ENOSPC)
+
+    broker.state.lead(LEADS)
+    broker.turn()
+    broker.log.take()
+    with monkeypatch.context() as full:
+        full.setattr(ConfigFile, "save", lambda self, document: refuse(document))
+        full.setattr(state_log, "write_state_mark", lambda path, position: refuse(position))
+        broker.turn()
+        broker.turn()
+        unsaved = broker.tables.has_unsaved_topics
+    broker.turn()
+
+    assert unsaved
+    assert not broker.tables.has_unsaved_topics
+    assert broker.tables.state.snapshots == 1

@@ -1,0 +1,135 @@
+"""The writer is told what became of topics; it reads their file only when it knows too little."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ledgermq.broker.topics import Permission, Topic, TopicTable
+from ledgermq.formats.config_json import decode_document
+from ledgermq.ipc.orders import OrderKind, parse, queues_told, records_of, topics_told
+from ledgermq.model.errors import NoPermissionError, ProtocolError, TopicUnknownError
+from ledgermq.model.settings import Settings
+from ledgermq.serving import broker_tables
+from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.writer_notice import WriterNotice
+from ledgermq.writing.writable_topics import WritableTopics
+
+
+def table_of(*topics: Topic) -> TopicTable:
+    table = TopicTable()
+    for topic in topics:
+        table.put(topic, 1)
+    return table
+
+
+def put(tables: BrokerTables, *topics: Topic) -> None:
+    for topic in topics:
+        tables.topics.put(topic, 1)
+    tables.save_changed()
+
+
+def told(order: bytes | None) -> dict[str, int | None] | None:
+    """What an order says of topics, ``None`` when it says to read the file."""
+    assert order is not None
+    assert parse(order).kind is OrderKind.TOPICS_CHANGED
+    records = records_of(order)
+    return queues_told(records[0]) if records else None
+
+
+def test_a_writer_that_knows_a_revision_is_told_what_changed_since(tmp_path: Path) -> None:
+    tables = BrokerTables(tmp_path / "config", Settings())
+    put(tables, Topic("a", 4, 4), Topic("b", 4, 4))
+    known = tables.topics_revision
+    first = tables.order_for_writer(-1)
+    put(tables, Topic("a", 8, 8), Topic("c", 4, 4, Permission.READ))
+    tables.topics.delete("b", 2)
+    tables.save_changed()
+    order = tables.order_for_writer(known)
+    tables.close()
+
+    assert order is not None
+    assert told(first) is None
+    assert told(order) == {"a": 8, "b": None, "c": 0}
+    assert (parse(order).position, parse(order).version) == (known, tables.topics_revision)
+
+
+def test_a_snapshot_that_says_the_same_changes_nothing(tmp_path: Path) -> None:
+    tables = BrokerTables(tmp_path / "config", Settings())
+    put(tables, Topic("a", 4, 4), Topic("b", 4, 4))
+    before = tables.topics_revision
+    tables.topics.replace_with(table_of(Topic("a", 4, 4), Topic("b", 4, 4)))
+    tables.save_changed()
+    same = tables.topics_revision
+    tables.topics.replace_with(table_of(Topic("a", 4, 4), Topic("b", 5, 5)))
+    tables.save_changed()
+    order = tables.order_for_writer(before)
+    tables.close()
+
+    assert same == before
+    assert told(order) == {"b": 5}
+
+
+def test_a_large_table_is_told_at_once_and_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_tables, "ROWS_AT_ONCE_MAX", 1)
+    tables = BrokerTables(tmp_path, Settings())
+    known = tables.topics_revision
+    put(tables, Topic("a", 4, 4), Topic("b", 4, 4))
+    at_once = (tmp_path / "topics.json").exists()
+    order = tables.order_for_writer(known)
+    unknown = tables.order_for_writer(-1)
+    tables.tick(1)
+    tables.close()
+    rows = decode_document((tmp_path / "topics.json").read_bytes())["topicConfigTable"]
+
+    assert not at_once
+    assert told(order) == {"a": 4, "b": 4}
+    # A writer that knows nothing can only be told to read a file that has everything.
+    assert unknown is None
+    assert isinstance(rows, dict)
+    assert set(rows) == {"a", "b"}
+
+
+def test_what_was_told_counts_for_producers(tmp_path: Path) -> None:
+    tables = BrokerTables(tmp_path, Settings())
+    put(tables, Topic("a", 4, 4), Topic("b", 4, 4))
+    tables.close()
+    topics = WritableTopics(tmp_path / "topics.json")
+    topics.take({"a": 8, "b": None, "c": 0})
+
+    assert topics.check(b"a", 7) is None
+    with pytest.raises(TopicUnknownError):
+        topics.check(b"b", 0)
+    with pytest.raises(NoPermissionError):
+        topics.check(b"c", 0)
+    topics.read_as_told()
+    assert topics.check(b"b", 3) is None
+    with pytest.raises(TopicUnknownError):
+        topics.check(b"a", 7)
+
+
+def test_a_writer_that_says_it_knows_nothing_is_told_to_read(tmp_path: Path) -> None:
+    tables = BrokerTables(tmp_path, Settings())
+    notice = WriterNotice(tables)
+    put(tables, Topic("a", 4, 4))
+    notice.confirmed(tables.topics_revision)
+    was_confirmed = notice.is_confirmed
+    notice.confirmed(0)
+    order = tables.order_for_writer(notice.known)
+    tables.close()
+
+    assert was_confirmed
+    assert not notice.is_confirmed
+    assert told(order) is None
+
+
+@pytest.mark.parametrize("content", [b"x", b"[]", b'{"a": "4"}', b'{"a": 1.5}'])
+def test_an_order_that_tells_no_topics_is_refused(content: bytes) -> None:
+    order = topics_told(2, 1, {})
+
+    assert queues_told(records_of(order)[0]) == {}
+    with pytest.raises(ProtocolError):
+        queues_told(content)

@@ -1,0 +1,40 @@
+"""Users and quotas as the broker has written them, for the process that only reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ledgermq.broker import access, quotas
+from ledgermq.broker.access import UserTable
+from ledgermq.broker.quotas import QuotaTable
+from ledgermq.process.config_file import ConfigFile
+
+
+class AccessFiles:
+    """Read at the start, and whenever the broker says that they have changed.
+
+    Attributes:
+        users, quotas: the same objects for ever; ``revision`` of each grows with ``reload``.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Read the files in ``folder``; what is not there is empty.
+
+        Raises:
+            CorruptLogError, ConfigError, StorageError: a file cannot be read.
+        """
+        self._files = ConfigFile(folder / access.FILE), ConfigFile(folder / quotas.FILE)
+        self.users = UserTable()
+        self.quotas = QuotaTable()
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the files again.
+
+        Raises:
+            CorruptLogError, ConfigError, StorageError: a file cannot be read; what was known stays.
+        """
+        users, limits = (file.load() for file in self._files)
+        fresh = UserTable.read(users), QuotaTable.read(limits)
+        self.users.replace_with(fresh[0])
+        self.quotas.replace_with(fresh[1])

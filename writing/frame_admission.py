@@ -1,0 +1,183 @@
+"""What a producer's frame has to pass before it is looked at record by record.
+
+Rights once a topic and connection, bytes that are not answered yet, quotas: nothing here looks at a
+single message. A frame that is refused stored nothing, and took nothing of a quota.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ledgermq.broker.access import Right
+from ledgermq.broker.rate_limits import RateLimits
+from ledgermq.formats.delayed_message import real_queue
+from ledgermq.formats.message import properties_in
+from ledgermq.model.errors import BusyError
+from ledgermq.model.settings import Settings
+from ledgermq.model.transactions import HALF_TOPIC
+from ledgermq.process.client_rights import AccessGate, ClientRights, Peer
+from ledgermq.wire.send_frame import SendFrame
+from ledgermq.writing.access_files import AccessFiles
+from ledgermq.writing.delayed_frames import WAITING_TOPICS
+
+_ON_THE_WAY = WAITING_TOPICS | {HALF_TOPIC.encode()}
+"""Topics of messages that belong to another one, which each of them names."""
+
+
+class FrameAdmission:
+    """Owned by the writer process.
+
+    Attributes:
+        gate: who may connect, and do what.
+        denied, throttled: frames refused for want of a right, and of a quota.
+    """
+
+    def __init__(self, settings: Settings, folder: Path, monotonic_ns: Callable[[], int]) -> None:
+        """Rules as the files in ``folder`` have them.
+
+        Raises:
+            CorruptLogError, ConfigError, StorageError: a file cannot be read.
+        """
+        self._settings = settings
+        self._now_ns = monotonic_ns
+        self._files = AccessFiles(folder)
+        self.gate = AccessGate(settings.access, self._files.users)
+        self._limits = RateLimits(
+            "produce", self._files.quotas, settings.quotas, now_ns=monotonic_ns()
+        )
+
+    def reload(self) -> None:
+        """Users and quotas have changed.
+
+        Raises:
+            CorruptLogError, ConfigError, StorageError: a file cannot be read; what was known stays.
+        """
+        self._files.reload()
+
+    def begin_term(self) -> None:
+        """This node leads from now on."""
+        self._limits.restart(self._now_ns())
+
+    def rights_of(self, peer: Peer) -> ClientRights:
+        """What the client at the other end of a connection may do."""
+        return ClientRights(self.gate, peer)
+
+    def forget(self, identity: bytes) -> None:
+        """The connection has ended."""
+        self._limits.forget(identity.hex())
+
+    def check_window(self, frame: SendFrame, *, in_flight: int, total: int) -> None:
+        """Refuse a frame for which there is no room now.
+
+        Args:
+            in_flight: bytes of the client that are not answered yet.
+            total: those of all clients.
+
+        Raises:
+            BusyError: names the limit and its setting.
+        """
+        limits = self._settings.limits
+        mine = in_flight + frame.payload_size
+        if mine > limits.client_window_bytes:
+            raise BusyError(
+                "more unanswered bytes of this client than its window",
+                bytes=mine,
+                limit=limits.client_window_bytes,
+                setting="limits.client_window_bytes",
+            )
+        everybodys = total + frame.payload_size
+        if everybodys > limits.total_window_bytes:
+            raise BusyError(
+                "more unanswered bytes of all clients than the node holds",
+                bytes=everybodys,
+                limit=limits.total_window_bytes,
+                setting="limits.total_window_bytes",
+            )
+
+    def check(self, frame: SendFrame, identity: bytes, name: str, rights: ClientRights) -> None:
+        """Refuse a frame of a client that may not send it, or not now.
+
+        Raises:
+            NoPermissionError: names user and topic.
+            QuotaError: names the quota, and how long to wait.
+        """
+        if self.gate.is_on:
+            rights.check_known("send")
+            for topic in {run.topic for run in frame.runs} - _ON_THE_WAY:
+                rights.check_topic(topic.decode("utf-8", "replace"), Right.PUB)
+        if self._limits.is_on:
+            self._limits.check(self._owners(frame, identity, name, rights), self._now_ns())
+
+    def check_real_topics(
+        self, frame: SendFrame, payload: memoryview, rights: ClientRights, *, header_size: int
+    ) -> None:
+        """Refuse half and delayed messages of topics that the client may not send to.
+
+        Only runs of their queues are looked at, record by record; the records were checked.
+
+        Raises:
+            NoPermissionError: names user and topic.
+        """
+        if not self.gate.is_on:
+            return
+        if _ON_THE_WAY.isdisjoint(run.topic for run in frame.runs):
+            return
+        ends = _ends(frame)
+        first = 0
+        for run in frame.runs:
+            last = first + run.records
+            for number in range(first, last) if run.topic in _ON_THE_WAY else ():
+                begin = int(ends[number]) - frame.sizes[number]
+                record = payload[begin + header_size : int(ends[number])]
+                real = real_queue(properties_in(record))
+                if real is not None:
+                    rights.check_topic(real.topic, Right.PUB)
+            first = last
+
+    def admitted(self, frame: SendFrame, identity: bytes, name: str, rights: ClientRights) -> None:
+        """The frame is let in: it counts."""
+        if not self._limits.is_on:
+            return
+        now_ns, records = self._now_ns(), len(frame.sizes)
+        sizes = _by_topic(frame)
+        for owner in self._owners(frame, identity, name, rights):
+            size, count = sizes.get(owner, (frame.payload_size, records))
+            self._limits.take(owner, size=size, messages=count, now_ns=now_ns)
+
+    def _owners(
+        self, frame: SendFrame, identity: bytes, name: str, rights: ClientRights
+    ) -> list[str]:
+        topics = {run.topic.decode("utf-8", "replace") for run in frame.runs}
+        user = rights.who.user
+        return self._limits.owners(user=user, client=name, connection=identity.hex(), topics=topics)
+
+
+def _by_topic(frame: SendFrame) -> dict[str, tuple[int, int]]:
+    """Bytes and records by the owner of their topic; with one topic nothing is summed."""
+    topics = {run.topic for run in frame.runs}
+    if len(topics) == 1:
+        (topic,) = topics
+        return {_owner(topic): (frame.payload_size, len(frame.sizes))}
+    ends = _ends(frame)
+    found: dict[str, tuple[int, int]] = {}
+    first = 0
+    for run in frame.runs:
+        last = first + run.records
+        size = int(ends[last - 1]) - (int(ends[first - 1]) if first else 0)
+        before = found.get(_owner(run.topic), (0, 0))
+        found[_owner(run.topic)] = (before[0] + size, before[1] + run.records)
+        first = last
+    return found
+
+
+def _ends(frame: SendFrame) -> NDArray[np.int64]:
+    """Where each record of the payload ends."""
+    return np.cumsum(np.frombuffer(frame.sizes, np.uint32), dtype=np.int64)
+
+
+def _owner(topic: bytes) -> str:
+    return f"topic:{topic.decode('utf-8', 'replace')}"

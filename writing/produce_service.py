@@ -1,0 +1,574 @@
+"""The producers' side of the writer: sessions, frames in, acknowledgements out.
+
+A turn takes a bounded number of frames, checks each, stages them in the log one behind the other
+under the put lock, and writes all of them with one call. A frame that is refused stored nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+from ledgermq.formats.crc32 import crc32
+from ledgermq.ipc.cursor_page import Role
+from ledgermq.model.delay_levels import delay_levels_ms
+from ledgermq.model.errors import (
+    BusyError,
+    CorruptLogError,
+    DiskFullError,
+    LedgerError,
+    MessageIllegalError,
+    NoPermissionError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    ProtocolError,
+    QuotaError,
+    StaleGenerationError,
+    StorageError,
+)
+from ledgermq.model.ids import Position, Term
+from ledgermq.model.limits import (
+    ENTRY_SIZE_MAX,
+    FRAME_RECORDS_MAX,
+    FRAME_SIZE_MAX,
+)
+from ledgermq.model.settings import AckMode
+from ledgermq.process.client_rights import ClientRights
+from ledgermq.process.environment import Environment
+from ledgermq.process.log_trouble import LogDamagedError, report
+from ledgermq.process.standing import UNKNOWN
+from ledgermq.store.queue_offsets import QueueOffsets
+from ledgermq.wire.header import Kind, decode_header
+from ledgermq.wire.send_frame import SendFrame, SentSpan, decode_send, encode_sent
+from ledgermq.wire.session import (
+    Standing,
+    Welcome,
+    decode_hello,
+    encode_refused,
+    encode_role,
+    encode_welcome,
+    hello_instance,
+)
+from ledgermq.writing.frame_admission import FrameAdmission
+from ledgermq.writing.log_opening import OpenLog, entry_before
+from ledgermq.writing.own_entries import append_own
+from ledgermq.writing.put_batch import Put, PutBatch
+from ledgermq.writing.put_lock import PutLockHolder
+from ledgermq.writing.recent_messages import RecentMessages
+from ledgermq.writing.record_rules import RecordRules
+from ledgermq.writing.resend import Resend
+from ledgermq.writing.space_gate import NoRoomError, SpaceGate
+from ledgermq.writing.writable_topics import WritableTopics
+
+
+class OutOfTurnError(BusyError):
+    """A frame was sent before its client could know that an earlier one had been refused."""
+
+
+_OWN_STATUSES: dict[type[LedgerError], str] = {
+    BusyError: "WINDOW_FULL",
+    OutOfTurnError: "OUT_OF_TURN",
+}
+
+FRAMES_PER_TURN_MAX = 256
+BYTES_PER_TURN_MAX = 8 * 1024 * 1024
+SESSIONS_MAX = 10_000
+
+COUNTER_NAMES = (
+    "messages",
+    "bytes",
+    "frames",
+    "refused",
+    "unanswerable",
+    "sessions",
+    "resent_found",
+    "turns",
+    "entries",
+    "denied",
+    "throttled",
+)
+_ACKS = {AckMode.LEADER: 0, AckMode.MAJORITY_MEMORY: 1, AckMode.MAJORITY_FSYNC: 2}
+_MESSAGES, _BYTES, _FRAMES, _REFUSED, _UNANSWERABLE, _SESSIONS = range(6)
+_RESENT_FOUND, _TURNS, _ENTRIES, _DENIED, _THROTTLED = range(6, 11)
+
+
+@dataclass(slots=True)
+class Session:
+    """One connection that has said HELLO.
+
+    Attributes:
+        rights: what the client may do.
+        terms_ended: how many terms of its own the node had ended when the session began.
+        in_flight: bytes that are not answered yet.
+        is_refused: a frame was refused that may come again; those that were sent behind it must not
+            be stored before it.
+    """
+
+    name: str
+    instance: str
+    terms_ended: int
+    rights: ClientRights
+    in_flight: int = 0
+    is_refused: bool = False
+
+
+class Due(NamedTuple):
+    """An answer that waits for the commit cursor to reach ``position``."""
+
+    position: int
+    identity: bytes
+    answer: bytes
+    size: int
+
+
+class ProduceService:
+    """Owned by the writer process.
+
+    Invariants: positions in ``_due`` never decrease; ``_in_flight`` is the sum of the sessions'.
+    """
+
+    def __init__(
+        self,
+        around: Environment,
+        log: OpenLog,
+        *,
+        topics: WritableTopics,
+        put_lock: PutLockHolder,
+        gate: SpaceGate,
+        admission: FrameAdmission,
+    ) -> None:
+        settings = around.settings
+        self._admission = admission
+        self._gate = gate
+        self._settings = settings
+        self._counters = around.page.counters(Role.WRITER)
+        self._log = log.writer
+        self._store_host_size = len(log.store_host)
+        self._ack = _ACKS[settings.ack.mode]
+        self._topics = topics
+        self._offsets: QueueOffsets | None = None
+        self._put_lock = put_lock
+        self._answers_at_once = settings.ack.mode is AckMode.LEADER
+        self._body_max = settings.store.max_message_size
+        limit = ENTRY_SIZE_MAX if log.writer.header_size else self._body_max + 64 * 1024
+        self._record_max = min(log.writer.record_size_max, limit)
+        self._sessions: dict[bytes, Session] = {}
+        self._instances: dict[str, bytes] = {}
+        self._standing = UNKNOWN
+        self._last_led: int | None = None
+        self._terms_ended = 0
+        self._due: deque[Due] = deque()
+        self._in_flight = 0
+        self._open_log = log
+        self._first = 0
+        self._recent = self._recent_messages()
+        self._clock = around.clock
+        self.socket = around.produce_socket(
+            admission.gate, message_size_max=FRAME_SIZE_MAX + 1024 * 1024
+        )
+        levels = len(delay_levels_ms(settings.store.message_delay_level)) - 1
+        self._rules = RecordRules(
+            topics,
+            levels=levels,
+            header_size=log.writer.header_size,
+            store_host_size=self._store_host_size,
+            record_max=self._record_max,
+            body_max=self._body_max,
+        )
+        self._welcome = Welcome(
+            cluster=settings.node.broker_cluster_name,
+            broker=settings.node.broker_name,
+            node=settings.node.self_id,
+            generation=around.page.read_process(Role.WRITER).generation,
+            role=UNKNOWN.role,
+            ack=settings.ack.mode.value,
+            entry_header_size=log.writer.header_size,
+            store_host_size=self._store_host_size,
+            body_size_max=self._body_max,
+            frame_size_max=FRAME_SIZE_MAX,
+            frame_records_max=FRAME_RECORDS_MAX,
+            window_bytes=settings.limits.client_window_bytes,
+            delay_levels=levels,
+            store_host=_host_text(settings.node.broker_ip, settings.node.listen_port),
+        )
+
+    def has_due(self, position: Position) -> bool:
+        """Whether a frame that is stored before ``position`` has no answer yet."""
+        return bool(self._due) and self._due[0].position <= position
+
+    def begin_term(self, offsets: QueueOffsets) -> None:
+        """This node leads: number messages from ``offsets`` on."""
+        self._offsets = offsets
+        self._admission.begin_term()
+
+    def end_term(self) -> None:
+        """Another node leads: what is not answered yet may be in the log one day, or never."""
+        self._offsets = None
+        error = OutcomeUnknownError("node leads no more; send again with the same ids")
+        for answer in self._due:
+            self._refuse(answer.identity, decode_header(answer.answer).request_id, error)
+            self._release(answer)
+        self._due.clear()
+
+    def tell_standing(self, standing: Standing) -> None:
+        """Tell all clients what this node is in its group now, if that is something else.
+
+        To be called after a grant before frames are taken: what a client sent in an earlier term of
+        this node, and another leader may have stored meanwhile, must find its session ended.
+        """
+        before = self._standing
+        if standing == before:
+            return
+        self._standing = standing
+        for identity in list(self._sessions):
+            self._send(identity, encode_role(standing))
+        if before.leads and (not standing.leads or standing.term != before.term):
+            self._terms_ended += 1
+        if standing.leads:
+            # Between two terms that follow one another nobody else can have led.
+            if self._last_led is not None and standing.term > self._last_led + 1:
+                for identity, session in list(self._sessions.items()):
+                    if session.terms_ended < self._terms_ended:
+                        self._end_session(identity)
+            self._last_led = standing.term
+
+    def begin_following(self) -> None:
+        """Entries of another leader come next; the log may have been cut."""
+        self._recent = self._recent_messages()
+
+    def forget_before(self, position: Position) -> None:
+        """The log is about to begin at ``position``; nothing before it is read any more."""
+        self._first = int(position)
+        self._recent.forget_before(position)
+
+    def note_entries(self, count: int) -> None:
+        """So many entries of another leader were appended."""
+        self._counters[_ENTRIES] += count
+        try:
+            self._recent.follow(self._log.end.position)
+        except CorruptLogError as error:
+            raise self._trouble(error) from error
+
+    def take_frames(self, term: Term | None) -> bool:
+        """Take what producers have sent, a bounded number; true when the log has grown.
+
+        Args:
+            term: the granted term; without one every frame is refused.
+        """
+        self._counters[_TURNS] += 1
+        if term is None or self._offsets is None:
+            self._refuse_waiting()
+            return False
+        begin = self._log.end
+        batch = PutBatch(self._log, self._offsets, term=term, store_timestamp=self._now_ms())
+        with self._put_lock:
+            try:
+                self._stage_waiting(batch, term)
+                self._note_puts(batch.publish(), batch.term, batch.store_timestamp)
+            except StorageError as error:
+                for put in batch.take_back(error):
+                    self._refuse_admitted(put.identity, put.request_id, put.size, error)
+        if self._answers_at_once:
+            self.acknowledge(self._log.end.position)
+        return self._log.end != begin
+
+    def append_own(self, records: Sequence[bytes], term: Term, *, has_reserve: bool) -> None:
+        """Append records that the node writes for itself; see ``own_entries``.
+
+        Raises:
+            MessageIllegalError: one is larger than the log takes; nothing has changed.
+            DiskFullError: there is no space; nothing has changed.
+        """
+        assert self._offsets is not None, "an entry of a node that does not lead"
+        largest = max(map(len, records))
+        if largest > self._record_max:
+            raise MessageIllegalError("record is too large", size=largest, limit=self._record_max)
+        batch = PutBatch(self._log, self._offsets, term=term, store_timestamp=self._now_ms())
+        append_own(
+            batch,
+            records,
+            self._put_lock,
+            header_size=self._log.header_size,
+            has_reserve=has_reserve,
+        )
+
+    def acknowledge(self, position: Position) -> None:
+        """Answer every frame that is stored before ``position``."""
+        due = self._due
+        while due and due[0].position <= position:
+            answer = due.popleft()
+            self._release(answer)
+            self._send(answer.identity, [answer.answer])
+
+    def close(self) -> None:
+        """Tell the clients that wait that their outcome is unknown, and unbind."""
+        error = OutcomeUnknownError("node stops; send again with the same ids")
+        for answer in self._due:
+            request_id = decode_header(answer.answer).request_id
+            self._send(answer.identity, encode_refused(request_id, error))
+        self._due.clear()
+        self.socket.close()
+
+    def _admit(self, parts: list[bytes], term: Term | None) -> SendFrame | None:
+        """The frame in ``parts`` if it may come in; everything else is answered here."""
+        identity = parts[0]
+        request_id = 0
+        try:
+            if len(parts) < 2:
+                raise ProtocolError("message without a header", parts=len(parts) - 1)
+            header = decode_header(parts[1])
+            request_id = header.request_id
+            if header.kind is Kind.HELLO:
+                self._greet(identity, request_id, parts)
+                return None
+            session = self._sessions.get(identity)
+            if session is None or session.rights.peer != self.socket.peer:
+                raise StaleGenerationError("no session: say HELLO first")
+            if header.kind is Kind.GOODBYE:
+                self._end_session(identity)
+                return None
+            if header.kind is not Kind.SEND or len(parts) != 3:
+                raise ProtocolError(
+                    "message not taken here", kind=header.kind.name, parts=len(parts) - 1
+                )
+            frame = decode_send(parts[1])
+            if session.is_refused and not frame.is_resumed:
+                raise OutOfTurnError("a frame sent before was refused: send again from it on")
+            session.is_refused = False
+            self._check_frame(frame, parts[2])
+            self._admission.check_window(frame, in_flight=session.in_flight, total=self._in_flight)
+            if term is None:
+                raise NotLeaderError(
+                    "node does not lead now: nothing was stored",
+                    role=self._standing.role,
+                    term=self._standing.term,
+                    leader=self._standing.leader,
+                )
+            self._admission.check(frame, identity, session.name, session.rights)
+            payload = memoryview(parts[2])
+            self._rules.check(frame, payload, self._now_ms())
+            self._admission.check_real_topics(
+                frame, payload, session.rights, header_size=self._log.header_size
+            )
+        except LedgerError as error:
+            self._refuse(identity, request_id, error)
+            return None
+        return frame
+
+    def _check_frame(self, frame: SendFrame, payload: bytes) -> None:
+        """What concerns the frame as a whole."""
+        if len(payload) != frame.payload_size:
+            raise ProtocolError(
+                "payload of another size than announced",
+                size=len(payload),
+                expected=frame.payload_size,
+            )
+        expected = (self._log.header_size, self._store_host_size)
+        if (frame.entry_header_size, frame.store_host_size) != expected:
+            raise StaleGenerationError(
+                "frame made for another log: say HELLO again",
+                entry_header_size=frame.entry_header_size,
+                store_host_size=frame.store_host_size,
+                expected=expected,
+            )
+        checksum = crc32(payload, crc32(frame.tables, 0))
+        if checksum != frame.checksum:
+            raise ProtocolError(
+                "checksum of the frame differs", checksum=frame.checksum, computed=checksum
+            )
+
+    def _stage_waiting(self, batch: PutBatch, term: Term) -> None:
+        """Stage the frames that wait, a bounded number."""
+        size = 0
+        for _ in range(FRAMES_PER_TURN_MAX):
+            parts = self.socket.receive()
+            if parts is None:
+                return
+            frame = self._admit(parts, term)
+            if frame is None:
+                continue
+            self._admitted(parts[0], frame)
+            if frame.is_retry:
+                # What was staged before must be found, too, and stored before.
+                self._note_puts(batch.publish(), batch.term, batch.store_timestamp)
+            try:
+                if frame.is_retry:
+                    self._put_again(batch, parts[0], parts[2], frame)
+                else:
+                    self._make_room(batch, frame.sizes)
+                    batch.stage(parts[0], frame.request_id, parts[2], frame.sizes, frame.runs)
+            except (NoRoomError, NotLeaderError, OutcomeUnknownError) as error:
+                self._refuse_admitted(parts[0], frame.request_id, frame.payload_size, error)
+                continue
+            self._counters[_MESSAGES] += len(frame.sizes)
+            self._counters[_BYTES] += frame.payload_size
+            self._counters[_FRAMES] += 1
+            size += frame.payload_size
+            if size >= BYTES_PER_TURN_MAX:
+                return
+
+    def _make_room(self, batch: PutBatch, sizes: memoryview) -> None:
+        """See ``PutBatch.make_room``; without it the errors are those of ``SpaceGate.check``."""
+        self._gate.check()
+        try:
+            batch.make_room(sizes)
+        except DiskFullError as error:
+            raise self._gate.strike(error) from error
+
+    def _put_again(
+        self, batch: PutBatch, identity: bytes, payload: bytes, frame: SendFrame
+    ) -> None:
+        """Store what is missing of a frame that was sent before, and answer for all of it."""
+        try:
+            self._recent.extend(self._log.end.position)
+            resend = Resend.of(frame, payload, self._log.header_size, self._recent)
+        except CorruptLogError as error:
+            trouble = self._trouble(error)
+            if isinstance(trouble, LogDamagedError):
+                raise trouble from error
+            # Nobody else has the log. Whether these were stored is not known; others are served.
+            self._refuse_admitted(identity, frame.request_id, frame.payload_size, trouble)
+            return
+        self._counters[_RESENT_FOUND] += len(frame.sizes) - resend.records
+        if resend.records:
+            try:
+                self._make_room(batch, resend.sizes)
+            except (NoRoomError, NotLeaderError) as error:
+                if resend.records == len(frame.sizes):
+                    raise
+                raise OutcomeUnknownError(
+                    "a part of the frame is stored, and there is no space for the rest",
+                    cause=str(error),
+                ) from error
+            stored = batch.stage(
+                identity, frame.request_id, resend.payload, resend.sizes, resend.runs
+            )
+            puts = batch.publish()
+            assert len(puts) == 1
+            spans = resend.merged(stored, frame.sizes)
+            store_timestamp = batch.store_timestamp
+        else:
+            spans = resend.merged([], frame.sizes)
+            store_timestamp = resend.found_timestamp
+        put = Put(
+            identity, frame.request_id, frame.payload_size, spans, int(self._log.end.position)
+        )
+        self._note_puts([put], batch.term, store_timestamp)
+
+    def _trouble(self, error: CorruptLogError) -> CorruptLogError:
+        """What to raise when the log cannot be read: a member of a group notes the damage."""
+        end = self._log.end
+        return report(self._settings, error, last=(end.position, end.index_, end.term))
+
+    def _refuse_waiting(self) -> None:
+        """Answer what waits while nothing can be stored, a bounded number."""
+        for _ in range(FRAMES_PER_TURN_MAX):
+            parts = self.socket.receive()
+            if parts is None:
+                return
+            self._admit(parts, None)
+
+    def _recent_messages(self) -> RecentMessages:
+        log = self._open_log
+        return RecentMessages(
+            log.paths.data,
+            file_size=log.recovered.data.file_size,
+            header_size=self._log.header_size,
+            first=max(int(log.recovered.first), self._first),
+            window=self._settings.limits.total_window_bytes,
+            end=self._log.end.position,
+            entry_before=partial(entry_before, log),
+        )
+
+    def _release(self, answer: Due) -> None:
+        """The bytes of a frame that has an answer are no more in flight."""
+        self._in_flight -= answer.size
+        session = self._sessions.get(answer.identity)
+        if session is not None:
+            session.in_flight -= answer.size
+
+    def _note_puts(self, puts: list[Put], term: Term, store_timestamp: int) -> None:
+        """Frames are in the log: their answers wait for the commit cursor."""
+        for put in puts:
+            answer = encode_sent(
+                put.request_id,
+                term=term,
+                store_timestamp=store_timestamp,
+                ack=self._ack,
+                spans=[SentSpan(*span) for span in put.spans],
+            )
+            self._due.append(Due(put.position, put.identity, answer, put.size))
+
+    def _admitted(self, identity: bytes, frame: SendFrame) -> None:
+        session = self._sessions[identity]
+        self._admission.admitted(frame, identity, session.name, session.rights)
+        session.in_flight += frame.payload_size
+        self._in_flight += frame.payload_size
+
+    def _greet(self, identity: bytes, request_id: int, parts: list[bytes]) -> None:
+        """Begin a session, or begin it anew."""
+        if len(parts) != 3:
+            raise ProtocolError("HELLO without a body", parts=len(parts) - 1)
+        name = decode_hello(parts[2])
+        if len(self._sessions) >= SESSIONS_MAX and identity not in self._sessions:
+            raise BusyError("too many connections", connections=SESSIONS_MAX, limit=SESSIONS_MAX)
+        instance = hello_instance(parts[2])
+        if instance:
+            # Frames that an older connection of it left behind must not be stored after their
+            # repetition: they find no session.
+            older = self._instances.pop(instance, identity)
+            if older != identity:
+                self._sessions.pop(older, None)
+            self._instances[instance] = identity
+        session = self._sessions.get(identity)
+        if session is None or session.rights.peer != self.socket.peer:
+            rights = self._admission.rights_of(self.socket.peer)
+            self._sessions[identity] = Session(name, instance, self._terms_ended, rights)
+        self._counters[_SESSIONS] = len(self._sessions)
+        standing = self._standing
+        welcome = replace(
+            self._welcome, role=standing.role, term=standing.term, leader=standing.leader
+        )
+        self._send(identity, encode_welcome(request_id, welcome))
+
+    def _refuse(self, identity: bytes, request_id: int, error: LedgerError) -> None:
+        self._counters[_REFUSED] += 1
+        self._counters[_DENIED] += isinstance(error, NoPermissionError)
+        self._counters[_THROTTLED] += isinstance(error, QuotaError)
+        session = self._sessions.get(identity)
+        if error.retriable and session is not None:
+            session.is_refused = True
+        record = error.details.get("record")
+        number = record if isinstance(record, int) else None
+        status = _OWN_STATUSES.get(type(error))
+        self._send(identity, encode_refused(request_id, error, record=number, status=status))
+
+    def _refuse_admitted(
+        self, identity: bytes, request_id: int, size: int, error: LedgerError
+    ) -> None:
+        """Refuse a frame whose bytes were counted already."""
+        self._release(Due(0, identity, b"", size))
+        self._refuse(identity, request_id, error)
+
+    def _send(self, identity: bytes, parts: list[bytes]) -> None:
+        """Answer a client; one that is gone, or does not read, loses its session."""
+        if not self.socket.send(identity, parts):
+            self._counters[_UNANSWERABLE] += 1
+            self._end_session(identity)
+
+    def _now_ms(self) -> int:
+        return self._clock.epoch_ns() // 1_000_000
+
+    def _end_session(self, identity: bytes) -> None:
+        session = self._sessions.pop(identity, None)
+        self._admission.forget(identity)
+        if session is not None and self._instances.get(session.instance) == identity:
+            del self._instances[session.instance]
+        self._counters[_SESSIONS] = len(self._sessions)
+
+
+def _host_text(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -1,0 +1,528 @@
+"""The writer process: takes messages from producers, and is the only one that writes the log.
+
+It alone writes the log's files, DLedger's index files and ``checkpoint``, our ``log-checkpoint``,
+and removes the mark of a damage, ``log-damage``; it publishes the cursors ``written``, ``durable``
+and ``put_lock``. It stamps only in a term that raft has granted, and answers a producer only when
+``committed`` has passed the frame (with ``ack.mode = leader``: when the log has it).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import sys
+import time
+from collections.abc import Mapping
+
+from ledgermq.ipc.append_ring import AppendRing, RingKind, RingRecord
+from ledgermq.ipc.cursor_page import LogCursor, Role
+from ledgermq.ipc.orders import (
+    Order,
+    OrderKind,
+    parse,
+    queues_told,
+    records_of,
+    repaired,
+    topics_loaded,
+)
+from ledgermq.model.errors import (
+    CorruptLogError,
+    DiskFullError,
+    MessageIllegalError,
+    NotLeaderError,
+    ProtocolError,
+    StorageError,
+)
+from ledgermq.model.ids import Index, Position, Term
+from ledgermq.model.settings import AckMode, Settings
+from ledgermq.process import reload
+from ledgermq.process.child_process import EXIT_REOPEN, EXIT_STOPPED
+from ledgermq.process.environment import Environment
+from ledgermq.process.log_trouble import LogDamagedError, report
+from ledgermq.process.loop import Pollable, StopFlag
+from ledgermq.process.loop import run as run_loop
+from ledgermq.process.node import Surroundings
+from ledgermq.process.standing import standing_of
+from ledgermq.store.append_files import overwrite
+from ledgermq.store.disk_space import with_reserve
+from ledgermq.store.disk_sync import sync_directory
+from ledgermq.store.entry_files import EntryFiles
+from ledgermq.store.log_checkpoint import LogCheckpoint, encode
+from ledgermq.store.log_damage import LogDamage, damage_path, read_damage, remove_damage
+from ledgermq.store.log_writer import INDEX_ITEM_SIZE, LogEnd
+from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
+from ledgermq.store.small_file import replace_file
+from ledgermq.wire.session import LEADER, Standing
+from ledgermq.writing.flusher import Flusher, FlushPlan, MakeFlusher
+from ledgermq.writing.frame_admission import FrameAdmission
+from ledgermq.writing.log_opening import OpenLog, open_log, open_queue_offsets
+from ledgermq.writing.log_retention import LogRetention, Retention
+from ledgermq.writing.produce_service import COUNTER_NAMES, ProduceService
+from ledgermq.writing.put_lock import PutLockHolder
+from ledgermq.writing.resume import dispatched_position
+from ledgermq.writing.space_gate import SpaceGate
+from ledgermq.writing.writable_topics import WritableTopics
+
+__all__ = ["COUNTER_NAMES", "WriterWorker", "run"]
+
+logger = logging.getLogger(__name__)
+
+REPAIRS_DATA = 0
+"""REPAIR's number of the data files; 1 are the index files."""
+
+SMALL_APPEND = 4_096
+"""An append of no more bytes may take all of the reserve."""
+
+READY_REPEAT_NS = 200_000_000
+_ANSWERS = {
+    OrderKind.GRANT: OrderKind.GRANTED,
+    OrderKind.FOLLOW: OrderKind.FOLLOWED,
+}
+SWITCH_INTERVAL_S = 0.000_2
+"""The flusher's thread gets the interpreter this soon when it comes back from a sync."""
+
+
+class WriterWorker:
+    """Orders from raft and the broker on one side, the producers on the other."""
+
+    def __init__(
+        self,
+        around: Environment,
+        log: OpenLog,
+        make_flusher: MakeFlusher,
+        gate: SpaceGate,
+        retention: Retention | None = None,
+    ) -> None:
+        """Publish where the log ends.
+
+        Args:
+            gate: knows whether the disk has room.
+            retention: deletes what is old; None: nothing is deleted.
+        """
+        settings = around.settings
+        self._around = around
+        self._page = around.page
+        self._log = log.writer
+        self._paths = log.paths
+        self._data_file_size = log.recovered.data.file_size
+        self._raft = around.bell(Role.RAFT)
+        self._broker = around.bell(Role.BROKER)
+        self._dispatcher = around.bell(Role.DISPATCHER)
+        self._postponed: Order | None = None
+        self._term: Term | None = None
+        self._told_term: Term | None = None
+        self._told_version = -1
+        self._known_by_raft = False
+        self._ready_sent_ns = 0
+        self._follows = False
+        self._sequence = 0
+        self._broker_generation = 0
+        self._ring: AppendRing | None = None
+        self._gate = gate
+        self._retention = retention
+        self._starved: RingRecord | None = None
+        self._put_lock = PutLockHolder(around.page, settings.limits.put_lock_warn_ms)
+        self._topics = WritableTopics(log.paths.topics)
+        self._topics_version = 0
+        self._damage = read_damage(damage_path(log.paths.root))
+        self._publish_written()
+        self._flusher = make_flusher(
+            log.writer,
+            around.page,
+            lambda: around.bell(Role.RAFT),
+            FlushPlan(
+                at_once=settings.ack.mode is AckMode.MAJORITY_FSYNC,
+                interval_s=settings.store.flush_interval_ms / 1000,
+                checkpoint_interval_s=settings.store.checkpoint_interval_ms / 1000,
+            ),
+            self._write_checkpoint,
+        )
+        self._open_log = log
+        # It waits with its queues for where the log ends.
+        self._dispatcher.ring()
+        self._admission = FrameAdmission(settings, log.paths.own, around.clock.monotonic_ns)
+        self._service = ProduceService(
+            around,
+            log,
+            topics=self._topics,
+            put_lock=self._put_lock,
+            gate=gate,
+            admission=self._admission,
+        )
+
+    def sources(self) -> list[Pollable]:
+        """The inbox, the producers' socket, and who lets them in."""
+        socket = self._service.socket
+        return [*self._around.inbox.sources, socket.source, *socket.guards]
+
+    def sleep_ms(self, now_ns: int) -> int:
+        """Nothing to do while no acknowledgement is due, raft has put nothing into the ring, and
+        clients know what this node is.
+
+        Raft rings only a sleeper: what it does after the turn and before the sleep is seen here.
+        """
+        if self._service.has_due(self._page.read_committed().position):
+            return 0
+        if self._starved is None and self._ring is not None and not self._ring.is_empty:
+            return 0
+        if self._page.grant_version != self._told_version:
+            return 0
+        if not self._known_by_raft:
+            return max(0, (self._ready_sent_ns + READY_REPEAT_NS - now_ns) // 1_000_000)
+        waits = [1_000, self._gate.sleep_ms(now_ns)]
+        if self._retention is not None:
+            waits.append(self._retention.sleep_ms(now_ns))
+        return min(wait for wait in waits if wait is not None)
+
+    def hears_bells(self, now_ns: int) -> bool:
+        """Always: others wait for what it does."""
+        del now_ns
+        return True
+
+    def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
+        """Orders, raft's entries, frames (staged, written and published once), then answers."""
+        for message in self._around.inbox.drain(ready):
+            self._take(message)
+        if self._postponed is not None and self._page.has_queues():
+            order, self._postponed = self._postponed, None
+            self._carry_out(order)
+        if self._page.grant_version != self._told_version or self._term != self._told_term:
+            self._tell_standing()
+        has_room = self._gate.turn(now_ns, self._log.files_made)
+        if self._ring is not None and (
+            has_room or (self._starved is None and not self._ring.is_empty)
+        ):
+            self._take_entries(self._ring)
+        if any(guard in ready for guard in self._service.socket.guards):
+            self._service.socket.let_in()
+        if self._service.socket.source in ready and self._service.take_frames(self._term):
+            self._published()
+        self._service.acknowledge(self._page.read_committed().position)
+        if self._damage is not None:
+            self._look_at_damage(self._damage)
+        if self._retention is not None and self._retention.turn(now_ns, self._log.files_made):
+            self._service.forget_before(self._retention.wanted)
+        if not self._known_by_raft and now_ns - self._ready_sent_ns >= READY_REPEAT_NS:
+            self._ready_sent_ns = now_ns
+            self._raft.send(self._report(Order(OrderKind.READY)).encode())
+
+    def close(self) -> None:
+        """Refuse what cannot be answered any more, make the log durable, close."""
+        self._service.close()
+        if self._retention is not None:
+            self._retention.close()
+        self._flusher.stop()
+        self._log.close()
+        self._change_ring(attach=False)
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: those of space and retention count from now on."""
+        self._gate.take_settings(settings.retention)
+        if self._retention is not None:
+            self._retention.take_settings(settings.retention)
+
+    def _tell_standing(self) -> None:
+        """Tell the clients what raft has made of this node, before their next frames are taken."""
+        self._told_version, self._told_term = self._page.grant_version, self._term
+        if self._term is None:
+            standing = standing_of(self._page.read_grant(), serves=False)
+        else:
+            # The page may say so later than raft's order.
+            standing = Standing(LEADER, self._term, self._around.settings.node.self_id)
+        self._service.tell_standing(standing)
+
+    def _published(self) -> None:
+        """After the log has grown: cursor first, then the bells."""
+        self._publish_written()
+        self._raft.ring()
+        self._flusher.wake(self._log.end)
+
+    def _publish_written(self) -> None:
+        end = self._log.end
+        messages = self._page.counters(Role.WRITER)[0]
+        self._page.publish_written(LogCursor(end.position, end.index_, end.term), messages)
+
+    def _take(self, message: bytes) -> None:
+        try:
+            order = parse(message)
+        except ProtocolError as error:
+            logger.warning("order refused: %s", error)
+            return
+        if order.kind is OrderKind.TOPICS_CHANGED:
+            self._take_topics(order, message)
+        elif order.kind in _ANSWERS:
+            self._known_by_raft = True
+            if order.kind is OrderKind.GRANT and not self._page.has_queues():
+                # How to number messages is known once the dispatcher has looked at the queues.
+                self._postponed = order
+            else:
+                self._postponed = None
+                self._carry_out(order)
+        elif order.kind is OrderKind.PROPOSE_STATE:
+            self._take_proposal(order, message)
+        else:
+            logger.warning("order refused: not one for a writer: kind=%s", order.kind.name)
+
+    def _take_topics(self, order: Order, message: bytes) -> None:
+        """Know the topics of a version, told or from their file; say which one is known.
+
+        Users and quotas are always in files: a change of them is told without topics.
+        """
+        told = records_of(message)
+        if not told:
+            self._topics.read_as_told()
+            self._admission.reload()
+        elif order.position <= self._topics_version:
+            self._topics.take(queues_told(told[0]))
+        else:
+            # A writer that was started since knows the file alone, which may be older.
+            self._broker.send(topics_loaded(0))
+            return
+        self._topics_version = order.version
+        self._broker.send(topics_loaded(order.version))
+
+    def _carry_out(self, order: Order) -> None:
+        """Obey, and answer; an order that came before is answered again, and not obeyed again."""
+        if order.sequence > self._sequence:
+            self._sequence = order.sequence
+            self._obey(order)
+        self._raft.send(self._report(order).encode())
+
+    def _take_proposal(self, order: Order, message: bytes) -> None:
+        """Records of the broker's own, which come back to it through the log, or a refusal."""
+        try:
+            records = records_of(message)
+            if self._term is None or order.term != self._term:
+                raise NotLeaderError("node does not stamp in that term", term=order.term)
+            own = self._page.read_process(Role.WRITER).generation
+            if order.extra != own or order.position < self._broker_generation:
+                raise NotLeaderError("order of an earlier process", meant_for=order.extra, own=own)
+            self._broker_generation = order.position
+            self._service.append_own(records, self._term, has_reserve=False)
+        except (NotLeaderError, ProtocolError, DiskFullError, MessageIllegalError) as error:
+            logger.warning("records of the broker's own refused: %s", error)
+            self._broker.send(order._replace(kind=OrderKind.STATE_REFUSED, number=0).encode())
+            return
+        self._published()
+
+    def _obey(self, order: Order) -> None:
+        """Raft decides who stamps: this writer in its term, or the leader whose entries come."""
+        self._term = None
+        self._follows = False
+        self._change_ring(attach=True)
+        if order.kind is OrderKind.GRANT:
+            end = self._log.end
+            try:
+                offsets = open_queue_offsets(
+                    self._open_log,
+                    self._around.settings,
+                    begin=dispatched_position(self._page, end=end.position),
+                    end=end.position,
+                    sign_of_life=self._give_sign,
+                )
+            except CorruptLogError as error:
+                last = (end.position, end.index_, end.term)
+                raise report(self._around.settings, error, last=last) from error
+            self._service.begin_term(offsets)
+            self._term = Term(order.term)
+        else:
+            self._service.end_term()
+            if order.number < self._log.end.index_:
+                self._truncate(Index(order.number))
+            self._service.begin_following()
+            self._follows = True
+
+    def _look_at_damage(self, damage: LogDamage) -> None:
+        """Remove the mark when the log has durably again what it once had."""
+        durable = self._page.read_durable()[0]
+        if not damage.is_mended_by(durable.term, durable.index):
+            return
+        self._damage = None
+        remove_damage(damage_path(self._paths.root))
+        logger.info("log has again what it had lost: index=%d", durable.index)
+
+    def _give_sign(self) -> None:
+        self._page.beat(Role.WRITER, self._around.clock.monotonic_ns())
+
+    def _change_ring(self, *, attach: bool) -> None:
+        if self._ring is not None:
+            self._ring.close()
+        # What an older ring had is raft's to send again.
+        self._starved = None
+        self._ring = AppendRing.attach(self._around.paths.append_ring) if attach else None
+
+    def _report(self, order: Order) -> Order:
+        """The answer to ``order``, or READY without one: where the log ends."""
+        end = self._log.end
+        kind = _ANSWERS.get(order.kind, order.kind)
+        return Order(
+            kind,
+            term=order.term,
+            number=end.index_,
+            position=end.position,
+            extra=end.term,
+            sequence=order.sequence,
+        )
+
+    def _truncate(self, last: Index) -> None:
+        """Cut entries that no majority has; their senders were told that nothing is certain."""
+        assert self._paths.index is not None
+        before = self._log.end
+        index = self._open_log.recovered.index
+        assert index is not None
+        files = EntryFiles(
+            self._paths.data,
+            self._paths.index,
+            file_size=self._data_file_size,
+            index_file_size=index.file_size,
+        )
+        end = files.end_of(last)
+        files.forget()
+
+        def cut() -> LogEnd:
+            # A power failure may leave the cut of one file and not that of another. Recovery must
+            # begin before it, and not trust a checkpoint that lies behind.
+            self._log.sync()
+            self._write_checkpoint(end)
+            self._log.truncate(end)
+            return end
+
+        self._flusher.truncate(cut)
+        self._publish_written()
+        logger.info(
+            "log cut: index=%d term=%d instead of index=%d term=%d",
+            end.index_,
+            end.term,
+            before.index_,
+            before.term,
+        )
+
+    def _take_entries(self, ring: AppendRing) -> None:
+        """What raft has put into the ring, as long as the disk has room for it."""
+        has_grown = False
+        while (record := self._starved or ring.take()) is not None:
+            is_fresh = self._starved is None
+            try:
+                has_grown |= self._take_entry(record)
+                self._starved = None
+            except DiskFullError as error:
+                self._gate.strike(error)
+                # The ring is raft's for what comes next; this waits until the disk has room.
+                self._starved = record._replace(data=memoryview(bytes(record.data)))
+            if is_fresh:
+                ring.release(record)
+            if self._starved is not None:
+                break
+        if has_grown:
+            self._published()
+
+    def _take_entry(self, record: RingRecord) -> bool:
+        """Append one record of the ring; whether the log has grown.
+
+        Raises:
+            DiskFullError: there is no space; nothing has changed.
+        """
+        if record.kind == RingKind.PROPOSE and record.numbers[0] == self._term:
+            self._service.append_own([bytes(record.data)], self._term, has_reserve=True)
+            return True
+        if record.kind == RingKind.APPEND and self._follows:
+            self._append(record)
+            return True
+        if record.kind == RingKind.REPAIR:
+            self._repair(record)
+        return False
+
+    def _append(self, record: RingRecord) -> None:
+        """Entries of the leader that this node follows; raft has verified them."""
+        position, index, term, chain, items_size, _ = record.numbers
+        end = LogEnd(Position(position), Index(index), Term(term), chain)
+        # A leader takes nothing of producers out of its reserve. Half of what followers have in
+        # theirs lets them take what it has, the rest the entry of the next leader, which comes by
+        # itself: a full group can elect, and commits what was acknowledged.
+        is_small = len(record.data) <= SMALL_APPEND
+        keep = 0 if is_small else self._around.settings.retention.reserve_bytes // 2
+        with_reserve(lambda: self._log.reserve_entries(end), keep=keep)
+        with record.data[:items_size] as items, record.data[items_size:] as entries:
+            self._log.append_entries(entries, items, end=end)
+        self._service.note_entries(items_size // INDEX_ITEM_SIZE)
+
+    def _repair(self, record: RingRecord) -> None:
+        """Write over committed bytes that are damaged; raft has verified what belongs there."""
+        number, family, position = record.numbers[:3]
+        committed = self._page.read_committed()
+        if family == REPAIRS_DATA:
+            folder, size, end = self._paths.data, self._data_file_size, int(committed.position)
+        else:
+            index = self._open_log.recovered.index
+            assert index is not None
+            folder, size = index.directory, index.file_size
+            end = (committed.index + 1) * INDEX_ITEM_SIZE
+        if position < 0 or position + len(record.data) > end:
+            logger.error(
+                "repair refused: not of committed bytes: position=%d size=%d end=%d",
+                position,
+                len(record.data),
+                end,
+            )
+            return
+        try:
+            overwrite(folder, size, position, record.data)
+        except StorageError as error:
+            if error.errno not in (errno.ENOSPC, errno.ENOENT):
+                raise
+            # Raft gets no answer, reads again, and has it written again later.
+            logger.error("repair not written: %s", error)
+            return
+        self._raft.send(repaired(number))
+
+    def _write_checkpoint(self, end: LogEnd) -> None:
+        """Our checkpoint, and DLedger's with the last index known to be committed.
+
+        Without space, and without a reserve, there is none: recovery then reads more of the log.
+        """
+        checkpoint = LogCheckpoint(end, self._data_file_size)
+        try:
+            replace_file(self._paths.log_checkpoint, encode(checkpoint))
+        except DiskFullError as error:
+            logger.warning("no checkpoint of the log: %s", error)
+            # An older one may lie behind a cut.
+            self._paths.log_checkpoint.unlink(missing_ok=True)
+            sync_directory(self._paths.own)
+            return
+        if self._paths.dledger_checkpoint is not None:
+            committed = min(self._page.read_committed().index, end.index_)
+            content = encode_dledger_checkpoint(DLedgerCheckpoint(end.index_, committed))
+            try:
+                replace_file(self._paths.dledger_checkpoint, content)
+            except DiskFullError as error:
+                logger.warning("DLedger's checkpoint not written: %s", error)
+
+
+def run(settings: Settings, stop: StopFlag) -> int:
+    """Run the writer until it is told to stop; the exit status."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    started = time.monotonic()
+    around = Surroundings.enter(Role.WRITER, settings)
+    try:
+        log = open_log(
+            settings,
+            is_in_use=around.page.has_written(),
+            sign_of_life=lambda: around.page.beat(Role.WRITER, time.monotonic_ns()),
+        )
+    except LogDamagedError as error:
+        logger.error("%s", error)
+        around.leave()
+        return EXIT_REOPEN
+    retention = LogRetention(around, log)
+    worker = WriterWorker(around, log, Flusher, SpaceGate.of(around), retention)
+    stop.on_reload = lambda: worker.take_settings(reload.take_published(settings))
+    logger.info("writer serves: after_ms=%d", (time.monotonic() - started) * 1000)
+    try:
+        run_loop(worker, page=around.page, role=Role.WRITER, stop=stop)
+    except LogDamagedError as error:
+        logger.error("%s", error)
+        return EXIT_REOPEN
+    finally:
+        worker.close()
+        around.leave()
+    return EXIT_STOPPED
