@@ -60,7 +60,7 @@ DAMAGE_REPEAT_NS = 1_000_000_000
 DAMAGE_TOLD_MAX = 1_024
 
 IDLE_MS = 1_000
-"""Without a request for this long the pages of the maps are given back."""
+"""When nothing is asked for or read for this long the pages of the maps are given back."""
 
 
 class BrokerWorker:
@@ -217,6 +217,10 @@ class BrokerWorker:
             self._store.notice_deleted()
             self._service.tidy()
             self._looked_ms = now_ms
+        if self._store.take_touched():
+            # Tables and timers are read although nobody asks.
+            self._used_ms = now_ms
+            self._is_tidy = False
         if not self._is_tidy and now_ms - self._used_ms >= IDLE_MS:
             self._store.tidy()
             self._is_tidy = True

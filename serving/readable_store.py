@@ -92,6 +92,7 @@ class ReadableStore:
         self._generation = page.read_dispatched().log_generation
         self._begin = (page.read_log_begin().position, page.read_queue_begin().position)
         self._shown_size = 0
+        self._touched = False
 
     def look(self) -> bool:
         """Read the cursor; true when it has moved since the last call."""
@@ -240,6 +241,7 @@ class ReadableStore:
 
     def _note_touched(self, size: int) -> None:
         self._shown_size += size
+        self._touched = True
         if self._shown_size >= PAGES_RELEASED_AFTER:
             self._shown_size = 0
             self.log.release_pages()
@@ -326,8 +328,13 @@ class ReadableStore:
         bounds = (self.bounds(QueueName(topic, number)) for number in self.queue_ids(topic))
         return sum(end - first for first, end, _ in bounds)
 
+    def take_touched(self) -> bool:
+        """Whether anything was read since the last call, by whomever."""
+        touched, self._touched = self._touched, False
+        return touched
+
     def tidy(self) -> None:
-        """When nobody asks: give back what was touched."""
+        """When nobody reads: give back what was touched."""
         self.log.release_pages()
         self._old_pages.give_back_all()
         for reader in self._readers.values():
