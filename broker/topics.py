@@ -25,19 +25,15 @@ from ledgermq.model.errors import (
     TopicUnknownError,
 )
 from ledgermq.model.limits import (
-    FORBIDDEN_TOPICS,
     QUEUE_ID_MAX,
     SYSTEM_TOPIC,
     TOPIC_CHARACTERS,
     TOPIC_SIZE_MAX,
 )
 from ledgermq.model.settings import NodeSection, TopicsSection
+from ledgermq.model.system_topics import SYSTEM_TOPICS, TEMPLATE_TOPIC, is_system_topic
 
 FILE = "topics.json"
-TEMPLATE_TOPIC = "TBW102"
-SYSTEM_PREFIX = "rmq_sys_"
-SYSTEM_TOPICS = FORBIDDEN_TOPICS | {TEMPLATE_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC"}
-"""Names that no client may create (RocketMQ's ``TopicValidator`` and our own)."""
 
 _NAME = re.compile(TOPIC_CHARACTERS)
 _QUEUES_DEFAULT = 16
@@ -185,11 +181,6 @@ def check_topic_name(name: str) -> None:
         raise MessageIllegalError(
             "topic name has a character that is not allowed", topic=name, allowed=TOPIC_CHARACTERS
         )
-
-
-def is_system_topic(name: str) -> bool:
-    """Whether the name is reserved for the broker."""
-    return name in SYSTEM_TOPICS or name.startswith(SYSTEM_PREFIX)
 
 
 def builtin_topics(node: NodeSection, rules: TopicsSection) -> list[Topic]:

@@ -4,11 +4,14 @@
 #
 #   PYTHON=/path/to/python3.12   use this interpreter
 #   LEDGERMQ_PURE=1              do not compile the kernels
+#   LEDGERMQ_WITHOUT_SPARK=1     no Java and no PySpark; the tests that need them are left out
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly venv=.venv
-readonly extras=server,test,check
+extras=server,test,check
+[ "${LEDGERMQ_WITHOUT_SPARK:-}" = 1 ] || extras+=,spark
+readonly extras
 
 say() { printf 'bootstrap: %s\n' "$*" >&2; }
 
@@ -40,6 +43,8 @@ wants_kernels() { [ "${LEDGERMQ_PURE:-}" != 1 ]; }
 missing_packages() {
     local python
     command -v make >/dev/null || echo make
+    [[ $extras != *spark* ]] || [ -n "${JAVA_HOME:-}" ] || command -v java >/dev/null ||
+        echo openjdk-17-jre-headless
     if ! python=$(find_python); then
         echo python3 python3-venv
         ! wants_kernels || echo gcc libc6-dev python3-dev
@@ -78,7 +83,7 @@ make_venv() {
 
 install_project() {
     local stamp
-    stamp="$PWD $(digest pyproject.toml setup.py packaging/constraints.txt)"
+    stamp="$PWD $extras $(digest pyproject.toml setup.py packaging/constraints.txt)"
     is_done installed "$stamp" && return
     say "installing the project and its libraries into $venv"
     "$venv/bin/python" -m pip install --quiet --constraint packaging/constraints.txt \

@@ -59,7 +59,7 @@ class LogReader:
     """
 
     def __init__(self, directory: StoreDirectory) -> None:
-        """Open the log and find its end.
+        """Open the log; its end is looked for when somebody asks.
 
         Raises:
             CorruptLogError: the files are not those of a log.
@@ -76,7 +76,7 @@ class LogReader:
             self.index_files = MappedFiles(directory.dledger / "index")
         self.parts = tuple(parts)
         self._first = self._find_first()
-        self._end = self._find_end()
+        self._found_end: Position | None = None
 
     @property
     def first(self) -> Position:
@@ -85,8 +85,10 @@ class LogReader:
 
     @property
     def end(self) -> Position:
-        """Position behind the last whole record, as it was found last."""
-        return self._end
+        """Position behind the last whole record; looked for once, and again after ``refresh``."""
+        if self._found_end is None:
+            self._found_end = self._find_end()
+        return self._found_end
 
     def committed_end(self) -> Position:
         """Position behind the last entry that the store says is committed.
@@ -98,7 +100,7 @@ class LogReader:
             CorruptLogError: ``checkpoint`` or the index item cannot be read.
         """
         if self.directory.dledger is None or self.index_files is None:
-            return self._end
+            return self.end
         divided = Position(self.parts[-1].files.first)
         path = self.directory.dledger / "checkpoint"
         content = read_file(path)
@@ -107,7 +109,7 @@ class LogReader:
         committed = decode_dledger_checkpoint(content, file=str(path)).committed
         if committed == NO_INDEX:
             return divided
-        return Position(min(self._end, self._end_of_entry(committed)))
+        return Position(min(self.end, self._end_of_entry(committed)))
 
     def refresh(self) -> None:
         """Look for files and records that came since."""
@@ -116,7 +118,7 @@ class LogReader:
         if self.index_files is not None:
             self.index_files.refresh()
         self._first = self._find_first()
-        self._end = self._find_end()
+        self._found_end = None
 
     def close(self) -> None:
         """Let go of the maps; views that are held stay valid."""
@@ -140,7 +142,7 @@ class LogReader:
             offset=position,
             field="position",
             first=self.first,
-            end=self._end,
+            end=self.end,
         )
 
     def span(self, position: int) -> LogSpan:
@@ -201,7 +203,7 @@ class LogReader:
             CorruptLogError: a record before ``end`` is not whole; names file, offset and field.
         """
         position = self.first if first is None else first
-        end = self._end if end is None else end
+        end = self.end if end is None else end
         starts, sizes = np.empty(_ROWS, np.int64), np.empty(_ROWS, np.int64)
         while position < end:
             view, base, header_size = self.span(position)

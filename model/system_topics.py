@@ -1,0 +1,15 @@
+"""Names of topics that a broker keeps for itself."""
+
+from __future__ import annotations
+
+from ledgermq.model.limits import FORBIDDEN_TOPICS
+
+TEMPLATE_TOPIC = "TBW102"
+SYSTEM_PREFIX = "rmq_sys_"
+SYSTEM_TOPICS = FORBIDDEN_TOPICS | {TEMPLATE_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC"}
+"""Names that no client may create (RocketMQ's ``TopicValidator`` and our own)."""
+
+
+def is_system_topic(name: str) -> bool:
+    """Whether the name is reserved for the broker."""
+    return name in SYSTEM_TOPICS or name.startswith(SYSTEM_PREFIX)

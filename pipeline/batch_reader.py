@@ -1,0 +1,154 @@
+"""Batch reads: what the driver plans, and what each task does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from ledgermq.model.errors import ConfigError
+from ledgermq.pipeline.pushed_filters import pushed
+from ledgermq.pipeline.queue_ranges import Queue, QueueRange, ranges_between
+from ledgermq.pipeline.queued_records import batches_of, walked_batches
+from ledgermq.pipeline.row_filter import RowFilter, at_least, at_most
+from ledgermq.pipeline.row_source import RowSource, chosen_bounds, offsets_at, open_source
+from ledgermq.pipeline.source_options import SourceOptions
+from ledgermq.pipeline.store_source import StoreSource
+
+
+@dataclass
+class RangesPartition(InputPartition):
+    """Messages of queues, for one task."""
+
+    ranges: tuple[QueueRange, ...]
+
+
+@dataclass
+class WalkPartition(InputPartition):
+    """A stretch of the log of a store without queues; positions, half-open."""
+
+    first: int
+    end: int
+
+
+class BatchReader(DataSourceReader):
+    """Rows from where the options say to where the queues ended when the query was planned."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+        self._wanted = RowFilter()
+        if options.starting_ms is not None:
+            self._wanted = self._wanted.narrowed(at_least("storeTimestamp", options.starting_ms))
+        if options.ending_ms is not None:
+            self._wanted = self._wanted.narrowed(at_most("storeTimestamp", options.ending_ms - 1))
+
+    def partitions(self) -> list[InputPartition]:
+        """What each task reads.
+
+        Raises:
+            LedgerError: the options do not fit what there is, or it cannot be read.
+        """
+        source = open_source(self._options)
+        try:
+            if isinstance(source, StoreSource) and not source.has_queues:
+                return self._walks(source)
+            return [RangesPartition(ranges) for ranges in self._plan(source)]
+        finally:
+            source.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task.
+
+        Raises:
+            LedgerError: they cannot be read, or are gone and that is to fail.
+        """
+        options = self._options
+        source = open_source(options)
+        try:
+            if isinstance(partition, WalkPartition):
+                assert isinstance(source, StoreSource), partition
+                parts = source.walk(partition.first, partition.end)
+                yield from walked_batches(
+                    parts, self._columns, self._wanted, inflate=options.inflate
+                )
+                return
+            assert isinstance(partition, RangesPartition), partition
+            read = source.read(partition.ranges, fail_on_data_loss=options.fail_on_data_loss)
+            yield from batches_of(read, self._columns, self._wanted, inflate=options.inflate)
+        finally:
+            source.close()
+
+    def _plan(self, source: RowSource) -> list[tuple[QueueRange, ...]]:
+        options = self._options
+        bounds = chosen_bounds(source, options)
+        starts = offsets_at(
+            source, bounds, options.starting, options.starting_ms, option="startingOffsets"
+        )
+        ends = offsets_at(source, bounds, options.ending, options.ending_ms, option="endingOffsets")
+        ranges = ranges_between(starts, ends, bounds, fail=options.fail_on_data_loss)
+        narrowed = [self._narrowed(source, range_) for range_ in ranges if self._has(range_.queue)]
+        return source.plan(
+            [range_ for range_ in narrowed if range_.first < range_.end],
+            split_bytes=options.split_bytes,
+            splits_min=options.min_partitions,
+        )
+
+    def _has(self, queue: Queue) -> bool:
+        wanted, (low, high) = self._wanted, self._wanted.limit("queueId")
+        return (
+            (wanted.topics is None or queue[0] in wanted.topics)
+            and (wanted.queue_ids is None or queue[1] in wanted.queue_ids)
+            and low <= queue[1] <= high
+        )
+
+    def _narrowed(self, source: RowSource, range_: QueueRange) -> QueueRange:
+        """What of a range can hold wanted rows, as far as its ends tell without reading it."""
+        low, high = self._wanted.limit("queueOffset")
+        first, end = max(range_.first, low), min(range_.end, high + 1)
+        if first >= end:
+            return range_._replace(end=range_.first)
+        range_ = range_._replace(first=first, end=end)
+        low, high = self._wanted.limit("storeTimestamp")
+        if low > 0:
+            range_ = range_._replace(first=source.offset_at_time(range_, low))
+        if high < 1 << 62:
+            range_ = range_._replace(end=source.offset_at_time(range_, high + 1))
+        if not isinstance(source, StoreSource) or range_.first >= range_.end:
+            return range_
+        low, high = self._wanted.limit("physicalOffset")
+        if low > 0:
+            range_ = range_._replace(first=source.offset_at_position(range_, low))
+        if high < 1 << 62:
+            range_ = range_._replace(end=source.offset_at_position(range_, high + 1))
+        return range_
+
+    def _walks(self, source: StoreSource) -> list[InputPartition]:
+        options = self._options
+        if not (options.starting == "earliest" and options.ending == "latest"):
+            raise ConfigError(
+                "store has no queues: it is read as a whole, or by time",
+                options=["startingOffsets", "endingOffsets"],
+                directory=str(source.directory.root),
+            )
+        self._wanted = RowFilter(
+            options.choice, self._wanted.topics, self._wanted.queue_ids, self._wanted.limits
+        )
+        bounds = source.walk_bounds()
+        return [WalkPartition(first, end) for first, end in pairwise(bounds)]
+
+
+class FilteringReader(BatchReader):
+    """The same, which takes filters off Spark; Spark refuses it unless that is switched on."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take what can be applied here; the others are left to Spark."""
+        for filter_ in filters:
+            wanted = pushed(self._wanted, filter_)
+            if wanted is None:
+                yield filter_
+            else:
+                self._wanted = wanted

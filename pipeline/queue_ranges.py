@@ -1,0 +1,174 @@
+"""Which messages are meant: queue offsets of queues, and how options and JSON name them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from ledgermq.model.errors import ConfigError
+from ledgermq.pipeline.data_loss import report_loss
+
+Queue = tuple[str, int]
+"""Topic and queue id."""
+
+EARLIEST = -2
+LATEST = -1
+"""In place of a queue offset, as in Kafka's JSON."""
+
+Offsets = dict[Queue, int]
+Place = Literal["earliest", "latest"] | Mapping[Queue, int]
+"""Where to begin or to end: everywhere the same, or an offset a queue."""
+
+
+class QueueRange(NamedTuple):
+    """Messages of one queue, by queue offset; half-open."""
+
+    topic: str
+    queue_id: int
+    first: int
+    end: int
+
+    @property
+    def queue(self) -> Queue:
+        """Topic and queue id."""
+        return self.topic, self.queue_id
+
+
+def parse_queue_table(text: str, *, option: str) -> dict[Queue, int]:
+    """``{"topic": {"0": 23, "1": -2}}`` by queue.
+
+    Raises:
+        ConfigError: it is something else; names the option.
+    """
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(
+            "option is not JSON", option=option, value=text, reason=error.msg, at=error.pos
+        ) from error
+    return queue_table(document, option=option)
+
+
+def queue_table(document: object, *, option: str) -> dict[Queue, int]:
+    """A document ``{"topic": {"0": 23}}`` by queue.
+
+    Raises:
+        ConfigError: it is something else; names the option.
+    """
+    form = '{"topic": {"queue id": queue offset}}'
+    if not isinstance(document, dict):
+        raise ConfigError("option has another form", option=option, value=document, form=form)
+    table: dict[Queue, int] = {}
+    for topic, queues in document.items():
+        if not isinstance(queues, dict):
+            raise ConfigError(
+                "option has another form", option=option, topic=topic, value=queues, form=form
+            )
+        for queue_id, offset in queues.items():
+            is_number = isinstance(offset, int) and not isinstance(offset, bool)
+            if not (queue_id.isascii() and queue_id.isdigit() and is_number):
+                raise ConfigError(
+                    "option has another form",
+                    option=option,
+                    topic=topic,
+                    queueId=queue_id,
+                    value=offset,
+                    form=form,
+                )
+            if offset < EARLIEST:
+                raise ConfigError(
+                    "queue offset is negative: -2 is the earliest, -1 the latest",
+                    option=option,
+                    topic=topic,
+                    queueId=queue_id,
+                    value=offset,
+                )
+            table[topic, int(queue_id)] = offset
+    return table
+
+
+def queue_document(offsets: Mapping[Queue, int]) -> dict[str, dict[str, int]]:
+    """``offsets`` as JSON has them, as Spark keeps them in its checkpoint."""
+    document: dict[str, dict[str, int]] = {}
+    for (topic, queue_id), offset in sorted(offsets.items()):
+        document.setdefault(topic, {})[str(queue_id)] = offset
+    return document
+
+
+def placed(place: Place, bounds: Mapping[Queue, QueueRange], *, option: str) -> Offsets:
+    """The queue offset of each queue in ``bounds`` that ``place`` says; of others the nearest.
+
+    A queue that a table leaves out is read from its beginning and to its end.
+
+    Raises:
+        ConfigError: the table names a queue that is not among them.
+    """
+    if place == "earliest":
+        return {queue: range_.first for queue, range_ in bounds.items()}
+    if place == "latest":
+        return {queue: range_.end for queue, range_ in bounds.items()}
+    strange = sorted(set(place) - set(bounds))
+    if strange:
+        raise ConfigError(
+            "option names a queue that is not read: no such queue, or not subscribed to",
+            option=option,
+            topic=strange[0][0],
+            queueId=strange[0][1],
+        )
+    is_start = option.lower().startswith("starting")
+    offsets: Offsets = {}
+    for queue, range_ in bounds.items():
+        offset = place.get(queue, EARLIEST if is_start else LATEST)
+        named = {EARLIEST: range_.first, LATEST: range_.end}
+        offsets[queue] = named.get(offset, offset)
+    return offsets
+
+
+def ranges_between(
+    starts: Mapping[Queue, int],
+    ends: Mapping[Queue, int],
+    bounds: Mapping[Queue, QueueRange],
+    *,
+    fail: bool,
+) -> list[QueueRange]:
+    """What is to be read from ``starts`` to ``ends`` of queues that hold ``bounds``.
+
+    Raises:
+        DataLossError: some of it is gone, and ``fail``.
+        ConfigError: a queue does not reach to where it is to be read.
+    """
+    ranges: list[QueueRange] = []
+    for queue, end in sorted(ends.items()):
+        held = bounds.get(queue, QueueRange(*queue, 0, 0))
+        start = starts.get(queue, held.first)
+        if start == end:
+            continue
+        if held.first == held.end and end > start and queue in starts:
+            # All that the queue had is gone, and its files with it.
+            report_loss(fail=fail, **_named(queue), wanted=start, missing=end - start)
+            continue
+        if max(start, end) > held.end:
+            raise ConfigError(
+                "queue ends before the offset that was asked for",
+                **_named(queue),
+                offset=max(start, end),
+                end=held.end,
+            )
+        if start > end:
+            raise ConfigError(
+                "what is to be read ends before it begins", **_named(queue), start=start, end=end
+            )
+        if start < held.first:
+            missing = min(held.first, end) - start
+            report_loss(
+                fail=fail, **_named(queue), wanted=start, oldest=held.first, missing=missing
+            )
+            start = held.first
+        if start < end:
+            ranges.append(QueueRange(*queue, start, end))
+    return ranges
+
+
+def _named(queue: Queue) -> dict[str, object]:
+    return {"topic": queue[0], "queueId": queue[1]}

@@ -1,0 +1,81 @@
+"""Records that were read as messages of queues, and what their rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.pipeline.queue_ranges import QueueRange
+from ledgermq.pipeline.record_columns import Integers, RecordColumns, Records
+from ledgermq.pipeline.row_filter import RowFilter
+
+
+class QueuedRecords(NamedTuple):
+    """Records, and of which queue each is, by the unit or the answer that led to it.
+
+    Attributes:
+        ranges: what was asked for; ``numbers`` says which of them each record is of.
+    """
+
+    records: Records
+    ranges: Sequence[QueueRange]
+    numbers: Integers
+
+
+def batches_of(
+    parts: Iterable[QueuedRecords], columns: Sequence[str], wanted: RowFilter, *, inflate: bool
+) -> Iterator[pa.RecordBatch]:
+    """The rows of ``parts`` that are wanted.
+
+    Raises:
+        CorruptLogError: a record is not whole, or is no message of its queue.
+        BodyUnreadableError: a body cannot be inflated, and that was asked for.
+    """
+    for part in parts:
+        rows = RecordColumns(part.records, inflate=inflate)
+        _check_queues(rows, part)
+        wanted.apply(rows)
+        if len(rows):
+            yield rows.batch(columns)
+
+
+def walked_batches(
+    parts: Iterable[Records], columns: Sequence[str], wanted: RowFilter, *, inflate: bool
+) -> Iterator[pa.RecordBatch]:
+    """The rows of records that no queue led to; those that never were in a queue are left out.
+
+    Raises:
+        CorruptLogError: a record is not whole.
+        BodyUnreadableError: a body cannot be inflated, and that was asked for.
+    """
+    for part in parts:
+        rows = RecordColumns(part, inflate=inflate)
+        rows.keep(rows.is_queued)
+        wanted.apply(rows)
+        if len(rows):
+            yield rows.batch(columns)
+
+
+def _check_queues(rows: RecordColumns, part: QueuedRecords) -> None:
+    """A unit that points to a message of another queue must not give a row."""
+    ids = np.array([range_.queue_id for range_ in part.ranges], np.int64)[part.numbers]
+    topics = pa.array([range_.topic for range_ in part.ranges], pa.string())
+    is_same = rows.queue_ids == ids
+    if is_same.all():
+        is_same = pc.equal(rows.topics, topics.take(pa.array(part.numbers))).to_numpy(
+            zero_copy_only=False
+        )
+    if not is_same.all():
+        row = int(np.argmin(is_same))
+        range_ = part.ranges[int(part.numbers[row])]
+        raise CorruptLogError(
+            "message of another queue than the unit that points to it",
+            topic=range_.topic,
+            queueId=range_.queue_id,
+            offset=int(rows.physical_offsets[row]),
+        )

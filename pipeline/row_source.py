@@ -1,0 +1,74 @@
+"""What rows are read from: the one shape of store directories and of running clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from ledgermq.pipeline.queue_ranges import Offsets, Place, Queue, QueueRange, placed
+from ledgermq.pipeline.queued_records import QueuedRecords
+from ledgermq.pipeline.source_options import SourceOptions
+from ledgermq.pipeline.store_source import StoreSource
+
+
+class RowSource(Protocol):
+    """Queues of messages; what they hold is as of the last ``refresh``."""
+
+    def refresh(self) -> None:
+        """Look for what came and went since."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+    def queues(self) -> list[Queue]:
+        """All queues, those of the system, too."""
+
+    def bounds(self, queues: Iterable[Queue]) -> dict[Queue, QueueRange]:
+        """What each of ``queues`` holds of committed messages."""
+
+    def offset_at_time(self, range_: QueueRange, timestamp_ms: int) -> int:
+        """Queue offset of the first message of a range that was stored at that time or later."""
+
+    def plan(
+        self, ranges: Sequence[QueueRange], *, split_bytes: int, splits_min: int
+    ) -> list[tuple[QueueRange, ...]]:
+        """``ranges`` divided into parts for a task each."""
+
+    def read(
+        self, ranges: Sequence[QueueRange], *, fail_on_data_loss: bool
+    ) -> Iterator[QueuedRecords]:
+        """The messages of ``ranges``, some thousands at once."""
+
+
+def open_source(options: SourceOptions) -> RowSource:
+    """The store, or the cluster, that the options name.
+
+    Raises:
+        LedgerError: it cannot be opened or reached.
+    """
+    return StoreSource(options.paths[0], self_id=options.self_id)
+
+
+def chosen_bounds(source: RowSource, options: SourceOptions) -> dict[Queue, QueueRange]:
+    """What the queues hold that the options choose.
+
+    Raises:
+        ConfigError: one that is named is not there.
+    """
+    queues = source.queues()
+    options.choice.check_found(set(queues))
+    return source.bounds(queue for queue in queues if options.choice.has(queue))
+
+
+def offsets_at(
+    source: RowSource,
+    bounds: dict[Queue, QueueRange],
+    place: Place,
+    timestamp_ms: int | None,
+    *,
+    option: str,
+) -> Offsets:
+    """The queue offset of each queue at a place, or of a time where one is given."""
+    if timestamp_ms is None:
+        return placed(place, bounds, option=option)
+    return {queue: source.offset_at_time(range_, timestamp_ms) for queue, range_ in bounds.items()}

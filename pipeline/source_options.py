@@ -1,0 +1,265 @@
+"""Options of ``spark.read.format("ledgermq")`` and of ``readStream``; Kafka's names where it fits.
+
+docs/operating/spark.md explains them. Each wrong one is named in the error, with what is allowed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ledgermq.model.errors import ConfigError
+from ledgermq.model.system_topics import is_system_topic
+from ledgermq.pipeline.message_schema import COLUMNS, checked_columns
+from ledgermq.pipeline.queue_ranges import Place, Queue, parse_queue_table
+
+SPLIT_BYTES = 128 * 1024 * 1024
+SPLIT_BYTES_MIN = 1024 * 1024
+
+_BOTH = {
+    "path",
+    "nodes",
+    "selfId",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "minPartitions",
+    "splitBytes",
+    "failOnDataLoss",
+    "includeBody",
+    "inflateBodies",
+    "columns",
+    "timeoutMs",
+}
+_BATCH = {"endingOffsets", "endingTimestamp", "pushFilters"}
+_STREAM = {"maxOffsetsPerTrigger"}
+_BY_LOWER = {name.lower(): name for name in _BOTH | _BATCH | _STREAM}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChoice:
+    """Which queues are read; all but those of the system when nothing was said."""
+
+    topics: frozenset[str] | None = None
+    pattern: str | None = None
+    queues: frozenset[Queue] | None = None
+
+    def has(self, queue: Queue) -> bool:
+        """Whether the queue is one of them."""
+        if self.queues is not None:
+            return queue in self.queues
+        if self.topics is not None:
+            return queue[0] in self.topics
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, queue[0]) is not None
+        return not is_system_topic(queue[0])
+
+    def check_found(self, found: set[Queue]) -> None:
+        """Compare what was named with what there is.
+
+        Raises:
+            ConfigError: a topic or a queue that was named is not there.
+        """
+        topics = {topic for topic, _ in found}
+        if self.topics is not None and not self.topics <= topics:
+            missing = sorted(self.topics - topics)
+            raise ConfigError("no such topic", option="subscribe", topics=missing)
+        if self.queues is not None and not self.queues <= found:
+            missing_queues = [f"{topic}/{queue}" for topic, queue in sorted(self.queues - found)]
+            raise ConfigError("no such queue", option="assign", queues=missing_queues)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """Options that were checked; see the module.
+
+    Attributes:
+        paths: store directories, replicas of one log; empty when ``nodes`` are asked.
+        nodes: addresses of a cluster's nodes.
+        timeout_ms: how long a cluster may be away.
+        starting_ms, ending_ms: store times, epoch ms, instead of offsets.
+    """
+
+    paths: tuple[Path, ...]
+    nodes: tuple[str, ...]
+    self_id: str | None
+    choice: TopicChoice
+    starting: Place
+    ending: Place
+    starting_ms: int | None
+    ending_ms: int | None
+    min_partitions: int
+    split_bytes: int
+    max_offsets: int | None
+    fail_on_data_loss: bool
+    inflate: bool
+    push_filters: bool
+    timeout_ms: int
+
+
+def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns that ``columns`` and ``includeBody`` leave.
+
+    Raises:
+        ConfigError: a column that there is not.
+    """
+    given = _canonical(options)
+    if "columns" in given:
+        names = [name.strip() for name in given["columns"].split(",")]
+        columns = checked_columns(names, option="columns")
+    else:
+        columns = COLUMNS
+    if not _flag(given, "includeBody", default=True):
+        columns = tuple(name for name in columns if name != "body")
+    return columns
+
+
+def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """The options as the user gave them, checked.
+
+    Raises:
+        ConfigError: one is unknown, of a wrong form, or contradicts another one.
+    """
+    given = _canonical(options)
+    _check_kind(given, streaming=streaming)
+    starting_ms = _number(given, "startingTimestamp", minimum=0)
+    ending_ms = _number(given, "endingTimestamp", minimum=0)
+    for timestamp, offsets in (
+        ("startingTimestamp", "startingOffsets"),
+        ("endingTimestamp", "endingOffsets"),
+    ):
+        if timestamp in given and offsets in given:
+            raise ConfigError("options exclude one another", options=[timestamp, offsets])
+    starting = _place(
+        given,
+        "startingOffsets",
+        default="latest" if streaming else "earliest",
+        refused=None if streaming else "latest",
+    )
+    paths = tuple(Path(item.strip()) for item in given.get("path", "").split(",") if item.strip())
+    nodes = tuple(item.strip() for item in given.get("nodes", "").split(",") if item.strip())
+    if bool(paths) == bool(nodes):
+        raise ConfigError(
+            "give either path, store directories, or nodes, addresses of a cluster",
+            options=["path", "nodes"],
+        )
+    return SourceOptions(
+        paths=paths,
+        nodes=nodes,
+        self_id=given.get("selfId"),
+        choice=_choice(given),
+        starting=starting,
+        ending=_place(given, "endingOffsets", default="latest", refused="earliest"),
+        starting_ms=starting_ms,
+        ending_ms=ending_ms,
+        min_partitions=_number(given, "minPartitions", minimum=1) or 1,
+        split_bytes=_number(given, "splitBytes", minimum=SPLIT_BYTES_MIN) or SPLIT_BYTES,
+        max_offsets=_number(given, "maxOffsetsPerTrigger", minimum=1),
+        fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
+        inflate=_flag(given, "inflateBodies", default=True),
+        push_filters=_flag(given, "pushFilters", default=False),
+        timeout_ms=_number(given, "timeoutMs", minimum=1) or 120_000,
+    )
+
+
+def _canonical(options: Mapping[str, str]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for name, value in options.items():
+        known = _BY_LOWER.get(name.lower())
+        if known is None:
+            raise ConfigError("no such option", option=name, options=sorted(_BY_LOWER.values()))
+        given[known] = value
+    return given
+
+
+def _check_kind(given: Mapping[str, str], *, streaming: bool) -> None:
+    strange = sorted(set(given) & (_BATCH if streaming else _STREAM))
+    if strange:
+        kind = "a batch" if streaming else "a stream"
+        raise ConfigError(f"option is for {kind} alone", option=strange[0])
+
+
+def _choice(given: Mapping[str, str]) -> TopicChoice:
+    named = [name for name in ("subscribe", "subscribePattern", "assign") if name in given]
+    if len(named) > 1:
+        raise ConfigError("options exclude one another", options=named)
+    if "subscribe" in given:
+        topics = frozenset(item.strip() for item in given["subscribe"].split(",") if item.strip())
+        if not topics:
+            raise ConfigError("option names no topic", option="subscribe", value=given["subscribe"])
+        return TopicChoice(topics=topics)
+    if "subscribePattern" in given:
+        pattern = given["subscribePattern"]
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ConfigError(
+                "option is no regular expression",
+                option="subscribePattern",
+                value=pattern,
+                reason=str(error),
+            ) from error
+        return TopicChoice(pattern=pattern)
+    if "assign" in given:
+        return TopicChoice(queues=_assigned(given["assign"]))
+    return TopicChoice()
+
+
+def _assigned(text: str) -> frozenset[Queue]:
+    form = '{"topic": [queue id, …]}'
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(
+            "option is not JSON", option="assign", value=text, reason=error.msg, at=error.pos
+        ) from error
+    is_table = isinstance(document, dict) and all(
+        isinstance(ids, list) and all(type(id_) is int and id_ >= 0 for id_ in ids)
+        for ids in document.values()
+    )
+    if not is_table or not document:
+        raise ConfigError("option has another form", option="assign", value=text, form=form)
+    return frozenset((topic, id_) for topic, ids in document.items() for id_ in ids)
+
+
+def _place(given: Mapping[str, str], option: str, *, default: Place, refused: str | None) -> Place:
+    text = given.get(option)
+    if text is None:
+        return default
+    plain = text.strip().lower()
+    if plain == refused:
+        raise ConfigError(
+            "place cannot be used here: nothing would be read", option=option, value=text
+        )
+    if plain == "earliest":
+        return "earliest"
+    if plain == "latest":
+        return "latest"
+    return parse_queue_table(text, option=option)
+
+
+def _number(given: Mapping[str, str], option: str, *, minimum: int) -> int | None:
+    text = given.get(option)
+    if text is None:
+        return None
+    try:
+        value = int(text)
+    except ValueError as error:
+        raise ConfigError("option is not a whole number", option=option, value=text) from error
+    if value < minimum:
+        raise ConfigError("option is too small", option=option, value=value, minimum=minimum)
+    return value
+
+
+def _flag(given: Mapping[str, str], option: str, *, default: bool) -> bool:
+    text = given.get(option)
+    if text is None:
+        return default
+    if text.lower() not in ("true", "false"):
+        raise ConfigError("option is neither true nor false", option=option, value=text)
+    return text.lower() == "true"

@@ -1,0 +1,69 @@
+"""``spark.read.format("ledgermq")`` and ``readStream``: the source as Spark finds it.
+
+from ledgermq.pipeline.spark_source import register
+register(spark)
+spark.read.format("ledgermq").option("subscribe", "orders").load("/var/lib/ledgermq")
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from ledgermq.model.errors import ConfigError
+from ledgermq.pipeline.batch_reader import BatchReader, FilteringReader
+from ledgermq.pipeline.message_schema import checked_columns, spark_schema, spark_type
+from ledgermq.pipeline.source_options import columns_of, parse_options
+from ledgermq.pipeline.stream_reader import StreamReader
+
+
+class LedgermqSource(DataSource):
+    """Messages of a store directory, or of a running cluster, as rows."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format`` is given."""
+        return "ledgermq"
+
+    def schema(self) -> str:
+        """All columns, or those that the options leave.
+
+        Raises:
+            ConfigError: an option names a column that there is not.
+        """
+        return spark_schema(columns_of(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The batch reader of the columns in ``schema``.
+
+        Raises:
+            ConfigError: an option or the schema cannot be used.
+        """
+        options = parse_options(self.options, streaming=False)
+        kind = FilteringReader if options.push_filters else BatchReader
+        return kind(options, _columns_in(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """The stream reader of the columns in ``schema``.
+
+        Raises:
+            ConfigError: an option or the schema cannot be used.
+        """
+        return StreamReader(parse_options(self.options, streaming=True), _columns_in(schema))
+
+
+def register(spark: SparkSession) -> None:
+    """Let ``spark`` know the format ``ledgermq``; workers must have the package, too."""
+    spark.dataSource.register(LedgermqSource)
+
+
+def _columns_in(schema: StructType) -> tuple[str, ...]:
+    names = checked_columns(schema.names, option="schema")
+    for field in schema.fields:
+        wanted = spark_type(field.name)
+        if field.dataType.simpleString() != wanted:
+            raise ConfigError(
+                "column has another type", option="schema", column=field.name, type=wanted
+            )
+    return names

@@ -1,0 +1,91 @@
+"""How what is to be read is divided into tasks of about the same size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ledgermq.pipeline.queue_ranges import QueueRange
+
+_GRID = 64
+"""Places looked at for each part, to find where equal parts begin."""
+
+
+class RangeExtent(NamedTuple):
+    """Where a range lies in the log, and how many bytes it has, about."""
+
+    first: int
+    end: int
+    size: int
+
+
+def split_count(size: int, *, split_bytes: int, splits_min: int, messages: int) -> int:
+    """Into how many parts so many bytes are divided; never more than there are messages."""
+    return max(1, min(messages, max(splits_min, -(-size // split_bytes))))
+
+
+def split_ranges(
+    ranges: Sequence[QueueRange],
+    extents: Sequence[RangeExtent],
+    offset_at: Callable[[QueueRange, int], int],
+    *,
+    split_bytes: int,
+    splits_min: int,
+) -> list[tuple[QueueRange, ...]]:
+    """``ranges`` divided at positions of the log, so that each part reads one stretch of it.
+
+    Args:
+        extents: of the ranges, in the same order.
+        offset_at: queue offset of the first message of a range at or behind a position.
+    """
+    if not ranges:
+        return []
+    count = split_count(
+        sum(extent.size for extent in extents),
+        split_bytes=split_bytes,
+        splits_min=splits_min,
+        messages=sum(range_.end - range_.first for range_ in ranges),
+    )
+    if count == 1:
+        return [tuple(ranges)]
+    cuts = _cuts(extents, count)
+    parts: list[list[QueueRange]] = [[] for _ in range(count)]
+    for range_ in ranges:
+        offsets = [range_.first, *(offset_at(range_, cut) for cut in cuts), range_.end]
+        for part, first, end in zip(parts, offsets[:-1], offsets[1:], strict=True):
+            if first < end:
+                part.append(range_._replace(first=first, end=end))
+    return [tuple(part) for part in parts if part]
+
+
+def split_by_count(ranges: Sequence[QueueRange], count: int) -> list[tuple[QueueRange, ...]]:
+    """``ranges`` divided into ``count`` parts of as many messages, give or take one."""
+    total = sum(range_.end - range_.first for range_ in ranges)
+    parts: list[list[QueueRange]] = [[] for _ in range(count)]
+    done = 0
+    for range_ in ranges:
+        first = range_.first
+        while first < range_.end:
+            number = done * count // total
+            room = -(-(number + 1) * total // count) - done
+            end = min(range_.end, first + room)
+            parts[number].append(range_._replace(first=first, end=end))
+            done += end - first
+            first = end
+    return [tuple(part) for part in parts if part]
+
+
+def _cuts(extents: Sequence[RangeExtent], count: int) -> list[int]:
+    """Positions that divide the bytes of ``extents`` into ``count`` equal parts."""
+    first = min(extent.first for extent in extents)
+    end = max(extent.end for extent in extents)
+    grid = np.linspace(first, end, _GRID * count + 1)
+    before = np.zeros(len(grid))
+    for extent in extents:
+        # A queue's messages are taken to lie evenly in its stretch.
+        share = (grid - extent.first) / max(extent.end - extent.first, 1)
+        before += extent.size * np.clip(share, 0.0, 1.0)
+    wanted = before[-1] * np.arange(1, count) / count
+    return [int(cut) for cut in np.interp(wanted, before, grid)]

@@ -1,0 +1,352 @@
+"""A store directory for those who read its queues beside a node, or without one. Read-only.
+
+Nothing is locked, and no process of a node is asked. How far the log is committed say the queues: a
+node puts a unit only when its entry is committed. A store without queues, sealed files alone, is
+read by walking through its log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from struct import Struct
+
+import numpy as np
+
+from ledgermq.formats.kernel import ScanStatus, scan_entries
+from ledgermq.formats.message import MAGIC
+from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.pipeline.data_loss import report_loss
+from ledgermq.pipeline.queue_ranges import Queue, QueueRange
+from ledgermq.pipeline.queued_records import QueuedRecords
+from ledgermq.pipeline.record_columns import Integers, Records
+from ledgermq.pipeline.split_plan import RangeExtent, split_ranges
+from ledgermq.store.log_reader import LogReader
+from ledgermq.store.mapped_files import VanishedError
+from ledgermq.store.queue_end import Units
+from ledgermq.store.queue_reader import QueueReader
+from ledgermq.store.store_directory import open_directory
+
+BATCH_ROWS = 8_192
+"""Rows of one batch: fewer cost more calls, more of them fall out of the processor's cache."""
+
+BATCH_BYTES = 32 * 1024 * 1024
+"""Most bytes of one batch's records; a larger one comes alone."""
+
+SAMPLE_UNITS = 1_000
+"""So many messages of a queue are asked how large they are."""
+
+_HEAD = Struct(">iI12xqq")
+"""Of a message: size, magic, queue offset, physical offset."""
+
+
+class StoreSource:
+    """The store in ``root``; what it holds is as of the last ``refresh``."""
+
+    def __init__(self, root: Path, *, self_id: str | None = None) -> None:
+        """Open it; nothing in it is changed.
+
+        Args:
+            self_id: which DLedger log to take where there are several.
+
+        Raises:
+            ConfigError: no store directory.
+            CorruptLogError: files of wrong sizes or names.
+            StorageError: something cannot be read.
+        """
+        self.directory = open_directory(root, self_id=self_id)
+        self.log = LogReader(self.directory)
+        self._readers: dict[Queue, QueueReader] = {}
+
+    def refresh(self) -> None:
+        """Look for what came and went since."""
+        self.log.refresh()
+        for reader in self._readers.values():
+            reader.refresh()
+
+    def close(self) -> None:
+        """Let go of the maps."""
+        self.log.close()
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+
+    @property
+    def has_queues(self) -> bool:
+        """Whether the store has a ConsumeQueue; else only ``walk`` reads it."""
+        return self.directory.consume_queues.is_dir()
+
+    def queues(self) -> list[Queue]:
+        """All queues that there are, those of the system, too.
+
+        Raises:
+            StorageError: the folders cannot be read.
+            CorruptLogError: one is not named as a queue is.
+        """
+        root = self.directory.consume_queues
+        found: list[Queue] = []
+        try:
+            for topic in root.iterdir() if root.is_dir() else ():
+                found += [(topic.name, _queue_id(folder)) for folder in topic.iterdir()]
+        except FileNotFoundError:
+            # A topic was deleted while we looked.
+            return self.queues()
+        except OSError as error:
+            raise StorageError(
+                "queues not read", errno=error.errno, directory=str(root), reason=error.strerror
+            ) from error
+        return sorted(found)
+
+    def bounds(self, queues: Iterable[Queue]) -> dict[Queue, QueueRange]:
+        """What each of ``queues`` holds; nothing at or beyond the committed end.
+
+        Raises:
+            CorruptLogError: a queue's files are not those of a queue.
+        """
+        return {queue: self._bounds(queue) for queue in queues}
+
+    def units(self, range_: QueueRange) -> Units:
+        """The units of a range that ``bounds`` has told of.
+
+        Raises:
+            VanishedError: a file was deleted meanwhile.
+        """
+        return self._reader(range_.queue).units(range_.first, range_.end - range_.first)
+
+    def positions(self, range_: QueueRange) -> tuple[int, int]:
+        """Where the first message of a range begins in the log, and its last one ends."""
+        reader = self._reader(range_.queue)
+        first, last = reader.units(range_.first, 1)[0], reader.units(range_.end - 1, 1)[0]
+        return int(first["position"]), int(last["position"]) + int(last["size"])
+
+    def offset_at_position(self, range_: QueueRange, position: int) -> int:
+        """Queue offset of the first message of a range that begins at or behind ``position``."""
+        reader = self._reader(range_.queue)
+        low, high = range_.first, range_.end
+        while low < high:
+            middle = (low + high) // 2
+            if int(reader.units(middle, 1)["position"][0]) < position:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def offset_at_time(self, range_: QueueRange, timestamp_ms: int) -> int:
+        """Queue offset of the first message of a range that was stored at that time or later.
+
+        Store times are taken to ascend in a queue, as the clock of a leader does.
+        """
+        reader = self._reader(range_.queue)
+        low, high = range_.first, range_.end
+        while low < high:
+            middle = (low + high) // 2
+            unit = reader.units(middle, 1)[0]
+            time = self.log.message_at(
+                int(unit["position"]), int(unit["size"]), check_crc=False
+            ).store_timestamp
+            if time < timestamp_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def plan(
+        self, ranges: Sequence[QueueRange], *, split_bytes: int, splits_min: int
+    ) -> list[tuple[QueueRange, ...]]:
+        """``ranges`` divided into parts of about ``split_bytes``, each from one stretch of the log.
+
+        Raises:
+            VanishedError: a file was deleted meanwhile.
+        """
+        extents = [self._extent(range_) for range_ in ranges]
+        return split_ranges(
+            ranges,
+            extents,
+            self.offset_at_position,
+            split_bytes=split_bytes,
+            splits_min=splits_min,
+        )
+
+    def read(
+        self, ranges: Sequence[QueueRange], *, fail_on_data_loss: bool
+    ) -> Iterator[QueuedRecords]:
+        """The messages of ``ranges``, in the order of the log, some thousands at once.
+
+        Raises:
+            DataLossError: some were deleted meanwhile, and that is to fail.
+            CorruptLogError: a unit does not point to its message.
+        """
+        positions, sizes, numbers = self._load(ranges, fail=fail_on_data_loss)
+        at = 0
+        while at < len(positions):
+            try:
+                span = self.log.span(int(positions[at]))
+            except (VanishedError, CorruptLogError):
+                before = self.log.first
+                self.log.refresh()
+                if self.log.first <= positions[at] or self.log.first == before:
+                    raise
+                gone = int(np.searchsorted(positions, self.log.first))
+                report_loss(
+                    fail=fail_on_data_loss,
+                    directory=str(self.directory.root),
+                    position=int(positions[at]),
+                    oldest=int(self.log.first),
+                    missing=gone - at,
+                )
+                at = gone
+                continue
+            base = int(positions[at])
+            limit = min(base + len(span.view), base + BATCH_BYTES)
+            count = max(1, int(np.searchsorted(positions + sizes, limit, "right")) - at)
+            end = at + min(count, BATCH_ROWS)
+            # The entry's header stands before the first record.
+            start = base - span.header_size
+            whole = self.log.span(start).view if span.header_size else span.view
+            reach = int(positions[end - 1] + sizes[end - 1]) - start
+            records = Records(
+                view=whole[:reach],
+                base=start,
+                starts=positions[at:end] - start,
+                sizes=sizes[at:end],
+                header_size=span.header_size,
+                file=str(self.log.part_of(base).files.path(base)),
+            )
+            yield QueuedRecords(records, ranges, numbers[at:end])
+            at = end
+
+    def walk(self, first: int, end: int) -> Iterator[Records]:
+        """The records from ``first``, where one begins, to ``end``, by walking through the log.
+
+        Raises:
+            CorruptLogError: a record is not whole; names file, offset and field.
+        """
+        starts, sizes = np.empty(BATCH_ROWS, np.int64), np.empty(BATCH_ROWS, np.int64)
+        position = first
+        while position < end:
+            span = self.log.span(position)
+            upto = min(len(span.view), end - position, BATCH_BYTES)
+            count, reached, number = scan_entries(
+                span.view, 0, upto, span.header_size, position, starts.data, sizes.data
+            )
+            status = ScanStatus(number)
+            file = str(self.log.part_of(position).files.path(position))
+            if count:
+                yield Records(
+                    view=span.view[:reached],
+                    base=position,
+                    starts=starts[:count].copy(),
+                    sizes=sizes[:count].copy(),
+                    header_size=span.header_size,
+                    file=file,
+                )
+            if status.corrupt or reached == 0:
+                raise CorruptLogError(
+                    "record is not whole",
+                    file=file,
+                    offset=position + reached,
+                    field=status.name.lower().removeprefix("bad_"),
+                )
+            position += reached
+
+    def walk_bounds(self) -> list[int]:
+        """Where ``walk`` may begin, ascending, and behind that where the committed log ends.
+
+        Raises:
+            ConfigError: the store is open, and nothing says how far its log is committed.
+        """
+        if self.directory.aborted and self.directory.dledger is None:
+            raise ConfigError(
+                "plain log of an open store without queues: nothing says how far it is committed",
+                directory=str(self.directory.root),
+            )
+        end = int(self.log.committed_end())
+        starts = [start for part in self.log.parts for start in part.files.starts]
+        begins = [max(start, int(self.log.first)) for start in sorted(starts)]
+        return [*(begin for begin in begins if begin < end), end]
+
+    def _extent(self, range_: QueueRange) -> RangeExtent:
+        first, end = self.positions(range_)
+        count = range_.end - range_.first
+        sample = self._reader(range_.queue).units(range_.first, min(count, SAMPLE_UNITS))
+        return RangeExtent(first, end, int(sample["size"].mean() * count))
+
+    def _bounds(self, queue: Queue) -> QueueRange:
+        reader = self._reader(queue)
+        log_end = max(part.files.end for part in self.log.parts)
+        first, end = reader.bounds(log_end, log_first=self.log.first)
+        if end > first and not self._is_whole(reader, end - 1):
+            # A copy in use, or a crash: units of messages that the log does not have.
+            first, end = reader.bounds(self.log.end, log_first=self.log.first)
+        return QueueRange(*queue, first, end)
+
+    def _is_whole(self, reader: QueueReader, offset: int) -> bool:
+        """Whether the log has the message of a unit."""
+        unit = reader.units(offset, 1)
+        if not len(unit):
+            return False
+        position, size = int(unit["position"][0]), int(unit["size"][0])
+        try:
+            view = self.log.span(position).view
+        except CorruptLogError:
+            return False
+        if len(view) < max(size, _HEAD.size):
+            return False
+        return _HEAD.unpack_from(view) == (size, MAGIC, offset, position)
+
+    def _reader(self, queue: Queue) -> QueueReader:
+        reader = self._readers.get(queue)
+        if reader is None:
+            folder = self.directory.consume_queues / queue[0] / str(queue[1])
+            reader = QueueReader(folder, file_size=self.directory.queue_file_size)
+            self._readers[queue] = reader
+        return reader
+
+    def _load(self, ranges: Sequence[QueueRange], *, fail: bool) -> _Loaded:
+        """Position, size and number of the range of each message, by position."""
+        held = self.bounds(range_.queue for range_ in ranges)
+        parts: list[_Loaded] = []
+        for number, range_ in enumerate(ranges):
+            bounds = held[range_.queue]
+            if range_.end > bounds.end > bounds.first:
+                raise CorruptLogError(
+                    "queue ends before what was planned: its log was cut",
+                    topic=range_.topic,
+                    queueId=range_.queue_id,
+                    end=bounds.end,
+                    wanted=range_.end,
+                )
+            first = min(max(range_.first, bounds.first), range_.end)
+            if bounds.end <= bounds.first:
+                first = range_.end
+            if first > range_.first:
+                report_loss(
+                    fail=fail,
+                    topic=range_.topic,
+                    queueId=range_.queue_id,
+                    wanted=range_.first,
+                    oldest=bounds.first,
+                    missing=first - range_.first,
+                )
+            units = self.units(range_._replace(first=first))
+            parts.append(
+                (
+                    units["position"].astype(np.int64),
+                    units["size"].astype(np.int64),
+                    np.full(len(units), number, np.int64),
+                )
+            )
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        if len(parts) > 1:
+            order = np.argsort(columns[0], kind="stable")
+            columns = [column[order] for column in columns]
+        return columns[0], columns[1], columns[2]
+
+
+_Loaded = tuple[Integers, Integers, Integers]
+
+
+def _queue_id(folder: Path) -> int:
+    if not (folder.name.isascii() and folder.name.isdigit()):
+        raise CorruptLogError("not a queue", file=str(folder))
+    return int(folder.name)

@@ -1,0 +1,219 @@
+"""Micro-batches: offsets a queue, kept by Spark in its checkpoint; how much a batch takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from ledgermq.model.errors import ConfigError
+from ledgermq.pipeline.batch_reader import RangesPartition
+from ledgermq.pipeline.data_loss import report_loss
+from ledgermq.pipeline.queue_ranges import (
+    Offsets,
+    Queue,
+    QueueRange,
+    queue_document,
+    queue_table,
+    ranges_between,
+)
+from ledgermq.pipeline.queued_records import batches_of
+from ledgermq.pipeline.row_filter import RowFilter
+from ledgermq.pipeline.row_source import RowSource, chosen_bounds, offsets_at, open_source
+from ledgermq.pipeline.source_options import SourceOptions
+from ledgermq.pipeline.store_source import StoreSource
+
+LOOK_S = 0.05
+"""Spark asks every ten milliseconds what is new; the store is looked at no more often than this."""
+
+Document = dict[str, dict[str, int]]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One query's view of the queues; the driver has one, and each task one.
+
+    Invariant: an offset that was handed out is never behind the committed end of its queue.
+    """
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+        self._source: RowSource | None = None
+        self._bounds: dict[Queue, QueueRange] = {}
+        self._looked = float("-inf")
+        self._target: Offsets | None = None
+        self._lost: set[Queue] = set()
+
+    def initialOffset(self) -> Document:  # noqa: N802 - Spark's name
+        """Where a query without a checkpoint begins.
+
+        Raises:
+            LedgerError: the options do not fit what there is, or it cannot be read.
+        """
+        options = self._options
+        bounds = self._look(now=True)
+        starts = offsets_at(
+            self._opened(), bounds, options.starting, options.starting_ms, option="startingOffsets"
+        )
+        # What is gone already, or not there yet, is told here and not with the first batch.
+        ends = {queue: range_.end for queue, range_ in bounds.items()}
+        ranges = ranges_between(starts, ends, bounds, fail=options.fail_on_data_loss)
+        firsts = {range_.queue: range_.first for range_ in ranges}
+        return queue_document({queue: firsts.get(queue, ends[queue]) for queue in ends})
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """``maxOffsetsPerTrigger``, or all that there is."""
+        limit = self._options.max_offsets
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def latestOffset(self, start: Document, limit: ReadLimit) -> Document:  # noqa: N802
+        """Where the next batch ends; ``start`` when there is nothing new.
+
+        Raises:
+            DataLossError: a queue has gone, or ends before ``start``, and that is to fail.
+        """
+        begins = queue_table(start, option="checkpoint")
+        bounds = self._look()
+        ends = {queue: range_.end for queue, range_ in bounds.items()}
+        if self._target is not None:
+            # Of a query that stops by itself: what came after its start is the next one's.
+            ends = {queue: min(end, ends.get(queue, end)) for queue, end in self._target.items()}
+        for queue, begin in begins.items():
+            if ends.get(queue, -1) < begin:
+                if self._target is None:
+                    self._report_cut(queue, begin, ends.get(queue))
+                ends[queue] = begin
+        if isinstance(limit, ReadMaxRows):
+            ends = limited(begins, ends, bounds, limit.max_rows)
+        elif not isinstance(limit, ReadAllAvailable):
+            raise ConfigError("read limit is not one that the source knows", limit=repr(limit))
+        return queue_document(ends)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """All that is there now is read, and nothing that comes later."""
+        bounds = self._look(now=True)
+        self._target = {queue: range_.end for queue, range_ in bounds.items()}
+
+    def reportLatestOffset(self) -> Document:  # noqa: N802 - Spark's name
+        """Where the queues end, for the query's progress: behind that it lags."""
+        return queue_document({queue: range_.end for queue, range_ in self._look().items()})
+
+    def partitions(self, start: Document, end: Document) -> list[InputPartition]:
+        """What each task of the batch from ``start`` to ``end`` reads.
+
+        Raises:
+            DataLossError: some of it has been deleted, and that is to fail.
+        """
+        starts, ends = (queue_table(place, option="checkpoint") for place in (start, end))
+        source = self._opened()
+        source.refresh()
+        bounds = source.bounds(ends)
+        ranges = ranges_between(starts, ends, bounds, fail=self._options.fail_on_data_loss)
+        parts = source.plan(
+            ranges,
+            split_bytes=self._options.split_bytes,
+            splits_min=self._options.min_partitions,
+        )
+        return [RangesPartition(part) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task.
+
+        Raises:
+            LedgerError: they cannot be read, or are gone and that is to fail.
+        """
+        assert isinstance(partition, RangesPartition), partition
+        options = self._options
+        source = open_source(options)
+        try:
+            read = source.read(partition.ranges, fail_on_data_loss=options.fail_on_data_loss)
+            yield from batches_of(read, self._columns, RowFilter(), inflate=options.inflate)
+        finally:
+            source.close()
+
+    def commit(self, end: Document) -> None:
+        """Spark keeps the offsets; there is nothing to do."""
+
+    def stop(self) -> None:
+        """Let go of the store."""
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
+    def _opened(self) -> RowSource:
+        if self._source is None:
+            self._source = open_source(self._options)
+            if isinstance(self._source, StoreSource) and not self._source.has_queues:
+                raise ConfigError(
+                    "store has no queues: it can be read as a batch alone",
+                    directory=str(self._source.directory.root),
+                )
+        return self._source
+
+    def _look(self, *, now: bool = False) -> dict[Queue, QueueRange]:
+        if now or time.monotonic() - self._looked >= LOOK_S:
+            source = self._opened()
+            source.refresh()
+            self._bounds = chosen_bounds(source, self._options)
+            self._looked = time.monotonic()
+        return self._bounds
+
+    def _report_cut(self, queue: Queue, begin: int, end: int | None) -> None:
+        if queue in self._lost and not self._options.fail_on_data_loss:
+            return
+        self._lost.add(queue)
+        report_loss(
+            fail=self._options.fail_on_data_loss,
+            topic=queue[0],
+            queueId=queue[1],
+            wanted=begin,
+            end=end,
+            missing="what the queue had",
+        )
+
+
+def limited(
+    starts: Mapping[Queue, int],
+    ends: Mapping[Queue, int],
+    bounds: Mapping[Queue, QueueRange],
+    rows_max: int,
+) -> Offsets:
+    """``ends``, no more than ``rows_max`` messages behind ``starts``, shared by what each lacks.
+
+    Exactly so many when there are so many: what the shares leave goes to the largest remainders.
+    """
+    lacks: dict[Queue, int] = {}
+    for queue, end in ends.items():
+        held = bounds.get(queue)
+        begin = starts.get(queue, held.first if held is not None else end)
+        # What is deleted already gives no rows.
+        lacks[queue] = max(0, end - max(begin, held.first if held is not None else begin))
+    total = sum(lacks.values())
+    if total <= rows_max:
+        return dict(ends)
+    shares = {queue: lack * rows_max // total for queue, lack in lacks.items()}
+    left = rows_max - sum(shares.values())
+    by_remainder = sorted(lacks, key=lambda queue: (-(lacks[queue] * rows_max % total), queue))
+    for queue in by_remainder[:left]:
+        shares[queue] += 1
+    return {queue: ends[queue] - lacks[queue] + share for queue, share in shares.items()}
+
+
+def lag(progress: Mapping[str, object]) -> Document:
+    """Messages of each queue that a query has not read yet, from one of its progress reports.
+
+    Args:
+        progress: an item of ``query.recentProgress``'s ``sources``, with the offsets as objects.
+    """
+    ends, latest = (
+        queue_table(progress.get(name) or {}, option=name) for name in ("endOffset", "latestOffset")
+    )
+    return queue_document({queue: end - ends.get(queue, 0) for queue, end in latest.items()})
