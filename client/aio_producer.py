@@ -13,6 +13,7 @@ from typing import Self, TypeVar
 import zmq
 
 from ledgermq.client.address import DEFAULT_ADDRESS, local_host, parse_addresses
+from ledgermq.client.admin_steps import ask
 from ledgermq.client.broker import route_of, writable
 from ledgermq.client.delivery import delivery_of
 from ledgermq.client.group import AnyLink, broker_link, writer_group
@@ -213,6 +214,19 @@ class AsyncProducer:
             return self._sender.put_batch(queues, messages, shared, now=now, callback=callback)
 
         return await self._put(batch_size(messages), put)
+
+    async def cancel(self, unique_id: str) -> None:
+        """Take back a message that was sent with ``delay`` or ``deliver_at``, and waits.
+
+        Args:
+            unique_id: as in the result of ``send``.
+
+        Raises:
+            MessageIllegalError: none of that id waits: it was delivered, or taken back before.
+            OutcomeUnknownError, NotLeaderError: ask again.
+        """
+        self._open_link()
+        await self._requests.run(ask("timer_cancel", id=unique_id))
 
     async def cluster(self) -> str:
         """Name of the cluster that the messages go to.

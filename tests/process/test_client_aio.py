@@ -200,3 +200,16 @@ def test_what_cannot_be_done_says_why(node: Node) -> None:
                 await lonely.send("orders", b"x")
 
     run(steps())
+
+
+def test_a_message_that_waits_can_be_taken_back(node: Node) -> None:
+    async def steps() -> None:
+        async with AsyncProducer(address(node)) as producer:
+            waits = await producer.send("orders", b"never", delay=3_600_000)
+            await producer.cancel(waits.unique_id)
+            with pytest.raises(MessageIllegalError, match="no timer of that id waits"):
+                await producer.cancel(waits.unique_id)
+        with pytest.raises(ConfigError, match="not open"):
+            await producer.cancel(waits.unique_id)
+
+    run(steps())

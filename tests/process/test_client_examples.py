@@ -1,4 +1,4 @@
-"""The examples of filters, compression and requests do what they say."""
+"""The examples of filters, compression, requests and delays do what they say."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
         ),
         ("request_reply", ["tea 3", "coffee 4", "gold not sold"]),
         ("compressed_bodies", ["True"]),
+        ("remind_later", ["order 3", "order 1", "all orders"]),
     ],
 )  # fmt: skip
 def test_an_example_prints_what_it_promises(
