@@ -11,7 +11,7 @@ The table has for each source queue up to where it is moved, and whether a group
 and not known to be whole. Commands as JSON:
 
     {"moved": "TOPIC/ID", "offsets": [[FIRST, COUNT], ...], "done": N, "before": N, "records": N,
-     "next": N, "marks": {NAME: N, ...}}
+     "next": N, "marks": {NAME: N, ...}, "again": true}
     {"ended": "TOPIC/ID"}
 """
 
@@ -51,6 +51,7 @@ class Moved(NamedTuple):
         records: so many records follow for this move.
         next_offset: everything below it in the source queue is done with.
         marks: what the service that moves wants to find again; replaces what was there.
+        again: the messages themselves follow, at the end of the queue that they were in.
     """
 
     queue: QueueName
@@ -60,10 +61,11 @@ class Moved(NamedTuple):
     marks: Mapping[str, int]
     done: int = 0
     before: int = 0
+    again: bool = False
 
     def to_fields(self) -> dict[str, object]:
         """As in the command."""
-        return {
+        fields: dict[str, object] = {
             "moved": _key_of(self.queue),
             "offsets": _ranges(self.offsets),
             "done": self.done,
@@ -72,6 +74,9 @@ class Moved(NamedTuple):
             "next": self.next_offset,
             "marks": dict(self.marks),
         }
+        if self.again:
+            fields["again"] = True
+        return fields
 
 
 class MoveEnded(NamedTuple):
@@ -109,6 +114,7 @@ def decode_move(fields: Document) -> Moved | MoveEnded | None:
             _read_marks(fields, moved),
             numbers["done"],
             numbers["before"],
+            fields.get("again") is True,
         )
     except ConfigError as error:
         raise CorruptLogError("move that cannot be read", reason=str(error)) from error

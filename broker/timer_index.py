@@ -8,6 +8,9 @@ to ``offset``. One that is stored later, and is due before that, stands at or be
 them. So a node that reads queue and watermark knows what waits, whatever the clocks of the leaders
 have said.
 
+Old ones that still wait may be stored once more at the queue's end, so that the log before it can
+go: always all that wait below some queue offset, which nothing waits below from then on.
+
 Here are columns of numbers, 33 bytes a timer, in runs that are sorted by time.
 """
 
@@ -150,6 +153,22 @@ class TimerIndex:
                 stays = run.timers.offset[run.head : end] >= watermark.end
                 self._keep(run, slice(run.head, end), stays)
             self._tidy(run)
+
+    def forget_below(self, offset: int) -> None:
+        """Let go of what stands below a queue offset: it was delivered, or stored once more."""
+        for run in list(self._runs):
+            self._keep(run, slice(run.head, None), run.timers.offset[run.head :] >= offset)
+            self._tidy(run)
+
+    def before(self, position: int) -> Timers:
+        """Those that lie before a position of the log, in queue order."""
+        parts: list[Timers] = []
+        for run in self._runs:
+            is_old = run.waits[run.head :] & (run.timers.position[run.head :] < position)
+            if is_old.any():
+                parts.append(run.timers.take(run.head + np.flatnonzero(is_old)))
+        timers = joined(parts)
+        return timers.take(np.argsort(timers.offset))
 
     def late(self, watermark: Watermark) -> Timers:
         """Those that wait although they were due before what is delivered, in queue order."""

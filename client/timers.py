@@ -16,7 +16,7 @@ class TimerRow(NamedTuple):
         due_ms: when it is delivered, epoch milliseconds.
         topic: where it belongs, with ``queue_id``.
         size: bytes of its body, as stored.
-        stored_ms: since when it waits.
+        stored_ms: since when it lies where it does; old ones are stored once more (retention).
     """
 
     unique_id: str

@@ -286,7 +286,9 @@ class BrokerWorker:
         if order.kind is OrderKind.STATE_REFUSED:
             self._log.take_refusal(order)
         elif order.kind is OrderKind.SNAPSHOT_WANTED:
-            self._log.want_snapshot(Position(order.position))
+            before = Position(order.position)
+            self._timers.make_way(before)
+            self._log.want_snapshot(before)
         elif order.kind is OrderKind.TOPICS_LOADED:
             for reply in self._calls.notice.confirmed(order.version):
                 self._service.send_reply(reply)

@@ -115,12 +115,19 @@ class Moves:
             Request(NOBODY, changes, touches, answer, lambda: planned, refused), now_ms
         )
 
-    def build(self, queue: QueueName, offsets: Sequence[int]) -> list[bytes]:
+    def build(
+        self, queue: QueueName, offsets: Sequence[int], *, again: bool = False
+    ) -> list[bytes]:
         """What the messages at ``offsets`` become, in order; those that are deleted become nothing.
+
+        Args:
+            again: they are stored once more as they are.
 
         Raises:
             DamagedLogError: one is not what was written.
         """
+        if again:
+            return [bytes(record) for _, record in self.read(queue, offsets)]
         build = self._builds[queue.topic]
         return [
             made
@@ -192,7 +199,7 @@ class Moves:
         if moved is None:
             raise CorruptLogError("no move where its command was", queue=str(queue), at=place)
         rest = rest_of(moved, count_present(command.follows, self._records_behind(behind)))
-        records = self.build(queue, moved.offsets)[rest.done :]
+        records = self.build(queue, moved.offsets, again=moved.again)[rest.done :]
         if len(records) != rest.records:
             raise CorruptLogError(
                 "messages of a move are there no more",

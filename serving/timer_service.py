@@ -7,7 +7,7 @@ waits), so that who begins to lead has nothing to read. Only the leader's moves 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ledgermq.broker.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved
 from ledgermq.broker.timer_index import TimerIndex, Timers, Watermark
 from ledgermq.formats.delayed_message import delivered
 from ledgermq.model.errors import BusyError, CorruptLogError, LedgerError, NotLeaderError
+from ledgermq.model.ids import Position
 from ledgermq.model.limits import TIMER_TOPIC
 from ledgermq.serving.delay_service import RECORD_GROWTH_MAX
 from ledgermq.serving.moves import Moves
@@ -37,8 +38,17 @@ RETRY_MS = 1_000
 AWAKE_MS = 10_000
 """The leader's broker hears each bell of the dispatcher so long after a timer was stored."""
 
+AGAIN_PAUSE_MS = 20
+"""Between groups of old timers that are stored once more: others append, too."""
+
+WAITING_SHARE_DIVISOR = 2
+"""The log is kept where more than a half of it still waits: storing that again frees too little."""
+
 PLANS_PER_SCAN = 32
 """How often the oldest timer that waits is looked for among all."""
+
+
+Plan = Callable[[], tuple[Moved, Sequence[bytes]] | None]
 
 
 class TimerService:
@@ -53,6 +63,7 @@ class TimerService:
         self._log = log
         self.index = TimerIndex()
         self._next = -1
+        self._begin = 0
         self._now_ms = 0
         self._follow_ms: int | None = 0
         self._retry_ms = 0
@@ -61,6 +72,9 @@ class TimerService:
         self._is_held_up = False
         self._plans = 0
         self._low = 0
+        self._way_before: int | None = None
+        self._way_ms = 0
+        self._way_told = 0
         moves.register(TIMER_TOPIC, lambda _queue, _offset, record: delivered(record))
 
     def notice_growth(self, now_ms: int) -> None:
@@ -81,6 +95,8 @@ class TimerService:
         if due_ms is not None and self._log.is_settled and not self._is_asked:
             wait_ms = max(0, due_ms - self._log.epoch_ms())
             deadlines.append(max(self._now_ms + wait_ms, self._retry_ms))
+        if self._way_before is not None and self._log.is_settled and not self._is_asked:
+            deadlines.append(max(self._way_ms, self._retry_ms))
         return min(deadlines, default=None)
 
     def turn(self, now_ms: int) -> None:
@@ -90,10 +106,53 @@ class TimerService:
             self._follow_ms = None
             self._follow_some()
             self.forget_delivered()
+        if not self._log.leads:
+            self._way_before = None
         due_ms = self.index.next_due_ms
         is_due = due_ms is not None and due_ms <= self._log.epoch_ms()
-        if is_due and self._log.is_settled and not self._is_asked and now_ms >= self._retry_ms:
-            self._ask(now_ms)
+        if not self._log.is_settled or self._is_asked or now_ms < self._retry_ms:
+            return
+        if is_due:
+            self._ask(self._plan, now_ms)
+        elif self._way_before is not None and now_ms >= self._way_ms:
+            self._way_ms = now_ms + AGAIN_PAUSE_MS
+            self._go_on_making_way(self._way_before, now_ms)
+
+    def make_way(self, before: Position) -> None:
+        """The log before a position is to go: have what waits there stored again at its end.
+
+        Only where that is less than a half of what goes: else the log would grow by it.
+        """
+        if not self._log.leads or self._way_before is not None:
+            return
+        try:
+            self.follow()
+        except LedgerError as error:
+            logger.warning("old timers stay where they are: %s", error)
+            return
+        self.forget_delivered()
+        timers = self.index.before(before)
+        if not timers:
+            return
+        waiting = int(timers.size.sum(dtype=np.int64)) + len(timers.size) * self._log.hole
+        freed = before - self._store.log.first_position
+        if waiting * WAITING_SHARE_DIVISOR > freed:
+            if self._way_told != before:
+                logger.warning(
+                    "log is kept for messages that wait: before=%d timers=%d bytes=%d of=%d",
+                    before,
+                    len(timers.due),
+                    waiting,
+                    freed,
+                )
+            self._way_told = before
+            return
+        logger.info(
+            "old timers are stored again, so that the log before can go: before=%d timers=%d",
+            before,
+            len(timers.due),
+        )
+        self._way_before = before
 
     def follow(self) -> None:
         """Read all of the queue that is dispatched.
@@ -108,6 +167,10 @@ class TimerService:
     def forget_delivered(self) -> None:
         """Have the index know what the commands that are applied have moved."""
         self.index.forget_delivered(self._watermark())
+        begin = self._moves.source(QUEUE).next_offset
+        if begin != self._begin:
+            self._begin = begin
+            self.index.forget_below(begin)
 
     def nothing_moved(self) -> Moved:
         """A command that leaves everything as it is."""
@@ -180,7 +243,7 @@ class TimerService:
         if self._next < 0 or bounds.end < self._next:
             # Begun, or the queue is another one than it was.
             self.index = TimerIndex()
-            self._next = self._moves.source(QUEUE).next_offset
+            self._next = self._begin = self._moves.source(QUEUE).next_offset
         self._next = min(max(self._next, bounds.first), bounds.end)
         if self._next == bounds.end:
             return False
@@ -197,7 +260,9 @@ class TimerService:
         offsets = np.arange(self._next, self._next + count, dtype=np.int64)
         for offset in offsets[~found.is_whole].tolist():
             logger.error("message in the timers' queue is none: at=%d", offset)
-        rows = np.flatnonzero(found.is_whole & found.is_timer)
+        # This node's tables may be ahead of what it has read of the queue.
+        is_before = offsets < self._begin
+        rows = np.flatnonzero(found.is_whole & found.is_timer & ~is_before)
         sizes_here = sizes[:count].astype(np.int32)
         columns = Timers(found.number, offsets, positions[:count], sizes_here)
         self.index.add(columns.take(rows))
@@ -207,7 +272,30 @@ class TimerService:
         self._grown_ms = self._now_ms
         return True
 
-    def _ask(self, now_ms: int) -> None:
+    def _go_on_making_way(self, before: int, now_ms: int) -> None:
+        lowest = self.index.lowest_position()
+        if not self._log.leads or lowest is None or lowest >= before:
+            self._way_before = None
+            # Nothing keeps it now but what the tables need, and a new snapshot ends that.
+            self._log.want_snapshot(Position(before))
+            return
+        self._ask(self._plan_again, now_ms)
+
+    def _plan_again(self) -> tuple[Moved, Sequence[bytes]] | None:
+        """The oldest that wait, to be stored once more as they are."""
+        self.follow()
+        self.forget_delivered()
+        source = self._moves.source(QUEUE)
+        timers = self.index.before(self._way_before or 0)
+        if not timers:
+            return None
+        chosen = _group_of(timers)
+        offsets = tuple(chosen.offset.tolist())
+        records = self._moves.build(QUEUE, offsets, again=True)
+        moved = Moved(QUEUE, offsets, len(records), offsets[-1] + 1, source.marks, again=True)
+        return moved, records
+
+    def _ask(self, plan: Plan, now_ms: int) -> None:
         def done() -> None:
             self._is_asked = False
             self.forget_delivered()
@@ -219,7 +307,7 @@ class TimerService:
 
         self._is_asked = True
         try:
-            self._moves.request(QUEUE, self._plan, done=done, refused=refused, now_ms=now_ms)
+            self._moves.request(QUEUE, plan, done=done, refused=refused, now_ms=now_ms)
         except LedgerError as error:
             refused(error)
 
@@ -227,7 +315,7 @@ class TimerService:
         """The next group: what came late first, or what is due; see ``TimerIndex``."""
         self.follow()
         watermark = self._watermark()
-        self.index.forget_delivered(watermark)
+        self.forget_delivered()
         timers = self.index.late(watermark)
         if timers:
             chosen = _group_of(timers)

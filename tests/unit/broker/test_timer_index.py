@@ -60,6 +60,21 @@ def test_a_timer_that_comes_late_waits_though_the_watermark_is_behind_its_time()
     assert pairs(index.due(30, 10)) == [(20, 4), (30, 2)]
 
 
+def test_old_ones_are_found_by_their_place_and_let_go_of() -> None:
+    index = TimerIndex()
+    index.add(timers([(30, 0), (10, 1), (20, 2)]))
+    index.add(timers([(25, 3), (5, 4)]))
+    index.cancel(1)
+
+    assert pairs(index.before(301)) == [(30, 0), (20, 2), (25, 3)]
+    assert pairs(index.before(0)) == []
+    index.forget_below(3)
+    assert (index.count, index.lowest_offset(), index.holds(2)) == (2, 3, False)
+    assert pairs(index.due(99, 10)) == [(5, 4), (25, 3)]
+    index.forget_below(5)
+    assert (index.count, index.next_due_ms) == (0, None)
+
+
 def step(
     index: TimerIndex, watermark: Watermark, now: int, end: int, most: int
 ) -> tuple[list[int], Watermark]:
@@ -73,51 +88,85 @@ def step(
     return [], watermark
 
 
+class Story:
+    """A queue, who leads, and what became of each message, by the offset where it was first."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.rows: list[tuple[int, int]] = []
+        self.message_at: list[int] = []
+        self.cancels: list[int] = []
+        self.taken_back: set[int] = set()
+        self.delivered: list[int] = []
+        self.watermark = Watermark()
+        self.begin = 0
+        self.index = TimerIndex()
+        self.clock = 100
+
+    def append(self, rows: list[tuple[int, int]]) -> None:
+        """Times, and which message each is; -1: a new one."""
+        fresh = [(due, len(self.rows) + at) for at, (due, _) in enumerate(rows)]
+        self.message_at += [
+            offset if known < 0 else known
+            for (_, known), (_, offset) in zip(rows, fresh, strict=True)
+        ]
+        self.rows += fresh
+        self.index.add(timers(fresh))
+
+    def store(self) -> None:
+        count = self.chance.randrange(1, 6)
+        self.append([(self.clock + self.chance.randrange(-30, 60), -1) for _ in range(count)])
+
+    def store_again(self) -> None:
+        """The oldest, at the end: nothing waits below the next one."""
+        self.index.forget_delivered(self.watermark)
+        old = self.index.before(self.chance.randrange(100 * len(self.rows) + 1)).take(slice(5))
+        if old:
+            self.append([(due, self.message_at[offset]) for due, offset in pairs(old)])
+            self.begin = int(old.offset[-1]) + 1
+            self.index.forget_below(self.begin)
+
+    def take_back(self) -> None:
+        offset = self.chance.randrange(len(self.rows) + 1)
+        self.index.forget_delivered(self.watermark)
+        if self.index.cancel(offset):
+            self.cancels.append(offset)
+            self.taken_back.add(self.message_at[offset])
+
+    def change_leader(self) -> None:
+        """Another node leads, which has read the queue: it has what commands say, and no more."""
+        self.index = TimerIndex()
+        if self.rows:
+            self.index.add(timers(self.rows))
+        for offset in self.cancels:
+            self.index.cancel(offset)
+        self.index.forget_below(self.begin)
+
+    def deliver(self, now: int, most: int) -> bool:
+        offsets, after = step(self.index, self.watermark, now, len(self.rows), most)
+        if self.chance.random() < 0.8:
+            self.delivered += [self.message_at[offset] for offset in offsets]
+            self.watermark = after
+        return bool(offsets)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_each_timer_is_delivered_once_whoever_leads_with_whatever_clock(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timer_index, "RUN_MAX", 16)
-    chance = random.Random(seed)
-    stored: list[tuple[int, int]] = []
-    delivered: list[int] = []
-    cancelled: set[int] = set()
-    watermark = Watermark()
-    index = TimerIndex()
-    clock = 100
+    story = Story(seed)
+    acts = (story.store, story.store_again, story.take_back, story.change_leader)
     for _ in range(300):
-        clock += chance.randrange(-20, 30)
-        action = chance.random()
-        if action < 0.4:
-            fresh = [
-                (clock + chance.randrange(-30, 60), len(stored) + number)
-                for number in range(chance.randrange(1, 6))
-            ]
-            stored += fresh
-            index.add(timers(fresh))
-        elif action < 0.5 and stored:
-            offset = chance.randrange(len(stored))
-            index.forget_delivered(watermark)
-            if index.holds(offset):
-                index.cancel(offset)
-                cancelled.add(offset)
-        elif action < 0.6:
-            # Another node leads, which has read the queue: it has the watermark, and no more.
-            index = TimerIndex()
-            if stored:
-                index.add(timers(stored))
-            for offset in cancelled:
-                index.cancel(offset)
+        story.clock += story.chance.randrange(-20, 30)
+        (act,) = story.chance.choices((*acts, None), (40, 5, 10, 10, 40))
+        if act is not None:
+            act()
         else:
-            offsets, after = step(index, watermark, clock, len(stored), chance.randrange(1, 5))
-            if chance.random() < 0.8:
-                delivered += offsets
-                watermark = after
-    while True:
-        offsets, watermark = step(index, watermark, 10_000, len(stored), 3)
-        if not offsets:
-            break
-        delivered += offsets
+            story.deliver(story.clock, story.chance.randrange(1, 5))
+    while story.deliver(10_000, 3):
+        pass
 
-    assert sorted(delivered) == sorted(set(range(len(stored))) - cancelled)
-    assert index.count == 0
+    assert sorted(story.delivered) == sorted(set(story.message_at) - story.taken_back)
+    assert story.index.count == 0
+    assert len(story.message_at) > len(set(story.message_at)) > len(story.delivered) > 0

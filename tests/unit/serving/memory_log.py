@@ -37,6 +37,7 @@ class MemoryLog:
         self.queues: dict[QueueName, list[int]] = {}
         self.orders: list[bytes] = []
         self.end = 0
+        self.first_position = 0
         self.is_down = False
         self.store_timestamp = 1_000
 
