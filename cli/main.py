@@ -62,6 +62,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "serve": Command("serve_command", "run a node in the foreground"),
     "status": Command("status_command", "show what a node on this machine is doing"),
+    "top": Command("top_command", "watch all nodes of a group: roles, rates, lag, disks, memory"),
     "raft": Command("raft_command", "look at the group, and hand over its leadership"),
     "config": Command("config_commands", "check, show and translate settings"),
     "keys": Command("keys_command", "make the keys of a group's members"),

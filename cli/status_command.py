@@ -67,7 +67,7 @@ def describe(status: NodeStatus) -> Iterator[str]:
     disk = status["disk"]
     waits = f", waiting for {status['waits_for']}" if status["waits_for"] else ""
     yield f"node        {node['self_id']} of {node['broker']} in {node['cluster']}"
-    yield f"state       {status['state']}{waits}, up for {_duration(status['uptime_s'])}"
+    yield f"state       {status['state']}{waits}, up for {duration_text(status['uptime_s'])}"
     yield f"role        {raft['role']} in term {raft['term']}" + (
         "" if raft["granted"] else ", the writer may not write"
     )
@@ -76,8 +76,8 @@ def describe(status: NodeStatus) -> Iterator[str]:
     if raft["broker_id"] >= 0:
         yield f"broker id   {raft['broker_id']}"
     yield f"ack         {status['ack_mode']}"
-    yield f"store       {disk['path']}: {_size(disk['used_by_store'])} used, " + (
-        f"{_size(disk['free'])} of {_size(disk['total'])} free"
+    yield f"store       {disk['path']}: {size_text(disk['used_by_store'])} used, " + (
+        f"{size_text(disk['free'])} of {size_text(disk['total'])} free"
         + ("" if disk["state"] == "roomy" else f"; {disk['state']}: producers are refused")
         + ("; dispatch waits for space" if disk["dispatch_waits"] else "")
     )
@@ -95,9 +95,9 @@ def describe(status: NodeStatus) -> Iterator[str]:
         ("durable", cursors["durable"]),
         ("committed", cursors["committed"]),
     ):
-        lag = _size(behind[name])
+        lag = size_text(behind[name])
         yield f"{name:<12}{cursor['position']:>20,}{cursor['index']:>16,}{lag:>12}"
-    lag = _size(cursors["not_dispatched_bytes"])
+    lag = size_text(cursors["not_dispatched_bytes"])
     yield f"{'dispatched':<12}{cursors['dispatched']:>20,}{'':>16}{lag:>12}"
     yield ""
     held = f"held by {lock['holder']} for {lock['held_ms']} ms" if lock["holder"] else "free"
@@ -124,7 +124,7 @@ def _damages(status: NodeStatus) -> Iterator[str]:
     yield (
         f"damage      {len(damages)} {places}, {counters.get('damaged_entries', 0):,} entries; "
         f"repaired since the start: {repaired:,} entries, "
-        f"{_size(counters.get('repaired_bytes', 0))}"
+        f"{size_text(counters.get('repaired_bytes', 0))}"
     )
     for damage in damages[:DAMAGES_SHOWN_MAX]:
         state = damage["unrepairable"] or "is being repaired"
@@ -146,7 +146,7 @@ def _process_table(processes: list[ProcessStatus]) -> Iterator[str]:
         cpu, beat = process["cpu_percent"], process["beat_age_ms"]
         yield (
             f"{process['role']:<12}{process['pid'] or '-':>8}  {process['state']:<10}"
-            f"{_size(process['pss']):>10}{_size(process['rss']):>10}"
+            f"{size_text(process['pss']):>10}{size_text(process['rss']):>10}"
             f"{'-' if cpu is None else f'{cpu:.1f} %':>8}"
             f"{'-' if beat is None else f'{beat} ms':>10}"
             f"{process['restarts']:>10}  {process['last_exit'] or '-'}"
@@ -186,7 +186,7 @@ def _wait_until_ready(path: Path, wait_s: float) -> NodeStatus:
         time.sleep(ASK_AGAIN_S)
 
 
-def _size(size: int | None) -> str:
+def size_text(size: int | None) -> str:
     """Bytes for people, with three digits."""
     if size is None:
         return "-"
@@ -198,7 +198,8 @@ def _size(size: int | None) -> str:
     return f"{value:,.1f} TiB"
 
 
-def _duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
+    """A duration for people, in its two largest units."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

@@ -222,20 +222,13 @@ def collect(
     """
     now_ns = time.monotonic_ns()
     grant = page.read_grant()
-    node = settings.node
     return NodeStatus(
         state=state,
         waits_for=waits_for,
-        node=NodeNames(
-            cluster=node.broker_cluster_name,
-            broker=node.broker_name,
-            group=node.group,
-            self_id=node.self_id,
-            peers=list(node.peers),
-        ),
-        raft=_raft(page, grant, settings),
+        node=names_of_node(settings),
+        raft=raft_status(page, grant, settings),
         ack_mode=settings.ack.mode.value,
-        cursors=_cursors(page, now_ns),
+        cursors=cursor_status(page, now_ns),
         put_lock=_put_lock(page, now_ns),
         processes=[
             _supervisor(meters, now_ns),
@@ -244,7 +237,7 @@ def collect(
         disk=_disk(settings.store.path_root_dir, page, meters, now_ns),
         damage=_damage(settings.store.path_root_dir),
         damages=read_report(RuntimePaths(settings.listen.runtime_dir).damage),
-        counters=_counters(page, counter_names),
+        counters=named_counters(page, counter_names),
         uptime_s=round(max(0.0, time.time() - page.started_ms / 1_000), 3),
         started_ms=page.started_ms,
         generation=page.generation,
@@ -253,15 +246,26 @@ def collect(
     )
 
 
-def _raft(page: CursorPage, grant: Grant, settings: Settings) -> RaftStatus:
-    counters = page.counters(Role.BROKER)
+def names_of_node(settings: Settings) -> NodeNames:
+    """Who the node is."""
+    node = settings.node
+    return NodeNames(
+        cluster=node.broker_cluster_name,
+        broker=node.broker_name,
+        group=node.group,
+        self_id=node.self_id,
+        peers=list(node.peers),
+    )
+
+
+def raft_status(page: CursorPage, grant: Grant, settings: Settings) -> RaftStatus:
+    """Its role in the group, as ``grant`` has it."""
     stage = leader_stage(
         grant,
         committed_term=page.read_committed().term,
-        broker=counters.tolist(),
+        broker=page.read_counters(Role.BROKER),
         entries_have_terms=settings.store.log is LogKind.DLEDGER,
     )
-    counters.release()
     return RaftStatus(
         role=grant.role.name.lower(),
         term=grant.term,
@@ -271,7 +275,8 @@ def _raft(page: CursorPage, grant: Grant, settings: Settings) -> RaftStatus:
     )
 
 
-def _cursors(page: CursorPage, now_ns: int) -> Cursors:
+def cursor_status(page: CursorPage, now_ns: int) -> Cursors:
+    """How far written, durable, committed and dispatched are."""
     # Read from the last to the first, so that none is seen ahead of one that it follows.
     dispatched = page.read_dispatched()
     committed = page.read_committed()
@@ -364,10 +369,13 @@ def _damage(root: Path) -> str | None:
     return None if damage is None else damage.describe()
 
 
-def _counters(page: CursorPage, names: Mapping[Role, tuple[str, ...]]) -> dict[str, dict[str, int]]:
+def named_counters(
+    page: CursorPage, names: Mapping[Role, tuple[str, ...]]
+) -> dict[str, dict[str, int]]:
+    """The counters of all processes that have names for theirs."""
     named = {Role.SUPERVISOR: SUPERVISOR_COUNTERS, **names}
     return {
-        role.title: dict(zip(counted, page.counters(role).tolist(), strict=False))
+        role.title: dict(zip(counted, page.read_counters(role), strict=False))
         for role, counted in named.items()
         if counted
     }

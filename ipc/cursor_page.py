@@ -472,6 +472,11 @@ class CursorPage:
         self._lent.append(view)
         return view
 
+    def read_counters(self, role: Role) -> list[int]:
+        """What ``role`` has counted, as it is now."""
+        at = (_COUNTERS + 2 * role) * FIELDS
+        return self._cells[at : at + 2 * FIELDS].tolist()
+
 
 def _cursor(values: list[int]) -> LogCursor:
     return LogCursor(Position(values[0]), Index(values[1]), Term(values[2]))

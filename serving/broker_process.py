@@ -31,8 +31,10 @@ from ledgermq.serving.consume_service import ConsumeService, Counter
 from ledgermq.serving.consumers import Consumers, MakeConsumers
 from ledgermq.serving.dead_letter_calls import DeadLetterCalls
 from ledgermq.serving.delay_service import DelayService
+from ledgermq.serving.group_lags import GroupLags
 from ledgermq.serving.member_calls import MemberCalls
 from ledgermq.serving.moves import Moves
+from ledgermq.serving.node_calls import NodeCalls
 from ledgermq.serving.pull_service import PullService
 from ledgermq.serving.query_service import QueryService
 from ledgermq.serving.readable_store import ReadableStore
@@ -114,6 +116,7 @@ class BrokerWorker:
         self._dead_letters = DeadLetterCalls(self._calls.known, self._log, self._moves, settings)
         self._calls.register(self._retries.verbs)
         self._calls.register(self._dead_letters.verbs)
+        self._calls.register(self._node_calls().verbs)
         self._service = make_consumers(self._pulls, self._calls, queries)
         self._standing = ReaderStanding(
             around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER
@@ -197,6 +200,15 @@ class BrokerWorker:
         self._order_topics(now_ms)
         self._tables.tick(now_ns)
         self._look_after_files(now_ms)
+
+    def _node_calls(self) -> NodeCalls:
+        members = self._members
+        return NodeCalls(
+            self._around,
+            GroupLags(self._tables.offsets, self._calls.groups.lag),
+            members=members.counts,
+            differing=members.differing,
+        )
 
     def _clients_of(self, group: str) -> list[str]:
         # Made after the calls, which it needs.

@@ -33,6 +33,7 @@ class Needs(NamedTuple):
 NEEDS: Mapping[str, Needs] = {
     "topics": Needs(),
     "groups": Needs(),
+    "node_report": Needs(),
     "route": Needs(topic=ANY),
     "queue": Needs(topic=ANY),
     "offset_by_time": Needs(topic=ANY),

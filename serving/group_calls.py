@@ -68,7 +68,7 @@ class GroupCalls:
                     "group": owner.group,
                     "topic": owner.topic,
                     "offsets": {str(queue): offset for queue, offset in sorted(offsets.items())},
-                    "lag": self._lag(owner.topic, offsets),
+                    "lag": self.lag(owner.topic, offsets),
                 }
                 for owner, offsets in sorted(self._tables.offsets)
             ]
@@ -101,7 +101,7 @@ class GroupCalls:
         return {
             **self._described(name),
             "topics": [
-                {"topic": owner.topic, "lag": self._lag(owner.topic, offsets)}
+                {"topic": owner.topic, "lag": self.lag(owner.topic, offsets)}
                 for owner, offsets in owned
             ],
             "members": members,
@@ -202,7 +202,7 @@ class GroupCalls:
         found = self._store.queue_ids(topic)
         return found if known is None else [one for one in found if one < known.read_queues]
 
-    def _lag(self, topic: str, offsets: Mapping[int, int]) -> int:
+    def lag(self, topic: str, offsets: Mapping[int, int]) -> int:
         """Messages that a group has not consumed, in all queues of the topic."""
         lag = 0
         for queue_id in self._queues_of(topic):

@@ -72,7 +72,7 @@ class MemberCalls:
         # The one that is due first stands first: all wait equally long.
         self._held: dict[tuple[str, str], _Held] = {}
         self._replies: list[Reply] = []
-        self._warned: set[str] = set()
+        self._differing: dict[str, list[str]] = {}
         self.verbs: Verbs = {
             "group_heartbeat": self._heartbeat,
             "group_leave": self._leave,
@@ -85,12 +85,20 @@ class MemberCalls:
         """Ids of those who consume for ``group`` now."""
         return [member.client for member in self._members.members(group)]
 
+    def counts(self) -> dict[str, int]:
+        """How many consume for each group now; groups without members are left out."""
+        return {group: len(self._members.members(group)) for group in self._members.groups}
+
+    def differing(self) -> dict[str, list[str]]:
+        """Groups whose members differ in what they want, each with in what."""
+        return dict(self._differing)
+
     def lead(self, leads: bool, now_ms: int) -> None:
         """This node leads from now on, or does not."""
         self._leads = leads
         self._refuse_held(NotLeaderError("node does not lead; ask the one that does"))
         self._members = self._no_members()
-        self._warned.clear()
+        self._differing.clear()
         if leads:
             self._leases.begin(now_ms)
 
@@ -296,9 +304,11 @@ class MemberCalls:
             self._answer(held)
         warnings = self._warnings(group)
         if not warnings:
-            self._warned.discard(group)
-        elif group not in self._warned:
-            self._warned.add(group)
+            self._differing.pop(group, None)
+            return
+        is_news = group not in self._differing
+        self._differing[group] = warnings
+        if is_news:
             logger.warning("consumers of a group differ: group=%s %s", group, warnings[0])
 
     def _answer(self, held: _Held) -> None:

@@ -1,0 +1,100 @@
+"""A program at a terminal of its own, and what its screen shows."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+import pyte
+from tests.process.conftest import SOURCES, wait_until
+
+LOOK_S = 0.05
+READ_SIZE = 65_536
+
+
+class PtyProgram:
+    """The ``ledgermq`` command with ``words``; it is told that its terminal is that large."""
+
+    def __init__(self, words: Sequence[str], *, columns: int = 80, lines: int = 24) -> None:
+        self._screen = pyte.Screen(columns, lines)
+        self._stream = pyte.ByteStream(self._screen)
+        self._terminal, inner = pty.openpty()
+        self._set_size(columns, lines)
+        self.process = subprocess.Popen(
+            # A session whose terminal it is: signals about its size are sent to that.
+            ["setsid", "--ctty", sys.executable, "-m", "ledgermq.cli.main", *words],
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            env={**os.environ, "PYTHONPATH": str(SOURCES), "TERM": "xterm-256color"},
+        )
+        os.close(inner)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self._terminal)
+
+    def type(self, keys: str) -> None:
+        """Press keys."""
+        os.write(self._terminal, keys.encode())
+
+    def resize(self, columns: int, lines: int) -> None:
+        """Make the terminal that large."""
+        self._screen.resize(lines, columns)
+        self._set_size(columns, lines)
+
+    def lines(self) -> list[str]:
+        """What the screen shows now."""
+        while select.select([self._terminal], [], [], LOOK_S)[0]:
+            try:
+                self._stream.feed(os.read(self._terminal, READ_SIZE))
+            except OSError:
+                # The program has ended, and with it the other end.
+                break
+        return [line.rstrip() for line in self._screen.display]
+
+    def wait_for(self, text: str) -> list[str]:
+        """The screen, once it shows ``text``."""
+
+        def shown() -> list[str] | None:
+            lines = self.lines()
+            return lines if any(text in line for line in lines) else None
+
+        try:
+            found: list[str] = wait_until(shown, f"{text!r} on the screen")
+        except AssertionError as error:
+            raise AssertionError("\n".join([str(error), *self.lines()])) from error
+        return found
+
+    def wait_end(self) -> int:
+        """The exit status, once the program has ended; what it says meanwhile is read."""
+
+        def ended() -> bool:
+            self.lines()
+            return self.process.poll() is not None
+
+        wait_until(ended, "the end of the program")
+        assert self.process.returncode is not None
+        return self.process.returncode
+
+    def _set_size(self, columns: int, lines: int) -> None:
+        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
