@@ -153,7 +153,7 @@ def _show(terminal: Terminal, watch: Watch, choice: Choice) -> None:
         if latest is not None and not choice.paused:
             found, last = figures(last, latest), latest
         if found is not None:
-            terminal.draw(screen(found, choice, height=terminal.console.height))
+            terminal.draw(screen(found, choice, height=terminal.measure()))
 
 
 def _chosen(choice: Choice, key: str, found: Figures | None) -> Choice:

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Self
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleDimensions, RenderableType
 from rich.live import Live
 
 from ledgermq.model.errors import ConfigError
@@ -29,7 +29,7 @@ class Terminal:
     """The process's terminal while it is drawn on; a context that gives it back as it was.
 
     Attributes:
-        console: what is drawn on; knows the terminal's size, as it is now.
+        console: what is drawn on; as large as the terminal was in ``measure``.
     """
 
     def __init__(self) -> None:
@@ -51,6 +51,9 @@ class Terminal:
         self._bell, self._ring = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._stack.callback(os.close, self._bell)
         self._stack.callback(os.close, self._ring)
+        # A signal may reach another thread than the one that waits for keys.
+        before = signal.set_wakeup_fd(self._ring, warn_on_full_buffer=False)
+        self._stack.callback(signal.set_wakeup_fd, before)
         self._stack.enter_context(_single_keys(self._input))
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH):
             self._stack.callback(signal.signal, number, signal.signal(number, self._signalled))
@@ -67,6 +70,13 @@ class Terminal:
     def draw(self, content: RenderableType) -> None:
         """Show ``content`` instead of what was there."""
         self._live.update(content, refresh=True)
+
+    def measure(self) -> int:
+        """Take note of the terminal's size; its lines."""
+        # By itself the library believes COLUMNS and LINES, which some shells hand on: they stay.
+        columns, lines = os.get_terminal_size(self._input)
+        self.console.size = ConsoleDimensions(columns, lines)
+        return lines
 
     def ring(self) -> None:
         """Have ``typed`` return; may be called by any thread."""
@@ -95,7 +105,6 @@ class Terminal:
     def _signalled(self, number: int, _frame: FrameType | None) -> None:
         if number != signal.SIGWINCH:
             self._is_ending = True
-        self.ring()
 
 
 @contextmanager

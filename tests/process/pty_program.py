@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -35,7 +35,14 @@ class PtyProgram:
             stdin=inner,
             stdout=inner,
             stderr=inner,
-            env={**os.environ, "PYTHONPATH": str(SOURCES), "TERM": "xterm-256color"},
+            env={
+                **os.environ,
+                "PYTHONPATH": str(SOURCES),
+                "TERM": "xterm-256color",
+                # As some shells hand them on; the terminal itself knows better.
+                "COLUMNS": "80",
+                "LINES": "24",
+            },
         )
         os.close(inner)
 
@@ -74,13 +81,17 @@ class PtyProgram:
 
     def wait_for(self, text: str) -> list[str]:
         """The screen, once it shows ``text``."""
+        return self.wait_until(lambda lines: any(text in line for line in lines), repr(text))
+
+    def wait_until(self, condition: Callable[[list[str]], bool], what: str) -> list[str]:
+        """The screen, once it is as it should be."""
 
         def shown() -> list[str] | None:
             lines = self.lines()
-            return lines if any(text in line for line in lines) else None
+            return lines if condition(lines) else None
 
         try:
-            found: list[str] = wait_until(shown, f"{text!r} on the screen")
+            found: list[str] = wait_until(shown, f"{what} on the screen")
         except AssertionError as error:
             raise AssertionError("\n".join([str(error), *self.lines()])) from error
         return found

@@ -96,7 +96,7 @@ def test_keys_choose_a_node_a_group_an_order_and_a_pause(group: Group) -> None:
         program.type("p")
         program.wait_for("PAUSED")
         program.type("p")
-        wait_until(lambda: not any("PAUSED" in line for line in program.lines()), "going on")
+        program.wait_until(lambda lines: "PAUSED" not in lines[0], "going on")
         program.type("\x03")
         assert program.wait_end() == 0
 
@@ -111,7 +111,7 @@ def test_another_size_of_the_terminal_is_drawn_at_once(group: Group) -> None:
         assert "PAUSED" in lines[0]
         program.resize(40, 10)
         # Nothing is asked meanwhile: what is drawn was drawn for the size alone.
-        wait_until(lambda: program.lines()[0].endswith("…"), "a narrow drawing")
+        program.wait_until(lambda lines: lines[0].endswith("…"), "a narrow drawing")
         program.type("q")
         assert program.wait_end() == 0
 
