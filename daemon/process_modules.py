@@ -1,7 +1,6 @@
 """Which module is which process, and importing them all before the first fork.
 
-Every process module has ``run(settings, stop) -> exit status`` and may have ``COUNTER_NAMES``, the
-names of its counters in the cursor page.
+Every process module has ``run(settings, stop) -> exit status``.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol, Self, cast
 
 from ledgermq.ipc.cursor_page import Role
@@ -31,10 +30,9 @@ class _ProcessModule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProcessTable:
-    """What the supervisor runs, and how the counters of each process are called."""
+    """What the supervisor runs."""
 
     entries: Mapping[Role, Entry]
-    counter_names: Mapping[Role, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def load(cls) -> Self:
@@ -43,9 +41,7 @@ class ProcessTable:
             # Read once, when numpy is imported: threads of its library would not survive a fork.
             os.environ[name] = "1"
         entries: dict[Role, Entry] = {}
-        names: dict[Role, tuple[str, ...]] = {}
         for role, module_name in MODULES.items():
             module = importlib.import_module(module_name)
             entries[role] = cast("_ProcessModule", module).run
-            names[role] = tuple(getattr(module, "COUNTER_NAMES", ()))
-        return cls(entries, names)
+        return cls(entries)

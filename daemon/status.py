@@ -11,74 +11,30 @@ import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import TypedDict
 
-import psutil
 import zmq
 
 import ledgermq
 from ledgermq.daemon.children import Child
 from ledgermq.formats import kernel
-from ledgermq.ipc.cursor_page import CursorPage, Grant, LogCursor, Role
+from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.model.errors import CorruptLogError, StorageError
-from ledgermq.model.settings import LogKind, Settings
-from ledgermq.process.leader_stage import broker_id, leader_stage
+from ledgermq.model.settings import Settings
+from ledgermq.process.node_status import (
+    Cursors,
+    Meters,
+    NodeNames,
+    RaftStatus,
+    Usage,
+    cursor_status,
+    named_counters,
+    names_of_node,
+    raft_status,
+)
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.replication.damage_report import DamageStatus, read_report
-from ledgermq.store.disk_space import bytes_on_disk
 from ledgermq.store.log_damage import damage_path, read_damage
-
-SUPERVISOR_COUNTERS = ("children_died", "children_killed", "reloads", "watchdog_withheld")
-DISK_USE_MAX_AGE_NS = 30_000_000_000
-"""A store has many small files; they are not counted for every question."""
-
-CPU_INTERVAL_MIN_NS = 1_000_000_000
-
-
-class NodeNames(TypedDict):
-    """Who the node is."""
-
-    cluster: str
-    broker: str
-    group: str
-    self_id: str
-    peers: list[str]
-
-
-class RaftStatus(TypedDict):
-    """Its role in the group.
-
-    ``stage``: how far a leader is on its way to all of its services (``leader_stage``), else empty.
-    ``broker_id``: RocketMQ's: 0 for the leader, the number in its id + 1 for others.
-    """
-
-    role: str
-    term: int
-    granted: bool
-    stage: str
-    broker_id: int
-
-
-class CursorStatus(TypedDict):
-    """End of a prefix of the log."""
-
-    position: int
-    index: int
-    term: int
-
-
-class Cursors(TypedDict):
-    """The four cursors, and what lies between them."""
-
-    written: CursorStatus
-    durable: CursorStatus
-    committed: CursorStatus
-    dispatched: int
-    dispatched_messages: int
-    not_durable_bytes: int
-    not_committed_bytes: int
-    not_dispatched_bytes: int
-    last_flush_age_ms: int | None
 
 
 class PutLockStatus(TypedDict):
@@ -141,64 +97,6 @@ class NodeStatus(TypedDict):
     versions: dict[str, str]
 
 
-class Usage(NamedTuple):
-    """What a process uses; ``None`` when it has gone, or may not be looked at."""
-
-    pss: int | None
-    rss: int | None
-    cpu_percent: float | None
-
-
-class Meters:
-    """Measures processes and the store's folder; keeps what is needed for the next time."""
-
-    def __init__(self) -> None:
-        self._processes: dict[int, psutil.Process] = {}
-        self._cpu: dict[int, tuple[int, float, float]] = {}
-        self._store_size = 0
-        self._store_measured_ns: int | None = None
-
-    def usage(self, pid: int, now_ns: int) -> Usage:
-        """Memory now, and CPU per cent of one core since the last time (at first: since start)."""
-        try:
-            process = self._processes.setdefault(pid, psutil.Process(pid))
-            memory = process.memory_full_info()
-            cpu = self._cpu_percent(process, now_ns)
-        except psutil.Error:
-            self.forget(pid)
-            return Usage(None, None, None)
-        return Usage(memory.pss, memory.rss, cpu)
-
-    def forget(self, pid: int) -> None:
-        """The process has ended: its pid may become another one's."""
-        self._processes.pop(pid, None)
-        self._cpu.pop(pid, None)
-
-    def store_size(self, root: Path, now_ns: int) -> int:
-        """Bytes on disk below ``root``, at most half a minute old."""
-        measured_ns = self._store_measured_ns
-        if measured_ns is None or now_ns - measured_ns > DISK_USE_MAX_AGE_NS:
-            self._store_size = bytes_on_disk(root)
-            self._store_measured_ns = now_ns
-        return self._store_size
-
-    def _cpu_percent(self, process: psutil.Process, now_ns: int) -> float:
-        times = process.cpu_times()
-        used_s = times.user + times.system
-        last = self._cpu.get(process.pid)
-        if last is None:
-            age_s = max(time.time() - process.create_time(), 0.001)
-            percent = 100 * used_s / age_s
-        elif now_ns - last[0] < CPU_INTERVAL_MIN_NS:
-            # Too short for the clock in which the kernel counts: the last figure stands.
-            return last[2]
-        else:
-            percent = 100 * (used_s - last[1]) / ((now_ns - last[0]) / 1_000_000_000)
-        percent = round(percent, 1)
-        self._cpu[process.pid] = (now_ns, used_s, percent)
-        return percent
-
-
 def collect(
     page: CursorPage,
     children: Mapping[Role, Child],
@@ -207,7 +105,6 @@ def collect(
     state: str,
     waits_for: str,
     meters: Meters,
-    counter_names: Mapping[Role, tuple[str, ...]],
 ) -> NodeStatus:
     """The answer to ``status``.
 
@@ -218,7 +115,6 @@ def collect(
         state: ``starting``, ``ready`` or ``stopping``.
         waits_for: what the node waits for before its next state; empty when for nothing.
         meters: the same at every call.
-        counter_names: what the counters of each process count.
     """
     now_ns = time.monotonic_ns()
     grant = page.read_grant()
@@ -237,67 +133,13 @@ def collect(
         disk=_disk(settings.store.path_root_dir, page, meters, now_ns),
         damage=_damage(settings.store.path_root_dir),
         damages=read_report(RuntimePaths(settings.listen.runtime_dir).damage),
-        counters=named_counters(page, counter_names),
+        counters=named_counters(page),
         uptime_s=round(max(0.0, time.time() - page.started_ms / 1_000), 3),
         started_ms=page.started_ms,
         generation=page.generation,
         kernel="compiled" if kernel.compiled else "plain",
         versions=_versions(),
     )
-
-
-def names_of_node(settings: Settings) -> NodeNames:
-    """Who the node is."""
-    node = settings.node
-    return NodeNames(
-        cluster=node.broker_cluster_name,
-        broker=node.broker_name,
-        group=node.group,
-        self_id=node.self_id,
-        peers=list(node.peers),
-    )
-
-
-def raft_status(page: CursorPage, grant: Grant, settings: Settings) -> RaftStatus:
-    """Its role in the group, as ``grant`` has it."""
-    stage = leader_stage(
-        grant,
-        committed_term=page.read_committed().term,
-        broker=page.read_counters(Role.BROKER),
-        entries_have_terms=settings.store.log is LogKind.DLEDGER,
-    )
-    return RaftStatus(
-        role=grant.role.name.lower(),
-        term=grant.term,
-        granted=grant.granted,
-        stage=stage.value,
-        broker_id=broker_id(settings.node.self_id, grant, stage),
-    )
-
-
-def cursor_status(page: CursorPage, now_ns: int) -> Cursors:
-    """How far written, durable, committed and dispatched are."""
-    # Read from the last to the first, so that none is seen ahead of one that it follows.
-    dispatched = page.read_dispatched()
-    committed = page.read_committed()
-    durable, flushed_ns = page.read_durable()
-    written = page.read_written()
-    return Cursors(
-        written=_cursor(written),
-        durable=_cursor(durable),
-        committed=_cursor(committed),
-        dispatched=dispatched.position,
-        dispatched_messages=dispatched.messages,
-        not_durable_bytes=written.position - durable.position,
-        not_committed_bytes=written.position - committed.position,
-        not_dispatched_bytes=committed.position - dispatched.position,
-        # The writer may have flushed after the clock was read here.
-        last_flush_age_ms=max(0, now_ns - flushed_ns) // 1_000_000 if flushed_ns else None,
-    )
-
-
-def _cursor(cursor: LogCursor) -> CursorStatus:
-    return CursorStatus(position=cursor.position, index=cursor.index, term=cursor.term)
 
 
 def _put_lock(page: CursorPage, now_ns: int) -> PutLockStatus:
@@ -367,18 +209,6 @@ def _damage(root: Path) -> str | None:
     except CorruptLogError as error:
         return str(error)
     return None if damage is None else damage.describe()
-
-
-def named_counters(
-    page: CursorPage, names: Mapping[Role, tuple[str, ...]]
-) -> dict[str, dict[str, int]]:
-    """The counters of all processes that have names for theirs."""
-    named = {Role.SUPERVISOR: SUPERVISOR_COUNTERS, **names}
-    return {
-        role.title: dict(zip(counted, page.read_counters(role), strict=False))
-        for role, counted in named.items()
-        if counted
-    }
 
 
 def _versions() -> dict[str, str]:

@@ -28,7 +28,7 @@ from ledgermq.daemon.children import START_ORDER, STOP_ORDER, Child, Deaths, Exi
 from ledgermq.daemon.health import Readiness, silent_children
 from ledgermq.daemon.notify import Notifier
 from ledgermq.daemon.process_modules import ProcessTable
-from ledgermq.daemon.status import Meters, collect
+from ledgermq.daemon.status import collect
 from ledgermq.daemon.store_lock import FamilyLock, JavaLock
 from ledgermq.ipc.cursor_page import CursorPage, RaftRole, Role
 from ledgermq.model.errors import (
@@ -44,6 +44,7 @@ from ledgermq.process.child_process import EXIT_BUG, EXIT_REOPEN, EXIT_STOPPED, 
 from ledgermq.process.control import ControlServer, check_path
 from ledgermq.process.flush_watch import FlushWatch
 from ledgermq.process.loop import StopFlag
+from ledgermq.process.node_status import Meters
 from ledgermq.process.peer_keys import load_keys
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.store_paths import StorePaths
@@ -384,7 +385,6 @@ class Supervisor:
             state=self._state(),
             waits_for=self._waits_for,
             meters=self._meters,
-            counter_names=self._table.counter_names,
         )
 
     def _state(self) -> str:

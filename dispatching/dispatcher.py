@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from concurrent.futures import Future
-from enum import IntEnum
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from ledgermq.dispatching.derived_scrub import DerivedScrub
 from ledgermq.dispatching.log_spans import LogSpan, LogSpans
 from ledgermq.formats.crc32 import crc32
 from ledgermq.formats.kernel import ScanStatus, scan_entries, whole_records
+from ledgermq.ipc.counters import DispatcherCounter
 from ledgermq.ipc.cursor_page import Dispatched, Role
 from ledgermq.ipc.orders import damaged
 from ledgermq.model.errors import DamagedLogError, DiskFullError
@@ -58,26 +58,6 @@ SCAN_ROWS = 16_384
 
 SPAN_SIZE_MAX = 8 * 1024 * 1024
 """Bytes of the log dispatched in one turn, so that beats and flushes come in time."""
-
-
-class Counter(IntEnum):
-    """What the process counts in its page, since the node was started."""
-
-    MESSAGES = 0
-    BYTES = 1
-    SPANS = 2
-    UNITS = 3
-    KEYS = 4
-    FLUSHES = 5
-    SKIPPED = 6
-    GAPS = 7
-    TRUNCATED = 8
-    SCRUBBED_BYTES = 9
-    REPAIRED_UNITS = 10
-    REPAIRED_INDEX_FILES = 11
-
-
-COUNTER_NAMES = tuple(counter.name.lower() for counter in Counter)
 
 
 class DispatchWorker:
@@ -170,9 +150,9 @@ class DispatchWorker:
             self._wait_for_flush()
         self._scrub.turn(builder, end, now_ns)
         counts = self._scrub.take_counts()
-        self._counters[Counter.SCRUBBED_BYTES] += counts.bytes
-        self._counters[Counter.REPAIRED_UNITS] += counts.units
-        self._counters[Counter.REPAIRED_INDEX_FILES] += counts.index_files
+        self._counters[DispatcherCounter.SCRUBBED_BYTES] += counts.bytes
+        self._counters[DispatcherCounter.REPAIRED_UNITS] += counts.units
+        self._counters[DispatcherCounter.REPAIRED_INDEX_FILES] += counts.index_files
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of the scrub count from now on."""
@@ -305,7 +285,7 @@ class DispatchWorker:
             # What was opened is closed; the next try looks again.
             self._found = load_derived_files(store, published=found.published)
             raise
-        self._counters[Counter.TRUNCATED] += builder.truncated
+        self._counters[DispatcherCounter.TRUNCATED] += builder.truncated
         generation = self._published.log_generation + (builder.truncated > 0)
         self._published = self._published._replace(log_generation=generation)
         logger.info(
@@ -358,13 +338,13 @@ class DispatchWorker:
             raise DamagedLogError("committed bytes end within an entry", position=before)
         self._spans.release_before(builder.position)
         counters = self._counters
-        counters[Counter.MESSAGES] += built.messages
-        counters[Counter.BYTES] += built.position - before
-        counters[Counter.SPANS] += 1
-        counters[Counter.UNITS] += built.units
-        counters[Counter.KEYS] += built.keys
+        counters[DispatcherCounter.MESSAGES] += built.messages
+        counters[DispatcherCounter.BYTES] += built.position - before
+        counters[DispatcherCounter.SPANS] += 1
+        counters[DispatcherCounter.UNITS] += built.units
+        counters[DispatcherCounter.KEYS] += built.keys
         if built.skipped:
-            counters[Counter.SKIPPED] += built.skipped
+            counters[DispatcherCounter.SKIPPED] += built.skipped
             logger.warning(
                 "messages not dispatched: count=%d from=%d to=%d",
                 built.skipped,
@@ -372,14 +352,14 @@ class DispatchWorker:
                 built.position,
             )
         if builder.queues.gaps:
-            counters[Counter.GAPS] += builder.queues.gaps
+            counters[DispatcherCounter.GAPS] += builder.queues.gaps
             logger.warning("queue offsets with a gap: count=%d at=%d", builder.queues.gaps, before)
             builder.queues.gaps = 0
 
     def _publish(self, builder: DispatchBuilder, position: Position, now_ns: int) -> None:
         published = Dispatched(
             position,
-            self._counters[Counter.MESSAGES],
+            self._counters[DispatcherCounter.MESSAGES],
             builder.store_timestamp,
             self._published.changed_ns,
             self._published.log_generation,
@@ -405,7 +385,7 @@ class DispatchWorker:
         if self._flush is not None:
             flush, self._flush = self._flush, None
             flush.result()
-            self._counters[Counter.FLUSHES] += 1
+            self._counters[DispatcherCounter.FLUSHES] += 1
 
 
 def _whole_end(span: LogSpan, begin: Position, near: Position, end: Position) -> Position:

@@ -1,6 +1,6 @@
 """The cursor page: what the processes of a node tell one another without a message.
 
-One file of 4,096 bytes in the runtime directory, mapped by all processes. A slot is 64 bytes of
+One file of 8,192 bytes in the runtime directory, mapped by all processes. A slot is 64 bytes of
 eight aligned 64-bit fields, little-endian, and has exactly one writer (``asleep`` alone is also
 cleared by who rings). Fields that belong together stand twice, 32 slots apart; field 0 is their
 sequence, whose last bit names the copy that counts. Its writer fills the other copy and then counts
@@ -20,10 +20,10 @@ the sequence up, so a reader never waits, not even for a writer that died inside
     13    space       writer      S state, free, total, since_ns
     14    log_begin   writer      S wanted position, position
     15    queue_begin dispatcher  S position, waits (0/1)
-    16-25 counters    that one    sixteen counters, two slots a process
     26    released    raft        S position, reason
     31    queues      dispatcher  S position
     32-63                         second copies of 1 to 7, 13 to 15, 26 and 31
+    64-103 counters   that one    64 counters, eight slots a process (``ipc/counters.py``)
 
 Everything here is disposable: a process that starts again rebuilds its slots from the files. Times
 named ``_ns`` are CLOCK_MONOTONIC, the same for all processes of one boot; ``_ms`` are epoch
@@ -49,25 +49,32 @@ from typing import NamedTuple, Self
 from ledgermq.model.errors import StaleGenerationError, StorageError
 from ledgermq.model.ids import Index, NodeId, Position, Term
 
-PAGE_SIZE = 4_096
+PAGE_SIZE = 8_192
 SLOT_SIZE = 64
 FIELDS = SLOT_SIZE // 8
 MAGIC = 0x4547415051_4D4C
-VERSION = 1
+VERSION = 2
 
 _HEADER, _WRITTEN, _DURABLE, _COMMITTED, _DISPATCHED, _PUT_LOCK, _GRANT, _READER = range(8)
 _PROCESS = 8
 _SPACE, _LOG_BEGIN, _QUEUE_BEGIN = 13, 14, 15
-_COUNTERS = 16
 _QUEUES = 31
 _RELEASED = 26
 _SECOND_COPY = 32
+_COUNTERS = 64
+_COUNTER_SLOTS = 8
+COUNTERS_MAX = _COUNTER_SLOTS * FIELDS
+"""Counters that each process has."""
+
+_HEADER_CELLS = 3
+"""Magic, version and generation, as in a page of any version."""
+
 _READ_ATTEMPTS = 10_000
 _NODE_ID_SIZE = 16
 
-assert _COUNTERS + 10 <= _RELEASED < _QUEUES < _SECOND_COPY
-assert (_SECOND_COPY + _QUEUES + 1) * SLOT_SIZE <= PAGE_SIZE
-assert _PROCESS + 5 <= _SPACE < _COUNTERS
+assert _PROCESS + 5 <= _SPACE < _QUEUE_BEGIN < _RELEASED < _QUEUES < _SECOND_COPY
+assert _SECOND_COPY + _QUEUES < _COUNTERS
+assert (_COUNTERS + 5 * _COUNTER_SLOTS) * SLOT_SIZE <= PAGE_SIZE
 
 
 class Role(IntEnum):
@@ -193,12 +200,12 @@ class CursorPage:
     def create(cls, path: Path) -> Self:
         """A zeroed page at ``path``, with its header; only the supervisor calls this.
 
-        The generation is one more than that of the page that was there before.
+        The generation is one more than that of the page that was there before, which may be one
+        of another version of the program.
         """
         generation = 1
         if path.exists():
-            with cls.attach(path) as old:
-                generation = old.generation + 1
+            generation = _generation_at(path) + 1
             path.unlink()
         fresh = path.with_suffix(".new")
         try:
@@ -255,8 +262,8 @@ class CursorPage:
 
         What the supervisor says of itself stays; the generation is the next one.
         """
-        own = _COUNTERS + 2 * Role.SUPERVISOR
-        kept = (_HEADER, _PROCESS + Role.SUPERVISOR, own, own + 1)
+        own = _COUNTERS + _COUNTER_SLOTS * Role.SUPERVISOR
+        kept = (_HEADER, _PROCESS + Role.SUPERVISOR, *range(own, own + _COUNTER_SLOTS))
         for at in range(len(self._cells)):
             if at // FIELDS not in kept:
                 self._cells[at] = 0
@@ -466,16 +473,36 @@ class CursorPage:
         return ProcessSlot(pid, beat, bool(asleep), generation, started)
 
     def counters(self, role: Role) -> memoryview:
-        """Sixteen 64-bit counters of ``role``, writable by that process alone."""
-        at = (_COUNTERS + 2 * role) * FIELDS
-        view = self._cells[at : at + 2 * FIELDS]
+        """``COUNTERS_MAX`` 64-bit counters of ``role``, writable by that process alone."""
+        view = self._counters_of(role)
         self._lent.append(view)
         return view
 
     def read_counters(self, role: Role) -> list[int]:
         """What ``role`` has counted, as it is now."""
-        at = (_COUNTERS + 2 * role) * FIELDS
-        return self._cells[at : at + 2 * FIELDS].tolist()
+        return self._counters_of(role).tolist()
+
+    def _counters_of(self, role: Role) -> memoryview:
+        at = (_COUNTERS + _COUNTER_SLOTS * role) * FIELDS
+        return self._cells[at : at + COUNTERS_MAX]
+
+
+def _generation_at(path: Path) -> int:
+    """That of the page at ``path``; 0 when it is none.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    size = _HEADER_CELLS * 8
+    try:
+        with path.open("rb") as file:
+            content = file.read(size)
+    except OSError as error:
+        raise StorageError("cursor page not read", errno=error.errno, path=str(path)) from error
+    if len(content) < size:
+        return 0
+    magic, _, generation = memoryview(content).cast("q").tolist()
+    return generation if magic == MAGIC else 0
 
 
 def _cursor(values: list[int]) -> LogCursor:

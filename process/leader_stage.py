@@ -18,25 +18,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Grant, RaftRole
 
 BROKER_ID_UNKNOWN = -1
 BROKER_ID_LEADER = 0
 
 _NUMBER = re.compile(r"[0-9]+$")
-
-
-class StageCounter(IntEnum):
-    """Among the broker's counters: the terms in which it serves consumers, its tables are those of
-    all, and its services may begin; 0 before. They stand here for the supervisor, which must not
-    import what makes threads.
-    """
-
-    SERVES_TERM = 9
-    TABLES_TERM = 10
-    SERVICES_TERM = 11
 
 
 class LeaderStage(StrEnum):
@@ -52,9 +42,9 @@ class LeaderStage(StrEnum):
 
 
 _TOLD = (
-    (StageCounter.SERVICES_TERM, LeaderStage.SERVICES_GRANTED),
-    (StageCounter.TABLES_TERM, LeaderStage.TABLES_APPLIED),
-    (StageCounter.SERVES_TERM, LeaderStage.CAUGHT_UP),
+    (BrokerCounter.SERVICES_TERM, LeaderStage.SERVICES_GRANTED),
+    (BrokerCounter.TABLES_TERM, LeaderStage.TABLES_APPLIED),
+    (BrokerCounter.SERVES_TERM, LeaderStage.CAUGHT_UP),
 )
 
 

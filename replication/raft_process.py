@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 
+from ledgermq.ipc.counters import RaftCounter
 from ledgermq.ipc.cursor_page import Grant, LogCursor, Role, SpaceState
 from ledgermq.ipc.cursor_page import RaftRole as PageRole
 from ledgermq.ipc.orders import Order, OrderKind, parse
@@ -40,7 +41,6 @@ from ledgermq.replication.peers import Peers
 from ledgermq.replication.plain_damage import PlainDamages
 from ledgermq.replication.raft_control import RaftControl
 from ledgermq.replication.raft_core import new_core, ticks
-from ledgermq.replication.raft_counters import COUNTER_NAMES, Counter
 from ledgermq.replication.scrub import SCRUB_ORDERS, Scrub, committed_end
 from ledgermq.replication.shipping import LogArrivedError, Shipping, is_ship_frame
 from ledgermq.replication.suggested_reader import SuggestedReader
@@ -48,8 +48,6 @@ from ledgermq.replication.term_file import TermFile
 from ledgermq.replication.writer_link import KEEP_ALL, WriterLink
 from ledgermq.store.log_damage import damage_path, read_damage
 from ledgermq.wire.repair_frames import is_repair_frame
-
-__all__ = ["COUNTER_NAMES", "RaftWorker", "run"]
 
 logger = logging.getLogger(__name__)
 
@@ -208,18 +206,18 @@ class RaftWorker:
         """What goes on beside consensus: files for members, and damaged bytes."""
         if self._shipping is not None:
             self._shipping.turn(now_ns)
-            self._counters[Counter.SHIPPED_BYTES_SENT] = self._shipping.bytes_sent
-            self._counters[Counter.SHIPPED_BYTES_RECEIVED] = self._shipping.bytes_received
+            self._counters[RaftCounter.SHIPPED_BYTES_SENT] = self._shipping.bytes_sent
+            self._counters[RaftCounter.SHIPPED_BYTES_RECEIVED] = self._shipping.bytes_received
         scrub = self._scrub
         if scrub is not None and (now_ns >= self._scrub_due_ns or scrub.source in ready):
             self._scrub_due_ns = now_ns + SCRUB_LOOK_NS
             end = committed_end(self._page) if self._looks_at_cursors() else None
             scrub.turn(now_ns, end)
-            for number, count in enumerate(scrub.counts, Counter.SCRUBBED_BYTES):
+            for number, count in enumerate(scrub.counts, RaftCounter.SCRUBBED_BYTES):
                 self._counters[number] = count
         if self._damages is not None:
             self._damages.turn(now_ns)
-            self._counters[Counter.DAMAGED_ENTRIES] = self._damages.count
+            self._counters[RaftCounter.DAMAGED_ENTRIES] = self._damages.count
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of retention and scrub count from now on."""
@@ -286,7 +284,7 @@ class RaftWorker:
         try:
             order = parse(message)
         except ProtocolError as error:
-            self._counters[Counter.ORDERS_REFUSED] += 1
+            self._counters[RaftCounter.ORDERS_REFUSED] += 1
             logger.warning("order refused: %s", error)
             return
         if order.kind in SCRUB_ORDERS:
@@ -360,7 +358,7 @@ class RaftWorker:
         return None if damage is None else EntryId(damage.last_term, damage.last_index)
 
     def _take_message(self, now: int, source: NodeId, parts: list[memoryview]) -> None:
-        self._counters[Counter.MESSAGES_RECEIVED] += 1
+        self._counters[RaftCounter.MESSAGES_RECEIVED] += 1
         try:
             if self._scrub is not None and is_repair_frame(parts[0]):
                 self._scrub.take(source, parts, self._around.clock.monotonic_ns())
@@ -373,7 +371,7 @@ class RaftWorker:
             if has_entries != (len(parts) == 2):
                 raise ProtocolError("append without its entries, or entries without one")
         except ProtocolError as error:
-            self._counters[Counter.MESSAGES_REFUSED] += 1
+            self._counters[RaftCounter.MESSAGES_REFUSED] += 1
             logger.warning("message of a peer refused: peer=%s error=%s", source, error)
             return
         self._entries = parts[1] if has_entries else None
@@ -385,13 +383,13 @@ class RaftWorker:
         """In the order that ``Effects`` demands."""
         if effects.persist is not None:
             self._term_file.persist(effects.persist)
-            self._counters[Counter.ELECTIONS] += 1
+            self._counters[RaftCounter.ELECTIONS] += 1
         self._direct_writer(effects)
         for peer, message in effects.send:
             self._send(peer, message)
         for request in effects.replicate:
             assert self._sender is not None
-            self._counters[Counter.ENTRIES_SENT] += self._sender.replicate(request)
+            self._counters[RaftCounter.ENTRIES_SENT] += self._sender.replicate(request)
         for shipment in effects.ship_files:
             assert self._shipping is not None
             self._shipping.offer(shipment.peer, self._around.clock.monotonic_ns())
@@ -410,7 +408,7 @@ class RaftWorker:
             self._is_cutting = True
             self._writer.follow(self._core.term, effects.truncate.index)
         if effects.grant is not None:
-            self._counters[Counter.GRANTS] += 1
+            self._counters[RaftCounter.GRANTS] += 1
             self._writer.grant(effects.grant)
         if effects.propose is not None or effects.propose_membership is not None:
             self._propose(effects)
@@ -446,7 +444,7 @@ class RaftWorker:
             # Before the writer has them: after a crash nobody would look for them.
             told = self._memberships.received(verified, self._announced) if self._announced else []
         except ProtocolError as error:
-            self._counters[Counter.MESSAGES_REFUSED] += 1
+            self._counters[RaftCounter.MESSAGES_REFUSED] += 1
             logger.error("entries of a peer refused: error=%s", error)
             self._carry_out(self._core.entries_dropped(EntryId(end.term, end.index_)))
             return
@@ -454,7 +452,7 @@ class RaftWorker:
             self._carry_out(self._core.entries_dropped(EntryId(end.term, end.index_)))
             return
         exchange.end = verified.end
-        self._counters[Counter.ENTRIES_RECEIVED] += accepted.last - accepted.first + 1
+        self._counters[RaftCounter.ENTRIES_RECEIVED] += accepted.last - accepted.first + 1
         if self._shipping is not None:
             self._shipping.entries_appended()
         self._writer.ring()
@@ -473,13 +471,13 @@ class RaftWorker:
     def _send(self, peer: NodeId, message: Message, entries: bytes | None = None) -> None:
         head = encode_message(message)
         sent = self._peers.send(peer, [head] if entries is None else [head, entries])
-        self._counters[Counter.MESSAGES_SENT if sent else Counter.MESSAGES_UNSENT] += 1
+        self._counters[RaftCounter.MESSAGES_SENT if sent else RaftCounter.MESSAGES_UNSENT] += 1
 
     def _commit(self, index: Index) -> None:
         self._page.publish_committed(self._cursor_of(index))
         if self._memberships is not None and self._memberships.becomes_certain(index):
             self._peers.set_members(self._memberships.addresses(commit=index))
-        self._counters[Counter.COMMITS] += 1
+        self._counters[RaftCounter.COMMITS] += 1
         if self._core.role is RaftRole.LEADER:
             # It has acknowledgements to give; a follower's has not.
             self._writer.ring()

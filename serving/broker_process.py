@@ -27,7 +27,7 @@ from ledgermq.process.standing import ReaderStanding
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_service import CallService
-from ledgermq.serving.consume_service import ConsumeService, Counter
+from ledgermq.serving.consume_service import ConsumeService
 from ledgermq.serving.consumers import Consumers, MakeConsumers
 from ledgermq.serving.dead_letter_calls import DeadLetterCalls
 from ledgermq.serving.delay_service import DelayService
@@ -47,8 +47,6 @@ from ledgermq.serving.transaction_service import TransactionService
 from ledgermq.wire.session import Standing
 
 logger = logging.getLogger(__name__)
-
-COUNTER_NAMES = tuple(counter.name.lower() for counter in Counter)
 
 ORDER_REPEAT_MS = 100
 """TOPICS_CHANGED is repeated after this long without an answer."""

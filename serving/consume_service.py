@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 
 import zmq
 
@@ -18,6 +17,7 @@ from ledgermq.broker.quotas import QuotaTable
 from ledgermq.broker.rate_limits import RateLimits
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.host_address import encode_host
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.errors import (
     BusyError,
@@ -35,7 +35,6 @@ from ledgermq.process.client_keys import load_client_secret
 from ledgermq.process.client_rights import AccessGate, ClientRights
 from ledgermq.process.client_socket import bind_client_socket, peer_of, report_refused
 from ledgermq.process.key_guard import KeyGuard
-from ledgermq.process.leader_stage import StageCounter
 from ledgermq.process.loop import Pollable
 from ledgermq.process.node import Surroundings
 from ledgermq.process.standing import UNKNOWN
@@ -81,31 +80,6 @@ ANSWERS_QUEUED_MAX = 1_024
 
 ACTS_MAX = 10_000
 """Admin acts without an outcome; of more only the call is told."""
-
-
-class Counter(IntEnum):
-    """What the process counts in its page, since the node was started.
-
-    ``HELD`` and ``ANSWERS_BYTES``, what clients were given and have not read, are now. The terms
-    say how far a leader is (``leader_stage``).
-    """
-
-    PULLS = 0
-    MESSAGES = 1
-    BYTES = 2
-    HELD = 3
-    REFUSED = 4
-    CALLS = 5
-    SESSIONS = 6
-    UNANSWERABLE = 7
-    WAKES = 8
-    SERVES_TERM = StageCounter.SERVES_TERM
-    TABLES_TERM = StageCounter.TABLES_TERM
-    SERVICES_TERM = StageCounter.SERVICES_TERM
-    DENIED = 12
-    THROTTLED = 13
-    SLOW_REFUSED = 14
-    ANSWERS_BYTES = 15
 
 
 @dataclass(slots=True)
@@ -199,28 +173,28 @@ class ConsumeService:
     def tell_stage(self, *, serves: int, tables: int, services: int) -> None:
         """Note in the page how far this node is as a leader: terms, 0 while it does not lead."""
         counters = self._counters
-        counters[Counter.SERVES_TERM] = serves
-        counters[Counter.TABLES_TERM] = tables
-        counters[Counter.SERVICES_TERM] = services
+        counters[BrokerCounter.SERVES_TERM] = serves
+        counters[BrokerCounter.TABLES_TERM] = tables
+        counters[BrokerCounter.SERVICES_TERM] = services
 
     def take_requests(self, now_ms: int) -> None:
         """Answer or hold what clients ask for, a bounded number of requests and bytes."""
-        begin = self._counters[Counter.BYTES]
+        begin = self._counters[BrokerCounter.BYTES]
         for _ in range(REQUESTS_PER_TURN_MAX):
             try:
                 parts, head = self._receive()
             except zmq.Again:
                 break
             self._take(parts, head, now_ms)
-            if self._counters[Counter.BYTES] - begin >= BYTES_PER_TURN_MAX:
+            if self._counters[BrokerCounter.BYTES] - begin >= BYTES_PER_TURN_MAX:
                 break
 
     def send_answers(self, answers: Iterable[Answer]) -> None:
         """Answer pulls that were held."""
         for answer in answers:
-            self._counters[Counter.WAKES] += 1
+            self._counters[BrokerCounter.WAKES] += 1
             self.send_answer(answer)
-        self._counters[Counter.HELD] = self._pulls.held
+        self._counters[BrokerCounter.HELD] = self._pulls.held
 
     def send_answer(self, answer: Answer) -> None:
         """Answer a pull."""
@@ -239,8 +213,8 @@ class ConsumeService:
                 return
             self._charge(session, answer)
         counters = self._counters
-        counters[Counter.MESSAGES] += answer.messages
-        counters[Counter.BYTES] += len(answer.payload)
+        counters[BrokerCounter.MESSAGES] += answer.messages
+        counters[BrokerCounter.BYTES] += len(answer.payload)
         self._send([answer.client, answer.head, answer.payload])
 
     def send_reply(self, reply: Reply) -> None:
@@ -302,11 +276,11 @@ class ConsumeService:
         if kind is Kind.PULL and len(parts) == 1:
             self._pull(client, session, parts[0], now_ms)
         elif kind is Kind.CALL and len(parts) == 2:
-            self._counters[Counter.CALLS] += 1
+            self._counters[BrokerCounter.CALLS] += 1
             self._on_way.check(client)
             self._call(Caller(client, header.request_id), session, parts[1], now_ms)
         elif kind is Kind.QUERY and len(parts) == 2:
-            self._counters[Counter.CALLS] += 1
+            self._counters[BrokerCounter.CALLS] += 1
             self._on_way.check(client)
             rights = session.rights
             found = self._queries.answer(
@@ -314,7 +288,7 @@ class ConsumeService:
                 decode_query(parts[1]),
                 lambda topic: rights.check_topic(topic, Right.SUB),
             )
-            self._counters[Counter.BYTES] += len(found.payload)
+            self._counters[BrokerCounter.BYTES] += len(found.payload)
             self._send([client, found.head, found.payload])
         elif kind is Kind.GOODBYE:
             self._end_session(client)
@@ -348,7 +322,7 @@ class ConsumeService:
             self._acts[caller] = act
 
     def _pull(self, client: bytes, session: Session, part: bytes, now_ms: int) -> None:
-        self._counters[Counter.PULLS] += 1
+        self._counters[BrokerCounter.PULLS] += 1
         pull = decode_pull(part)
         session.rights.check_topic(pull.topic, Right.SUB)
         if session.group:
@@ -357,7 +331,7 @@ class ConsumeService:
         try:
             self._on_way.check(client)
         except BusyError:
-            self._counters[Counter.SLOW_REFUSED] += 1
+            self._counters[BrokerCounter.SLOW_REFUSED] += 1
             raise
         if self._limits.is_on:
             self._limits.check(self._owners(client, session, pull.topic), self._now_ns())
@@ -395,7 +369,7 @@ class ConsumeService:
         peer = peer_of(head, has_keys=self._guard is not None)
         rights = ClientRights(self._gate, peer)
         self._sessions[client] = Session(name, rights, hello_group(parts[1]))
-        self._counters[Counter.SESSIONS] = len(self._sessions)
+        self._counters[BrokerCounter.SESSIONS] = len(self._sessions)
         produce = self._produce_ipc if peer.is_local else self._settings.listen.produce or ""
         welcome = self._welcome(produce, version=hello_version(parts[1]))
         self._send([client, *encode_welcome(request_id, welcome)])
@@ -427,14 +401,14 @@ class ConsumeService:
 
     def _end_session(self, client: bytes) -> None:
         del self._sessions[client]
-        self._counters[Counter.SESSIONS] = len(self._sessions)
+        self._counters[BrokerCounter.SESSIONS] = len(self._sessions)
         self._pulls.cancel(client)
         self._limits.forget(client.hex())
 
     def _refuse(self, client: bytes, request_id: int, error: LedgerError) -> None:
-        self._counters[Counter.REFUSED] += 1
-        self._counters[Counter.DENIED] += isinstance(error, NoPermissionError)
-        self._counters[Counter.THROTTLED] += isinstance(error, QuotaError)
+        self._counters[BrokerCounter.REFUSED] += 1
+        self._counters[BrokerCounter.DENIED] += isinstance(error, NoPermissionError)
+        self._counters[BrokerCounter.THROTTLED] += isinstance(error, QuotaError)
         if isinstance(error, CorruptLogError | StorageError):
             self._report(error)
         status = "WINDOW_FULL" if type(error) is BusyError else None
@@ -460,20 +434,20 @@ class ConsumeService:
             return
         assert tracker is not None
         self._on_way.add(client, tracker, size)
-        self._counters[Counter.ANSWERS_BYTES] = self._on_way.size
+        self._counters[BrokerCounter.ANSWERS_BYTES] = self._on_way.size
 
     def _send_failed(self, client: bytes, error: zmq.ZMQError) -> None:
         """A client that is gone, or does not read, loses its session."""
         if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
             raise error
-        self._counters[Counter.UNANSWERABLE] += 1
+        self._counters[BrokerCounter.UNANSWERABLE] += 1
         if client in self._sessions:
             self._end_session(client)
 
     def tidy(self) -> None:
         """Forget what has left meanwhile; to be called now and then."""
         self._on_way.sweep()
-        self._counters[Counter.ANSWERS_BYTES] = self._on_way.size
+        self._counters[BrokerCounter.ANSWERS_BYTES] = self._on_way.size
 
     def _now_ns(self) -> int:
         return self._clock.monotonic_ns()

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypedDict
 
-from ledgermq.serving.group_lags import GroupLags, TopicLag
-
 import ledgermq
 from ledgermq.broker.group_plans import is_builtin
-from ledgermq.daemon.process_modules import ProcessTable
-from ledgermq.daemon.status import (
+from ledgermq.ipc.cursor_page import Role
+from ledgermq.model.settings import Settings
+from ledgermq.process.environment import Environment
+from ledgermq.process.node_status import (
     Cursors,
     Meters,
     NodeNames,
@@ -25,12 +25,10 @@ from ledgermq.daemon.status import (
     names_of_node,
     raft_status,
 )
-from ledgermq.ipc.cursor_page import Role
-from ledgermq.model.settings import Settings
-from ledgermq.process.environment import Environment
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.serving.call_arguments import integer
 from ledgermq.serving.calls import Call, Result, Verbs
+from ledgermq.serving.group_lags import GroupLags, TopicLag
 from ledgermq.store.disk_space import measure
 
 GROUPS_MAX = 1_000
@@ -118,15 +116,11 @@ class NodeCalls:
         self._meters = Meters()
         self._processes: list[ProcessReport] = []
         self._measured_ns: int | None = None
-        self._counter_names: Mapping[Role, tuple[str, ...]] | None = None
         self.verbs: Verbs = {"node_report": self._report, "group_lags": self._group_lags}
 
     def _report(self, _call: Call) -> Result:
         page, settings = self._around.page, self._around.settings
         now_ns = self._around.clock.monotonic_ns()
-        if self._counter_names is None:
-            # All are imported already in a node; who counts what is not told in the page.
-            self._counter_names = ProcessTable.load().counter_names
         grant = page.read_grant()
         report = NodeReport(
             node=names_of_node(settings),
@@ -134,7 +128,7 @@ class NodeCalls:
             cursors=cursor_status(page, now_ns),
             disk=self._disk(settings),
             processes=self._measured(now_ns),
-            counters=named_counters(page, self._counter_names),
+            counters=named_counters(page),
             groups_that_differ=dict(self._differing()),
             uptime_s=max(0, self._around.clock.epoch_ns() // 1_000_000 - page.started_ms) / 1_000,
             generation=page.generation,

@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ledgermq.formats.crc32 import crc32
+from ledgermq.ipc.counters import WriterCounter
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import (
@@ -77,22 +78,7 @@ FRAMES_PER_TURN_MAX = 256
 BYTES_PER_TURN_MAX = 8 * 1024 * 1024
 SESSIONS_MAX = 10_000
 
-COUNTER_NAMES = (
-    "messages",
-    "bytes",
-    "frames",
-    "refused",
-    "unanswerable",
-    "sessions",
-    "resent_found",
-    "turns",
-    "entries",
-    "denied",
-    "throttled",
-)
 _ACKS = {AckMode.LEADER: 0, AckMode.MAJORITY_MEMORY: 1, AckMode.MAJORITY_FSYNC: 2}
-_MESSAGES, _BYTES, _FRAMES, _REFUSED, _UNANSWERABLE, _SESSIONS = range(6)
-_RESENT_FOUND, _TURNS, _ENTRIES, _DENIED, _THROTTLED = range(6, 11)
 
 
 @dataclass(slots=True)
@@ -246,7 +232,7 @@ class ProduceService:
 
     def note_entries(self, count: int) -> None:
         """So many entries of another leader were appended."""
-        self._counters[_ENTRIES] += count
+        self._counters[WriterCounter.ENTRIES] += count
         try:
             self._recent.follow(self._log.end.position)
         except CorruptLogError as error:
@@ -258,7 +244,7 @@ class ProduceService:
         Args:
             term: the granted term; without one every frame is refused.
         """
-        self._counters[_TURNS] += 1
+        self._counters[WriterCounter.TURNS] += 1
         if term is None or self._offsets is None:
             self._refuse_waiting()
             return False
@@ -403,9 +389,9 @@ class ProduceService:
             except (NoRoomError, NotLeaderError, OutcomeUnknownError) as error:
                 self._refuse_admitted(parts[0], frame.request_id, frame.payload_size, error)
                 continue
-            self._counters[_MESSAGES] += len(frame.sizes)
-            self._counters[_BYTES] += frame.payload_size
-            self._counters[_FRAMES] += 1
+            self._counters[WriterCounter.MESSAGES] += len(frame.sizes)
+            self._counters[WriterCounter.BYTES] += frame.payload_size
+            self._counters[WriterCounter.FRAMES] += 1
             size += frame.payload_size
             if size >= BYTES_PER_TURN_MAX:
                 return
@@ -432,7 +418,7 @@ class ProduceService:
             # Nobody else has the log. Whether these were stored is not known; others are served.
             self._refuse_admitted(identity, frame.request_id, frame.payload_size, trouble)
             return
-        self._counters[_RESENT_FOUND] += len(frame.sizes) - resend.records
+        self._counters[WriterCounter.RESENT_FOUND] += len(frame.sizes) - resend.records
         if resend.records:
             try:
                 self._make_room(batch, resend.sizes)
@@ -527,7 +513,7 @@ class ProduceService:
         if session is None or session.rights.peer != self.socket.peer:
             rights = self._admission.rights_of(self.socket.peer)
             self._sessions[identity] = Session(name, instance, self._terms_ended, rights)
-        self._counters[_SESSIONS] = len(self._sessions)
+        self._counters[WriterCounter.SESSIONS] = len(self._sessions)
         standing = self._standing
         welcome = replace(
             self._welcome, role=standing.role, term=standing.term, leader=standing.leader
@@ -535,9 +521,9 @@ class ProduceService:
         self._send(identity, encode_welcome(request_id, welcome))
 
     def _refuse(self, identity: bytes, request_id: int, error: LedgerError) -> None:
-        self._counters[_REFUSED] += 1
-        self._counters[_DENIED] += isinstance(error, NoPermissionError)
-        self._counters[_THROTTLED] += isinstance(error, QuotaError)
+        self._counters[WriterCounter.REFUSED] += 1
+        self._counters[WriterCounter.DENIED] += isinstance(error, NoPermissionError)
+        self._counters[WriterCounter.THROTTLED] += isinstance(error, QuotaError)
         session = self._sessions.get(identity)
         if error.retriable and session is not None:
             session.is_refused = True
@@ -556,7 +542,7 @@ class ProduceService:
     def _send(self, identity: bytes, parts: list[bytes]) -> None:
         """Answer a client; one that is gone, or does not read, loses its session."""
         if not self.socket.send(identity, parts):
-            self._counters[_UNANSWERABLE] += 1
+            self._counters[WriterCounter.UNANSWERABLE] += 1
             self._end_session(identity)
 
     def _now_ms(self) -> int:
@@ -567,7 +553,7 @@ class ProduceService:
         self._admission.forget(identity)
         if session is not None and self._instances.get(session.instance) == identity:
             del self._instances[session.instance]
-        self._counters[_SESSIONS] = len(self._sessions)
+        self._counters[WriterCounter.SESSIONS] = len(self._sessions)
 
 
 def _host_text(address: str, port: int) -> str:

@@ -57,13 +57,11 @@ from ledgermq.writing.flusher import Flusher, FlushPlan, MakeFlusher
 from ledgermq.writing.frame_admission import FrameAdmission
 from ledgermq.writing.log_opening import OpenLog, open_log, open_queue_offsets
 from ledgermq.writing.log_retention import LogRetention, Retention
-from ledgermq.writing.produce_service import COUNTER_NAMES, ProduceService
+from ledgermq.writing.produce_service import ProduceService
 from ledgermq.writing.put_lock import PutLockHolder
 from ledgermq.writing.resume import dispatched_position
 from ledgermq.writing.space_gate import SpaceGate
 from ledgermq.writing.writable_topics import WritableTopics
-
-__all__ = ["COUNTER_NAMES", "WriterWorker", "run"]
 
 logger = logging.getLogger(__name__)
 

@@ -22,6 +22,7 @@ from tests.process.raw_consumer import RawConsumer
 
 from ledgermq.formats.message import decode_message
 from ledgermq.formats.properties import decode_properties
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import CursorPage, Dispatched, LogCursor, Role
 from ledgermq.ipc.doorbell import Bell
 from ledgermq.model.ids import Index, Position, Term
@@ -35,7 +36,6 @@ from ledgermq.model.settings import (
     StoreSection,
     TopicsSection,
 )
-from ledgermq.serving.consume_service import Counter
 from ledgermq.store.queue_reader import QueueReader
 from ledgermq.wire.pull_frame import PullStatus
 
@@ -96,7 +96,7 @@ class BrokerNode:
             self.bell = Bell(self.context, self.runtime, self.page, Role.BROKER)
         self.bell.ring()
 
-    def count(self, counter: Counter) -> int:
+    def count(self, counter: BrokerCounter) -> int:
         return int(self.page.counters(Role.BROKER)[counter])
 
     def wait(self, condition: Callable[[], bool]) -> None:

@@ -105,9 +105,7 @@ def publish(page: CursorPage, role: Role, order: str) -> None:
 
 def serve(config: Path, orders: Path) -> int:
     roles = (Role.RAFT, Role.WRITER, Role.DISPATCHER, Role.BROKER)
-    table = ProcessTable(
-        {role: process(role, orders) for role in roles}, {Role.WRITER: ("batches", "bytes")}
-    )
+    table = ProcessTable({role: process(role, orders) for role in roles})
     return supervisor.run(load_settings(config), config, table=table)
 
 

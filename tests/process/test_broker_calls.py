@@ -21,13 +21,13 @@ from tests.process.broker_node import (
 )
 
 from ledgermq.formats.config_json import decode_document
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Grant, RaftRole, Role
 from ledgermq.ipc.doorbell import Inbox
 from ledgermq.ipc.orders import OrderKind, parse, topics_loaded
 from ledgermq.model.settings import (
     TopicsSection,
 )
-from ledgermq.serving.consume_service import Counter
 from ledgermq.wire.pull_frame import PullStatus
 
 
@@ -84,7 +84,7 @@ def test_a_stop_answers_holds_and_ends_with_zero(node: NodeMaker) -> None:
     one = node("gd0")
     client = one.client()
     client.send_pull("BenchmarkTest", 0, 0, hold_ms=60_000)
-    one.wait(lambda: one.count(Counter.HELD) == 1)
+    one.wait(lambda: one.count(BrokerCounter.HELD) == 1)
     status = one.signal(signal.SIGTERM)
     answer = client.pulled()
 

@@ -19,10 +19,10 @@ from tests.process.broker_node import (
 )
 
 from ledgermq.formats.java_hash import java_hash
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.settings import (
     LimitsSection,
 )
-from ledgermq.serving.consume_service import Counter
 from ledgermq.wire.header import Kind, encode_header
 from ledgermq.wire.pull_frame import PullStatus
 from ledgermq.wire.session import Refusal, encode_hello
@@ -125,7 +125,7 @@ def test_tags_that_nobody_has_are_looked_for_once(node: NodeMaker) -> None:
 
     assert (answer.status, answer.pulled.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, end)
     assert (held.status, held.pulled.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, end)
-    assert one.count(Counter.WAKES) == 1
+    assert one.count(BrokerCounter.WAKES) == 1
 
 
 @pytest.mark.slow
@@ -177,7 +177,7 @@ def test_a_held_pull_is_answered_by_the_bell_with_what_came(node: NodeMaker) -> 
     client, other = one.client(), one.client()
     client.send_pull("plain1", 0, 5, hold_ms=60_000)
     other.send_pull("plain1", 0, len(units), hold_ms=60_000)
-    one.wait(lambda: one.count(Counter.HELD) == 2)
+    one.wait(lambda: one.count(BrokerCounter.HELD) == 2)
     begin = time.monotonic()
     one.dispatch(int(units["position"][7]), written=one.log_end)
     answer = client.pulled()
@@ -187,7 +187,7 @@ def test_a_held_pull_is_answered_by_the_bell_with_what_came(node: NodeMaker) -> 
     assert [told(record)["queueOffset"] for record in answer.records] == [5, 6]
     assert took_s < 0.15
     assert not other.socket.poll(0)
-    one.wait(lambda: one.count(Counter.HELD) == 1)
+    one.wait(lambda: one.count(BrokerCounter.HELD) == 1)
 
 
 @pytest.mark.slow
@@ -203,7 +203,7 @@ def test_a_hold_for_a_tag_goes_on_until_the_tag_comes(node: NodeMaker) -> None:
     one.start()
     client = one.client()
     client.send_pull("plain0", 0, 5, hold_ms=60_000, tag_hashes=[777])
-    one.wait(lambda: one.count(Counter.HELD) == 1)
+    one.wait(lambda: one.count(BrokerCounter.HELD) == 1)
     one.dispatch(int(units["position"][last]), written=one.log_end)
     unmatched = client.socket.poll(300)
     one.dispatch(one.log_end)
@@ -225,7 +225,7 @@ def test_a_hold_ends_in_time(node: NodeMaker) -> None:
 
     assert (answer.status, answer.pulled.next_offset) == (PullStatus.OFFSET_OVERFLOW_ONE, end)
     assert 0.12 <= took_s < 0.5
-    one.wait(lambda: one.count(Counter.HELD) == 0)
+    one.wait(lambda: one.count(BrokerCounter.HELD) == 0)
 
 
 @pytest.mark.slow
@@ -240,7 +240,7 @@ def test_one_hold_more_than_the_limit_is_refused(node: NodeMaker) -> None:
 
     assert (refusal.status, refusal.retriable) == ("WINDOW_FULL", True)
     assert "limits.held_pulls_max" in refusal.reason
-    one.wait(lambda: one.count(Counter.HELD) == 2)
+    one.wait(lambda: one.count(BrokerCounter.HELD) == 2)
 
 
 @pytest.mark.slow
@@ -249,14 +249,14 @@ def test_a_client_that_says_goodbye_leaves_no_holds(node: NodeMaker) -> None:
     client = one.client()
     client.send_pull("BenchmarkTest", 0, 0, hold_ms=60_000)
     client.send_pull("BenchmarkTest", 1, 0, hold_ms=60_000)
-    one.wait(lambda: one.count(Counter.HELD) == 2)
+    one.wait(lambda: one.count(BrokerCounter.HELD) == 2)
     client.socket.send(encode_header(Kind.GOODBYE, 1))
-    one.wait(lambda: one.count(Counter.HELD) == 0)
+    one.wait(lambda: one.count(BrokerCounter.HELD) == 0)
     client.send_pull("plain0")
     refusal = client.refusal()
 
     assert (refusal.status, refusal.number, refusal.retriable) == ("SESSION_UNKNOWN", 42, True)
-    assert one.count(Counter.SESSIONS) == 0
+    assert one.count(BrokerCounter.SESSIONS) == 0
 
 
 @pytest.mark.slow
@@ -349,8 +349,8 @@ def test_bad_frames_are_refused_and_harm_nobody(node: NodeMaker) -> None:
     assert all(refusal.reason and not refusal.retriable for refusal in reasons)
     assert answer.status is PullStatus.FOUND
     assert good.pull("plain0", 0, 0, messages=1).status is PullStatus.FOUND
-    assert one.count(Counter.REFUSED) == len(BAD_FRAMES)
-    one.wait(lambda: one.count(Counter.HELD) == 1)
+    assert one.count(BrokerCounter.REFUSED) == len(BAD_FRAMES)
+    one.wait(lambda: one.count(BrokerCounter.HELD) == 1)
 
 
 @pytest.mark.slow
@@ -359,7 +359,9 @@ def test_a_slow_client_is_refused_more_and_holds_nobody_up(node: NodeMaker) -> N
     slow, quick = one.client(queued_max=1), one.client()
     for _ in range(2_000):
         slow.send_pull("plain0", 0, 0, messages=5_000, size=4 << 20)
-    one.wait(lambda: one.count(Counter.REFUSED) > 0 or one.count(Counter.UNANSWERABLE) > 0)
+    one.wait(
+        lambda: one.count(BrokerCounter.REFUSED) > 0 or one.count(BrokerCounter.UNANSWERABLE) > 0
+    )
     begin = time.monotonic()
     answer = quick.pull("plain0", 0, 0, messages=1)
     took_s = time.monotonic() - begin

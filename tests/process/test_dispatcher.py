@@ -20,8 +20,8 @@ import pytest
 import zmq
 
 from ledgermq.dispatching import dispatcher
-from ledgermq.dispatching.dispatcher import Counter
 from ledgermq.formats.kernel import scan_entries
+from ledgermq.ipc.counters import DispatcherCounter
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor, Role
 from ledgermq.ipc.doorbell import Inbox
 from ledgermq.model.ids import Index, Position, Term
@@ -159,9 +159,19 @@ def test_it_follows_the_committed_cursor(node: Node, start: Any, golden: Any) ->
     counters = node.page.counters(Role.DISPATCHER).tolist()
 
     assert status == 0
-    assert counters[Counter.MESSAGES] == counters[Counter.UNITS] == len(node.ends) == 444
-    assert counters[Counter.BYTES] == node.ends[-1]
-    assert counters[Counter.SKIPPED] == counters[Counter.GAPS] == counters[Counter.TRUNCATED] == 0
+    assert (
+        counters[DispatcherCounter.MESSAGES]
+        == counters[DispatcherCounter.UNITS]
+        == len(node.ends)
+        == 444
+    )
+    assert counters[DispatcherCounter.BYTES] == node.ends[-1]
+    assert (
+        counters[DispatcherCounter.SKIPPED]
+        == counters[DispatcherCounter.GAPS]
+        == counters[DispatcherCounter.TRUNCATED]
+        == 0
+    )
     assert node.page.read_dispatched().messages == 444
     assert_built_as_java_did(node.root, golden("gd0"))
 
@@ -187,13 +197,13 @@ def test_a_checkpoint_waits_for_the_log_to_be_durable(node: Node, start: Any) ->
     node.page.publish_written(behind, 0)
     node.page.publish_committed(behind)
     node.wait_dispatched(node.ends[9])
-    flushes = node.page.counters(Role.DISPATCHER)[Counter.FLUSHES]
+    flushes = node.page.counters(Role.DISPATCHER)[DispatcherCounter.FLUSHES]
     before = node.checkpoint()
     node.page.publish_durable(behind, 2)
     node.wait(lambda: node.checkpoint() == node.ends[9])
 
     assert before == node.ends[5]
-    assert node.page.counters(Role.DISPATCHER)[Counter.FLUSHES] >= flushes
+    assert node.page.counters(Role.DISPATCHER)[DispatcherCounter.FLUSHES] >= flushes
 
 
 @pytest.mark.slow
@@ -219,7 +229,7 @@ def test_a_killed_dispatcher_goes_on_where_its_page_says(node: Node, golden: Any
         status = child.wait(WAIT_S)
 
     assert status == 0
-    assert node.page.counters(Role.DISPATCHER)[Counter.MESSAGES] == 444
+    assert node.page.counters(Role.DISPATCHER)[DispatcherCounter.MESSAGES] == 444
     assert_built_as_java_did(node.root, golden("gd0"))
 
 
@@ -269,5 +279,5 @@ def test_a_new_page_goes_on_from_the_checkpoint(node: Node, start: Any, golden: 
     node.wait_dispatched(node.ends[-1])
     stop()
 
-    assert node.page.counters(Role.DISPATCHER)[Counter.MESSAGES] == len(node.ends) - 301
+    assert node.page.counters(Role.DISPATCHER)[DispatcherCounter.MESSAGES] == len(node.ends) - 301
     assert_built_as_java_did(node.root, golden("gd0"))

@@ -10,8 +10,8 @@ from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
 
 from ledgermq.client import Consumer
 from ledgermq.client.pull_pipeline import ConsumerOptions
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import CursorPage, Role
-from ledgermq.serving.consume_service import Counter
 
 pytestmark = pytest.mark.slow
 
@@ -73,4 +73,4 @@ def suggested(member: Member) -> str:
 def messages_given(member: Member) -> int:
     with CursorPage.attach(member.node.runtime / "cursors") as page:
         counters = page.counters(Role.BROKER)
-        return int(counters[Counter.MESSAGES])
+        return int(counters[BrokerCounter.MESSAGES])

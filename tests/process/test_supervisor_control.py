@@ -111,7 +111,7 @@ def test_status_tells_the_disk_and_what_the_store_takes_of_it(node: Node) -> Non
 def test_status_names_counters(node: Node) -> None:
     counters = node.status()["counters"]
 
-    assert counters["writer"] == {"batches": 0, "bytes": 0}
+    assert counters["writer"]["messages"] == 0
     assert counters["supervisor"]["children_died"] == 0
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from ledgermq.ipc.cursor_page import (
+    COUNTERS_MAX,
+    PAGE_SIZE,
     CursorPage,
     Dispatched,
     Grant,
@@ -136,6 +138,41 @@ def test_what_is_no_page_is_refused(tmp_path: Path) -> None:
     (tmp_path / "short").write_bytes(b"x")
     with pytest.raises(StaleGenerationError, match="another size"):
         CursorPage.attach(tmp_path / "short")
-    (tmp_path / "zeros").write_bytes(bytes(4_096))
+    (tmp_path / "zeros").write_bytes(bytes(PAGE_SIZE))
     with pytest.raises(StaleGenerationError, match="not a cursor page"):
         CursorPage.attach(tmp_path / "zeros")
+
+
+def test_a_page_that_another_version_left_is_replaced_and_counted_on(tmp_path: Path) -> None:
+    path = tmp_path / "cursors"
+    with CursorPage.create(path) as page:
+        assert page.generation == 1
+    old = bytearray(path.read_bytes()[:4_096])
+    old[8:16] = (1).to_bytes(8, "little")
+    path.write_bytes(old)
+
+    with pytest.raises(StaleGenerationError):
+        CursorPage.attach(path)
+    with CursorPage.create(path) as page:
+        assert page.generation == 2
+    path.write_bytes(b"short")
+    with CursorPage.create(path) as page:
+        assert page.generation == 1
+
+
+def test_counters_of_processes_lie_apart_and_survive_a_reset_for_the_supervisor_alone(
+    tmp_path: Path,
+) -> None:
+    page = CursorPage.create(tmp_path / "page")
+    for role in Role:
+        counters = page.counters(role)
+        assert len(counters) == COUNTERS_MAX
+        for number in range(COUNTERS_MAX):
+            counters[number] = 100 * role + number
+
+    for role in Role:
+        assert page.read_counters(role) == [100 * role + n for n in range(COUNTERS_MAX)]
+    page.reset()
+    assert page.read_counters(Role.SUPERVISOR) == list(range(COUNTERS_MAX))
+    assert page.read_counters(Role.BROKER) == [0] * COUNTERS_MAX
+    page.close()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Grant, RaftRole
 from ledgermq.model.ids import NodeId, Term
-from ledgermq.process.leader_stage import LeaderStage, StageCounter, broker_id, leader_stage
+from ledgermq.process.leader_stage import LeaderStage, broker_id, leader_stage
 
 TERM = Term(7)
 
@@ -16,7 +17,7 @@ def grant(role: RaftRole = RaftRole.LEADER, *, granted: bool = True, term: Term 
 
 
 def stage(
-    given: Grant, *told: StageCounter, committed: int = 7, term: int = 7, has_terms: bool = True
+    given: Grant, *told: BrokerCounter, committed: int = 7, term: int = 7, has_terms: bool = True
 ) -> LeaderStage:
     counters = [0] * 16
     for counter in told:
@@ -27,7 +28,7 @@ def stage(
 
 
 def test_each_stage_follows_from_what_its_process_tells() -> None:
-    told = (StageCounter.SERVES_TERM, StageCounter.TABLES_TERM, StageCounter.SERVICES_TERM)
+    told = (BrokerCounter.SERVES_TERM, BrokerCounter.TABLES_TERM, BrokerCounter.SERVICES_TERM)
 
     assert [
         stage(grant(granted=False), committed=6),
@@ -40,7 +41,7 @@ def test_each_stage_follows_from_what_its_process_tells() -> None:
 
 
 def test_what_was_told_of_an_earlier_term_counts_for_nothing() -> None:
-    told = (StageCounter.SERVES_TERM, StageCounter.TABLES_TERM, StageCounter.SERVICES_TERM)
+    told = (BrokerCounter.SERVES_TERM, BrokerCounter.TABLES_TERM, BrokerCounter.SERVICES_TERM)
 
     assert stage(grant(), *told, term=6, committed=6) is LeaderStage.WRITER_GRANTED
     assert stage(grant(RaftRole.FOLLOWER), *told) is LeaderStage.NONE

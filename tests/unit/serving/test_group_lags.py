@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ledgermq.serving.group_lags import GroupLags, TopicLag
-
 from ledgermq.broker.group_offsets import GroupOffsets
-from ledgermq.daemon import group_lags
+from ledgermq.serving import group_lags
+from ledgermq.serving.group_lags import GroupLags, TopicLag
 
 END = 100
 

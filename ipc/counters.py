@@ -1,0 +1,107 @@
+"""What each process counts, in the order of its counters in the cursor page.
+
+Numbers are never reused for something else while a node runs; names are those of ``status``. What
+is now, and not a count since the node was started, says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum, auto
+
+from ledgermq.ipc.cursor_page import COUNTERS_MAX, Role
+
+
+class RaftCounter(IntEnum):
+    """Of the raft process; the last four are those of ``ScrubCounts``, in its order."""
+
+    ELECTIONS = 0
+    GRANTS = auto()
+    COMMITS = auto()
+    ORDERS_REFUSED = auto()
+    MESSAGES_SENT = auto()
+    MESSAGES_RECEIVED = auto()
+    MESSAGES_UNSENT = auto()
+    MESSAGES_REFUSED = auto()
+    ENTRIES_SENT = auto()
+    ENTRIES_RECEIVED = auto()
+    SHIPPED_BYTES_SENT = auto()
+    SHIPPED_BYTES_RECEIVED = auto()
+    SCRUBBED_BYTES = auto()
+    DAMAGED_ENTRIES = auto()
+    REPAIRED_ENTRIES = auto()
+    REPAIRED_BYTES = auto()
+
+
+class WriterCounter(IntEnum):
+    """Of the writer; ``SESSIONS`` are now."""
+
+    MESSAGES = 0
+    BYTES = auto()
+    FRAMES = auto()
+    REFUSED = auto()
+    UNANSWERABLE = auto()
+    SESSIONS = auto()
+    RESENT_FOUND = auto()
+    TURNS = auto()
+    ENTRIES = auto()
+    DENIED = auto()
+    THROTTLED = auto()
+
+
+class DispatcherCounter(IntEnum):
+    """Of the dispatcher."""
+
+    MESSAGES = 0
+    BYTES = auto()
+    SPANS = auto()
+    UNITS = auto()
+    KEYS = auto()
+    FLUSHES = auto()
+    SKIPPED = auto()
+    GAPS = auto()
+    TRUNCATED = auto()
+    SCRUBBED_BYTES = auto()
+    REPAIRED_UNITS = auto()
+    REPAIRED_INDEX_FILES = auto()
+
+
+class BrokerCounter(IntEnum):
+    """Of the broker.
+
+    ``HELD`` and ``SESSIONS``, and ``ANSWERS_BYTES``, what clients were given and have not read, are
+    now. The terms are those in which it serves consumers, its tables are those of all, and its
+    services may begin; 0 before (``process/leader_stage.py``).
+    """
+
+    PULLS = 0
+    MESSAGES = auto()
+    BYTES = auto()
+    HELD = auto()
+    REFUSED = auto()
+    CALLS = auto()
+    SESSIONS = auto()
+    UNANSWERABLE = auto()
+    WAKES = auto()
+    SERVES_TERM = auto()
+    TABLES_TERM = auto()
+    SERVICES_TERM = auto()
+    DENIED = auto()
+    THROTTLED = auto()
+    SLOW_REFUSED = auto()
+    ANSWERS_BYTES = auto()
+
+
+def _names(counters: type[IntEnum]) -> tuple[str, ...]:
+    assert [counter.value for counter in counters] == list(range(len(counters))), counters
+    assert len(counters) <= COUNTERS_MAX, counters
+    return tuple(counter.name.lower() for counter in counters)
+
+
+COUNTER_NAMES: Mapping[Role, tuple[str, ...]] = {
+    Role.SUPERVISOR: ("children_died", "children_killed", "reloads", "watchdog_withheld"),
+    Role.RAFT: _names(RaftCounter),
+    Role.WRITER: _names(WriterCounter),
+    Role.DISPATCHER: _names(DispatcherCounter),
+    Role.BROKER: _names(BrokerCounter),
+}
