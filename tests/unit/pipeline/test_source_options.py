@@ -1,0 +1,120 @@
+"""Options are taken as they are meant, and a wrong one is named with what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ledgermq.model.errors import ConfigError
+from ledgermq.pipeline.message_schema import COLUMNS
+from ledgermq.pipeline.source_options import (
+    SPLIT_BYTES,
+    TopicChoice,
+    columns_of,
+    parse_options,
+)
+
+PATH = {"path": "/store"}
+
+
+def test_what_is_not_said_is_everything_but_the_systems_topics() -> None:
+    options = parse_options(PATH, streaming=False)
+
+    assert (options.paths, options.nodes) == ((Path("/store"),), ())
+    assert (options.starting, options.ending) == ("earliest", "latest")
+    assert (options.split_bytes, options.min_partitions) == (SPLIT_BYTES, 1)
+    assert options.fail_on_data_loss and options.inflate and not options.push_filters
+    assert options.choice.has(("orders", 0)) and options.choice.has(("%RETRY%group", 0))
+    assert not options.choice.has(("SCHEDULE_TOPIC_XXXX", 0))
+    assert not options.choice.has(("LEDGERMQ_SYSTEM", 1))
+    assert columns_of(PATH) == COLUMNS
+
+
+def test_a_stream_begins_behind_what_is_there() -> None:
+    assert parse_options(PATH, streaming=True).starting == "latest"
+
+
+def test_names_of_options_may_be_written_in_any_case() -> None:
+    options = parse_options({"PATH": "/a", "MINPARTITIONS": "3"}, streaming=False)
+
+    assert options.min_partitions == 3
+
+
+def test_queues_are_chosen_by_each_of_the_three_ways() -> None:
+    assigned = {"assign": '{"a": [0, 2]}', **PATH}
+    choices = [
+        parse_options({**PATH, **given}, streaming=True).choice
+        for given in ({"subscribe": "a, b"}, {"subscribePattern": "a.*"}, assigned)
+    ]
+
+    assert [choice.has(("a", 0)) for choice in choices] == [True, True, True]
+    assert [choice.has(("a", 1)) for choice in choices] == [True, True, False]
+    assert [choice.has(("ab", 0)) for choice in choices] == [False, True, False]
+
+
+def test_what_was_named_must_be_there() -> None:
+    found = {("a", 0), ("a", 1)}
+    TopicChoice(topics=frozenset({"a"})).check_found(found)
+
+    with pytest.raises(ConfigError, match=r"no such topic .*\['b'\]"):
+        TopicChoice(topics=frozenset({"a", "b"})).check_found(found)
+    with pytest.raises(ConfigError, match=r"no such queue .*\['a/2'\]"):
+        TopicChoice(queues=frozenset({("a", 2)})).check_found(found)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"subscrib": "x"}, "no such option (option='subscrib'"),
+        ({"assign": "plain0"}, "option is not JSON (option='assign'"),
+        ({"assign": '{"a": 1}'}, "another form (option='assign'"),
+        (
+            {"subscribe": "a", "assign": "{}"},
+            "exclude one another (options=['subscribe', 'assign'])",
+        ),
+        ({"subscribe": " , "}, "names no topic (option='subscribe'"),
+        ({"subscribePattern": "("}, "no regular expression (option='subscribePattern'"),
+        ({"startingOffsets": "latest"}, "option='startingOffsets', value='latest'"),
+        ({"endingOffsets": "earliest"}, "option='endingOffsets', value='earliest'"),
+        ({"startingOffsets": '{"a": {"0": -3}}'}, "queue offset is negative"),
+        ({"startingOffsets": '{"a": {"x": 1}}'}, "another form (option='startingOffsets'"),
+        ({"startingOffsets": '{"a": {"0": true}}'}, "another form (option='startingOffsets'"),
+        ({"startingTimestamp": "1", "startingOffsets": "earliest"}, "exclude one another"),
+        ({"startingTimestamp": "noon"}, "not a whole number (option='startingTimestamp'"),
+        ({"maxOffsetsPerTrigger": "5"}, "for a stream alone (option='maxOffsetsPerTrigger')"),
+        ({"nodes": "ipc:///run/ledgermq"}, "give either path"),
+        ({"failOnDataLoss": "perhaps"}, "neither true nor false (option='failOnDataLoss'"),
+        ({"minPartitions": "0"}, "too small (option='minPartitions', value=0, minimum=1)"),
+        ({"splitBytes": "1"}, "too small (option='splitBytes'"),
+    ],
+)
+def test_a_wrong_option_is_named(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_options({**PATH, **given}, streaming=False)
+
+    assert said in str(caught.value)
+
+
+def test_options_of_a_batch_are_refused_for_a_stream() -> None:
+    with pytest.raises(ConfigError, match=r"for a batch alone .*endingOffsets"):
+        parse_options({**PATH, "endingOffsets": "latest"}, streaming=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "columns"),
+    [
+        ({"columns": "queueId, topic"}, ("queueId", "topic")),
+        ({"columns": "body,topic", "includeBody": "false"}, ("topic",)),
+    ],
+)
+def test_columns_are_those_that_were_asked_for(
+    given: dict[str, str], columns: tuple[str, ...]
+) -> None:
+    assert columns_of({**PATH, **given}) == columns
+
+
+@pytest.mark.parametrize("columns", ["colour", "topic,topic", ""])
+def test_columns_that_there_are_not_are_refused(columns: str) -> None:
+    with pytest.raises(ConfigError, match="columns"):
+        columns_of({"columns": columns})
