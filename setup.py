@@ -7,7 +7,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-KERNELS = ("_scan", "_stamp", "_link")
+KERNELS = ("_scan", "_stamp", "_link", "_ids")
 
 
 def kernels() -> list[Extension]:

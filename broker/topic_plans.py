@@ -14,7 +14,11 @@ from typing import NamedTuple
 
 from ledgermq.broker.topics import READ_WRITE, Permission, Topic, TopicTable, check_topic_name
 from ledgermq.model.errors import MessageIllegalError, NoPermissionError, TopicUnknownError
-from ledgermq.model.limits import QUEUE_ID_MAX
+from ledgermq.model.limits import (
+    DEDUPLICATION_WINDOW_MS_MAX,
+    DEDUPLICATION_WINDOW_MS_MIN,
+    QUEUE_ID_MAX,
+)
 
 PERMISSION_MAX = 7
 """Read, write, inherit. RocketMQ's bit 8, priority, means nothing since long."""
@@ -35,6 +39,7 @@ class TopicWish(NamedTuple):
     is_ordered: bool | None = None
     filter_type: str | None = None
     sys_flag: int | None = None
+    deduplication_window_ms: int | None = None
 
 
 class UnreadQueue(NamedTuple):
@@ -207,6 +212,13 @@ def _with_wish(topic: Topic, wish: TopicWish) -> Topic:
                 "out of range", topic=topic.name, field=field, value=number, minimum=low,
                 limit=limit,
             )  # fmt: skip
+    window_ms = wish.deduplication_window_ms
+    if window_ms and not DEDUPLICATION_WINDOW_MS_MIN <= window_ms <= DEDUPLICATION_WINDOW_MS_MAX:
+        raise MessageIllegalError(
+            "window of de-duplication out of range", topic=topic.name,
+            field="deduplication_window_ms", value=window_ms, off=0,
+            minimum=DEDUPLICATION_WINDOW_MS_MIN, limit=DEDUPLICATION_WINDOW_MS_MAX,
+        )  # fmt: skip
     unknown = dict(topic.unknown)
     if wish.filter_type is not None:
         if wish.filter_type not in FILTER_TYPES:
@@ -223,6 +235,7 @@ def _with_wish(topic: Topic, wish: TopicWish) -> Topic:
         is_ordered=topic.is_ordered if wish.is_ordered is None else wish.is_ordered,
         sys_flag=topic.sys_flag if wish.sys_flag is None else wish.sys_flag,
         unknown=unknown,
+        deduplication_window_ms=topic.deduplication_window_ms if window_ms is None else window_ms,
     )
 
 

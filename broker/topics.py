@@ -39,7 +39,8 @@ _NAME = re.compile(TOPIC_CHARACTERS)
 _QUEUES_DEFAULT = 16
 _FIRST_OFFSETS = "ledgermqFirstOffsets"
 _QUEUES_KEPT = "ledgermqQueuesKept"
-"""In a topic's fields; RocketMQ ignores both."""
+_WINDOW = "ledgermqDeduplicationWindowMs"
+"""In a topic's fields; RocketMQ ignores all of them."""
 
 _DELETED = "ledgermqDeleted"
 """In the file, beside the topics: names that were deleted, with the time of it. RocketMQ ignores
@@ -67,6 +68,8 @@ class Topic:
             same name that was deleted.
         queues_kept: the store has up to so many queues of it, of which no more are read than
             ``read_queues`` because somebody wanted it so; 0 when nobody did.
+        deduplication_window_ms: for so long a message is not stored a second time that has the
+            unique id of one that is; 0 where it always is.
     """
 
     name: str
@@ -78,6 +81,7 @@ class Topic:
     unknown: Mapping[str, object] = field(default_factory=dict)
     first_offsets: Mapping[int, int] = field(default_factory=dict)
     queues_kept: int = 0
+    deduplication_window_ms: int = 0
 
     @property
     def is_readable(self) -> bool:
@@ -121,7 +125,7 @@ class Topic:
             return number
 
         known = {"readQueueNums", "writeQueueNums", "perm", "order", "topicSysFlag", "topicName"}
-        known |= {_FIRST_OFFSETS, _QUEUES_KEPT}
+        known |= {_FIRST_OFFSETS, _QUEUES_KEPT, _WINDOW}
         first_offsets = read_table(fields, _FIRST_OFFSETS, file=FILE)
         return cls(
             name,
@@ -137,6 +141,7 @@ class Topic:
                 if queue.isdecimal()
             },
             integer(_QUEUES_KEPT, 0),
+            integer(_WINDOW, 0),
         )
 
     def to_fields(self) -> dict[str, object]:
@@ -153,6 +158,8 @@ class Topic:
         }
         if self.queues_kept:
             fields[_QUEUES_KEPT] = self.queues_kept
+        if self.deduplication_window_ms:
+            fields[_WINDOW] = self.deduplication_window_ms
         if self.first_offsets:
             fields[_FIRST_OFFSETS] = {
                 str(queue): offset for queue, offset in self.first_offsets.items()

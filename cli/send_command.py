@@ -51,6 +51,10 @@ def add_parser(
         "--property", action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
     )
     parser.add_argument("--queue", type=int, metavar="N", help="queue; else they take turns")
+    parser.add_argument(
+        "--unique-id", metavar="ID",
+        help="of the one message; a topic with a de-duplication window stores none twice",
+    )  # fmt: skip
     parser.add_argument("--count", type=int, metavar="N", help="send the bodies N times")
     parser.add_argument("--size", type=int, metavar="BYTES", help="make a body of this size up")
     parser.add_argument(
@@ -76,6 +80,12 @@ def run(arguments: argparse.Namespace) -> int:
     properties = dict(_property(text) for text in arguments.property)
     if arguments.batch < 1:
         raise ConfigError("--batch is at least 1", batch=arguments.batch)
+    if arguments.unique_id is not None and (
+        given.total != 1 or arguments.batch != 1 or arguments.count is not None
+    ):
+        raise ConfigError(
+            "--unique-id is of one message: give one body", unique_id=arguments.unique_id
+        )
     options = ProducerOptions(timeout_s=arguments.timeout)
     begun = time.monotonic()
     stored = 0
@@ -154,6 +164,7 @@ def _send(
             yield producer.send(
                 topic, body, tag=tag, keys=keys, properties=properties, queue_id=queue_id,
                 delay_level=level, delay=delay, deliver_at=deliver_at,
+                unique_id=arguments.unique_id,
             )  # fmt: skip
         return
     rest = iter(bodies)
@@ -194,10 +205,12 @@ def _tell(result: SendResult, *, as_json: bool) -> None:
             "offsetMsgId": result.offset_message_id,
             "storeTimestamp": result.store_timestamp,
             "ack": result.ack.value,
+            "duplicate": result.is_duplicate,
         }
         print(json.dumps(row))
     else:
-        print(f"{result.topic}/{result.queue_id} {result.queue_offset} {result.unique_id}")
+        more = " duplicate" if result.is_duplicate else ""
+        print(f"{result.topic}/{result.queue_id} {result.queue_offset} {result.unique_id}{more}")
 
 
 def _tell_sum(stored: int, size: int, seconds: float, *, as_json: bool) -> None:

@@ -17,6 +17,8 @@ PERMIT_INHERIT = 1
 PERMISSIONS = {"r": PERMIT_READ, "w": PERMIT_WRITE, "i": PERMIT_INHERIT}
 """Letters of ``--perm``, and RocketMQ's bits."""
 
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``topic`` and its verbs."""
@@ -44,6 +46,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         examples=[
             "topic alter orders --queues 32",
             "topic alter orders --perm r          # producers are refused",
+            "topic alter orders --deduplication-window 10m",
             "topic alter orders --write-queues 4  # fewer queues: first this,",
             "topic alter orders --read-queues 4   # and this when all is consumed",
         ],
@@ -71,6 +74,10 @@ def _add_fields(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--order", choices=tuple(ON_OFF), help="an order topic")
     parser.add_argument("--filter-type", choices=("SINGLE_TAG", "MULTI_TAG"))
     parser.add_argument("--sys-flag", type=int, metavar="N", help="RocketMQ's topicSysFlag")
+    parser.add_argument(
+        "--deduplication-window", metavar="TIME",
+        help="store no second message of a unique id within so long: 90s, 10m, 12h, off",
+    )  # fmt: skip
 
 
 def parse_permission(text: str | None) -> int | None:
@@ -154,6 +161,7 @@ def _create(admin: Admin, arguments: argparse.Namespace) -> int:
         order=ON_OFF.get(arguments.order),
         filter_type=arguments.filter_type,
         sys_flag=arguments.sys_flag,
+        deduplication_window_ms=parse_window(arguments.deduplication_window),
     )
     return _told(made, arguments)
 
@@ -162,6 +170,7 @@ def _alter(admin: Admin, arguments: argparse.Namespace) -> int:
     wanted = (
         arguments.queues, arguments.read_queues, arguments.write_queues, arguments.perm,
         arguments.order, arguments.filter_type, arguments.sys_flag,
+        arguments.deduplication_window,
     )  # fmt: skip
     if all(one is None for one in wanted):
         raise ConfigError("nothing to alter: see ledgermq topic alter --help")
@@ -174,6 +183,7 @@ def _alter(admin: Admin, arguments: argparse.Namespace) -> int:
         order=ON_OFF.get(arguments.order),
         filter_type=arguments.filter_type,
         sys_flag=arguments.sys_flag,
+        deduplication_window_ms=parse_window(arguments.deduplication_window),
         force=arguments.force,
     )
     return _told(altered, arguments)
@@ -210,8 +220,38 @@ def _print_settings(settings: TopicSettings) -> None:
     print(f"order        {settings.order_config if settings.order else 'no'}")
     print(f"filter type  {settings.filter_type}")
     print(f"sys flag     {settings.sys_flag}")
+    print(f"unique ids   {_unique_ids(settings.deduplication_window_ms)}")
     for warning in settings.warnings:
         print(f"warning      {warning}")
+
+
+def parse_window(text: str | None) -> int | None:
+    """Milliseconds; 0 of ``off``.
+
+    Raises:
+        ConfigError: it is no time.
+    """
+    if text is None or text == "off":
+        return None if text is None else 0
+    number, unit = text.rstrip("".join(_UNITS_MS)), text.lstrip("0123456789")
+    if not number.isascii() or not number.isdecimal() or unit not in _UNITS_MS:
+        raise ConfigError(
+            "--deduplication-window is a number with a unit, or off",
+            given=text, units=", ".join(_UNITS_MS),
+        )  # fmt: skip
+    return int(number) * _UNITS_MS[unit]
+
+
+def window_text(window_ms: int) -> str:
+    """As ``parse_window`` takes it, ``-`` for none."""
+    if not window_ms:
+        return "-"
+    unit = [one for one, size_ms in _UNITS_MS.items() if window_ms % size_ms == 0][-1]
+    return f"{window_ms // _UNITS_MS[unit]}{unit}"
+
+
+def _unique_ids(window_ms: int) -> str:
+    return f"stored once in {window_text(window_ms)}" if window_ms else "are not looked at"
 
 
 def queues_text(read_queues: int, write_queues: int) -> str:

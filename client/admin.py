@@ -70,6 +70,7 @@ class Admin(BrokerClient):
         order: bool | None = None,
         filter_type: str | None = None,
         sys_flag: int | None = None,
+        deduplication_window_ms: int | None = None,
     ) -> TopicSettings:
         """Create a topic; producers can send to it on return. One that is there already grows.
 
@@ -79,6 +80,8 @@ class Admin(BrokerClient):
             order: an order topic.
             filter_type: ``SINGLE_TAG`` or ``MULTI_TAG``.
             sys_flag: RocketMQ's ``topicSysFlag``.
+            deduplication_window_ms: for so long a message is not stored a second time that has the
+                unique id of one that is; 0, as when left out: it always is.
 
         Raises:
             MessageIllegalError: the name or a number breaks a rule, or there is another topic.
@@ -93,6 +96,7 @@ class Admin(BrokerClient):
             order=order,
             filter_type=filter_type,
             sys_flag=sys_flag,
+            deduplication_window_ms=deduplication_window_ms,
         )
         return self._broker.run(steps.change_topic("topic_create", wish))
 
@@ -107,6 +111,7 @@ class Admin(BrokerClient):
         order: bool | None = None,
         filter_type: str | None = None,
         sys_flag: int | None = None,
+        deduplication_window_ms: int | None = None,
         force: bool = False,
     ) -> TopicSettings:
         """Change what is given. Fewer queues: first ``write_queues``, then ``read_queues``.
@@ -128,6 +133,7 @@ class Admin(BrokerClient):
             order=order,
             filter_type=filter_type,
             sys_flag=sys_flag,
+            deduplication_window_ms=deduplication_window_ms,
             force=force,
         )
         return self._broker.run(steps.change_topic("topic_alter", wish))

@@ -18,6 +18,7 @@ class TopicSettings(NamedTuple):
     Attributes:
         order: it is an order topic: clients keep to its queues when a broker is away.
         order_config: what RocketMQ's name server keeps for it, empty when it is none.
+        deduplication_window_ms: how long unique ids count; 0: they do not.
         warnings: what an operator should know.
     """
 
@@ -30,6 +31,7 @@ class TopicSettings(NamedTuple):
     sys_flag: int
     order_config: str
     warnings: tuple[str, ...]
+    deduplication_window_ms: int = 0
 
 
 class QueueState(NamedTuple):
@@ -127,6 +129,8 @@ def topic_settings(result: Fields) -> TopicSettings:
         integer(result, "sys_flag"),
         text(result, "order_config"),
         texts(result, "warnings"),
+        # A node that is older does not tell.
+        integer(result, "deduplication_window_ms") if "deduplication_window_ms" in result else 0,
     )
 
 

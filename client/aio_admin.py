@@ -52,6 +52,7 @@ class AsyncAdmin(AsyncBrokerClient):
         order: bool | None = None,
         filter_type: str | None = None,
         sys_flag: int | None = None,
+        deduplication_window_ms: int | None = None,
     ) -> TopicSettings:
         """See ``Admin.create_topic``."""
         wish = steps.TopicWish(
@@ -63,6 +64,7 @@ class AsyncAdmin(AsyncBrokerClient):
             order=order,
             filter_type=filter_type,
             sys_flag=sys_flag,
+            deduplication_window_ms=deduplication_window_ms,
         )
         return await self._open().run(steps.change_topic("topic_create", wish))
 
@@ -77,6 +79,7 @@ class AsyncAdmin(AsyncBrokerClient):
         order: bool | None = None,
         filter_type: str | None = None,
         sys_flag: int | None = None,
+        deduplication_window_ms: int | None = None,
         force: bool = False,
     ) -> TopicSettings:
         """See ``Admin.alter_topic``."""
@@ -89,6 +92,7 @@ class AsyncAdmin(AsyncBrokerClient):
             order=order,
             filter_type=filter_type,
             sys_flag=sys_flag,
+            deduplication_window_ms=deduplication_window_ms,
             force=force,
         )
         return await self._open().run(steps.change_topic("topic_alter", wish))

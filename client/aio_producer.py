@@ -100,6 +100,7 @@ class AsyncProducer:
         delay_level: int = 0,
         delay: int | timedelta | None = None,
         deliver_at: int | datetime | None = None,
+        unique_id: str | None = None,
     ) -> SendResult:
         """Send one message; where it is stored.
 
@@ -118,6 +119,7 @@ class AsyncProducer:
             delay_level=delay_level,
             delay=delay,
             deliver_at=deliver_at,
+            unique_id=unique_id,
         )
         return await submitted
 
@@ -135,12 +137,14 @@ class AsyncProducer:
         delay_level: int = 0,
         delay: int | timedelta | None = None,
         deliver_at: int | datetime | None = None,
+        unique_id: str | None = None,
     ) -> asyncio.Future[SendResult]:
         """Send one message once there is room for it; the future of where it is stored."""
         delivery = delivery_of(delay_level, delay=delay, deliver_at=deliver_at)
         count = await self.write_queues(topic)
         queues = Queues(topic_bytes(topic), count, queue_id, queue_key, delivery)
-        return await self.submit_to(queues, OutgoingMessage(body, tag, keys, properties, flag))
+        message = OutgoingMessage(body, tag, keys, properties, flag, unique_id=unique_id)
+        return await self.submit_to(queues, message)
 
     async def submit_to(
         self, queues: Queues, message: OutgoingMessage

@@ -34,7 +34,10 @@ class Route(NamedTuple):
 
 
 class TopicRow(NamedTuple):
-    """A topic in the broker's list; ``messages`` are those that its queues hold."""
+    """A topic in the broker's list; ``messages`` are those that its queues hold.
+
+    ``deduplication_window_ms``: how long unique ids count in it; 0: they do not.
+    """
 
     topic: str
     read_queues: int
@@ -42,6 +45,7 @@ class TopicRow(NamedTuple):
     perm: int
     system: bool
     messages: int
+    deduplication_window_ms: int = 0
 
 
 class QueueRange(NamedTuple):
@@ -259,4 +263,5 @@ def topic_row(row: object) -> TopicRow:
     """A row of ``topics``."""
     if not isinstance(row, dict):
         raise ProtocolError("row of a topic is not an object", row=row)
-    return TopicRow(*route_of(row), bool(row.get("system")), integer(row, "messages"))
+    window_ms = integer(row, "deduplication_window_ms") if "deduplication_window_ms" in row else 0
+    return TopicRow(*route_of(row), bool(row.get("system")), integer(row, "messages"), window_ms)

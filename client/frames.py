@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ledgermq.client.outgoing import Body
-from ledgermq.client.record_encoder import Form, Records, unique_id
+from ledgermq.client.record_encoder import Form, Records
 from ledgermq.client.results import BatchResult, FrameResult, SendResult
 from ledgermq.client.send_future import SendFuture, Waiting
 from ledgermq.formats.crc32 import crc32
@@ -135,7 +135,7 @@ class OpenFrame:
         run = self._runs.get(key)
         if run is None:
             run = self._runs[key] = _Run()
-        id_ = unique_id(records.id_prefix, records.first_id)
+        id_ = records.id_of(0)
         make = partial(run.place, len(run.sizes), id_)
         future = SendFuture(waiting, make, id_, callback)
         run.parts.extend(records.parts)
@@ -171,8 +171,7 @@ def batch_frame(
     """A frame of one batch, and the future of its result."""
 
     def make(answer: FrameResult) -> BatchResult:
-        return BatchResult(answer, run.records, records.id_prefix, records.first_id)
+        return BatchResult(answer, run.records, records.id_of)
 
-    first = unique_id(records.id_prefix, records.first_id)
-    future = SendFuture(waiting, make, first, callback)
+    future = SendFuture(waiting, make, records.id_of(0), callback)
     return Frame(form, records.parts, records.sizes, [run], [future]), future

@@ -8,14 +8,14 @@ from functools import lru_cache
 
 from ledgermq.formats.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
 from ledgermq.model.errors import MessageIllegalError
-from ledgermq.model.limits import PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
+from ledgermq.model.limits import PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX, UNIQUE_ID_SIZE_MAX
 
 Body = bytes | bytearray | memoryview
 
 UNIQUE_ID_DIGITS = 12
 """Digits of a unique id that differ from message to message."""
 
-_OWN_ARGUMENTS = {TAGS: "tag", KEYS: "keys", UNIQ_KEY: "nothing: the producer draws it"}
+_OWN_ARGUMENTS = {TAGS: "tag", KEYS: "keys", UNIQ_KEY: "unique_id"}
 _TOPIC_ALLOWED = frozenset(b"%|_-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
@@ -29,6 +29,8 @@ class OutgoingMessage:
         keys: what the index finds the message by; without spaces.
         properties: the application's own.
         flag: the application's, a signed 32-bit number.
+        unique_id: a topic with a window of de-duplication stores one message of it; the producer
+            draws one when it is left out.
         sys_flag: the bits that say how ``body`` is compressed already (``Compression.sys_flag``);
             0 when it is not, and the producer may compress it.
     """
@@ -39,6 +41,26 @@ class OutgoingMessage:
     properties: Mapping[str, str] | None = None
     flag: int = 0
     sys_flag: int = 0
+    unique_id: str | None = None
+
+
+def check_unique_id(unique_id: str) -> str:
+    """An id that an application gives to a message.
+
+    Raises:
+        MessageIllegalError: it is empty, too long, or has a character that is not allowed.
+    """
+    if not isinstance(unique_id, str) or not 0 < len(unique_id) <= UNIQUE_ID_SIZE_MAX:
+        raise MessageIllegalError(
+            "unique id is empty or too long", unique_id=unique_id, limit=UNIQUE_ID_SIZE_MAX
+        )
+    if not unique_id.isascii() or not unique_id.isprintable() or " " in unique_id:
+        raise MessageIllegalError(
+            "unique id has a character that is not allowed",
+            unique_id=unique_id,
+            limit="printable ASCII without spaces",
+        )
+    return unique_id
 
 
 @lru_cache(maxsize=1_024)

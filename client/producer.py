@@ -99,6 +99,7 @@ class Producer:
         delay_level: int = 0,
         delay: int | timedelta | None = None,
         deliver_at: int | datetime | None = None,
+        unique_id: str | None = None,
         callback: OneCallback | None = None,
         block: bool = True,
     ) -> SendFuture[SendResult]:
@@ -114,6 +115,8 @@ class Producer:
             delay_level: RocketMQ's, from 1; above the highest it is that.
             delay: deliver it so many milliseconds from now, at most a year.
             deliver_at: deliver it at this time, epoch milliseconds or a ``datetime`` with a zone.
+            unique_id: a topic with a window of de-duplication stores no second message of it within
+                that; drawn when left out. At most 128 printable ASCII characters without a space.
             callback: called with the future when it is done, from another thread or from this one.
             block: wait for room in the window.
 
@@ -125,7 +128,7 @@ class Producer:
         """
         delivery = delivery_of(delay_level, delay=delay, deliver_at=deliver_at)
         queues = Queues(topic_bytes(topic), self.write_queues(topic), queue_id, queue_key, delivery)
-        message = OutgoingMessage(body, tag, keys, properties, flag)
+        message = OutgoingMessage(body, tag, keys, properties, flag, unique_id=unique_id)
         return self.send_to(queues, message, callback=callback, block=block)
 
     def send_to(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import time
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, repeat
 from struct import Struct
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from ledgermq.client.outgoing import (
     Body,
     OutgoingMessage,
     check_properties_size,
+    check_unique_id,
     properties_bytes,
 )
 from ledgermq.formats.crc32 import crc32
@@ -59,6 +60,9 @@ class Target(NamedTuple):
     sys_flag: int = 0
 
 
+NO_IDS: Mapping[int, str] = {}
+
+
 class Records(NamedTuple):
     """Encoded records of one queue.
 
@@ -68,6 +72,7 @@ class Records(NamedTuple):
         size: of all of them.
         id_prefix: what their unique ids begin with.
         first_id: number of the first unique id; the others follow.
+        own_ids: unique ids that the application gave, by the number of their message.
     """
 
     parts: list[Body]
@@ -75,6 +80,11 @@ class Records(NamedTuple):
     size: int
     id_prefix: str
     first_id: int
+    own_ids: Mapping[int, str] = NO_IDS
+
+    def id_of(self, number: int) -> str:
+        """The unique id of a message."""
+        return self.own_ids.get(number) or unique_id(self.id_prefix, self.first_id + number)
 
 
 def unique_id(prefix: str, number: int) -> str:
@@ -125,19 +135,30 @@ class RecordEncoder:
         bodies = [message.body for message in messages]
         lengths = self._body_lengths(bodies)
         ids = self._ids.reserve(len(bodies))
+        own = {
+            number: check_unique_id(one.unique_id)
+            for number, one in enumerate(messages)
+            if one.unique_id is not None
+        }
         tails = [
             _tail(target.topic, properties_bytes(one.tag, one.keys, one.properties), ids[0])
+            if one.unique_id is None
+            else _whole_tail(target.topic, one)
             for one in messages
         ]
         around = self._head.size + UNIQUE_ID_DIGITS
         sizes = [around + length + len(tail) for length, tail in zip(lengths, tails, strict=True)]
+        for number in own:
+            sizes[number] -= UNIQUE_ID_DIGITS
         flags = {(message.flag, message.sys_flag) for message in messages}
         packed = {
             (flag, sys_flag): self._pack_middle(target._replace(flag=flag, sys_flag=sys_flag))
             for flag, sys_flag in flags
         }
         middles = [packed[message.flag, message.sys_flag] for message in messages]
-        return self._assemble(bodies, lengths, sizes, middles=middles, tails=tails, ids=ids)
+        return self._assemble(
+            bodies, lengths, sizes, middles=middles, tails=tails, ids=ids, own=own
+        )
 
     def _body_lengths(self, bodies: Sequence[Body]) -> list[int]:
         lengths = list(map(len, bodies))
@@ -190,6 +211,7 @@ class RecordEncoder:
         middles: Iterable[bytes],
         tails: Iterable[bytes],
         ids: tuple[str, int],
+        own: Mapping[int, str] = NO_IDS,
     ) -> Records:
         largest = max(sizes)
         if largest > self._record_max:
@@ -205,9 +227,12 @@ class RecordEncoder:
             pack(size - hole, MAGIC, crc32(body, 0) & _CRC_MASK, middle, length)
             for size, body, middle, length in zip(sizes, bodies, middles, lengths, strict=False)
         ]
-        numbers = map(b"%012X".__mod__, range(ids[1], ids[1] + len(bodies)))
+        numbers: Iterable[bytes] = map(b"%012X".__mod__, range(ids[1], ids[1] + len(bodies)))
+        if own:
+            # Their tails have them already.
+            numbers = [b"" if row in own else digits for row, digits in enumerate(numbers)]
         parts = list(chain.from_iterable(zip(heads, bodies, tails, numbers, strict=False)))
-        return Records(parts, array("I", sizes), sum(sizes), *ids)
+        return Records(parts, array("I", sizes), sum(sizes), *ids, own)
 
 
 def _tail(topic: bytes, properties: bytes, id_prefix: str) -> bytes:
@@ -216,4 +241,15 @@ def _tail(topic: bytes, properties: bytes, id_prefix: str) -> bytes:
     check_properties_size(size)
     return b"".join(
         (bytes((len(topic),)), topic, _PROPERTIES_SIZE.pack(size), properties, id_prefix.encode())
+    )
+
+
+def _whole_tail(topic: bytes, message: OutgoingMessage) -> bytes:
+    """What stands behind the body of a message that has a unique id of its own."""
+    assert message.unique_id is not None
+    properties = properties_bytes(message.tag, message.keys, message.properties)
+    properties += message.unique_id.encode()
+    check_properties_size(len(properties))
+    return b"".join(
+        (bytes((len(topic),)), topic, _PROPERTIES_SIZE.pack(len(properties)), properties)
     )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import overload
 
-from ledgermq.client.record_encoder import unique_id
 from ledgermq.formats.host_address import Host
 from ledgermq.formats.message_id import OffsetId, encode_offset_id
 from ledgermq.model.errors import ProtocolError
@@ -25,10 +24,12 @@ class SendResult:
     Attributes:
         queue_offset: number of the message in its queue.
         physical_offset: position of its record in the log.
-        unique_id: drawn by the producer, stored as ``UNIQ_KEY``.
+        unique_id: given by the application or drawn by the producer, stored as ``UNIQ_KEY``.
         offset_message_id: names broker and position; empty when the node does not say its host.
         store_timestamp: the node's clock when it stored the message, epoch ms.
         ack: what the acknowledgement means.
+        is_duplicate: nothing was stored, because the topic has a message of this unique id; the
+            result says where that is, and since when.
     """
 
     topic: str
@@ -39,12 +40,13 @@ class SendResult:
     offset_message_id: str
     store_timestamp: int
     ack: AckMode
+    is_duplicate: bool = False
 
 
 class FrameResult:
     """Where the records of one frame are stored; nothing is computed before it is asked for."""
 
-    __slots__ = ("_ends", "_host", "_runs", "_sent", "_sizes")
+    __slots__ = ("_duplicates", "_ends", "_host", "_runs", "_sent", "_sizes")
 
     def __init__(
         self, sent: Sent, sizes: Sequence[int], runs: Sequence[SendRun], store_host: Host | None
@@ -64,6 +66,7 @@ class FrameResult:
                 "SENT does not tell of every record", records=len(sizes), told=first, ack=sent.ack
             )
         self._sent = sent
+        self._duplicates = {one.record: one for one in sent.duplicates}
         self._sizes = sizes
         self._runs = runs
         self._host = store_host
@@ -89,15 +92,18 @@ class FrameResult:
         offset_id = ""
         if self._host is not None:
             offset_id = encode_offset_id(OffsetId(self._host, physical_offset))
+        duplicate = self._duplicates.get(number)
+        at = run if duplicate is None else duplicate
         return SendResult(
-            run.topic.decode(),
-            run.queue_id,
+            at.topic.decode(),
+            at.queue_id,
             span.queue_offset + number - span.first,
             physical_offset,
             id_,
             offset_id,
-            self._sent.store_timestamp,
+            self._sent.store_timestamp if duplicate is None else duplicate.store_timestamp,
             self.ack,
+            duplicate is not None,
         )
 
     def _run_of(self, number: int) -> SendRun:
@@ -121,13 +127,12 @@ class FrameResult:
 class BatchResult(Sequence[SendResult]):
     """Where the messages of one batch are, in the order in which they were given."""
 
-    __slots__ = ("_first_id", "_frame", "_id_prefix", "_records")
+    __slots__ = ("_frame", "_id_of", "_records")
 
-    def __init__(self, frame: FrameResult, records: int, id_prefix: str, first_id: int) -> None:
+    def __init__(self, frame: FrameResult, records: int, id_of: Callable[[int], str]) -> None:
         self._frame = frame
         self._records = records
-        self._id_prefix = id_prefix
-        self._first_id = first_id
+        self._id_of = id_of
 
     @property
     def store_timestamp(self) -> int:
@@ -155,7 +160,7 @@ class BatchResult(Sequence[SendResult]):
             number += self._records
         if not 0 <= number < self._records:
             raise IndexError(number)
-        return self._frame.one(number, unique_id(self._id_prefix, self._first_id + number))
+        return self._frame.one(number, self._id_of(number))
 
     def __iter__(self) -> Iterator[SendResult]:
         return map(self.__getitem__, range(self._records))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeGuard, cast
 
 from ledgermq.client.delivery import AT_ONCE, Delivery, Waiting, delayed, level_of, waiting_place
 from ledgermq.client.frames import BatchCallback, OneCallback, batch_frame
-from ledgermq.client.outgoing import Body, OutgoingMessage, properties_bytes
+from ledgermq.client.outgoing import Body, OutgoingMessage, check_unique_id, properties_bytes
 from ledgermq.client.record_encoder import RecordEncoder, Records, Target
 from ledgermq.client.results import BatchResult, SendResult
 from ledgermq.client.send_future import SendFuture
@@ -120,6 +120,8 @@ class Sender:
         """
         pipeline = self._pipeline
         encoder = self._encoder_now()
+        if message.unique_id is not None:
+            check_unique_id(message.unique_id)
         chosen = queues.chosen()
         topic = queues.topic
         if _may_wait(queues, message):
@@ -141,7 +143,10 @@ class Sender:
         if type(body) is not bytes:
             # The application may change its buffer before the frame is closed.
             body = bytes(body)
-        records = encoder.encode_bodies(target, (body,), properties)
+        if message.unique_id is None:
+            records = encoder.encode_bodies(target, (body,), properties)
+        else:
+            records = encoder.encode_messages(target, (replace(message, body=body),))
         future = frame.add(topic, chosen, records, self._waiting, callback)
         pipeline.added(records.size)
         return future

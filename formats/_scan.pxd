@@ -89,6 +89,12 @@ cdef long long _put_keys_of(
     int[::1] key_hashes, int[::1] key_rows, Py_ssize_t first,
 ) noexcept
 
+@cython.locals(row=cython.Py_ssize_t)
+cpdef void hash_keys(
+    const unsigned char[::1] span, long long[::1] starts, long long[::1] ends, long long seed,
+    long long[::1] hashes,
+) noexcept
+
 cdef long long _absolute(long long value) noexcept
 
 cdef bint _is_schedule_topic(

@@ -343,6 +343,22 @@ def _put_keys_of(
     return key - first
 
 
+def hash_keys(
+    span: memoryview, starts: memoryview, ends: memoryview, seed: int, hashes: memoryview
+) -> None:
+    """The hashes that index items have, of many keys of one topic.
+
+    Args:
+        starts, ends: int64; where the keys lie in ``span``.
+        seed: Java's hash, unsigned, of the topic and the ``#`` behind it.
+        hashes: int64, gets the non-negative ``keyHash`` of each.
+    """
+    row = 0
+    while row < len(starts):
+        hashes[row] = _absolute(java_hash(span, starts[row], ends[row], seed))
+        row += 1
+
+
 def _absolute(value: int) -> int:
     """Java's ``Math.abs`` of an unsigned hash, with 0 for the one that has no absolute value."""
     if value < _SIGN:

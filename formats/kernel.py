@@ -12,7 +12,12 @@ from enum import IntEnum
 from pathlib import Path
 from types import ModuleType
 
-_NAMES = ("ledgermq.formats._scan", "ledgermq.formats._link", "ledgermq.formats._stamp")
+_NAMES = (
+    "ledgermq.formats._scan",
+    "ledgermq.formats._link",
+    "ledgermq.formats._stamp",
+    "ledgermq.formats._ids",
+)
 
 
 def load_plain(name: str) -> ModuleType:
@@ -29,10 +34,19 @@ if os.environ.get("LEDGERMQ_PURE") == "1":
     sys.modules.update({name: load_plain(name) for name in _NAMES})
 
 from ledgermq.formats import _stamp  # noqa: E402
+from ledgermq.formats._ids import (  # noqa: E402
+    compare_ids,
+    find_ids,
+    find_keys,
+    put_ids,
+    scan_ids,
+    text_hash,
+)
 from ledgermq.formats._link import link_keys, set_slots  # noqa: E402
 from ledgermq.formats._scan import (  # noqa: E402
     dispatch_span,
     first_delayed,
+    hash_keys,
     java_hash,
     scan_entries,
 )
@@ -51,15 +65,22 @@ __all__ = [
     "NO_UNIT",
     "ScanStatus",
     "check_run",
+    "compare_ids",
     "compiled",
     "dispatch_span",
+    "find_ids",
+    "find_keys",
     "first_delayed",
+    "hash_keys",
     "java_hash",
     "link_keys",
     "load_plain",
+    "put_ids",
     "scan_entries",
+    "scan_ids",
     "set_slots",
     "stamp_run",
+    "text_hash",
     "verify_span",
     "whole_records",
 ]

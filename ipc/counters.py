@@ -47,6 +47,7 @@ class WriterCounter(IntEnum):
     ENTRIES = auto()
     DENIED = auto()
     THROTTLED = auto()
+    DUPLICATES = auto()
 
 
 class DispatcherCounter(IntEnum):

@@ -18,8 +18,9 @@ Layout, little-endian: kind u8, 7 bytes reserved, then five signed 64-bit number
     SNAPSHOT_WANTED  writer → broker    –       –                 before it       –
 
 TOPICS_CHANGED without anything behind it: the file is to be read. Else one JSON object follows it,
-as a record: queues for writing by topic, null for none, of all that changed since the version at
-*position*, for a writer that knows that one. Any other answers with version 0.
+as a record: by topic its queues for writing and its window of de-duplication in milliseconds, null
+for no topic, of all that changed since the version at *position*, for a writer that knows that one.
+Any other answers with version 0.
 
 PROPOSE_STATE is followed by so many records, each with its size (u32) before it; it is not
 repeated, and its answer is the records themselves, in the log. It is for the writer that was
@@ -135,17 +136,29 @@ def topics_changed(version: int) -> bytes:
     return Order(OrderKind.TOPICS_CHANGED, number=version).encode()
 
 
-def topics_told(version: int, since: int, queues: Mapping[str, int | None]) -> bytes:
+class WritableTopic(NamedTuple):
+    """What a writer knows of a topic.
+
+    Attributes:
+        queues: how many take messages.
+        window_ms: its window of de-duplication, 0 where it has none.
+    """
+
+    queues: int
+    window_ms: int = 0
+
+
+def topics_told(version: int, since: int, topics: Mapping[str, WritableTopic | None]) -> bytes:
     """Broker to writer: what became of the topics that changed since another version.
 
     Args:
-        queues: how many take messages, by topic; ``None`` where there is no such topic.
+        topics: ``None`` where there is no such topic.
     """
     order = Order(OrderKind.TOPICS_CHANGED, number=version, position=since)
-    return order.encode_with([json.dumps(dict(queues)).encode()])
+    return order.encode_with([json.dumps(dict(topics)).encode()])
 
 
-def queues_told(record: bytes) -> dict[str, int | None]:
+def read_topics_told(record: bytes) -> dict[str, WritableTopic | None]:
     """What ``topics_told`` says of topics.
 
     Raises:
@@ -155,11 +168,15 @@ def queues_told(record: bytes) -> dict[str, int | None]:
         told = json.loads(record)
     except ValueError as error:
         raise ProtocolError("topics of an order are no JSON") from error
-    if not isinstance(told, dict) or not all(
-        queues is None or isinstance(queues, int) for queues in told.values()
-    ):
-        raise ProtocolError("topics of an order are not numbers by name")
-    return told
+    if not isinstance(told, dict) or not all(map(_is_told, told.values())):
+        raise ProtocolError("topics of an order are not pairs of numbers by name")
+    return {name: None if row is None else WritableTopic(*row) for name, row in told.items()}
+
+
+def _is_told(row: object) -> bool:
+    if row is None:
+        return True
+    return isinstance(row, list) and len(row) == 2 and all(type(one) is int for one in row)
 
 
 def topics_loaded(version: int) -> bytes:

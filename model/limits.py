@@ -51,3 +51,10 @@ FORBIDDEN_TOPICS = frozenset(
     }
 )
 """Topics that clients may not send to (RocketMQ's list and our own)."""
+
+DEDUPLICATION_WINDOW_MS_MIN = 1_000
+DEDUPLICATION_WINDOW_MS_MAX = 7 * 24 * 60 * 60 * 1_000
+"""How long unique ids may count: stored times are compared, which clocks of nodes give."""
+
+UNIQUE_ID_SIZE_MAX = 128
+"""Characters of a unique id that an application gives; a producer's own have 32."""

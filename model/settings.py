@@ -176,6 +176,7 @@ class LimitsSection:
     held_pulls_max: int = 10_000
     os_page_cache_busy_timeout_mills: int = 1_000
     put_lock_warn_ms: int = 500
+    deduplication_memory_bytes: int = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,7 @@ RELOADABLE = frozenset(
         "limits.held_pulls_max",
         "limits.os_page_cache_busy_timeout_mills",
         "limits.put_lock_warn_ms",
+        "limits.deduplication_memory_bytes",
         "reads.max_transfer_bytes_on_message_in_memory",
         "reads.max_transfer_count_on_message_in_memory",
         "reads.max_transfer_bytes_on_message_in_disk",

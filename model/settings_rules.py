@@ -342,6 +342,7 @@ RULES = {
     "limits.held_pulls_max": _between(1, 1_000_000),
     "limits.os_page_cache_busy_timeout_mills": _between(10, 600_000),
     "limits.put_lock_warn_ms": _between(1, 600_000),
+    "limits.deduplication_memory_bytes": _between(4 * MIB, 16 * 1024 * MIB),
     "reads.max_transfer_bytes_on_message_in_memory": _between(1, 64 * MIB),
     "reads.max_transfer_count_on_message_in_memory": _between(1, 65_536),
     "reads.max_transfer_bytes_on_message_in_disk": _between(1, 64 * MIB),

@@ -31,7 +31,7 @@ from ledgermq.broker.queue_locks import QueueLocks
 from ledgermq.broker.quotas import QuotaTable
 from ledgermq.broker.topics import TopicTable, queues_for_writing
 from ledgermq.formats.config_json import encode_document
-from ledgermq.ipc.orders import topics_changed, topics_told
+from ledgermq.ipc.orders import WritableTopic, topics_changed, topics_told
 from ledgermq.model.errors import DiskFullError, StorageError
 from ledgermq.model.settings import NodeSection, Settings
 from ledgermq.process.clock import MACHINE_CLOCK, Clock
@@ -173,8 +173,8 @@ class BrokerTables:
             self._told = {one: mark for one, mark in self._told.items() if one >= known}
             names = self.topics.changed_since(at[0])
             if len(names) <= TOPICS_TOLD_MAX:
-                queues = {name: self._queues_for_writing(name) for name in names}
-                return topics_told(self.topics_revision, known, queues)
+                told = {name: self._writable(name) for name in names}
+                return topics_told(self.topics_revision, known, told)
         if self.has_unsaved_topics:
             self._due_ns = 0
             return None
@@ -280,9 +280,11 @@ class BrokerTables:
             groups.FILE: self._revision(groups.FILE),
         }
 
-    def _queues_for_writing(self, name: str) -> int | None:
+    def _writable(self, name: str) -> WritableTopic | None:
         topic = self.topics.get(name)
-        return None if topic is None else queues_for_writing(topic)
+        if topic is None:
+            return None
+        return WritableTopic(queues_for_writing(topic), topic.deduplication_window_ms)
 
     def _revision(self, file: str) -> int:
         """Of topics or groups: another one with each change, and with each snapshot."""

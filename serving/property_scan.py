@@ -14,8 +14,8 @@ import numpy.typing as npt
 from ledgermq.formats.message import properties_in
 from ledgermq.formats.properties import decode_properties
 from ledgermq.model.errors import FilterIllegalError
-from ledgermq.serving.log_view import LogView
-from ledgermq.serving.record_parts import sound_count
+from ledgermq.process.log_view import LogView
+from ledgermq.process.record_parts import sound_count
 
 if TYPE_CHECKING:
     from ledgermq.broker.sql_filter import SqlFilter

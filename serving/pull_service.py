@@ -13,9 +13,9 @@ import numpy as np
 from ledgermq.broker.holds import Hold, Holds, QueueName
 from ledgermq.broker.pull_rules import QueueBounds, Selection, judge_offset, select
 from ledgermq.model.errors import LedgerError
+from ledgermq.process.record_parts import RecordParts
 from ledgermq.serving.property_scan import Wanted, sql_filter
 from ledgermq.serving.readable_store import ReadableStore
-from ledgermq.serving.record_parts import RecordParts
 from ledgermq.store.queue_end import PREFILL_SIZE, Units
 from ledgermq.wire.pull_frame import Pull, PullStatus, encode_pulled
 

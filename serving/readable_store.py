@@ -16,11 +16,11 @@ from ledgermq.broker.pull_rules import QueueBounds, TransferLimits, pending_mess
 from ledgermq.ipc.cursor_page import CursorPage, RaftRole
 from ledgermq.model.errors import DamagedLogError, NotLeaderError, StorageError
 from ledgermq.model.settings import ReadsSection, Settings
+from ledgermq.process.log_view import LogView
+from ledgermq.process.record_parts import RecordParts, take_records
 from ledgermq.process.store_paths import StorePaths
-from ledgermq.serving.log_view import LogView
 from ledgermq.serving.old_pages import HOT_TAIL_SIZE, OldPages, OldReadPace
 from ledgermq.serving.property_scan import Wanted, wanted_messages
-from ledgermq.serving.record_parts import RecordParts, take_records
 from ledgermq.store.mapped_files import VanishedError
 from ledgermq.store.queue_end import UNIT_SIZE, Units
 from ledgermq.store.queue_reader import QueueReader

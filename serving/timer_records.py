@@ -16,7 +16,7 @@ from ledgermq.formats.host_address import Host
 from ledgermq.formats.message import SYS_FLAG_AT, Message, encode_message
 from ledgermq.formats.properties import encode_properties
 from ledgermq.model.limits import TIMER_TOPIC
-from ledgermq.serving.record_parts import RecordParts
+from ledgermq.process.record_parts import RecordParts
 
 Integers = npt.NDArray[np.int64]
 

@@ -17,7 +17,7 @@ from ledgermq.broker.topic_plans import (
     warnings_of,
 )
 from ledgermq.broker.topics import Topic, check_topic_name
-from ledgermq.model.limits import QUEUE_ID_MAX
+from ledgermq.model.limits import DEDUPLICATION_WINDOW_MS_MAX, QUEUE_ID_MAX
 from ledgermq.model.settings import NodeSection, TopicsSection
 from ledgermq.serving.call_arguments import (
     Arguments,
@@ -89,6 +89,7 @@ class TopicCalls:
                 {
                     **route_of(topic),
                     "order": topic.is_ordered,
+                    "deduplication_window_ms": topic.deduplication_window_ms,
                     "system": self._tables.topics.is_system(topic.name),
                     "messages": self._store.message_count(topic.name)
                     if topic.name in stored
@@ -220,6 +221,7 @@ class TopicCalls:
             "order": topic.is_ordered,
             "filter_type": topic.unknown.get("topicFilterType", "SINGLE_TAG"),
             "sys_flag": topic.sys_flag,
+            "deduplication_window_ms": topic.deduplication_window_ms,
             "order_config": order_config(topic, self._tables.node) if topic.is_ordered else "",
             "warnings": warnings_of(topic, unread=hidden),
         }
@@ -242,6 +244,7 @@ def wish_of(arguments: Arguments) -> TopicWish:
         optional_flag(arguments, "order"),
         optional_text(arguments, "filter_type"),
         optional_integer(arguments, "sys_flag", 0, SYS_FLAG_MAX),
+        optional_integer(arguments, "deduplication_window_ms", 0, DEDUPLICATION_WINDOW_MS_MAX),
     )
 
 

@@ -75,6 +75,11 @@ def clear_incomplete(root: Path) -> None:
     _incomplete_path(root).unlink(missing_ok=True)
 
 
+def is_incomplete(root: Path) -> bool:
+    """Whether the index may lack keys of what is dispatched."""
+    return _incomplete_path(root).exists()
+
+
 def _incomplete_path(root: Path) -> Path:
     return root / "ledgermq" / "index-incomplete"
 
@@ -114,7 +119,7 @@ def load_derived_files(
     index = None
     if store.message_index_enable:
         index = IndexFiles(root / "index", _layout(store), aside=aside)
-    lacks_keys = _incomplete_path(root).exists()
+    lacks_keys = is_incomplete(root)
     return DerivedFiles(queues, index, saved, published, lost_power, lacks_keys)
 
 

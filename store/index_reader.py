@@ -135,6 +135,16 @@ class IndexReader:
                 break
         return sorted(set(found))
 
+    def newest_first(self) -> Iterator[tuple[IndexHeader, memoryview]]:
+        """Header and bytes of each file; nothing while no file has a key that tells the layout.
+
+        Raises:
+            CorruptLogError: a header that cannot be.
+        """
+        if self._layout is not None:
+            for path, view in reversed(self._files):
+                yield get_header(view, self._layout, file=str(path)), view
+
     def close(self) -> None:
         """Let go of the maps."""
         self._files = []

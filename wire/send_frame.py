@@ -16,6 +16,7 @@ from ledgermq.wire.header import (
     FLAG_RESUME,
     FLAG_RETRY,
     HEADER_SIZE,
+    VERSION_MIN,
     Kind,
     decode_header,
     encode_header,
@@ -25,6 +26,11 @@ _SEND = Struct("<IIIIHHI")
 _RUN = Struct("<IiI")
 _SENT = Struct("<qqB3xI")
 _SPAN = Struct("<IIqq")
+_COUNT = Struct("<I")
+_DUPLICATE = Struct("<IiqI")
+DUPLICATES_VERSION = 4
+"""From it on a SENT may tell of duplicates."""
+
 SEND_TABLES_AT = HEADER_SIZE + _SEND.size
 SENT_SPANS_AT = HEADER_SIZE + _SENT.size
 
@@ -70,6 +76,21 @@ class SentSpan(NamedTuple):
     queue_offset: int
 
 
+class Duplicate(NamedTuple):
+    """A record that was not stored, because one with its unique id is; its span says where.
+
+    Attributes:
+        record: its number in the frame.
+        queue_id, topic: where the stored one stands.
+        store_timestamp: when that was stored, epoch ms.
+    """
+
+    record: int
+    queue_id: int
+    store_timestamp: int
+    topic: bytes
+
+
 class Sent(NamedTuple):
     """What a SENT says."""
 
@@ -78,6 +99,7 @@ class Sent(NamedTuple):
     store_timestamp: int
     ack: int
     spans: list[SentSpan]
+    duplicates: Sequence[Duplicate] = ()
 
 
 def encode_tables(sizes: bytes | memoryview, runs: Sequence[SendRun]) -> bytes:
@@ -172,12 +194,27 @@ def _decode_runs(table: memoryview, topics: memoryview, records: int) -> list[Se
 
 
 def encode_sent(
-    request_id: int, *, term: int, store_timestamp: int, ack: int, spans: Sequence[SentSpan]
+    request_id: int,
+    *,
+    term: int,
+    store_timestamp: int,
+    ack: int,
+    spans: Sequence[SentSpan],
+    duplicates: Sequence[Duplicate] = (),
 ) -> bytes:
-    """The whole of a SENT."""
+    """The whole of a SENT.
+
+    Args:
+        duplicates: only for a session of ``DUPLICATES_VERSION``, in ascending order.
+    """
     fixed = _SENT.pack(term, store_timestamp, ack, len(spans))
-    parts = [encode_header(Kind.SENT, request_id), fixed]
+    version = DUPLICATES_VERSION if duplicates else VERSION_MIN
+    parts = [encode_header(Kind.SENT, request_id, version=version), fixed]
     parts.extend(_SPAN.pack(*span) for span in spans)
+    if duplicates:
+        parts.append(_COUNT.pack(len(duplicates)))
+        parts.extend(_DUPLICATE.pack(*one[:3], len(one.topic)) for one in duplicates)
+        parts.extend(one.topic for one in duplicates)
     return b"".join(parts)
 
 
@@ -193,10 +230,29 @@ def decode_sent(message: bytes | memoryview) -> Sent:
     if len(message) < SENT_SPANS_AT:
         raise ProtocolError("SENT too short", size=len(message), minimum=SENT_SPANS_AT)
     term, store_timestamp, ack, count = _SENT.unpack_from(message, HEADER_SIZE)
-    if len(message) != SENT_SPANS_AT + count * _SPAN.size:
+    end = SENT_SPANS_AT + count * _SPAN.size
+    has_more = header.version >= DUPLICATES_VERSION
+    if len(message) < end or (len(message) != end and not has_more):
         raise ProtocolError("SENT of another size than its spans", size=len(message), spans=count)
-    spans = [SentSpan(*span) for span in _SPAN.iter_unpack(message[SENT_SPANS_AT:])]
-    return Sent(header.request_id, term, store_timestamp, ack, spans)
+    spans = [SentSpan(*span) for span in _SPAN.iter_unpack(message[SENT_SPANS_AT:end])]
+    duplicates = _decode_duplicates(memoryview(message)[end:]) if has_more else ()
+    return Sent(header.request_id, term, store_timestamp, ack, spans, duplicates)
+
+
+def _decode_duplicates(table: memoryview) -> list[Duplicate]:
+    count = _COUNT.unpack_from(table)[0] if len(table) >= _COUNT.size else 0
+    at = _COUNT.size + count * _DUPLICATE.size
+    if len(table) < at or not count:
+        raise ProtocolError("SENT without its duplicates", size=len(table), duplicates=count)
+    found: list[Duplicate] = []
+    rows = _DUPLICATE.iter_unpack(table[_COUNT.size : at])
+    for record, queue_id, timestamp, size in rows:
+        _check("topic size", size, 1, TOPIC_SIZE_MAX)
+        found.append(Duplicate(record, queue_id, timestamp, bytes(table[at : at + size])))
+        at += size
+    if at != len(table):
+        raise ProtocolError("duplicates of a SENT of another size", size=len(table), expected=at)
+    return found
 
 
 def _check(name: str, value: int, low: int, high: int) -> None:

@@ -33,7 +33,6 @@ from ledgermq.model.errors import (
 from ledgermq.model.ids import Position, Term
 from ledgermq.model.limits import (
     ENTRY_SIZE_MAX,
-    FRAME_RECORDS_MAX,
     FRAME_SIZE_MAX,
 )
 from ledgermq.model.settings import AckMode
@@ -43,25 +42,33 @@ from ledgermq.process.log_trouble import LogDamagedError, report
 from ledgermq.process.standing import UNKNOWN
 from ledgermq.store.queue_offsets import QueueOffsets
 from ledgermq.wire.header import Kind, decode_header
-from ledgermq.wire.send_frame import SendFrame, SentSpan, decode_send, encode_sent
+from ledgermq.wire.send_frame import (
+    DUPLICATES_VERSION,
+    SendFrame,
+    SentSpan,
+    decode_send,
+    encode_sent,
+)
 from ledgermq.wire.session import (
     Standing,
-    Welcome,
     decode_hello,
     encode_refused,
     encode_role,
     encode_welcome,
     hello_instance,
+    hello_version,
 )
 from ledgermq.writing.frame_admission import FrameAdmission
 from ledgermq.writing.log_opening import OpenLog, entry_before
+from ledgermq.writing.missing_records import MissingRecords, Turn
 from ledgermq.writing.own_entries import append_own
 from ledgermq.writing.put_batch import Put, PutBatch
 from ledgermq.writing.put_lock import PutLockHolder
 from ledgermq.writing.recent_messages import RecentMessages
 from ledgermq.writing.record_rules import RecordRules
-from ledgermq.writing.resend import Resend
 from ledgermq.writing.space_gate import NoRoomError, SpaceGate
+from ledgermq.writing.unique_ids import UniqueIds
+from ledgermq.writing.welcome import welcome_of
 from ledgermq.writing.writable_topics import WritableTopics
 
 
@@ -87,6 +94,7 @@ class Session:
 
     Attributes:
         rights: what the client may do.
+        version: of the protocol.
         terms_ended: how many terms of its own the node had ended when the session began.
         in_flight: bytes that are not answered yet.
         is_refused: a frame was refused that may come again; those that were sent behind it must not
@@ -97,6 +105,7 @@ class Session:
     instance: str
     terms_ended: int
     rights: ClientRights
+    version: int
     in_flight: int = 0
     is_refused: bool = False
 
@@ -152,6 +161,15 @@ class ProduceService:
         self._first = 0
         self._recent = self._recent_messages()
         self._clock = around.clock
+        self._page = around.page
+        self._unique = UniqueIds(
+            topics,
+            settings,
+            lambda: around.page.beat(Role.WRITER, around.clock.monotonic_ns()),
+        )
+        self._missing = MissingRecords(
+            self._unique, self._make_room, header_size=log.writer.header_size
+        )
         self.socket = around.produce_socket(
             admission.gate, message_size_max=FRAME_SIZE_MAX + 1024 * 1024
         )
@@ -164,22 +182,7 @@ class ProduceService:
             record_max=self._record_max,
             body_max=self._body_max,
         )
-        self._welcome = Welcome(
-            cluster=settings.node.broker_cluster_name,
-            broker=settings.node.broker_name,
-            node=settings.node.self_id,
-            generation=around.page.read_process(Role.WRITER).generation,
-            role=UNKNOWN.role,
-            ack=settings.ack.mode.value,
-            entry_header_size=log.writer.header_size,
-            store_host_size=self._store_host_size,
-            body_size_max=self._body_max,
-            frame_size_max=FRAME_SIZE_MAX,
-            frame_records_max=FRAME_RECORDS_MAX,
-            window_bytes=settings.limits.client_window_bytes,
-            delay_levels=levels,
-            store_host=_host_text(settings.node.broker_ip, settings.node.listen_port),
-        )
+        self._welcome = welcome_of(around, log, delay_levels=levels)
 
     def has_due(self, position: Position) -> bool:
         """Whether a frame that is stored before ``position`` has no answer yet."""
@@ -188,6 +191,7 @@ class ProduceService:
     def begin_term(self, offsets: QueueOffsets) -> None:
         """This node leads: number messages from ``offsets`` on."""
         self._offsets = offsets
+        self._unique.forget()
         self._admission.begin_term()
 
     def end_term(self) -> None:
@@ -229,6 +233,7 @@ class ProduceService:
         """The log is about to begin at ``position``; nothing before it is read any more."""
         self._first = int(position)
         self._recent.forget_before(position)
+        self._unique.let_go()
 
     def note_entries(self, count: int) -> None:
         """So many entries of another leader were appended."""
@@ -255,6 +260,8 @@ class ProduceService:
                 self._stage_waiting(batch, term)
                 self._note_puts(batch.publish(), batch.term, batch.store_timestamp)
             except StorageError as error:
+                # It may have the ids of messages that are not stored.
+                self._unique.forget()
                 for put in batch.take_back(error):
                     self._refuse_admitted(put.identity, put.request_id, put.size, error)
         if self._answers_at_once:
@@ -273,6 +280,7 @@ class ProduceService:
         if largest > self._record_max:
             raise MessageIllegalError("record is too large", size=largest, limit=self._record_max)
         batch = PutBatch(self._log, self._offsets, term=term, store_timestamp=self._now_ms())
+        begin = int(self._log.end.position)
         append_own(
             batch,
             records,
@@ -280,6 +288,10 @@ class ProduceService:
             header_size=self._log.header_size,
             has_reserve=has_reserve,
         )
+        try:
+            self._unique.note_own(begin, int(self._log.end.position), batch.store_timestamp)
+        except CorruptLogError as error:
+            raise self._trouble(error) from error
 
     def acknowledge(self, position: Position) -> None:
         """Answer every frame that is stored before ``position``."""
@@ -377,16 +389,19 @@ class ProduceService:
             if frame is None:
                 continue
             self._admitted(parts[0], frame)
-            if frame.is_retry:
-                # What was staged before must be found, too, and stored before.
-                self._note_puts(batch.publish(), batch.term, batch.store_timestamp)
             try:
-                if frame.is_retry:
-                    self._put_again(batch, parts[0], parts[2], frame)
+                if self._missing.concerns(frame):
+                    self._put_missing(batch, parts[0], parts[2], frame)
                 else:
                     self._make_room(batch, frame.sizes)
                     batch.stage(parts[0], frame.request_id, parts[2], frame.sizes, frame.runs)
-            except (NoRoomError, NotLeaderError, OutcomeUnknownError) as error:
+            except (
+                NoRoomError,
+                NotLeaderError,
+                OutcomeUnknownError,
+                BusyError,
+                MessageIllegalError,
+            ) as error:
                 self._refuse_admitted(parts[0], frame.request_id, frame.payload_size, error)
                 continue
             self._counters[WriterCounter.MESSAGES] += len(frame.sizes)
@@ -404,13 +419,18 @@ class ProduceService:
         except DiskFullError as error:
             raise self._gate.strike(error) from error
 
-    def _put_again(
+    def _put_missing(
         self, batch: PutBatch, identity: bytes, payload: bytes, frame: SendFrame
     ) -> None:
-        """Store what is missing of a frame that was sent before, and answer for all of it."""
+        """Store what the log lacks of a frame, and answer for all of it."""
+
+        def publish() -> int:
+            self._note_puts(batch.publish(), batch.term, batch.store_timestamp)
+            return int(self._log.end.position)
+
+        turn = Turn(batch, self._recent, publish, lambda: self._page.read_dispatched().position)
         try:
-            self._recent.extend(self._log.end.position)
-            resend = Resend.of(frame, payload, self._log.header_size, self._recent)
+            counted = self._missing.put(turn, identity, payload, frame)
         except CorruptLogError as error:
             trouble = self._trouble(error)
             if isinstance(trouble, LogDamagedError):
@@ -418,31 +438,12 @@ class ProduceService:
             # Nobody else has the log. Whether these were stored is not known; others are served.
             self._refuse_admitted(identity, frame.request_id, frame.payload_size, trouble)
             return
-        self._counters[WriterCounter.RESENT_FOUND] += len(frame.sizes) - resend.records
-        if resend.records:
-            try:
-                self._make_room(batch, resend.sizes)
-            except (NoRoomError, NotLeaderError) as error:
-                if resend.records == len(frame.sizes):
-                    raise
-                raise OutcomeUnknownError(
-                    "a part of the frame is stored, and there is no space for the rest",
-                    cause=str(error),
-                ) from error
-            stored = batch.stage(
-                identity, frame.request_id, resend.payload, resend.sizes, resend.runs
+        if counted is not None:
+            self._counters[WriterCounter.RESENT_FOUND] += counted.resent
+            self._counters[WriterCounter.DUPLICATES] += (
+                len(frame.sizes) - counted.resent - counted.stored
             )
-            puts = batch.publish()
-            assert len(puts) == 1
-            spans = resend.merged(stored, frame.sizes)
-            store_timestamp = batch.store_timestamp
-        else:
-            spans = resend.merged([], frame.sizes)
-            store_timestamp = resend.found_timestamp
-        put = Put(
-            identity, frame.request_id, frame.payload_size, spans, int(self._log.end.position)
-        )
-        self._note_puts([put], batch.term, store_timestamp)
+            self._note_puts([counted.put], batch.term, counted.store_timestamp)
 
     def _trouble(self, error: CorruptLogError) -> CorruptLogError:
         """What to raise when the log cannot be read: a member of a group notes the damage."""
@@ -485,8 +486,13 @@ class ProduceService:
                 store_timestamp=store_timestamp,
                 ack=self._ack,
                 spans=[SentSpan(*span) for span in put.spans],
+                duplicates=put.duplicates if self._tells_duplicates(put) else (),
             )
             self._due.append(Due(put.position, put.identity, answer, put.size))
+
+    def _tells_duplicates(self, put: Put) -> bool:
+        session = self._sessions.get(put.identity)
+        return session is not None and session.version >= DUPLICATES_VERSION
 
     def _admitted(self, identity: bytes, frame: SendFrame) -> None:
         session = self._sessions[identity]
@@ -512,7 +518,8 @@ class ProduceService:
         session = self._sessions.get(identity)
         if session is None or session.rights.peer != self.socket.peer:
             rights = self._admission.rights_of(self.socket.peer)
-            self._sessions[identity] = Session(name, instance, self._terms_ended, rights)
+            version = hello_version(parts[2])
+            self._sessions[identity] = Session(name, instance, self._terms_ended, rights, version)
         self._counters[WriterCounter.SESSIONS] = len(self._sessions)
         standing = self._standing
         welcome = replace(
@@ -554,7 +561,3 @@ class ProduceService:
         if session is not None and self._instances.get(session.instance) == identity:
             del self._instances[session.instance]
         self._counters[WriterCounter.SESSIONS] = len(self._sessions)
-
-
-def _host_text(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

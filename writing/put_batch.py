@@ -6,20 +6,24 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ledgermq.model.errors import DiskFullError, StorageError
-from ledgermq.model.ids import QueueId, QueueOffset, Term
+from ledgermq.model.ids import Position, QueueId, QueueOffset, Term
 from ledgermq.store.log_writer import LogWriter, Run, Span
 from ledgermq.store.queue_offsets import QueueOffsets
-from ledgermq.wire.send_frame import SendRun
+from ledgermq.wire.send_frame import Duplicate, SendRun
 
 
 class Put(NamedTuple):
-    """One frame's place in the log; it is stored when the log has reached ``position``."""
+    """One frame's place in the log; it is stored when the log has reached ``position``.
+
+    ``duplicates``: records that were stored before, with other messages.
+    """
 
     identity: bytes
     request_id: int
     size: int
     spans: list[Span]
     position: int
+    duplicates: Sequence[Duplicate] = ()
 
 
 class PutBatch:
@@ -35,6 +39,11 @@ class PutBatch:
         self._staged: list[Put] = []
         self._before: dict[tuple[bytes, QueueId], QueueOffset] = {}
         self._begin = log.end
+
+    @property
+    def published_end(self) -> Position:
+        """Behind what is written, and can be read."""
+        return self._begin.position
 
     def make_room(self, sizes: memoryview) -> None:
         """Have blocks for a frame of such records; to be called before it is staged.

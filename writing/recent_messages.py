@@ -222,6 +222,16 @@ class RecentMessages:
                     at += 1
         return found
 
+    def has(self, place: StoredMessage, message: memoryview) -> bool:
+        """Whether ``message`` is the one at ``place``, which has its unique id.
+
+        Applications give ids, too: two messages with the same one need not be the same.
+        """
+        start = place.physical_offset - place.physical_offset % self._file_size
+        at = place.physical_offset - start
+        with self._mapped(start) as view, view[at : at + len(message)] as stored:
+            return _is_stamped(stored, message, place.queue_offset, place.physical_offset)
+
     def count_behind(self, place: StoredMessage, size: int, messages: Iterable[memoryview]) -> int:
         """How many of ``messages`` follow the one at ``place``, in the log and in its queue.
 

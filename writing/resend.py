@@ -64,6 +64,12 @@ class Resend:
             lookup.timestamp,
         )
 
+    @classmethod
+    def whole(cls, frame: SendFrame, payload: bytes) -> Self:
+        """A frame of which nothing is known to be stored."""
+        count = len(frame.sizes)
+        return cls(count, payload, frame.sizes, frame.runs, list(range(count)), [], 0)
+
     def merged(self, stored: list[Span], sizes: memoryview) -> list[Span]:
         """Spans over the frame that was sent, from those of the missing records."""
         spans = list(self.found)
@@ -99,7 +105,11 @@ class _Lookup:
         while at < end:
             message = decode_message(self._message(at), 0, check_crc=False)
             (stored,) = self._recent.find([MessageKey(message.topic, message.unique_id)])
-            if stored is None or stored.queue_id != queue_id:
+            if (
+                stored is None
+                or stored.queue_id != queue_id
+                or not self._recent.has(stored, self._message(at))
+            ):
                 break
             # One look-up finds all that were stored with it.
             count = 1 + self._recent.count_behind(

@@ -9,6 +9,7 @@ from ledgermq.broker.topics import TopicTable, queues_for_writing
 from ledgermq.broker.transactions import check_half
 from ledgermq.formats.config_json import choose_document
 from ledgermq.formats.message import decode_message
+from ledgermq.ipc.orders import WritableTopic
 from ledgermq.model.errors import LedgerError, NoPermissionError, TopicUnknownError
 from ledgermq.model.limits import FORBIDDEN_TOPICS
 from ledgermq.model.transactions import HALF_TOPIC
@@ -23,23 +24,34 @@ class WritableTopics:
     """Queue numbers by topic, as the broker tells them or says to read them.
 
     Until it has said anything, the file is read again when it has changed.
+
+    Attributes:
+        windows: milliseconds for which unique ids count, by topic, where they do; another object
+            after each change.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stamp: tuple[int, int] | None = None
         self._queues: dict[bytes, int] = {}
+        self.windows: Mapping[bytes, int] = {}
         self._is_told = False
         self.reload()
 
-    def take(self, queues: Mapping[str, int | None]) -> None:
-        """What became of some topics: how many queues take messages, ``None`` for no topic."""
+    def take(self, told: Mapping[str, WritableTopic | None]) -> None:
+        """What became of some topics; ``None`` for no topic."""
         self._is_told = True
-        for topic, count in queues.items():
-            if count is None:
-                self._queues.pop(topic.encode(), None)
+        windows = dict(self.windows)
+        for name, topic in told.items():
+            windows.pop(name.encode(), None)
+            if topic is None:
+                self._queues.pop(name.encode(), None)
             else:
-                self._queues[topic.encode()] = count
+                self._queues[name.encode()] = topic.queues
+                if topic.window_ms:
+                    windows[name.encode()] = topic.window_ms
+        if windows != self.windows:
+            self.windows = windows
 
     def read_as_told(self) -> None:
         """Read the table, which the broker says to be the newest.
@@ -62,9 +74,10 @@ class WritableTopics:
         self._stamp = stamp
         if document is None:
             return
-        self._queues = {
-            topic.name.encode(): queues_for_writing(topic) for topic in TopicTable.read(document)
-        }
+        table = TopicTable.read(document)
+        self._queues = {topic.name.encode(): queues_for_writing(topic) for topic in table}
+        windows = {topic.name.encode(): topic.deduplication_window_ms for topic in table}
+        self.windows = {name: window_ms for name, window_ms in windows.items() if window_ms}
 
     def check(self, topic: bytes, queue_id: int) -> CheckContent | None:
         """Refuse a queue that producers may not write to.

@@ -20,7 +20,7 @@ from ledgermq.ipc.orders import (
     Order,
     OrderKind,
     parse,
-    queues_told,
+    read_topics_told,
     records_of,
     repaired,
     topics_loaded,
@@ -271,7 +271,7 @@ class WriterWorker:
             self._topics.read_as_told()
             self._admission.reload()
         elif order.position <= self._topics_version:
-            self._topics.take(queues_told(told[0]))
+            self._topics.take(read_topics_told(told[0]))
         else:
             # A writer that was started since knows the file alone, which may be older.
             self._broker.send(topics_loaded(0))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.serving.log_view import LogView
+from ledgermq.process.log_view import LogView
 from ledgermq.serving.old_pages import BLOCK_SIZE, OldPages, OldReadPace, resident_pages
 
 FILE_SIZE = 8 * BLOCK_SIZE

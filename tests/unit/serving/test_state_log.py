@@ -32,11 +32,11 @@ from ledgermq.model.errors import (
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import Settings, StoreSection
 from ledgermq.process.config_file import ConfigFile
+from ledgermq.process.record_parts import RecordParts
 from ledgermq.process.state_mark import read_state_mark
 from ledgermq.process.system_entries import command_record
 from ledgermq.serving import state_log
 from ledgermq.serving.broker_tables import BrokerTables
-from ledgermq.serving.record_parts import RecordParts
 from ledgermq.serving.state_log import PROPOSAL_MS, Caller, Reply, Request, StateLog
 from ledgermq.store.queue_end import UNIT
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing

@@ -8,7 +8,14 @@ import pytest
 
 from ledgermq.broker.topics import Permission, Topic, TopicTable
 from ledgermq.formats.config_json import decode_document
-from ledgermq.ipc.orders import OrderKind, parse, queues_told, records_of, topics_told
+from ledgermq.ipc.orders import (
+    OrderKind,
+    WritableTopic,
+    parse,
+    read_topics_told,
+    records_of,
+    topics_told,
+)
 from ledgermq.model.errors import NoPermissionError, ProtocolError, TopicUnknownError
 from ledgermq.model.settings import Settings
 from ledgermq.serving import broker_tables
@@ -30,12 +37,12 @@ def put(tables: BrokerTables, *topics: Topic) -> None:
     tables.save_changed()
 
 
-def told(order: bytes | None) -> dict[str, int | None] | None:
+def told(order: bytes | None) -> dict[str, WritableTopic | None] | None:
     """What an order says of topics, ``None`` when it says to read the file."""
     assert order is not None
     assert parse(order).kind is OrderKind.TOPICS_CHANGED
     records = records_of(order)
-    return queues_told(records[0]) if records else None
+    return read_topics_told(records[0]) if records else None
 
 
 def test_a_writer_that_knows_a_revision_is_told_what_changed_since(tmp_path: Path) -> None:
@@ -51,7 +58,7 @@ def test_a_writer_that_knows_a_revision_is_told_what_changed_since(tmp_path: Pat
 
     assert order is not None
     assert told(first) is None
-    assert told(order) == {"a": 8, "b": None, "c": 0}
+    assert told(order) == {"a": (8, 0), "b": None, "c": (0, 0)}
     assert (parse(order).position, parse(order).version) == (known, tables.topics_revision)
 
 
@@ -68,7 +75,7 @@ def test_a_snapshot_that_says_the_same_changes_nothing(tmp_path: Path) -> None:
     tables.close()
 
     assert same == before
-    assert told(order) == {"b": 5}
+    assert told(order) == {"b": (5, 0)}
 
 
 def test_a_large_table_is_told_at_once_and_written_later(
@@ -86,7 +93,7 @@ def test_a_large_table_is_told_at_once_and_written_later(
     rows = decode_document((tmp_path / "topics.json").read_bytes())["topicConfigTable"]
 
     assert not at_once
-    assert told(order) == {"a": 4, "b": 4}
+    assert told(order) == {"a": (4, 0), "b": (4, 0)}
     # A writer that knows nothing can only be told to read a file that has everything.
     assert unknown is None
     assert isinstance(rows, dict)
@@ -98,7 +105,7 @@ def test_what_was_told_counts_for_producers(tmp_path: Path) -> None:
     put(tables, Topic("a", 4, 4), Topic("b", 4, 4))
     tables.close()
     topics = WritableTopics(tmp_path / "topics.json")
-    topics.take({"a": 8, "b": None, "c": 0})
+    topics.take({"a": WritableTopic(8), "b": None, "c": WritableTopic(0)})
 
     assert topics.check(b"a", 7) is None
     with pytest.raises(TopicUnknownError):
@@ -109,6 +116,21 @@ def test_what_was_told_counts_for_producers(tmp_path: Path) -> None:
     assert topics.check(b"b", 3) is None
     with pytest.raises(TopicUnknownError):
         topics.check(b"a", 7)
+
+
+def test_windows_of_deduplication_are_told_and_read(tmp_path: Path) -> None:
+    tables = BrokerTables(tmp_path, Settings())
+    known = tables.topics_revision
+    put(tables, Topic("a", 4, 4, deduplication_window_ms=60_000), Topic("b", 4, 4))
+    order = tables.order_for_writer(known)
+    tables.close()
+    topics = WritableTopics(tmp_path / "topics.json")
+    read = dict(topics.windows)
+    topics.take({"a": WritableTopic(4), "b": WritableTopic(4, 5_000)})
+
+    assert told(order) == {"a": (4, 60_000), "b": (4, 0)}
+    assert read == {b"a": 60_000}
+    assert topics.windows == {b"b": 5_000}
 
 
 def test_a_writer_that_says_it_knows_nothing_is_told_to_read(tmp_path: Path) -> None:
@@ -126,10 +148,10 @@ def test_a_writer_that_says_it_knows_nothing_is_told_to_read(tmp_path: Path) -> 
     assert told(order) is None
 
 
-@pytest.mark.parametrize("content", [b"x", b"[]", b'{"a": "4"}', b'{"a": 1.5}'])
+@pytest.mark.parametrize("content", [b"x", b"[]", b'{"a": 4}', b'{"a": [1.5, 0]}', b'{"a": [1]}'])
 def test_an_order_that_tells_no_topics_is_refused(content: bytes) -> None:
     order = topics_told(2, 1, {})
 
-    assert queues_told(records_of(order)[0]) == {}
+    assert read_topics_told(records_of(order)[0]) == {}
     with pytest.raises(ProtocolError):
-        queues_told(content)
+        read_topics_told(content)

@@ -152,7 +152,7 @@ def test_a_sent_comes_back(term: int, at: int, ack: int, spans: list[SentSpan]) 
 
     sent = decode_sent(message)
 
-    assert sent == (9, term, at, ack, spans)
+    assert sent == (9, term, at, ack, spans, ())
 
 
 @given(_SPANS)

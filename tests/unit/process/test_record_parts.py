@@ -10,8 +10,8 @@ import pytest
 
 from ledgermq.formats.message import Message, encode_message
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.serving.log_view import LogView
-from ledgermq.serving.record_parts import GATHERED_SIZE_MAX, RecordParts, take_records
+from ledgermq.process.log_view import LogView
+from ledgermq.process.record_parts import GATHERED_SIZE_MAX, RecordParts, take_records
 
 FILE_SIZE = 4 * 1024 * 1024
 

@@ -15,7 +15,7 @@ from ledgermq.formats.crc32 import crc32
 from ledgermq.formats.kernel import whole_records
 from ledgermq.formats.message import MAGIC, PHYSICAL_OFFSET_AT
 from ledgermq.model.errors import CorruptLogError, DamagedLogError
-from ledgermq.serving.log_view import LogFile, LogView
+from ledgermq.process.log_view import LogFile, LogView
 
 SPAN_OVERHEAD_DIVISOR = 4
 """A span may be larger than its records by a quarter: less than what a copy of them costs."""

@@ -1,0 +1,307 @@
+"""Topics with a window of de-duplication: a message of a unique id is stored once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from tests.process.client_node import start_client_node
+from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.group_nodes import COMMAND, Group, Member, make_group
+
+from ledgermq.client import Admin, Consumer, OutgoingMessage, Producer
+from ledgermq.client.aio import AsyncProducer
+from ledgermq.client.results import SendResult
+
+pytestmark = pytest.mark.slow
+
+TOPIC = "orders"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "store_once.py"
+WINDOW_MS = 600_000
+IDS = 600
+BATCH = 20
+
+
+@pytest.fixture
+def node(make_node: Callable[[], Node]) -> Iterator[Node]:
+    made = make_node()
+    start_client_node(made)
+    with Admin(address(made)) as admin:
+        admin.alter_topic(TOPIC, deduplication_window_ms=WINDOW_MS)
+    yield made
+
+
+def address(node: Node) -> str:
+    return f"ipc://{node.runtime}"
+
+
+def place(result: SendResult) -> tuple[str, int, int, int]:
+    """Where a message stands, and since when."""
+    return result.topic, result.queue_id, result.queue_offset, result.store_timestamp
+
+
+def stored(addresses: str | Sequence[str], count: int) -> list[str]:
+    """Unique ids of the topic's messages, at least so many."""
+    with Consumer(addresses, topic=TOPIC) as consumer:
+        found: list[str] = []
+
+        def has_all() -> bool:
+            found.extend(message.unique_id for message in consumer.poll(0.5))
+            return len(found) >= count
+
+        wait_until(has_all, f"{count} messages")
+        # What was stored twice comes, too.
+        found += [message.unique_id for message in consumer.poll(0.5)]
+    return found
+
+
+def test_an_id_counts_in_all_queues_of_its_topic_alone(node: Node) -> None:
+    with Producer(address(node)) as producer:
+        first = producer.send(TOPIC, b"first", unique_id="order-17", queue_id=1).result()
+        again = producer.send(TOPIC, b"other", unique_id="order-17", queue_id=2).result()
+        with Producer(address(node)) as another:
+            third = another.send(TOPIC, b"third", unique_id="order-17").result()
+        drawn = [producer.send(TOPIC, b"x").result() for _ in range(2)]
+        elsewhere = [producer.send("other", b"x", unique_id="order-17").result() for _ in range(2)]
+
+    assert (first.is_duplicate, first.unique_id) == (False, "order-17")
+    assert again.is_duplicate
+    assert third.is_duplicate
+    assert place(again) == place(third) == place(first)
+    assert again.offset_message_id == first.offset_message_id
+    assert not any(one.is_duplicate for one in [*drawn, *elsewhere])
+    assert Counter(stored(address(node), 3)) == Counter(
+        ["order-17", *(one.unique_id for one in drawn)]
+    )
+
+
+def test_of_a_batch_what_is_new_is_stored_together(node: Node) -> None:
+    def batch(*ids: str) -> list[OutgoingMessage]:
+        return [OutgoingMessage(id_.encode(), unique_id=id_) for id_ in ids]
+
+    with Producer(address(node)) as producer:
+        before = producer.send_batch(TOPIC, batch("a", "b"), queue_id=0).result()
+        mixed = producer.send_batch(TOPIC, batch("c", "a", "d", "d", "b", "e"), queue_id=3).result()
+        known = producer.send_batch(TOPIC, batch("e", "d"), queue_id=2).result()
+
+    assert [one.is_duplicate for one in mixed] == [False, True, False, True, True, False]
+    assert [one.queue_offset for one in mixed if not one.is_duplicate] == [0, 1, 2]
+    assert {one.queue_id for one in mixed if not one.is_duplicate} == {3}
+    assert (place(mixed[1]), place(mixed[4])) == (place(before[0]), place(before[1]))
+    assert place(mixed[3]) == place(mixed[2])
+    assert [place(one) for one in known] == [place(mixed[5]), place(mixed[2])]
+    assert sorted(stored(address(node), 5)) == ["a", "b", "c", "d", "e"]
+
+
+def test_an_id_is_free_again_when_its_window_is_over(node: Node) -> None:
+    with Admin(address(node)) as admin:
+        admin.alter_topic(TOPIC, deduplication_window_ms=1_000)
+    with Producer(address(node)) as producer:
+        first = producer.send(TOPIC, b"x", unique_id="a").result()
+        second: SendResult | None = None
+
+        def is_stored() -> bool:
+            nonlocal second
+            second = producer.send(TOPIC, b"x", unique_id="a").result()
+            return not second.is_duplicate
+
+        wait_until(is_stored, "a second message of the id")
+        with Admin(address(node)) as admin:
+            admin.alter_topic(TOPIC, deduplication_window_ms=0)
+        third = producer.send(TOPIC, b"x", unique_id="a").result()
+
+    assert second is not None
+    assert second.store_timestamp > first.store_timestamp + 1_000
+    assert not third.is_duplicate
+    assert stored(address(node), 3) == ["a", "a", "a"]
+
+
+def test_a_delayed_message_counts_while_it_waits_and_from_its_delivery(node: Node) -> None:
+    with Producer(address(node)) as producer, Consumer(address(node), topic=TOPIC) as consumer:
+        waiting = producer.send(TOPIC, b"x", unique_id="a", delay=700).result()
+        plain = producer.send(TOPIC, b"x", unique_id="a").result()
+        level = producer.send(TOPIC, b"x", unique_id="a", delay_level=1).result()
+        (delivered,) = consumer.poll(30.0)
+        after = producer.send(TOPIC, b"x", unique_id="a").result()
+        again = producer.send(TOPIC, b"x", unique_id="a", delay=1).result()
+
+    assert not waiting.is_duplicate
+    assert [one.is_duplicate for one in (plain, level, after, again)] == [True] * 4
+    assert place(plain) == place(level) == place(waiting)
+    assert (after.topic, after.queue_offset) == (TOPIC, delivered.queue_offset)
+    assert stored(address(node), 1) == ["a"]
+
+
+def test_a_writer_that_was_killed_knows_all_ids_again(node: Node) -> None:
+    ids = [f"id-{number}" for number in range(IDS)]
+    with Producer(address(node)) as producer:
+        results = [producer.send(TOPIC, b"x", unique_id=id_) for id_ in ids]
+        first = [one.result() for one in results]
+        waiting = producer.send(TOPIC, b"x", unique_id="later", delay=3_600_000).result()
+        os.kill(node.pids()["writer"], signal.SIGKILL)
+        again = [producer.send(TOPIC, b"x", unique_id=id_) for id_ in ids]
+        second = [one.result() for one in again]
+        twice = producer.send(TOPIC, b"x", unique_id="later").result()
+        new = producer.send(TOPIC, b"x", unique_id="new").result()
+
+    assert not any(one.is_duplicate for one in [*first, waiting, new])
+    assert all(one.is_duplicate for one in [*second, twice])
+    assert [place(one) for one in second] == [place(one) for one in first]
+    assert place(twice) == place(waiting)
+    assert sorted(stored(address(node), IDS + 1)) == sorted([*ids, "new"])
+
+
+class Sender(threading.Thread):
+    """Sends all ids in batches; another one sends the same."""
+
+    def __init__(self, addresses: str | Sequence[str], name: str) -> None:
+        super().__init__()
+        self.results: list[SendResult] = []
+        self.failures: list[Exception] = []
+        self._addresses = addresses
+        self._name = name
+
+    def run(self) -> None:
+        try:
+            with Producer(self._addresses, name=self._name) as producer:
+                for begin in range(0, IDS, BATCH):
+                    batch = [
+                        OutgoingMessage(self._name.encode(), unique_id=f"id-{number}")
+                        for number in range(begin, begin + BATCH)
+                    ]
+                    self.results += producer.send_batch(TOPIC, batch).result()
+        except Exception as error:
+            self.failures.append(error)
+            raise
+
+
+def send_twice(addresses: str | Sequence[str], kill: Callable[[], None]) -> list[Sender]:
+    """Two producers send the same ids; in the middle of it something is killed."""
+    senders = [Sender(addresses, name) for name in ("one", "two")]
+    for sender in senders:
+        sender.start()
+    wait_until(lambda: all(len(one.results) >= IDS // 4 for one in senders), "some results")
+    kill()
+    for sender in senders:
+        sender.join()
+    return senders
+
+
+def assert_stored_once(senders: list[Sender], found: list[str]) -> None:
+    one, two = senders
+    assert one.failures == two.failures == []
+    assert [place(result)[:3] for result in one.results] == [
+        place(result)[:3] for result in two.results
+    ]
+    assert not any(
+        first.is_duplicate and second.is_duplicate
+        for first, second in zip(one.results, two.results, strict=True)
+    )
+    assert Counter(found) == Counter({f"id-{number}": 1 for number in range(IDS)})
+
+
+def test_two_producers_store_each_id_once_while_the_writer_is_killed(node: Node) -> None:
+    def kill() -> None:
+        os.kill(node.pids()["writer"], signal.SIGKILL)
+
+    senders = send_twice(address(node), kill)
+
+    assert_stored_once(senders, stored(address(node), IDS))
+
+
+def test_the_next_leader_of_a_group_stores_each_id_once(make_node: Callable[[], Node]) -> None:
+    group: Group = make_group(make_node, ack="majority-memory")
+    leader: Member = group.leader()
+    with Admin(group.addresses) as admin:
+        admin.alter_topic(TOPIC, deduplication_window_ms=WINDOW_MS)
+
+    senders = send_twice(group.addresses, leader.kill)
+
+    assert_stored_once(senders, stored(group.addresses, IDS))
+    group.stop()
+
+
+def test_the_example_stores_its_payments_once(make_node: Callable[[], Node]) -> None:
+    node = make_node()
+    start_client_node(node)
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE), address(node)],
+        capture_output=True, text=True, check=False, timeout=60,
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "invoice-4711: stored",
+        "invoice-4711: a duplicate",
+        "invoice-4712: stored",
+        "its place is that of the first: True",
+    ]
+
+
+def test_an_asyncio_producer_is_told_of_duplicates(node: Node) -> None:
+    async def steps() -> None:
+        async with AsyncProducer(address(node)) as producer:
+            first = await producer.send(TOPIC, b"x", unique_id="a")
+            again = await producer.send(TOPIC, b"x", unique_id="a")
+            batch = await producer.send_batch(
+                TOPIC, [OutgoingMessage(b"y", unique_id=id_) for id_ in ("b", "a")]
+            )
+
+        assert (first.is_duplicate, again.is_duplicate) == (False, True)
+        assert place(again) == place(first)
+        assert [one.is_duplicate for one in batch] == [False, True]
+
+    asyncio.run(asyncio.wait_for(steps(), 60))
+
+
+def test_the_command_line_sets_windows_and_sends_ids(make_node: Callable[[], Node]) -> None:
+    node = make_node()
+    start_client_node(node)
+
+    def command(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*COMMAND, *words, "--address", address(node)],
+            capture_output=True, text=True, check=False, timeout=60,
+            env={**os.environ, "PYTHONPATH": str(SOURCES)},
+        )  # fmt: skip
+
+    def told(*words: str) -> dict[str, object]:
+        done = command(*words, "--json")
+        assert done.returncode == 0, done.stderr
+        answer: dict[str, object] = json.loads(done.stdout)
+        return answer
+
+    created = told("topic", "create", "paid", "--deduplication-window", "10m")
+    altered = told("topic", "alter", "paid", "--deduplication-window", "90s")
+    shown = told("topic", "show", "paid")
+    first = told("send", "paid", "body", "--unique-id", "a")
+    again = told("send", "paid", "body", "--unique-id", "a")
+    text = command("send", "paid", "body", "--unique-id", "a").stdout
+    rows = told("topic", "list")["topics"]
+    off = told("topic", "alter", "paid", "--deduplication-window", "off")
+    refused = command("topic", "alter", "paid", "--deduplication-window", "8d")
+    wrong = command("topic", "alter", "paid", "--deduplication-window", "soon")
+
+    assert isinstance(rows, list)
+    windows = {row["topic"]: row["deduplication_window_ms"] for row in rows}
+    assert [one["deduplication_window_ms"] for one in (created, altered, shown, off)] == [
+        600_000, 90_000, 90_000, 0,
+    ]  # fmt: skip
+    assert (windows["paid"], windows["orders"]) == (90_000, 0)
+    assert (first["duplicate"], again["duplicate"]) == (False, True)
+    assert (again["queue"], again["queueOffset"]) == (first["queue"], first["queueOffset"])
+    assert text == f"paid/{first['queue']} 0 a duplicate\n"
+    assert refused.returncode != 0
+    assert "604800000" in refused.stderr
+    assert wrong.returncode != 0
+    assert "soon" in wrong.stderr

@@ -1,0 +1,306 @@
+"""De-duplication: which messages of a frame have unique ids that were stored within the window.
+
+A topic may have a window (``Topic.deduplication_window_ms``). The newest ids of all such topics are
+in memory, by their hash; what lies behind that is looked up in the Index. Whatever is found is read
+from the log, and compared. So a writer that was just started, or leads since a moment, knows what
+its predecessors have stored: it only has to read what the Index does not have yet.
+
+An id counts for the topic that its message is for, in all of its queues, from when the message was
+stored: a delayed one from when it began to wait, and once more from its delivery. A half message
+does not count before its transaction is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ledgermq.formats.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.settings import Settings
+from ledgermq.process.log_view import LogView
+from ledgermq.store.derived_files import is_incomplete
+from ledgermq.store.index_lookup import Keys, find_positions
+from ledgermq.store.index_reader import IndexReader
+from ledgermq.wire.send_frame import SendFrame
+from ledgermq.writing.log_ids import (
+    DELAYED_TOPICS,
+    HALF,
+    NOTHING,
+    WAITING_TOPICS,
+    IdColumns,
+    LogIds,
+    Stored,
+    topic_hash,
+)
+from ledgermq.writing.stored_ids import IdsUnknownError, StoredIds
+from ledgermq.writing.writable_topics import WritableTopics
+
+I64 = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+RETRY_MS = 60_000
+"""So much longer than the window is looked for an earlier attempt to send the same frame."""
+
+
+class LogState(NamedTuple):
+    """How far the log is.
+
+    Attributes:
+        end: of what is written and can be read.
+        indexed: messages before it are in the Index.
+    """
+
+    end: int
+    indexed: int
+
+
+class Looked(NamedTuple):
+    """What was found out about the messages of a frame.
+
+    Attributes:
+        columns: of all messages.
+        counting: hashes of the unique ids that count from when they are stored, 0 of the others.
+        stored: those that the log has, one row each, ascending; for half messages, too.
+        is_half: of each message.
+        twins: messages of the frame with the unique id of an earlier one in it, and which one.
+    """
+
+    columns: IdColumns
+    counting: I64
+    stored: Stored
+    is_half: Flags
+    twins: dict[int, int]
+
+
+class UniqueIds:
+    """Owned by the writer; it costs nothing while no topic has a window."""
+
+    def __init__(
+        self, topics: WritableTopics, settings: Settings, sign_of_life: Callable[[], None]
+    ) -> None:
+        """An empty memory.
+
+        Args:
+            sign_of_life: called again and again while the log is read.
+        """
+        self._topics = topics
+        self._settings = settings
+        self._sign_of_life = sign_of_life
+        self._opened: LogIds | None = None
+        self._table = StoredIds(settings.limits.deduplication_memory_bytes)
+        self._root: Path = settings.store.path_root_dir
+        self._has_index = settings.store.message_index_enable
+        self._layout = IndexLayout(
+            slots=settings.store.max_hash_slot_num or SLOTS_DEFAULT,
+            items=settings.store.max_index_num or ITEMS_DEFAULT,
+        )
+        self._index: IndexReader | None = None
+        self._windows: Mapping[bytes, int] = {}
+        self._hashes = np.empty(0, np.int64)
+        self._windows_ms = np.empty(0, np.int64)
+        self._is_begun = False
+
+    @property
+    def is_used(self) -> bool:
+        """Whether ids are in memory, which have to be completed by what the node itself stores."""
+        return self._is_begun and bool(self._topics.windows)
+
+    def concerns(self, frame: SendFrame) -> bool:
+        """Whether messages of ``frame`` may be for a topic with a window."""
+        windows = self._topics.windows
+        if not windows:
+            return False
+        return any(run.topic in windows or run.topic in WAITING_TOPICS for run in frame.runs)
+
+    def forget(self) -> None:
+        """The log may be another one than before: read again what the Index does not have."""
+        self._is_begun = False
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Files of log and Index may be deleted: keep none of them mapped."""
+        self._opened = None
+        self._index = None
+
+    def look_up(
+        self,
+        frame: SendFrame,
+        payload: memoryview,
+        *,
+        header_size: int,
+        now_ms: int,
+        log: LogState,
+        publish: Callable[[], int],
+    ) -> Looked:
+        """Look for the messages of a frame that was checked.
+
+        Args:
+            now_ms: epoch, by the clock that stamps messages.
+            publish: writes what is staged; the log's end behind it.
+
+        Raises:
+            IdsUnknownError: the Index lacks what is not in memory; nothing was changed.
+            CorruptLogError: the log cannot be read.
+        """
+        self._begin(now_ms, log)
+        ends = np.fromiter(accumulate(frame.sizes), np.int64, len(frame.sizes))
+        starts = ends - np.asarray(frame.sizes, np.int64) + header_size
+        columns = IdColumns.of(payload, starts, ends, with_halves=True)
+        is_half = np.repeat(
+            [run.topic == HALF for run in frame.runs], [run.records for run in frame.runs]
+        )
+        windows_ms = self._windows_of(columns.topics)
+        wanted = np.where(windows_ms > 0, columns.ids, 0)
+        since = now_ms - windows_ms
+        searched = since - RETRY_MS if frame.is_retry else since
+        self._table.make_room(
+            int(np.count_nonzero(wanted)),
+            indexed=log.indexed if self._has_index else log.end,
+            oldest_ms=now_ms - int(self._windows_ms.max()) - RETRY_MS,
+        )
+        positions = self._table.find(wanted)
+        if int(positions.max()) >= log.end:
+            log = log._replace(end=publish())
+        rows = np.flatnonzero(positions >= 0)
+        positions = positions[rows]
+        if self._has_index and int(searched.min()) < self._table.complete_since_ms:
+            behind = np.flatnonzero((wanted != 0) & (searched < self._table.complete_since_ms))
+            behind = np.setdiff1d(behind, rows, assume_unique=True)
+            if len(behind):
+                found = self._in_index(payload, columns, behind, searched)
+                rows = np.concatenate((rows, found[0]))
+                positions = np.concatenate((positions, found[1]))
+        stored = _newest(
+            self._log.compare(payload, columns, rows, positions, end=log.end)
+            if len(rows)
+            else NOTHING,
+            since,
+            is_retry=frame.is_retry,
+        )
+        counting = np.where(is_half, 0, wanted)
+        return Looked(columns, counting, stored, is_half, _twins(counting, stored.rows))
+
+    def note(self, counting: I64, positions: I64, now_ms: int) -> None:
+        """Messages were staged behind all others, with these hashes, at these positions."""
+        self._table.put(counting, positions, now_ms)
+
+    def note_own(self, begin: int, end: int, now_ms: int) -> None:
+        """The node itself has stored messages between two positions.
+
+        Raises:
+            CorruptLogError: the log cannot be read.
+        """
+        if not self.is_used:
+            return
+        for columns, positions in self._log.scan(begin, end):
+            counting = np.where(self._windows_of(columns.topics) > 0, columns.ids, 0)
+            self._table.put(counting, positions, now_ms)
+
+    @property
+    def _log(self) -> LogIds:
+        if self._opened is None:
+            self._opened = LogIds(LogView.of(self._settings), self._sign_of_life)
+        return self._opened
+
+    def _begin(self, now_ms: int, log: LogState) -> None:
+        """Know the windows that there are now, and what the Index does not have."""
+        windows = self._topics.windows
+        if windows is not self._windows:
+            if windows.keys() - self._windows.keys():
+                # Nothing of a topic is in memory that had no window.
+                self._is_begun = False
+            self._windows = windows
+            by_hash = sorted((topic_hash(topic), ms) for topic, ms in windows.items())
+            self._hashes = np.array([row[0] for row in by_hash], np.int64)
+            self._windows_ms = np.array([row[1] for row in by_hash], np.int64)
+        if self._is_begun:
+            return
+        self._table.begin(now_ms)
+        self._is_begun = True
+        try:
+            self.note_own(min(log.indexed, log.end), log.end, now_ms)
+        except CorruptLogError:
+            self._is_begun = False
+            raise
+
+    def _windows_of(self, topics: I64) -> I64:
+        """Milliseconds of each topic's window, 0 where it has none."""
+        at = np.searchsorted(self._hashes, topics)
+        at[at == len(self._hashes)] = 0
+        return np.where(self._hashes[at] == topics, self._windows_ms[at], 0)
+
+    def _in_index(
+        self, payload: memoryview, columns: IdColumns, rows: I64, since: I64
+    ) -> tuple[I64, I64]:
+        """Messages that may have the ids of some rows.
+
+        Raises:
+            IdsUnknownError: the Index is not whole now.
+        """
+        if is_incomplete(self._root):
+            raise IdsUnknownError(
+                "the index is being put right, and unique ids are looked up in it"
+            )
+        found: list[tuple[I64, I64]] = []
+        try:
+            index = self._refreshed()
+            topics = columns.topics[rows]
+            for topic in np.unique(topics):
+                some = rows[topics == topic]
+                one = int(some[0])
+                name = bytes(payload[int(columns.topic_starts[one]) : int(columns.topic_ends[one])])
+                keys = Keys(payload, columns.id_starts[some], columns.id_ends[some], since[some])
+                for place in (name, *DELAYED_TOPICS):
+                    numbers, positions = find_positions(index, place, keys)
+                    found.append((some[numbers], positions))
+        except CorruptLogError as error:
+            self._index = None
+            raise IdsUnknownError("unique ids cannot be looked up", cause=str(error)) from error
+        return (
+            np.concatenate([one[0] for one in found]),
+            np.concatenate([one[1] for one in found]),
+        )
+
+    def _refreshed(self) -> IndexReader:
+        if self._index is None:
+            self._index = IndexReader(self._root / "index", layout=self._layout)
+        else:
+            self._index.refresh()
+        return self._index
+
+
+def _newest(stored: Stored, since: I64, *, is_retry: bool) -> Stored:
+    """Of each row the newest message that counts; rows ascending.
+
+    The very same record is an earlier attempt to send it, however long ago.
+    """
+    counts = stored.store_times >= since[stored.rows]
+    if is_retry:
+        counts |= stored.sameness == 2
+    kept = np.flatnonzero(counts)
+    kept = kept[np.lexsort((stored.positions[kept], stored.rows[kept]))]
+    rows = stored.rows[kept]
+    is_last = np.ones(len(rows), np.bool_)
+    is_last[:-1] = rows[1:] != rows[:-1]
+    kept = kept[is_last]
+    columns = [column[kept] for column in stored[:6]]
+    return Stored._make([*columns, [stored.topics[row] for row in kept.tolist()]])
+
+
+def _twins(counting: I64, known: I64) -> dict[int, int]:
+    """Messages of a frame with the id of an earlier one that is to be stored."""
+    rows = np.flatnonzero(counting)
+    if len(known):
+        rows = np.setdiff1d(rows, known, assume_unique=True)
+    _, first, group = np.unique(counting[rows], return_index=True, return_inverse=True)
+    if len(first) == len(rows):
+        return {}
+    firsts = rows[first][group]
+    later = firsts != rows
+    return dict(zip(rows[later].tolist(), firsts[later].tolist(), strict=True))
