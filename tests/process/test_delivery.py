@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+import numpy as np
 import pytest
 from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, wait_until
@@ -20,6 +21,7 @@ from ledgermq.client import Consumer, Producer
 from ledgermq.client.received import ReceivedMessage
 from ledgermq.formats.config_json import decode_document
 from ledgermq.model.errors import MessageIllegalError
+from ledgermq.store.queue_end import UNIT
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +68,16 @@ def levels_in_file(node: Node) -> dict[str, int]:
     return {str(level): offset for level, offset in table.items()}
 
 
-def test_messages_of_a_delay_level_come_when_it_is_over(node: Node) -> None:
+def test_messages_come_when_their_time_has_come(node: Node) -> None:
+    # One life for both: they are delivered beside one another.
+    deliver_by_level(node)
+    deliver_by_time(node)
+
+    assert node.stop() == 0
+
+
+def deliver_by_level(node: Node) -> None:
+    """Messages of a delay level come when it is over."""
     address = f"ipc://{node.runtime}"
     with Producer(address) as one:
         at_once = one.send("orders", b"at once", queue_id=1).result()
@@ -74,7 +85,6 @@ def test_messages_of_a_delay_level_come_when_it_is_over(node: Node) -> None:
         one.send_batch("orders", [b"b1", b"b2"], queue_id=2, properties={"DELAY": "2"}).result()
     found = {bytes(message.body): message for message in received(address, "orders", 4)}
     wait_until(lambda: levels_in_file(node) == {"1": 1, "2": 2}, "the levels' file")
-    node.stop()
 
     assert (at_once.topic, waits.topic, waits.queue_id) == ("orders", "SCHEDULE_TOPIC_XXXX", 0)
     assert sorted(found) == [b"at once", b"b1", b"b2", b"later"]
@@ -88,27 +98,27 @@ def test_messages_of_a_delay_level_come_when_it_is_over(node: Node) -> None:
     assert found[b"b1"].store_timestamp - at_once.store_timestamp >= 5_000
 
 
-def test_messages_come_at_a_time_of_their_own_and_can_be_taken_back(node: Node) -> None:
+def deliver_by_time(node: Node) -> None:
+    """Messages come at a time of their own, and can be taken back."""
     address = f"ipc://{node.runtime}"
     with Producer(address) as one, broker_of(address) as broker:
         now = now_ms()
-        far = one.send("orders", b"far", deliver_at=now + 300 * DAY_MS, keys=["k"]).result()
+        far = one.send("other", b"far", deliver_at=now + 300 * DAY_MS, keys=["k"]).result()
         wanted = {b"second": now + 3_000, b"first": now + 2_000, b"past": now - 5_000}
         for body, due in wanted.items():
-            one.send("orders", body, queue_id=3, tag="t", deliver_at=due).result()
-        taken_back = one.send("orders", b"never", delay=2_500).result()
+            one.send("other", body, queue_id=3, tag="t", deliver_at=due).result()
+        taken_back = one.send("other", b"never", delay=2_500).result()
         one.cancel(taken_back.unique_id)
         with pytest.raises(MessageIllegalError, match="no timer of that id"):
             one.cancel(taken_back.unique_id)
-        found = received(address, "orders", 3)
+        found = received(address, "other", 3)
         waiting = broker.timers()
         with pytest.raises(MessageIllegalError, match="too far ahead"):
-            one.send("orders", b"", delay=timedelta(days=400))
+            one.send("other", b"", delay=timedelta(days=400))
         with pytest.raises(MessageIllegalError, match="no timer of that id"):
             one.cancel(found[0].unique_id)
         one.cancel(far.unique_id)
         none_waits = broker.timers()
-    node.stop()
 
     assert [bytes(one.body) for one in found] == [b"past", b"first", b"second"]
     for message in found:
@@ -116,38 +126,44 @@ def test_messages_come_at_a_time_of_their_own_and_can_be_taken_back(node: Node) 
         assert (message.queue_id, message.tag) == (3, "t")
     assert (waiting.waiting, none_waits.waiting) == (1, 0)
     (row,) = waiting.timers
-    assert (row.unique_id, row.topic, row.due_ms) == (far.unique_id, "orders", now + 300 * DAY_MS)
+    assert (row.unique_id, row.topic, row.due_ms) == (far.unique_id, "other", now + 300 * DAY_MS)
 
 
-@pytest.mark.parametrize("role", ["writer", "dispatcher", "broker", "raft", "node"])
-def test_whatever_dies_a_delayed_message_is_there_once(
-    make_node: Callable[[], Node], role: str
-) -> None:
+def test_whatever_dies_a_delayed_message_is_there_once(make_node: Callable[[], Node]) -> None:
     node = make_node()
     start_client_node(node, file_size=65_536)
     address = f"ipc://{node.runtime}"
-    count = 300
-    with Producer(address) as one:
-        for number in range(count):
-            how: dict[str, int] = {"delay": 1_000 + number} if number % 2 else {"delay_level": 1}
-            one.send("orders", b"%d" % number, queue_id=number % 4, **how)
-        one.flush()
-    with Consumer(address, topic="orders", start="first") as consumer:
-        begun = consumer.poll(PATIENCE_S)
+    sent: list[bytes] = []
+    found: Counter[bytes] = Counter()
+    # In one life, one behind the other: each start of a node costs more than all that is done here.
+    for role in ("writer", "dispatcher", "broker", "raft", "node"):
+        with Producer(address) as one, Consumer(address, topic="orders", start="last") as consumer:
+            consumer.poll(0.0)
+            sent += send_delayed(one, f"{role}-", 100)
+            assert len(consumer.poll(PATIENCE_S)), role
         if role == "node":
             node.signal(signal.SIGKILL)
+            node.wait_end()
+            node.told.clear()
+            node.launch([*SERVE, str(node.config)])
+            node.wait_ready()
         else:
             os.kill(node.pids()[role], signal.SIGKILL)
-    assert len(begun)
-    if role == "node":
-        node.wait_end()
-        node.told.clear()
-        node.launch([*SERVE, str(node.config)])
-        node.wait_ready()
-    bodies = Counter(bytes(message.body) for message in received(address, "orders", count))
+        found = Counter(bytes(one.body) for one in received(address, "orders", len(sent)))
+        assert found == Counter(sent), role
     node.stop()
 
-    assert bodies == Counter(b"%d" % number for number in range(count))
+
+def send_delayed(one: Producer, prefix: str, count: int) -> list[bytes]:
+    """Messages that are due in a second and a bit, half of them by level; their bodies."""
+    bodies = [f"{prefix}{number}".encode() for number in range(count)]
+    futures = []
+    for number, body in enumerate(bodies):
+        how: dict[str, int] = {"delay": 1_000 + number} if number % 2 else {"delay_level": 1}
+        futures.append(one.send("orders", body, queue_id=number % 4, **how))
+    for future in futures:
+        future.result()
+    return bodies
 
 
 def test_delayed_messages_are_there_once_whichever_leader_dies(group: Group) -> None:
@@ -156,16 +172,7 @@ def test_delayed_messages_are_there_once_whichever_leader_dies(group: Group) -> 
     sent: list[bytes] = []
     with producer(*group.members) as one:
         for kill in range(KILLS):
-            futures = []
-            for number in range(200):
-                body = b"%d-%d" % (kill, number)
-                how: dict[str, int] = (
-                    {"delay": 1_000 + number} if number % 2 else {"delay_level": 1}
-                )
-                futures.append(one.send(TOPIC, body, queue_id=number % 4, **how))
-                sent.append(body)
-            for future in futures:
-                future.result()
+            sent += send_delayed(one, f"{kill}-", 200)
             leader = group.leader()
             # About when they are delivered: a little before, in the midst of it, a little after.
             wait_for_units(leader.node, len(sent) - chance.randrange(0, 200))
@@ -185,10 +192,7 @@ def wait_for_units(node: Node, messages: int) -> None:
     queues = node.root / "consumequeue" / TOPIC
 
     def are_there() -> bool:
-        found = 0
-        for path in queues.glob("*/*"):
-            content = path.read_bytes()
-            found += sum(content[at : at + 20] != bytes(20) for at in range(0, len(content), 20))
-        return found >= messages
+        contents = (np.fromfile(path, UNIT) for path in queues.glob("*/*"))
+        return sum(np.count_nonzero(units["size"]) for units in contents) >= messages
 
     wait_until(are_there, f"{messages} messages", timeout_s=PATIENCE_S)
