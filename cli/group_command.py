@@ -115,6 +115,8 @@ def _show(admin: Admin, arguments: argparse.Namespace) -> int:
         if field != "groupName":
             print(f"{field:<{width}}{json.dumps(value)}")
     print(f"{'members':<{width}}{', '.join(state.members) or '-'}")
+    for warning in state.warnings:
+        print(f"{'warning':<{width}}{warning}")
     if state.lag:
         print()
         print_table(["topic", "lag"], [[topic, f"{lag:,}"] for topic, lag in state.lag.items()])

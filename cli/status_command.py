@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -26,6 +26,13 @@ ANSWER_TIMEOUT_S = 5.0
 ASK_AGAIN_S = 0.05
 READY = "ready"
 DAMAGES_SHOWN_MAX = 10
+
+_WAITING = {
+    "delayed_waiting": "delayed",
+    "timers_waiting": "timers",
+    "half_messages_waiting": "half messages",
+}
+_GROUPS = ("groups_consuming", "members", "groups_differing")
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -105,12 +112,25 @@ def describe(status: NodeStatus) -> Iterator[str]:
         f"put lock    {held}; taken {lock['taken']:,}, slow {lock['slow']:,}, "
         f"recovered {lock['recovered']:,}"
     )
+    yield from _services(status["counters"].get("broker", {}))
     yield ""
     yield from _process_table(status["processes"])
     yield ""
     yield from _damages(status)
     versions = ", ".join(f"{name} {text}" for name, text in status["versions"].items())
     yield f"versions    {versions}, {status['kernel']} kernel"
+
+
+def _services(counters: Mapping[str, int]) -> Iterator[str]:
+    """What the broker's services hold now; groups and half messages are the leader's alone."""
+    count = {name: counters.get(name, 0) for name in (*_WAITING, *_GROUPS)}
+    yield "waiting     " + ", ".join(f"{text} {count[name]:,}" for name, text in _WAITING.items())
+    yield (f"groups      {count['groups_consuming']:,} consuming with {count['members']:,} members")
+    if count["groups_differing"]:
+        yield (
+            f"            members of {count['groups_differing']:,} want different things: "
+            "ledgermq top, ledgermq group show GROUP"
+        )
 
 
 def _damages(status: NodeStatus) -> Iterator[str]:

@@ -25,12 +25,24 @@ class Rates(NamedTuple):
     out_bytes: float | None = None
 
 
+SERVICES = {
+    "delayed_delivered": "delayed",
+    "timers_delivered": "timers",
+    "transactions_committed": "committed",
+    "messages_retried": "retried",
+    "messages_dead": "dead",
+    "throttled": "throttled",
+}
+"""Counters of the broker whose rates are told, and as what."""
+
+
 class NodeFigures(NamedTuple):
     """One node.
 
     ``away``: why it told nothing, empty when it did. ``behind``: bytes that the leader has written
     and it has not, ``None`` when nobody leads. ``dispatch_behind``: bytes that are committed, and
-    not yet in the queues. ``memory``: PSS by process.
+    not yet in the queues. ``memory``: PSS by process. ``services``: what they did a
+    second, by the names of ``SERVICES``.
     """
 
     name: str
@@ -40,6 +52,7 @@ class NodeFigures(NamedTuple):
     term: int = 0
     stage: str = ""
     rates: Rates = Rates()
+    services: Mapping[str, float | None] = {}
     behind: int | None = None
     dispatch_behind: int = 0
     disk: DiskReport | None = None
@@ -130,6 +143,7 @@ def _node(look: NodeLook, before: NodeReport | None, written: int | None) -> Nod
         term=raft["term"],
         stage=raft["stage"],
         rates=_rates(before, report),
+        services=_services(before, report),
         behind=None if written is None else max(0, written - cursors["written"]["position"]),
         dispatch_behind=cursors["not_dispatched_bytes"],
         disk=report["disk"],
@@ -155,6 +169,19 @@ def _unasked(report: NodeReport | None, nodes: Sequence[NodeFigures]) -> list[No
     if len(missing) <= nameless:
         return []
     return [NodeFigures(name=name, address="", away="not asked") for name in missing[nameless:]]
+
+
+def _services(before: NodeReport | None, now: NodeReport) -> dict[str, float | None]:
+    if before is None or before["generation"] != now["generation"]:
+        return {}
+    seconds = (now["clock_ns"] - before["clock_ns"]) / 1_000_000_000
+    old, new = before["counters"]["broker"], now["counters"]["broker"]
+    return {
+        text: (new[name] - old[name]) / seconds if new[name] >= old[name] else None
+        for name, text in SERVICES.items()
+        # A node of another version may count other things.
+        if seconds > 0 and name in old and name in new
+    }
 
 
 def _rates(before: NodeReport | None, now: NodeReport) -> Rates:

@@ -17,6 +17,12 @@ PROCESSES = ("supervisor", "raft", "writer", "dispatcher", "broker")
 KEYS = "q quit  p pause  s sort  n node  g group  esc all"
 WARNINGS_MAX = 5
 
+WAITING = {
+    "delayed_waiting": "delayed",
+    "timers_waiting": "timers",
+    "half_messages_waiting": "half",
+}
+
 NODE_ROWS = 3
 """Tables that have a row of each node."""
 
@@ -49,7 +55,7 @@ def screen(found: Figures, choice: Choice, *, height: int | None) -> RenderableT
         parts += _group_in_full(group)
     else:
         parts += [_rates(found.nodes), Text(), _disks(found.nodes), Text(), _memory(found.nodes)]
-        parts += [Text(), *_groups(found, choice, height)]
+        parts += [_services(found.nodes), *_groups(found, choice, height)]
     if height is not None:
         parts += [Text(), Text(KEYS, style="dim", no_wrap=True, overflow="ellipsis")]
     return Group(*parts)
@@ -143,6 +149,24 @@ def _memory(nodes: Sequence[NodeFigures]) -> Table:
         known = [size for size in sizes if size is not None]
         table.add_row(node.name, *map(_bytes, sizes), _bytes(sum(known)) if known else "-")
     return table
+
+
+def _services(nodes: Sequence[NodeFigures]) -> Text:
+    """What waits at the leader, and what its services do a second; only what is not zero."""
+    text = Text(no_wrap=True, overflow="ellipsis")
+    leader = max((one for one in nodes if one.role == "leader"), key=_term, default=None)
+    if leader is None:
+        return text
+    counters = leader.counters.get("broker", {})
+    waits = [f"{name} {counters[key]:,}" for key, name in WAITING.items() if counters.get(key)]
+    does = [f"{name} {_number(rate)}/s" for name, rate in leader.services.items() if rate]
+    text.append("SERVICES ", style="bold")
+    text.append(" ".join([f"waiting: {', '.join(waits) or 'nothing'}", *does]))
+    return text
+
+
+def _term(node: NodeFigures) -> int:
+    return node.term
 
 
 def _groups(found: Figures, choice: Choice, height: int | None) -> list[RenderableType]:

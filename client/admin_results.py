@@ -78,7 +78,10 @@ class GroupRow(NamedTuple):
 
 
 class GroupState(NamedTuple):
-    """A subscription group, its lag by topic in messages, and the clients that consume now."""
+    """A subscription group, its lag by topic in messages, and the clients that consume now.
+
+    ``warnings``: in what these differ that all should want the same.
+    """
 
     group: str
     exists: bool
@@ -86,6 +89,7 @@ class GroupState(NamedTuple):
     fields: dict[str, object]
     lag: dict[str, int]
     members: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 class QueueLag(NamedTuple):
@@ -151,7 +155,9 @@ def group_row(result: Fields) -> GroupRow:
 def group_state(result: Fields) -> GroupState:
     """The answer to ``group_show``."""
     lag = rows(result, "topics", lambda row: (text(row, "topic"), integer(row, "lag")))
-    return GroupState(*_group_head(result), dict(lag), texts(result, "members"))
+    # Older nodes give none.
+    warnings = texts(result, "warnings") if "warnings" in result else ()
+    return GroupState(*_group_head(result), dict(lag), texts(result, "members"), warnings)
 
 
 def queue_lag(row: Fields) -> QueueLag:

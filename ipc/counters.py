@@ -6,10 +6,18 @@ is now, and not a count since the node was started, says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableSequence
 from enum import IntEnum, auto
 
 from ledgermq.ipc.cursor_page import COUNTERS_MAX, Role
+
+Counts = MutableSequence[int] | memoryview
+"""The counters of one process, by their numbers."""
+
+
+def no_counts() -> Counts:
+    """Counters that nobody reads."""
+    return [0] * COUNTERS_MAX
 
 
 class RaftCounter(IntEnum):
@@ -73,6 +81,11 @@ class BrokerCounter(IntEnum):
     ``HELD`` and ``SESSIONS``, and ``ANSWERS_BYTES``, what clients were given and have not read, are
     now. The terms are those in which it serves consumers, its tables are those of all, and its
     services may begin; 0 before (``process/leader_stage.py``).
+
+    What waits, the groups that are consuming, those whose members differ, and the members are now,
+    looked at every two seconds; half messages, groups and members at the leader alone. What was
+    delivered, retried and so on is counted by who led at that moment, once it was in the log.
+    ``MESSAGES_FILTERED_OUT`` were passed over by tags or an expression.
     """
 
     PULLS = 0
@@ -91,6 +104,29 @@ class BrokerCounter(IntEnum):
     THROTTLED = auto()
     SLOW_REFUSED = auto()
     ANSWERS_BYTES = auto()
+    DELAYED_WAITING = auto()
+    DELAYED_DELIVERED = auto()
+    TIMERS_WAITING = auto()
+    TIMERS_DELIVERED = auto()
+    TIMERS_CANCELLED = auto()
+    HALF_MESSAGES_WAITING = auto()
+    HALF_MESSAGES_DISCARDED = auto()
+    TRANSACTIONS_COMMITTED = auto()
+    TRANSACTIONS_ROLLED_BACK = auto()
+    TRANSACTIONS_CHECKED = auto()
+    MESSAGES_RETRIED = auto()
+    MESSAGES_DEAD = auto()
+    DEAD_LETTERS_REPLAYED = auto()
+    MESSAGES_FILTERED_OUT = auto()
+    EXPRESSIONS_EVALUATED = auto()
+    GROUPS_CONSUMING = auto()
+    GROUPS_DIFFERING = auto()
+    GROUP_CHANGES = auto()
+    MEMBERS = auto()
+    MEMBERS_LOST = auto()
+    QUEUE_LOCKS = auto()
+    OFFSET_COMMITS = auto()
+    MOVES_MENDED = auto()
 
 
 def _names(counters: type[IntEnum]) -> tuple[str, ...]:

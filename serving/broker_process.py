@@ -13,9 +13,10 @@ import logging
 from collections.abc import Mapping
 
 from ledgermq.broker.holds import Holds
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.orders import OrderKind, damaged, parse
-from ledgermq.model.errors import ProtocolError
+from ledgermq.model.errors import CorruptLogError, NotLeaderError, ProtocolError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import LogKind, Settings
 from ledgermq.process import reload
@@ -74,12 +75,19 @@ class BrokerWorker:
         self._tables = tables
         self._writer = around.bell(Role.WRITER)
         self._raft = around.bell(Role.RAFT)
+        self._counts = around.page.counters(Role.BROKER)
         self._damage_told: dict[int, int] = {}
         self._store = ReadableStore(
             around.page, settings, self._report_damage, first_offset=tables.first_offset
         )
         self._log = StateLog(
-            settings, self._store, tables, self._writer, self._generations, clock=around.clock
+            settings,
+            self._store,
+            tables,
+            self._writer,
+            self._generations,
+            clock=around.clock,
+            counts=self._counts,
         )
         self._moves = Moves(self._store, tables, self._log)
         self._delays = DelayService(
@@ -94,6 +102,7 @@ class BrokerWorker:
             settings.topics,
             self._log,
             members=self._clients_of,
+            warnings=self._warnings_of,
         )
         self._transactions = TransactionService(
             self._store, tables, self._log, self._moves, settings
@@ -106,6 +115,7 @@ class BrokerWorker:
             Holds(limit=settings.limits.held_pulls_max),
             self._calls.known.check_queue,
             filters_properties=settings.reads.enable_property_filter,
+            counts=self._counts,
         )
         queries = QueryService(self._store, settings, self._calls.known.check_queue)
         timer_calls = TimerCalls(self._timers, self._log, queries.with_key, settings)
@@ -212,6 +222,20 @@ class BrokerWorker:
         # Made after the calls, which it needs.
         return self._members.clients(group)
 
+    def _warnings_of(self, group: str) -> list[str]:
+        return self._members.warnings(group)
+
+    def _count_waiting(self) -> None:
+        counts = self._counts
+        counts[BrokerCounter.TIMERS_WAITING] = self._timers.index.count
+        counts[BrokerCounter.HALF_MESSAGES_WAITING] = self._transactions.waiting
+        self._members.tell_counts(counts)
+        try:
+            counts[BrokerCounter.DELAYED_WAITING] = self._delays.waiting
+        except (NotLeaderError, CorruptLogError):
+            # The count stays as it was; whoever delivers them says what is wrong.
+            return
+
     def _tell_stage(self) -> None:
         log = self._log
         if log.is_settled:
@@ -225,6 +249,7 @@ class BrokerWorker:
     def _look_after_files(self, now_ms: int) -> None:
         if now_ms - self._looked_ms >= LOOK_AT_FILES_MS:
             self._store.notice_deleted()
+            self._count_waiting()
             self._service.tidy()
             self._looked_ms = now_ms
         if self._store.take_touched():
@@ -256,6 +281,7 @@ class BrokerWorker:
     def close(self) -> None:
         """Close the socket, write the offsets."""
         self._service.close()
+        self._counts.release()
         self._writer.close()
         self._raft.close()
         self._tables.close()

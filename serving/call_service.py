@@ -38,7 +38,9 @@ class CallService:
         tables: BrokerTables,
         rules: TopicsSection,
         log: StateLog,
+        *,
         members: Members = nobody,
+        warnings: Members = nobody,
     ) -> None:
         self.known = KnownTopics(store, tables)
         self.notice = WriterNotice(tables)
@@ -46,7 +48,7 @@ class CallService:
         self._verbs: dict[str, Verb] = {}
         self.register(self.topics.verbs)
         self.register(QueueCalls(self.known).verbs)
-        self.groups = GroupCalls(self.known, rules, log, members)
+        self.groups = GroupCalls(self.known, rules, log, members, warnings)
         self.register(self.groups.verbs)
         self.register(OffsetCalls(self.known, rules, log, members).verbs)
         self.register(AccessCalls(tables, log, self.notice).verbs)

@@ -14,6 +14,7 @@ from ledgermq.broker.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved
 from ledgermq.broker.replayed import TOKEN_MAX, Replayed
 from ledgermq.broker.retries import check_writable, first_topic, replay
 from ledgermq.formats.message import Message, decode_message, encode_message
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.errors import (
     BusyError,
     LedgerError,
@@ -142,6 +143,10 @@ class DeadLetterCalls:
         self._replaying.discard(wanted.queue)
         self._replies.append(Reply(wanted.caller, outcome))
 
+    def note_replayed(self, count: int) -> None:
+        """So many messages were stored once more."""
+        self._log.counts[BrokerCounter.DEAD_LETTERS_REPLAYED] += count
+
     def _register(self, topic: str) -> None:
         if topic in self._registered:
             return
@@ -211,6 +216,7 @@ class _Replay:
         self._already: list[int] = []
         self._missing: list[int] = []
         self._left: list[int] = []
+        self._stored = 0
 
     def plan(self) -> tuple[Moved, Sequence[bytes]] | None:
         """The move of those that are there, were not replayed, and are not too many at once."""
@@ -218,6 +224,7 @@ class _Replay:
         marks = calls.marks_of(self.queue)
         first, end = calls.bounds_of(self.queue)
         self._replayed, self._already, self._left = [], [], []
+        self._stored = 0
         self._missing = [offset for offset in self._offsets if not first <= offset < end]
         there = [offset for offset in self._offsets if first <= offset < end]
         if marks.token == self._token:
@@ -240,6 +247,7 @@ class _Replay:
             records.append(calls.replayed(dead, is_origin=self.is_origin))
             size += len(records[-1])
             self._replayed.append(offset)
+        self._stored = len(records)
         if not records:
             return None
         noted = marks.with_offsets(self._replayed, first=first)
@@ -249,6 +257,7 @@ class _Replay:
 
     def answer(self) -> None:
         """All of it is in the log."""
+        self._calls.note_replayed(self._stored)
         self._calls.end_replay(
             self,
             {

@@ -109,6 +109,20 @@ class DelayService:
                 positions.append(int(units["position"][0]))
         return min(positions, default=None)
 
+    @property
+    def waiting(self) -> int:
+        """Messages that wait on all levels.
+
+        Raises:
+            NotLeaderError: the node is starting.
+            CorruptLogError: a queue is not what it should be.
+        """
+        return sum(
+            bounds.end - self._next_offset(level, bounds)
+            for level in self._levels
+            for bounds in (self._store.bounds(level.queue),)
+        )
+
     def _look(self, level: _Level) -> None:
         units = self._units(level, 1)
         if units is None or len(units) == 0:

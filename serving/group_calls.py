@@ -32,7 +32,12 @@ class GroupCalls:
     """Changes go through the log; lag is that of what this node has dispatched."""
 
     def __init__(
-        self, known: KnownTopics, rules: TopicsSection, log: StateLog, members: Members
+        self,
+        known: KnownTopics,
+        rules: TopicsSection,
+        log: StateLog,
+        members: Members,
+        warnings: Members,
     ) -> None:
         self._rules = rules
         self._store = known.store
@@ -40,6 +45,7 @@ class GroupCalls:
         self._known = known
         self._log = log
         self._members = members
+        self._warnings = warnings
         self.verbs: Verbs = {
             "groups": self._groups,
             "group_list": self._list,
@@ -105,6 +111,7 @@ class GroupCalls:
                 for owner, offsets in owned
             ],
             "members": members,
+            "warnings": list(self._warnings(name)),
         }
 
     def _described(self, name: str) -> Result:

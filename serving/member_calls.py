@@ -18,6 +18,7 @@ from ledgermq.broker.membership import MODELS, Member, Membership
 from ledgermq.broker.queue_leases import QueueLeases
 from ledgermq.broker.queue_locks import Lock
 from ledgermq.broker.state_commands import Change, GroupSet, LocksSet
+from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.errors import (
     BusyError,
     LedgerError,
@@ -85,6 +86,12 @@ class MemberCalls:
         """Ids of those who consume for ``group`` now."""
         return [member.client for member in self._members.members(group)]
 
+    def tell_counts(self, counts: Counts) -> None:
+        """Note how many groups and members there are now, and how many groups differ."""
+        counts[BrokerCounter.GROUPS_CONSUMING] = len(self._members.groups)
+        counts[BrokerCounter.GROUPS_DIFFERING] = len(self._differing)
+        counts[BrokerCounter.MEMBERS] = len(self._members)
+
     def counts(self) -> dict[str, int]:
         """How many consume for each group now; groups without members are left out."""
         return {group: len(self._members.members(group)) for group in self._members.groups}
@@ -108,6 +115,7 @@ class MemberCalls:
         for group, client in self._members.expire(now_ms):
             logger.info("consumer not heard of any more: group=%s client=%s", group, client)
             self._held.pop((group, client), None)
+            self._log.counts[BrokerCounter.MEMBERS_LOST] += 1
             self._tell(group)
         while self._held and next(iter(self._held.values())).until_ms <= now_ms:
             self._answer(self._held.pop(next(iter(self._held))))
@@ -184,7 +192,9 @@ class MemberCalls:
 
         def answer() -> Result:
             self._leases.renew(group, client, queues, self._now_ms)
-            return {"owned": self._leases.owned(group, client, queues)}
+            owned = self._leases.owned(group, client, queues)
+            self._log.counts[BrokerCounter.QUEUE_LOCKS] += sum(map(len, owned.values()))
+            return {"owned": owned}
 
         self._change(call, group, plan, answer)
         return None
@@ -245,7 +255,7 @@ class MemberCalls:
                 for member in members
             ],
             "queues": self._owned_rows(group, owners),
-            "warnings": self._warnings(group),
+            "warnings": self.warnings(group),
         }
 
     def _owned_rows(self, group: str, owners: Mapping[str, Mapping[int, str]]) -> list[Result]:
@@ -284,7 +294,7 @@ class MemberCalls:
                 for topic, queues in owners.items()
             },
             "queues": {topic: self._queue_count(topic) for topic in topics},
-            "warnings": self._warnings(group),
+            "warnings": self.warnings(group),
         }
 
     def _queue_count(self, topic: str) -> int:
@@ -294,15 +304,17 @@ class MemberCalls:
             # It may be made later: its readers are there already.
             return 0
 
-    def _warnings(self, group: str) -> list[str]:
+    def warnings(self, group: str) -> list[str]:
+        """In what the members of ``group`` differ; a few examples."""
         return [str(one) for one in self._members.differences(group)[:TOLD_MAX]]
 
     def _tell(self, group: str) -> None:
         """Answer the members of a group that has changed."""
+        self._log.counts[BrokerCounter.GROUP_CHANGES] += 1
         for held in [one for one in self._held.values() if one.group == group]:
             del self._held[held.group, held.client]
             self._answer(held)
-        warnings = self._warnings(group)
+        warnings = self.warnings(group)
         if not warnings:
             self._differing.pop(group, None)
             return

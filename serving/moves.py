@@ -15,7 +15,9 @@ from ledgermq.broker.holds import QueueName
 from ledgermq.broker.moves import Moved, Source, count_present, rest_of
 from ledgermq.broker.state_commands import Change, Command, decode_command
 from ledgermq.formats.message import decode_message
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.errors import BusyError, CorruptLogError, LedgerError
+from ledgermq.model.limits import DELAY_TOPIC, TIMER_TOPIC
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.state_log import QUEUE, Caller, Request, StateLog
@@ -26,6 +28,12 @@ NOBODY = Caller(b"", 0)
 """Who asks when no client does."""
 
 RETRY_MS = 1_000
+
+COUNTER_OF = {
+    DELAY_TOPIC: BrokerCounter.DELAYED_DELIVERED,
+    TIMER_TOPIC: BrokerCounter.TIMERS_DELIVERED,
+}
+"""Of sources whose messages become one record each: what counts the records."""
 
 Build = Callable[[QueueName, int, memoryview], Sequence[bytes]]
 """What the message at a queue offset becomes: records, without the hole of an entry header.
@@ -108,6 +116,9 @@ class Moves:
             return [move[0], *also()]
 
         def answer() -> None:
+            counter = COUNTER_OF.get(queue.topic)
+            if counter is not None:
+                self._log.counts[counter] += len(planned)
             done()
 
         touches = frozenset({f"move {queue.topic}/{queue.queue_id}"})
@@ -174,6 +185,7 @@ class Moves:
             return None if place is None else self._rest(queue, place)
 
         def done() -> None:
+            self._log.counts[BrokerCounter.MOVES_MENDED] += 1
             self._mending.discard(queue)
             logger.info("move finished: topic=%s queue=%d", queue.topic, queue.queue_id)
 

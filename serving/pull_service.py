@@ -12,6 +12,7 @@ import numpy as np
 
 from ledgermq.broker.holds import Hold, Holds, QueueName
 from ledgermq.broker.pull_rules import QueueBounds, Selection, judge_offset, select
+from ledgermq.ipc.counters import BrokerCounter, Counts, no_counts
 from ledgermq.model.errors import LedgerError
 from ledgermq.process.record_parts import RecordParts
 from ledgermq.serving.property_scan import Wanted, sql_filter
@@ -101,13 +102,16 @@ class PullService:
         check_queue: CheckQueue,
         *,
         filters_properties: bool = True,
+        counts: Counts | None = None,
     ) -> None:
         """Nothing is held.
 
         Args:
             filters_properties: SQL expressions are taken.
+            counts: the broker's counters.
         """
         self._filters_properties = filters_properties
+        self._counts = no_counts() if counts is None else counts
         self._evaluated = 0
         self._store = store
         self._holds = holds
@@ -330,6 +334,9 @@ class PullService:
                 fulfilling=fulfilling,
             )
             chosen = selection.chosen
+            if pull.tag_hashes or pull.expression:
+                out = BrokerCounter.MESSAGES_FILTERED_OUT
+                self._counts[out] += selection.scanned - chosen.size
             if chosen.size:
                 last = int(chosen[-1])
                 wait_ms = store.old_read_wait_ms(
@@ -404,6 +411,7 @@ class PullService:
         )
         if found is not None:
             self._evaluated += len(found)
+            self._counts[BrokerCounter.EXPRESSIONS_EVALUATED] += len(found)
         return found
 
 

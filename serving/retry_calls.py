@@ -6,7 +6,7 @@ The leader stores what it becomes (``broker/retries.py``), and behind it a comma
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,9 +17,10 @@ from ledgermq.broker.holds import QueueName
 from ledgermq.broker.retries import Returned, give_back
 from ledgermq.broker.state_commands import Change
 from ledgermq.formats.message import Message, decode_message, encode_message
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import BusyError, LedgerError, MessageIllegalError, ProtocolError
-from ledgermq.model.group_topics import retry_topic
+from ledgermq.model.group_topics import dead_letter_topic, retry_topic
 from ledgermq.model.limits import QUEUE_ID_MAX
 from ledgermq.model.settings import Settings
 from ledgermq.serving.call_arguments import integer, text
@@ -187,6 +188,11 @@ class RetryCalls:
         """31 bits, by which a queue is chosen."""
         return self._log.clock.seed() >> 33
 
+    def note_stored(self, records: Sequence[bytes], *, is_dead: bool) -> None:
+        """So many messages were given back, and are in the log."""
+        counter = BrokerCounter.MESSAGES_DEAD if is_dead else BrokerCounter.MESSAGES_RETRIED
+        self._log.counts[counter] += len(records)
+
     def record_of(self, message: Message) -> bytes:
         """The record to append, with its hole."""
         return bytes(self._log.hole) + encode_message(replace(message, store_host=self._address))
@@ -233,6 +239,10 @@ class _GiveBack:
     def answer(self) -> Result:
         """What became of it."""
         returned = self._returned
+        if self.records:
+            self._calls.note_stored(
+                self.records, is_dead=self.topic == dead_letter_topic(self.group)
+            )
         return {
             "topic": returned.topic if returned is not None else "",
             "delay_level": returned.level if returned is not None else 0,

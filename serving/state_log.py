@@ -29,6 +29,7 @@ from ledgermq.broker.state_commands import (
 )
 from ledgermq.formats.message import decode_message
 from ledgermq.formats.properties import decode_properties
+from ledgermq.ipc.counters import Counts, no_counts
 from ledgermq.ipc.orders import Order, OrderKind
 from ledgermq.model.errors import (
     BusyError,
@@ -167,6 +168,7 @@ class StateLog:
 
     Attributes:
         clock: the time and chance of whatever changes through this log.
+        counts: the broker's counters, for whoever counts what came of it.
     """
 
     def __init__(
@@ -178,8 +180,10 @@ class StateLog:
         generations: Callable[[], Generations] = lambda: Generations(0, 0),
         *,
         clock: Clock = MACHINE_CLOCK,
+        counts: Counts | None = None,
     ) -> None:
         self.clock = clock
+        self.counts = no_counts() if counts is None else counts
         self._settings = settings
         self._store = store
         self._tables = tables

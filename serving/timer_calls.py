@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ledgermq.broker.state_commands import Change
 from ledgermq.formats.delayed_message import DELIVER_AT, real_queue
 from ledgermq.formats.message import decode_message
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.model.settings import Settings
 from ledgermq.serving.call_arguments import integer, text
@@ -89,6 +90,7 @@ class TimerCalls:
             return [hole + cancel_record(offset, self._address, now_ms=now_ms) for offset in found]
 
         def answer() -> Result:
+            self._log.counts[BrokerCounter.TIMERS_CANCELLED] += len(found)
             self._timers.follow()
             return {"cancelled": len(found)}
 

@@ -32,6 +32,7 @@ from ledgermq.broker.transactions import (
     way_in,
 )
 from ledgermq.formats.message import decode_message, encode_message
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.errors import (
     BusyError,
     LedgerError,
@@ -58,6 +59,11 @@ RETRY_MS = 1_000
 """After a group was refused, as on a full disk, none is made for this long."""
 
 HOUR_MS = 3_600_000
+
+COUNTER_OF = {
+    Decision.COMMIT: BrokerCounter.TRANSACTIONS_COMMITTED,
+    Decision.ROLLBACK: BrokerCounter.TRANSACTIONS_ROLLED_BACK,
+}
 
 
 class End(NamedTuple):
@@ -144,6 +150,12 @@ class TransactionService:
     def is_behind(self) -> bool:
         """Whether there is more to read at once."""
         return self._reader.has_more
+
+    @property
+    def waiting(self) -> int:
+        """Half messages that wait, as far as this node knows: only the leader does."""
+        table = self._reader.table
+        return 0 if table is None else len(table)
 
     def next_deadline_ms(self) -> int | None:
         """When ``turn`` has something to do that no message tells of; None when never."""
@@ -409,9 +421,15 @@ class TransactionService:
         without_op = (Way.AGAIN, Way.DISCARD)
         table.forget(half.offset for half, way in group.moves if way in without_op)
         self._replies += [Reply(end.caller, _ended(end, count)) for end, count in group.ends]
+        counts = self._log.counts
+        for end, _ in group.ends:
+            counts[COUNTER_OF[end.decision]] += 1
         if group.asked:
-            self._replies += self._desk.ask(checks_of(group.asked, table))
+            checks = checks_of(group.asked, table)
+            counts[BrokerCounter.TRANSACTIONS_CHECKED] += len(checks)
+            self._replies += self._desk.ask(checks)
         discarded = sum(way is Way.DISCARD for _, way in group.moves)
+        counts[BrokerCounter.HALF_MESSAGES_DISCARDED] += discarded
         if discarded:
             logger.warning(
                 "half messages discarded, nobody has answered for them: messages=%d topic=%s",
