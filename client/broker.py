@@ -146,6 +146,14 @@ class Broker:
         """Ask, and return when the answer or its time limit is there."""
         self._wait_done([request])
 
+    def wait_asked(self, request: Request) -> None:
+        """Return when the answer to what was asked before, or its time limit, is there."""
+        while not request.done():
+            now = time.monotonic()
+            self.requests.advance(now)
+            if not request.done():
+                wait_for_link(self.requests.link, self.requests.deadline - now)
+
     def wait_all(self, requests: Sequence[Request]) -> None:
         """Ask all at once, and return when each has its answer or its time is over."""
         until = time.monotonic() + self.timeout_s

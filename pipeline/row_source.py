@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
+from ledgermq.pipeline.node_source import NodeSource
 from ledgermq.pipeline.queue_ranges import Offsets, Place, Queue, QueueRange, placed
 from ledgermq.pipeline.queued_records import QueuedRecords
 from ledgermq.pipeline.source_options import SourceOptions
@@ -46,6 +47,12 @@ def open_source(options: SourceOptions) -> RowSource:
     Raises:
         LedgerError: it cannot be opened or reached.
     """
+    if options.nodes:
+        return NodeSource(
+            options.nodes,
+            timeout_ms=options.timeout_ms,
+            from_followers=options.read_from == "followers",
+        )
     return StoreSource(options.paths[0], self_id=options.self_id)
 
 

@@ -35,6 +35,7 @@ _BOTH = {
     "inflateBodies",
     "columns",
     "timeoutMs",
+    "readFrom",
 }
 _BATCH = {"endingOffsets", "endingTimestamp", "pushFilters"}
 _STREAM = {"maxOffsetsPerTrigger"}
@@ -79,9 +80,10 @@ class SourceOptions:
     """Options that were checked; see the module.
 
     Attributes:
-        paths: store directories, replicas of one log; empty when ``nodes`` are asked.
+        paths: the store directory; empty when ``nodes`` are asked.
         nodes: addresses of a cluster's nodes.
         timeout_ms: how long a cluster may be away.
+        read_from: ``leader``, or ``followers``: old messages come from the one that it suggests.
         starting_ms, ending_ms: store times, epoch ms, instead of offsets.
     """
 
@@ -100,6 +102,7 @@ class SourceOptions:
     inflate: bool
     push_filters: bool
     timeout_ms: int
+    read_from: str
 
 
 def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
@@ -143,6 +146,8 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
     )
     paths = tuple(Path(item.strip()) for item in given.get("path", "").split(",") if item.strip())
     nodes = tuple(item.strip() for item in given.get("nodes", "").split(",") if item.strip())
+    if len(paths) > 1:
+        raise ConfigError("give one store directory", option="path", value=given["path"])
     if bool(paths) == bool(nodes):
         raise ConfigError(
             "give either path, store directories, or nodes, addresses of a cluster",
@@ -164,7 +169,20 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
         inflate=_flag(given, "inflateBodies", default=True),
         push_filters=_flag(given, "pushFilters", default=False),
         timeout_ms=_number(given, "timeoutMs", minimum=1) or 120_000,
+        read_from=_read_from(given),
     )
+
+
+def _read_from(given: Mapping[str, str]) -> str:
+    value = given.get("readFrom", "leader")
+    if value not in ("leader", "followers"):
+        raise ConfigError(
+            "option is no kind of node",
+            option="readFrom",
+            value=value,
+            allowed=["leader", "followers"],
+        )
+    return value
 
 
 def _canonical(options: Mapping[str, str]) -> dict[str, str]:
