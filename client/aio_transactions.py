@@ -17,6 +17,7 @@ from ledgermq.client.known_transactions import (
     KnownTransactions,
     TransactionError,
     TransactionResult,
+    duplicates_error,
     no_end,
 )
 from ledgermq.client.link import Context
@@ -73,6 +74,7 @@ class AsyncTransaction:
         queue_id: int | None = None,
         queue_key: str | None = None,
         flag: int = 0,
+        unique_id: str | None = None,
     ) -> asyncio.Future[SendResult]:
         """Send one half message once there is room for it; the future of where it is stored.
 
@@ -80,7 +82,7 @@ class AsyncTransaction:
             LedgerError: as from ``Transaction.send``.
         """
         producer = self._producer
-        given = HalfArguments(body, tag, keys, properties, flag)
+        given = HalfArguments(body, tag, keys, properties, flag, unique_id)
         where = await producer.choose_queue(topic, queue_id=queue_id, key=queue_key)
         future = await producer.send_half(self._parts.add(topic, where, given))
         self._sent.append(future)
@@ -97,6 +99,10 @@ class AsyncTransaction:
                 transaction=self.id,
                 cause=str(error),
             ) from error
+        duplicates = duplicates_error(self.id, stored)
+        if duplicates is not None:
+            await self._end_badly(stored)
+            raise duplicates
         return await self._producer.end(self._parts, Decision.COMMIT, stored)
 
     async def rollback(self) -> TransactionResult:
@@ -208,6 +214,7 @@ class AsyncTransactionalProducer:
         queue_id: int | None = None,
         queue_key: str | None = None,
         flag: int = 0,
+        unique_id: str | None = None,
     ) -> TransactionResult:
         """Store a half message, do what it tells of, and end it as that went.
 
@@ -224,6 +231,7 @@ class AsyncTransactionalProducer:
                     queue_id=queue_id,
                     queue_key=queue_key,
                     flag=flag,
+                    unique_id=unique_id,
                 )
             )
             decision = await local(transaction.id)
@@ -264,8 +272,14 @@ class AsyncTransactionalProducer:
         """End a transaction whose messages have their outcome; for ``AsyncTransaction``."""
         self._known.decide(parts.id, decision)
         if parts.count:
-            offset = max((one.queue_offset for one in stored), default=-1)
-            steps = end_steps(self.group, parts.id, decision, messages=len(stored), offset=offset)
+            halves = [one.queue_offset for one in stored if not one.is_duplicate]
+            steps = end_steps(
+                self.group,
+                parts.id,
+                decision,
+                messages=len(halves),
+                offset=max(halves, default=-1),
+            )
             try:
                 await self._open().run(steps)
             except TransactionUnknownError:

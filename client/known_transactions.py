@@ -36,6 +36,18 @@ class TransactionError(LedgerError):
     """
 
 
+def duplicates_error(transaction: str, stored: Sequence[SendResult]) -> TransactionError | None:
+    """Why a transaction cannot be committed: topics have messages of its unique ids already."""
+    duplicates = tuple(one.unique_id for one in stored if one.is_duplicate)
+    if not duplicates:
+        return None
+    return TransactionError(
+        "a message of that unique id is stored already; none of the transaction will be visible",
+        transaction=transaction,
+        duplicates=duplicates,
+    )
+
+
 class KnownTransactions:
     """Transactions that are open here, and ends that the broker has not confirmed; thread-safe."""
 

@@ -58,6 +58,7 @@ class HalfArguments:
     keys: Sequence[str] = ()
     properties: Mapping[str, str] | None = None
     flag: int = 0
+    unique_id: str | None = None
 
 
 class Parts:
@@ -97,7 +98,14 @@ class Parts:
                 "transaction has too many bytes", transaction=self.id, bytes=size, limit=SIZE_MAX
             )
         message = half_message(
-            OutgoingMessage(given.body, given.tag, given.keys, given.properties, given.flag),
+            OutgoingMessage(
+                given.body,
+                given.tag,
+                given.keys,
+                given.properties,
+                given.flag,
+                unique_id=given.unique_id,
+            ),
             group=self.group,
             transaction=self.id,
             topic=topic,

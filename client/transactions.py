@@ -23,6 +23,7 @@ from ledgermq.client.known_transactions import (
     KnownTransactions,
     TransactionError,
     TransactionResult,
+    duplicates_error,
     no_end,
 )
 from ledgermq.client.link import Context
@@ -87,6 +88,7 @@ class Transaction:
         queue_id: int | None = None,
         queue_key: str | None = None,
         flag: int = 0,
+        unique_id: str | None = None,
     ) -> SendFuture[SendResult]:
         """Store one half message; the future of where. The arguments are those of ``Producer``.
 
@@ -94,7 +96,7 @@ class Transaction:
             LedgerError: as from ``Producer.send``; or the transaction is full, or has been ended.
         """
         producer = self._producer
-        given = HalfArguments(body, tag, keys, properties, flag)
+        given = HalfArguments(body, tag, keys, properties, flag, unique_id)
         where = producer.choose_queue(topic, queue_id=queue_id, key=queue_key)
         future = producer.send_half(self._parts.add(topic, where, given))
         self._sent.append(future)
@@ -104,7 +106,8 @@ class Transaction:
         """Make all messages visible; returns when that is decided, and can be undone by nobody.
 
         Raises:
-            TransactionError: a message was not stored, so all are rolled back.
+            TransactionError: a message was not stored, so all are rolled back; or its topic has one
+                of its unique id already (``duplicates`` names them).
             TransactionUnknownError: the broker knows nothing of it: nobody has committed it in all
                 the time that the broker asks for, or its messages are older than what is kept.
             TransactionEndedError: the listener of a producer of the group has rolled it back.
@@ -121,6 +124,10 @@ class Transaction:
                 transaction=self.id,
                 cause=str(error),
             ) from error
+        duplicates = duplicates_error(self.id, stored)
+        if duplicates is not None:
+            self._end_badly()
+            raise duplicates
         return self._producer.end(self._parts, Decision.COMMIT, stored)
 
     def rollback(self) -> TransactionResult:
@@ -232,6 +239,7 @@ class TransactionalProducer:
         queue_id: int | None = None,
         queue_key: str | None = None,
         flag: int = 0,
+        unique_id: str | None = None,
     ) -> TransactionResult:
         """Store a half message, do what it tells of, and end it as that went.
 
@@ -254,6 +262,7 @@ class TransactionalProducer:
                 queue_id=queue_id,
                 queue_key=queue_key,
                 flag=flag,
+                unique_id=unique_id,
             ).result()
             decision = local(transaction.id)
             if decision is Decision.COMMIT:
@@ -302,8 +311,14 @@ class TransactionalProducer:
         """End a transaction whose messages have their outcome; for ``Transaction``."""
         self._known.decide(parts.id, decision)
         if parts.count:
-            offset = max((one.queue_offset for one in stored), default=-1)
-            steps = end_steps(self.group, parts.id, decision, messages=len(stored), offset=offset)
+            halves = [one.queue_offset for one in stored if not one.is_duplicate]
+            steps = end_steps(
+                self.group,
+                parts.id,
+                decision,
+                messages=len(halves),
+                offset=max(halves, default=-1),
+            )
             try:
                 self._calls.run(steps, timeout_s=self.options.timeout_s)
             except TransactionUnknownError:

@@ -18,9 +18,9 @@ Layout, little-endian: kind u8, 7 bytes reserved, then five signed 64-bit number
     SNAPSHOT_WANTED  writer → broker    –       –                 before it       –
 
 TOPICS_CHANGED without anything behind it: the file is to be read. Else one JSON object follows it,
-as a record: by topic its queues for writing and its window of de-duplication in milliseconds, null
-for no topic, of all that changed since the version at *position*, for a writer that knows that one.
-Any other answers with version 0.
+as a record: by topic its queues for writing, its window of de-duplication in milliseconds, and
+where its queues begin, if that is not 0; null for no topic; of all that changed since the version
+at *position*, for a writer that knows that one. Any other answers with version 0.
 
 PROPOSE_STATE is followed by so many records, each with its size (u32) before it; it is not
 repeated, and its answer is the records themselves, in the log. It is for the writer that was
@@ -136,16 +136,22 @@ def topics_changed(version: int) -> bytes:
     return Order(OrderKind.TOPICS_CHANGED, number=version).encode()
 
 
+NO_OFFSETS: Mapping[int, int] = {}
+
+
 class WritableTopic(NamedTuple):
     """What a writer knows of a topic.
 
     Attributes:
         queues: how many take messages.
         window_ms: its window of de-duplication, 0 where it has none.
+        first_offsets: where queues begin, by their number: what is before belongs to a topic of the
+            same name that was deleted.
     """
 
     queues: int
     window_ms: int = 0
+    first_offsets: Mapping[int, int] = NO_OFFSETS
 
 
 def topics_told(version: int, since: int, topics: Mapping[str, WritableTopic | None]) -> bytes:
@@ -169,14 +175,22 @@ def read_topics_told(record: bytes) -> dict[str, WritableTopic | None]:
     except ValueError as error:
         raise ProtocolError("topics of an order are no JSON") from error
     if not isinstance(told, dict) or not all(map(_is_told, told.values())):
-        raise ProtocolError("topics of an order are not pairs of numbers by name")
-    return {name: None if row is None else WritableTopic(*row) for name, row in told.items()}
+        raise ProtocolError("topics of an order are not numbers by name")
+    return {name: None if row is None else _writable(*row) for name, row in told.items()}
 
 
 def _is_told(row: object) -> bool:
     if row is None:
         return True
-    return isinstance(row, list) and len(row) == 2 and all(type(one) is int for one in row)
+    if not isinstance(row, list) or len(row) != 3 or not isinstance(row[2], dict):
+        return False
+    numbers = [*row[:2], *row[2].values()]
+    return all(type(one) is int for one in numbers) and all(map(str.isdecimal, row[2]))
+
+
+def _writable(queues: int, window_ms: int, first_offsets: Mapping[str, int]) -> WritableTopic:
+    firsts = {int(queue): offset for queue, offset in first_offsets.items()}
+    return WritableTopic(queues, window_ms, firsts)
 
 
 def topics_loaded(version: int) -> bytes:

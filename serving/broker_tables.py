@@ -284,7 +284,9 @@ class BrokerTables:
         topic = self.topics.get(name)
         if topic is None:
             return None
-        return WritableTopic(queues_for_writing(topic), topic.deduplication_window_ms)
+        return WritableTopic(
+            queues_for_writing(topic), topic.deduplication_window_ms, topic.first_offsets
+        )
 
     def _revision(self, file: str) -> int:
         """Of topics or groups: another one with each change, and with each snapshot."""

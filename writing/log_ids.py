@@ -107,6 +107,11 @@ class Stored(NamedTuple):
     sameness: I64
     topics: list[bytes]
 
+    def take(self, rows: npt.NDArray[np.intp]) -> Stored:
+        """Some of them."""
+        columns = [column[rows] for column in self[:6]]
+        return Stored._make([*columns, [self.topics[row] for row in rows.tolist()]])
+
 
 NOTHING = Stored._make([*[np.empty(0, np.int64)] * 6, []])
 """No message."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ledgermq.model.errors import MessageIllegalError, NotLeaderError, OutcomeUnknownError
+from ledgermq.model.errors import NotLeaderError, OutcomeUnknownError
 from ledgermq.model.ids import Position
 from ledgermq.store.log_writer import Span
 from ledgermq.wire.send_frame import Duplicate, SendFrame, SendRun
@@ -89,7 +89,6 @@ class MissingRecords:
             OutcomeUnknownError: an earlier attempt has stored a part, and there is no space for
                 the rest.
             IdsUnknownError: unique ids cannot be looked up now; nothing was stored.
-            MessageIllegalError: a half message has the unique id of a message that is stored.
             CorruptLogError: the log cannot be read.
         """
         if frame.is_retry:
@@ -100,7 +99,6 @@ class MissingRecords:
         if looked is not None:
             rows = np.setdiff1d(rows, _taken(looked), assume_unique=True)
             if len(rows) == len(frame.sizes) and not frame.is_retry:
-                _check_halves(looked, rows)
                 self._make_room(turn.batch, frame.sizes)
                 spans = turn.batch.stage(
                     identity, frame.request_id, payload, frame.sizes, frame.runs
@@ -114,8 +112,6 @@ class MissingRecords:
             else Resend.whole(rest, rest_payload)
         )
         missing = rows[resend.numbers]
-        if looked is not None:
-            _check_halves(looked, missing)
         known = _known(looked, frame)
         resent = len(rows) - resend.records + known.resent
         turn.publish()
@@ -204,8 +200,6 @@ def _known(looked: Looked | None, frame: SendFrame) -> _Known:
     for (row, position, queue_id, offset, stored_ms, sameness), topic in zip(
         zip(*columns, strict=True), stored.topics, strict=True
     ):
-        if looked.is_half[row]:
-            continue
         spans.append(Span(row, 1, position, offset))
         latest = max(latest, stored_ms)
         if sameness == 1 or not frame.is_retry:
@@ -215,27 +209,8 @@ def _known(looked: Looked | None, frame: SendFrame) -> _Known:
 
 def _taken(looked: Looked) -> I64:
     """Records that are not to be stored."""
-    known = looked.stored.rows[~looked.is_half[looked.stored.rows]]
-    return np.concatenate((known, np.fromiter(looked.twins, np.int64, len(looked.twins))))
-
-
-def _check_halves(looked: Looked, rows: I64) -> None:
-    """Refuse half messages of which the topic has the unique id.
-
-    Raises:
-        MessageIllegalError: there is one; names its record, and where the stored message is.
-    """
-    stored = looked.stored
-    refused = np.flatnonzero(looked.is_half[stored.rows] & np.isin(stored.rows, rows))
-    if not len(refused):
-        return
-    one = int(refused[0])
-    raise MessageIllegalError(
-        "message of a transaction has the unique id of one that is stored",
-        record=int(stored.rows[one]),
-        topic=stored.topics[one].decode(),
-        queue=int(stored.queue_ids[one]),
-        queue_offset=int(stored.queue_offsets[one]),
+    return np.concatenate(
+        (looked.stored.rows, np.fromiter(looked.twins, np.int64, len(looked.twins)))
     )
 
 

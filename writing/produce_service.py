@@ -67,6 +67,7 @@ from ledgermq.writing.put_lock import PutLockHolder
 from ledgermq.writing.recent_messages import RecentMessages
 from ledgermq.writing.record_rules import RecordRules
 from ledgermq.writing.space_gate import NoRoomError, SpaceGate
+from ledgermq.writing.stored_ids import IdsUnknownError
 from ledgermq.writing.unique_ids import UniqueIds
 from ledgermq.writing.welcome import welcome_of
 from ledgermq.writing.writable_topics import WritableTopics
@@ -399,8 +400,7 @@ class ProduceService:
                 NoRoomError,
                 NotLeaderError,
                 OutcomeUnknownError,
-                BusyError,
-                MessageIllegalError,
+                IdsUnknownError,
             ) as error:
                 self._refuse_admitted(parts[0], frame.request_id, frame.payload_size, error)
                 continue

@@ -46,7 +46,8 @@ class StoredIds:
     """Owned by the writer.
 
     Invariant: of the messages that count, all that were stored at ``complete_since_ms`` or later
-    are here, by the clocks that stamped them.
+    are here, by the clocks that stamped them; and all that stand at ``complete_from`` or behind,
+    but for those that nobody looks for any more.
     """
 
     def __init__(self, memory_bytes: int) -> None:
@@ -60,14 +61,16 @@ class StoredIds:
         self._ids = self._slots // 2
         self._generations: deque[_Generation] = deque()
         self.complete_since_ms = 0
+        self.complete_from = 0
 
     def __len__(self) -> int:
         return sum(generation.count for generation in self._generations)
 
-    def begin(self, now_ms: int) -> None:
-        """Forget all; what was stored before ``now_ms`` may not be here."""
+    def begin(self, position: int, now_ms: int) -> None:
+        """Forget all; what stands behind ``position`` is put next, what was before is not here."""
         self._generations.clear()
         self.complete_since_ms = now_ms
+        self.complete_from = position
 
     def find(self, hashes: I64) -> I64:
         """Positions of the newest messages that have these hashes, -1 where there is none."""
@@ -98,6 +101,7 @@ class StoredIds:
                     limit=self._memory_bytes,
                     setting="limits.deduplication_memory_bytes",
                 )
+            self.complete_from = generations[0].last_position + 1
             self._forget_oldest()
 
     def put(self, hashes: I64, positions: I64, store_ms: int) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ledgermq.formats.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
+from ledgermq.ipc.orders import WritableTopic
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.settings import Settings
 from ledgermq.process.log_view import LogView
@@ -42,7 +43,6 @@ from ledgermq.writing.stored_ids import IdsUnknownError, StoredIds
 from ledgermq.writing.writable_topics import WritableTopics
 
 I64 = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 RETRY_MS = 60_000
 """So much longer than the window is looked for an earlier attempt to send the same frame."""
@@ -66,15 +66,13 @@ class Looked(NamedTuple):
     Attributes:
         columns: of all messages.
         counting: hashes of the unique ids that count from when they are stored, 0 of the others.
-        stored: those that the log has, one row each, ascending; for half messages, too.
-        is_half: of each message.
+        stored: those that the log has, one row each, ascending.
         twins: messages of the frame with the unique id of an earlier one in it, and which one.
     """
 
     columns: IdColumns
     counting: I64
     stored: Stored
-    is_half: Flags
     twins: dict[int, int]
 
 
@@ -101,7 +99,8 @@ class UniqueIds:
             items=settings.store.max_index_num or ITEMS_DEFAULT,
         )
         self._index: IndexReader | None = None
-        self._windows: Mapping[bytes, int] = {}
+        self._windows: Mapping[bytes, WritableTopic] = {}
+        self._begins: dict[tuple[bytes, int], int] = {}
         self._hashes = np.empty(0, np.int64)
         self._windows_ms = np.empty(0, np.int64)
         self._is_begun = False
@@ -173,18 +172,17 @@ class UniqueIds:
             behind = np.flatnonzero((wanted != 0) & (searched < self._table.complete_since_ms))
             behind = np.setdiff1d(behind, rows, assume_unique=True)
             if len(behind):
+                if log.indexed < self._table.complete_from:
+                    raise IdsUnknownError("the index is behind what it had: it is being put right")
                 found = self._in_index(payload, columns, behind, searched)
                 rows = np.concatenate((rows, found[0]))
                 positions = np.concatenate((positions, found[1]))
-        stored = _newest(
-            self._log.compare(payload, columns, rows, positions, end=log.end)
-            if len(rows)
-            else NOTHING,
-            since,
-            is_retry=frame.is_retry,
-        )
+        stored = NOTHING
+        if len(rows):
+            same = self._log.compare(payload, columns, rows, positions, end=log.end)
+            stored = _newest(self._of_these(same), since, is_retry=frame.is_retry)
         counting = np.where(is_half, 0, wanted)
-        return Looked(columns, counting, stored, is_half, _twins(counting, stored.rows))
+        return Looked(columns, counting, stored, _twins(counting, stored.rows))
 
     def note(self, counting: I64, positions: I64, now_ms: int) -> None:
         """Messages were staged behind all others, with these hashes, at these positions."""
@@ -216,18 +214,31 @@ class UniqueIds:
                 # Nothing of a topic is in memory that had no window.
                 self._is_begun = False
             self._windows = windows
-            by_hash = sorted((topic_hash(topic), ms) for topic, ms in windows.items())
+            by_hash = sorted((topic_hash(name), topic.window_ms) for name, topic in windows.items())
+            self._begins = {
+                (name, queue_id): offset
+                for name, topic in windows.items()
+                for queue_id, offset in topic.first_offsets.items()
+            }
             self._hashes = np.array([row[0] for row in by_hash], np.int64)
             self._windows_ms = np.array([row[1] for row in by_hash], np.int64)
         if self._is_begun:
             return
-        self._table.begin(now_ms)
+        self._table.begin(min(log.indexed, log.end), now_ms)
         self._is_begun = True
         try:
             self.note_own(min(log.indexed, log.end), log.end, now_ms)
         except CorruptLogError:
             self._is_begun = False
             raise
+
+    def _of_these(self, stored: Stored) -> Stored:
+        """Without the messages of topics that were deleted, and made again with the same name."""
+        if not self._begins:
+            return stored
+        places = zip(stored.topics, stored.queue_ids.tolist(), strict=True)
+        begins = np.array([self._begins.get(place, 0) for place in places], np.int64)
+        return stored.take(np.flatnonzero(stored.queue_offsets >= begins))
 
     def _windows_of(self, topics: I64) -> I64:
         """Milliseconds of each topic's window, 0 where it has none."""
@@ -288,9 +299,7 @@ def _newest(stored: Stored, since: I64, *, is_retry: bool) -> Stored:
     rows = stored.rows[kept]
     is_last = np.ones(len(rows), np.bool_)
     is_last[:-1] = rows[1:] != rows[:-1]
-    kept = kept[is_last]
-    columns = [column[kept] for column in stored[:6]]
-    return Stored._make([*columns, [stored.topics[row] for row in kept.tolist()]])
+    return stored.take(kept[is_last])
 
 
 def _twins(counting: I64, known: I64) -> dict[int, int]:

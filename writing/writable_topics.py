@@ -26,15 +26,14 @@ class WritableTopics:
     Until it has said anything, the file is read again when it has changed.
 
     Attributes:
-        windows: milliseconds for which unique ids count, by topic, where they do; another object
-            after each change.
+        windows: topics whose unique ids count for a while; another object after each change.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stamp: tuple[int, int] | None = None
         self._queues: dict[bytes, int] = {}
-        self.windows: Mapping[bytes, int] = {}
+        self.windows: Mapping[bytes, WritableTopic] = {}
         self._is_told = False
         self.reload()
 
@@ -49,7 +48,7 @@ class WritableTopics:
             else:
                 self._queues[name.encode()] = topic.queues
                 if topic.window_ms:
-                    windows[name.encode()] = topic.window_ms
+                    windows[name.encode()] = topic
         if windows != self.windows:
             self.windows = windows
 
@@ -76,8 +75,13 @@ class WritableTopics:
             return
         table = TopicTable.read(document)
         self._queues = {topic.name.encode(): queues_for_writing(topic) for topic in table}
-        windows = {topic.name.encode(): topic.deduplication_window_ms for topic in table}
-        self.windows = {name: window_ms for name, window_ms in windows.items() if window_ms}
+        self.windows = {
+            topic.name.encode(): WritableTopic(
+                queues_for_writing(topic), topic.deduplication_window_ms, topic.first_offsets
+            )
+            for topic in table
+            if topic.deduplication_window_ms
+        }
 
     def check(self, topic: bytes, queue_id: int) -> CheckContent | None:
         """Refuse a queue that producers may not write to.

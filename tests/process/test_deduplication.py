@@ -16,11 +16,14 @@ from pathlib import Path
 import pytest
 from tests.process.client_node import start_client_node
 from tests.process.conftest import SOURCES, Node, wait_until
-from tests.process.group_nodes import COMMAND, Group, Member, make_group
+from tests.process.group_nodes import Group, Member, make_group
 
+from ledgermq.cli.main import main
 from ledgermq.client import Admin, Consumer, OutgoingMessage, Producer
 from ledgermq.client.aio import AsyncProducer
+from ledgermq.client.known_transactions import TransactionError
 from ledgermq.client.results import SendResult
+from ledgermq.client.transactions import TransactionalProducer
 
 pytestmark = pytest.mark.slow
 
@@ -32,9 +35,9 @@ BATCH = 20
 
 
 @pytest.fixture
-def node(make_node: Callable[[], Node]) -> Iterator[Node]:
+def node(make_node: Callable[[], Node], request: pytest.FixtureRequest) -> Iterator[Node]:
     made = make_node()
-    start_client_node(made)
+    start_client_node(made, log=getattr(request, "param", "dledger"))
     with Admin(address(made)) as admin:
         admin.alter_topic(TOPIC, deduplication_window_ms=WINDOW_MS)
     yield made
@@ -141,6 +144,50 @@ def test_a_delayed_message_counts_while_it_waits_and_from_its_delivery(node: Nod
     assert stored(address(node), 1) == ["a"]
 
 
+def test_a_topic_that_was_deleted_and_made_again_begins_without_ids(node: Node) -> None:
+    with Producer(address(node)) as producer, Admin(address(node)) as admin:
+        for queue in range(4):
+            producer.send(TOPIC, b"old", unique_id=f"id-{queue}", queue_id=queue).result()
+        admin.delete_topic(TOPIC)
+        admin.create_topic(TOPIC, queues=4, deduplication_window_ms=WINDOW_MS)
+        again = [
+            producer.send(TOPIC, b"new", unique_id=f"id-{queue}", queue_id=queue).result()
+            for queue in range(4)
+        ]
+        twice = producer.send(TOPIC, b"new", unique_id="id-0", queue_id=3).result()
+
+    assert not any(one.is_duplicate for one in again)
+    assert place(twice) == place(again[0])
+
+
+def test_a_transaction_counts_once_it_is_committed(node: Node) -> None:
+    with (
+        Producer(address(node)) as producer,
+        TransactionalProducer(address(node), group="shop") as shop,
+    ):
+        first = shop.transaction()
+        first.send(TOPIC, b"x", unique_id="a").result()
+        first.send(TOPIC, b"x", unique_id="b").result()
+        first.rollback()
+        second = shop.transaction()
+        is_free = not second.send(TOPIC, b"x", unique_id="a").result().is_duplicate
+        second.commit()
+        plain = producer.send(TOPIC, b"x", unique_id="a").result()
+        third = shop.transaction()
+        third.send(TOPIC, b"x", unique_id="new").result()
+        third.send(TOPIC, b"x", unique_id="a").result()
+        with pytest.raises(TransactionError) as caught:
+            third.commit()
+        new = producer.send(TOPIC, b"x", unique_id="new").result()
+
+    assert is_free
+    assert plain.is_duplicate
+    assert caught.value.details["duplicates"] == ("a",)
+    assert not new.is_duplicate
+    assert sorted(stored(address(node), 2)) == ["a", "new"]
+
+
+@pytest.mark.parametrize("node", ["dledger", "commitlog"], indirect=True)
 def test_a_writer_that_was_killed_knows_all_ids_again(node: Node) -> None:
     ids = [f"id-{number}" for number in range(IDS)]
     with Producer(address(node)) as producer:
@@ -264,21 +311,22 @@ def test_an_asyncio_producer_is_told_of_duplicates(node: Node) -> None:
     asyncio.run(asyncio.wait_for(steps(), 60))
 
 
-def test_the_command_line_sets_windows_and_sends_ids(make_node: Callable[[], Node]) -> None:
+def test_the_command_line_sets_windows_and_sends_ids(
+    make_node: Callable[[], Node], capsys: pytest.CaptureFixture[str]
+) -> None:
     node = make_node()
     start_client_node(node)
 
-    def command(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*COMMAND, *words, "--address", address(node)],
-            capture_output=True, text=True, check=False, timeout=60,
-            env={**os.environ, "PYTHONPATH": str(SOURCES)},
-        )  # fmt: skip
+    def command(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = main([*words, "--address", address(node), "--timeout", "60"])
+        told = capsys.readouterr()
+        return status, told.out, told.err
 
     def told(*words: str) -> dict[str, object]:
-        done = command(*words, "--json")
-        assert done.returncode == 0, done.stderr
-        answer: dict[str, object] = json.loads(done.stdout)
+        status, out, err = command(*words, "--json")
+        assert (status, err) == (0, "")
+        answer: dict[str, object] = json.loads(out)
         return answer
 
     created = told("topic", "create", "paid", "--deduplication-window", "10m")
@@ -286,7 +334,7 @@ def test_the_command_line_sets_windows_and_sends_ids(make_node: Callable[[], Nod
     shown = told("topic", "show", "paid")
     first = told("send", "paid", "body", "--unique-id", "a")
     again = told("send", "paid", "body", "--unique-id", "a")
-    text = command("send", "paid", "body", "--unique-id", "a").stdout
+    text = command("send", "paid", "body", "--unique-id", "a")[1]
     rows = told("topic", "list")["topics"]
     off = told("topic", "alter", "paid", "--deduplication-window", "off")
     refused = command("topic", "alter", "paid", "--deduplication-window", "8d")
@@ -301,7 +349,7 @@ def test_the_command_line_sets_windows_and_sends_ids(make_node: Callable[[], Nod
     assert (first["duplicate"], again["duplicate"]) == (False, True)
     assert (again["queue"], again["queueOffset"]) == (first["queue"], first["queueOffset"])
     assert text == f"paid/{first['queue']} 0 a duplicate\n"
-    assert refused.returncode != 0
-    assert "604800000" in refused.stderr
-    assert wrong.returncode != 0
-    assert "soon" in wrong.stderr
+    assert refused[0] != 0
+    assert "604800000" in refused[2]
+    assert wrong[0] != 0
+    assert "soon" in wrong[2]

@@ -58,7 +58,7 @@ def test_a_writer_that_knows_a_revision_is_told_what_changed_since(tmp_path: Pat
 
     assert order is not None
     assert told(first) is None
-    assert told(order) == {"a": (8, 0), "b": None, "c": (0, 0)}
+    assert told(order) == {"a": (8, 0, {}), "b": None, "c": (0, 0, {})}
     assert (parse(order).position, parse(order).version) == (known, tables.topics_revision)
 
 
@@ -75,7 +75,7 @@ def test_a_snapshot_that_says_the_same_changes_nothing(tmp_path: Path) -> None:
     tables.close()
 
     assert same == before
-    assert told(order) == {"b": (5, 0)}
+    assert told(order) == {"b": (5, 0, {})}
 
 
 def test_a_large_table_is_told_at_once_and_written_later(
@@ -93,7 +93,7 @@ def test_a_large_table_is_told_at_once_and_written_later(
     rows = decode_document((tmp_path / "topics.json").read_bytes())["topicConfigTable"]
 
     assert not at_once
-    assert told(order) == {"a": (4, 0), "b": (4, 0)}
+    assert told(order) == {"a": (4, 0, {}), "b": (4, 0, {})}
     # A writer that knows nothing can only be told to read a file that has everything.
     assert unknown is None
     assert isinstance(rows, dict)
@@ -121,16 +121,20 @@ def test_what_was_told_counts_for_producers(tmp_path: Path) -> None:
 def test_windows_of_deduplication_are_told_and_read(tmp_path: Path) -> None:
     tables = BrokerTables(tmp_path, Settings())
     known = tables.topics_revision
-    put(tables, Topic("a", 4, 4, deduplication_window_ms=60_000), Topic("b", 4, 4))
+    put(
+        tables,
+        Topic("a", 4, 4, first_offsets={2: 9}, deduplication_window_ms=60_000),
+        Topic("b", 4, 4),
+    )
     order = tables.order_for_writer(known)
     tables.close()
     topics = WritableTopics(tmp_path / "topics.json")
     read = dict(topics.windows)
     topics.take({"a": WritableTopic(4), "b": WritableTopic(4, 5_000)})
 
-    assert told(order) == {"a": (4, 60_000), "b": (4, 0)}
-    assert read == {b"a": 60_000}
-    assert topics.windows == {b"b": 5_000}
+    assert told(order) == {"a": (4, 60_000, {2: 9}), "b": (4, 0, {})}
+    assert read == {b"a": (4, 60_000, {2: 9})}
+    assert topics.windows == {b"b": (4, 5_000, {})}
 
 
 def test_a_writer_that_says_it_knows_nothing_is_told_to_read(tmp_path: Path) -> None:
@@ -148,7 +152,10 @@ def test_a_writer_that_says_it_knows_nothing_is_told_to_read(tmp_path: Path) -> 
     assert told(order) is None
 
 
-@pytest.mark.parametrize("content", [b"x", b"[]", b'{"a": 4}', b'{"a": [1.5, 0]}', b'{"a": [1]}'])
+@pytest.mark.parametrize(
+    "content",
+    [b"x", b"[]", b'{"a": 4}', b'{"a": [1.5, 0]}', b'{"a": [1, 0]}', b'{"a": [1, 0, {"x": 1}]}'],
+)
 def test_an_order_that_tells_no_topics_is_refused(content: bytes) -> None:
     order = topics_told(2, 1, {})
 
