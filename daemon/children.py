@@ -38,10 +38,6 @@ meanwhile. Raft commits what the writer has left durable. Then ``committed`` sta
 dispatcher catches up with it and flushes.
 """
 
-ENTRY_NS = 1_000_000
-"""A process's first beat, by which it takes its slot, comes with its start; a later one is a turn
-of its loop."""
-
 START_PATIENCE = 12
 """A process that recovers its files may be silent so many times longer than one that turns."""
 
@@ -149,7 +145,7 @@ class Child:
     def is_turning(self, page: CursorPage) -> bool:
         """Whether this life of the child has reached its loop."""
         slot = page.read_process(self.role)
-        return self.pid != 0 and slot.pid == self.pid and slot.beat_ns - slot.started_ns > ENTRY_NS
+        return self.pid != 0 and slot.pid == self.pid and slot.turns
 
     def beat_ns(self, page: CursorPage) -> int:
         """Last sign of life of this life: a beat, or the fork."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 
 import numpy as np
 
@@ -55,6 +55,9 @@ DAMAGE_RETRY_NS = 500_000_000
 """A log that is damaged where dispatch is to go on is looked at again after this long."""
 
 SCAN_ROWS = 16_384
+
+SIGN_S = 0.5
+"""Between signs of life while a flush is waited for."""
 
 SPAN_SIZE_MAX = 8 * 1024 * 1024
 """Bytes of the log dispatched in one turn, so that beats and flushes come in time."""
@@ -248,10 +251,11 @@ class DispatchWorker:
         return load_derived_files(
             self._around.settings.store,
             published=known,
-            sign_of_life=lambda: self._page.beat(
-                Role.DISPATCHER, self._around.clock.monotonic_ns()
-            ),
+            sign_of_life=self._give_sign,
         )
+
+    def _give_sign(self) -> None:
+        self._page.give_sign(Role.DISPATCHER, self._around.clock.monotonic_ns())
 
     def _opened(self) -> DispatchBuilder:
         """The builder; opened anew when the log became shorter than what was dispatched."""
@@ -268,7 +272,9 @@ class DispatchWorker:
             self._wait_for_flush()
             builder.close()
             self._found = load_derived_files(
-                self._around.settings.store, published=builder.position
+                self._around.settings.store,
+                published=builder.position,
+                sign_of_life=self._give_sign,
             )
         found, self._found = self._found, None
         assert found is not None
@@ -283,7 +289,9 @@ class DispatchWorker:
             )
         except DiskFullError:
             # What was opened is closed; the next try looks again.
-            self._found = load_derived_files(store, published=found.published)
+            self._found = load_derived_files(
+                store, published=found.published, sign_of_life=self._give_sign
+            )
             raise
         self._counters[DispatcherCounter.TRUNCATED] += builder.truncated
         generation = self._published.log_generation + (builder.truncated > 0)
@@ -384,6 +392,9 @@ class DispatchWorker:
     def _wait_for_flush(self) -> None:
         if self._flush is not None:
             flush, self._flush = self._flush, None
+            while wait([flush], SIGN_S).not_done:
+                # Thousands of files may be synced.
+                self._give_sign()
             flush.result()
             self._counters[DispatcherCounter.FLUSHES] += 1
 

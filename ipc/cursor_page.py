@@ -16,7 +16,7 @@ the sequence up, so a reader never waits, not even for a writer that died inside
     5     put_lock    writer      S holder pid, since_ns, taken, slow, recovered
     6     grant       raft        S term, granted (0/1), role, leader (16 bytes, ASCII)
     7     reader      raft        S follower to read old messages from (16 bytes, ASCII)
-    8-12  process     that one    pid, beat_ns, asleep, generation, started_ns
+    8-12  process     that one    pid, beat_ns, asleep, generation, started_ns, turns (0/1)
     13    space       writer      S state, free, total, since_ns
     14    log_begin   writer      S wanted position, position
     15    queue_begin dispatcher  S position, waits (0/1)
@@ -178,13 +178,14 @@ class Grant(NamedTuple):
 
 
 class ProcessSlot(NamedTuple):
-    """A process's sign of life."""
+    """A process's sign of life; ``turns`` says whether this life of it has reached its loop."""
 
     pid: int
     beat_ns: int
     asleep: bool
     generation: int
     started_ns: int
+    turns: bool
 
 
 class CursorPage:
@@ -451,11 +452,18 @@ class CursorPage:
         cells[at + 4] = time.monotonic_ns()
         cells[at + 1] = time.monotonic_ns()
         cells[at + 2] = 0
+        cells[at + 5] = 0
         cells[at] = os.getpid()
         return cells[at + 3]
 
     def beat(self, role: Role, now_ns: int) -> None:
         """Tell that the loop of ``role`` turns."""
+        at = (_PROCESS + role) * FIELDS
+        self._cells[at + 1] = now_ns
+        self._cells[at + 5] = 1
+
+    def give_sign(self, role: Role, now_ns: int) -> None:
+        """Tell that ``role`` is at long work, before its loop or in a turn of it."""
         self._cells[(_PROCESS + role) * FIELDS + 1] = now_ns
 
     def set_asleep(self, role: Role, asleep: bool) -> None:
@@ -469,8 +477,8 @@ class CursorPage:
     def read_process(self, role: Role) -> ProcessSlot:
         """The sign of life of ``role``."""
         at = (_PROCESS + role) * FIELDS
-        pid, beat, asleep, generation, started = self._cells[at : at + 5].tolist()
-        return ProcessSlot(pid, beat, bool(asleep), generation, started)
+        pid, beat, asleep, generation, started, turns = self._cells[at : at + 6].tolist()
+        return ProcessSlot(pid, beat, bool(asleep), generation, started, bool(turns))
 
     def counters(self, role: Role) -> memoryview:
         """``COUNTERS_MAX`` 64-bit counters of ``role``, writable by that process alone."""

@@ -86,7 +86,7 @@ class QueueFiles:
             file_size: bytes of a file; as in RocketMQ, rounded up to whole units.
             aside: folder for queues that are none.
             whole_below: see ``find_end``.
-            sign_of_life: called again and again while many queues are looked at.
+            sign_of_life: called again and again while many queues are looked at or written.
 
         Raises:
             ConfigError: no queue has files of that size, and there are several.
@@ -101,11 +101,17 @@ class QueueFiles:
         self.dirty_directories: set[str] = set()
         self._descriptors = DescriptorCache(descriptors_max)
         self._queues: dict[tuple[bytes, int], QueueEnd] = {}
-        self.lost = self._find(aside, whole_below, sign_of_life)
+        self._sign_of_life = sign_of_life
+        self._worked = 0
+        self.lost = self._find(aside, whole_below)
 
-    def _find(
-        self, aside: Path, whole_below: int | None, sign_of_life: Callable[[], None]
-    ) -> list[str]:
+    def give_sign(self) -> None:
+        """One more queue is worked at: a sign of life for each of many."""
+        if self._worked % _QUEUES_A_SIGN == 0:
+            self._sign_of_life()
+        self._worked += 1
+
+    def _find(self, aside: Path, whole_below: int | None) -> list[str]:
         """Fill the table of queues; the names of those that are none."""
 
         def end_or_fault(directory: Path) -> QueueEnd | CorruptLogError:
@@ -117,11 +123,10 @@ class QueueFiles:
         directories = list(_queue_directories(self.root))
         faults: list[tuple[Path, CorruptLogError]] = []
         with ThreadPoolExecutor(_READERS, thread_name_prefix="queue-ends") as pool:
-            for number, (directory, found) in enumerate(
-                zip(directories, pool.map(end_or_fault, directories), strict=True)
+            for directory, found in zip(
+                directories, pool.map(end_or_fault, directories), strict=True
             ):
-                if number % _QUEUES_A_SIGN == 0:
-                    sign_of_life()
+                self.give_sign()
                 if isinstance(found, CorruptLogError):
                     faults.append((directory, found))
                     continue
@@ -168,6 +173,7 @@ class QueueFiles:
             StorageError: the operating system refused; nothing counts as put.
         """
         assert len(queue_offsets) == len(units) > 0
+        self.give_sign()
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             directory = f"{self.root}/{os.fsdecode(topic)}/{queue_id}"
@@ -209,6 +215,7 @@ class QueueFiles:
         """
         cut = 0
         for queue in self._queues.values():
+            self.give_sign()
             if queue.log_end > position:
                 self._cut(queue, position, erase=True)
                 cut += 1
@@ -221,6 +228,7 @@ class QueueFiles:
         process wrote in part becomes whole.
         """
         for queue in self._queues.values():
+            self.give_sign()
             if queue.log_end > position:
                 self._cut(queue, position, erase=False)
 
@@ -241,6 +249,7 @@ class QueueFiles:
         deleted = 0
         units_per_file = self.file_size // UNIT_SIZE
         for queue in self._queues.values():
+            self.give_sign()
             if queue.empty or queue.end - queue.first <= units_per_file:
                 continue
             for start in file_starts(Path(queue.directory), self.file_size):
@@ -346,6 +355,7 @@ class QueueFiles:
         queue.log_end = -1
 
     def _discard_tail(self, queue: QueueEnd) -> bool:
+        self.give_sign()
         found = False
         end = queue.end * UNIT_SIZE
         for start in file_starts(Path(queue.directory), self.file_size):

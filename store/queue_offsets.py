@@ -7,6 +7,7 @@ how far it was dispatched; what the log holds behind the dispatched position was
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -38,8 +39,18 @@ class QueueOffsets:
         self._next: dict[Queue, int] = {}
         self._noted: dict[Queue, int] = {}
 
-    def note_span(self, span: memoryview, *, base: int, header_size: int) -> None:
+    def note_span(
+        self,
+        span: memoryview,
+        *,
+        base: int,
+        header_size: int,
+        sign_of_life: Callable[[], None] = lambda: None,
+    ) -> None:
         """Take the offsets of the messages in ``span``, which stands at ``base`` in the log.
+
+        Args:
+            sign_of_life: called again and again meanwhile.
 
         Raises:
             CorruptLogError: the span is not one of whole records.
@@ -51,6 +62,7 @@ class QueueOffsets:
         none = np.empty(0, np.int32)
         at = 0
         while at < len(span):
+            sign_of_life()
             count, at, status = scan_entries(
                 span, at, len(span), header_size, base, starts.data, sizes.data
             )

@@ -192,7 +192,8 @@ def _note(
             map_ = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         with map_, memoryview(map_) as view, view[low - start : high - start] as span:
             check_span(view, low - start, high - start, header_size=header_size, base=start)
-            offsets.note_span(span, base=low, header_size=header_size)
+            sign_of_life()
+            offsets.note_span(span, base=low, header_size=header_size, sign_of_life=sign_of_life)
 
 
 def entry_before(log: OpenLog, position: int) -> int:

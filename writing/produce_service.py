@@ -166,7 +166,7 @@ class ProduceService:
         self._unique = UniqueIds(
             topics,
             settings,
-            lambda: around.page.beat(Role.WRITER, around.clock.monotonic_ns()),
+            lambda: around.page.give_sign(Role.WRITER, around.clock.monotonic_ns()),
         )
         self._missing = MissingRecords(
             self._unique, self._make_room, header_size=log.writer.header_size

@@ -340,7 +340,7 @@ class WriterWorker:
         logger.info("log has again what it had lost: index=%d", durable.index)
 
     def _give_sign(self) -> None:
-        self._page.beat(Role.WRITER, self._around.clock.monotonic_ns())
+        self._page.give_sign(Role.WRITER, self._around.clock.monotonic_ns())
 
     def _change_ring(self, *, attach: bool) -> None:
         if self._ring is not None:
@@ -505,7 +505,7 @@ def run(settings: Settings, stop: StopFlag) -> int:
         log = open_log(
             settings,
             is_in_use=around.page.has_written(),
-            sign_of_life=lambda: around.page.beat(Role.WRITER, time.monotonic_ns()),
+            sign_of_life=lambda: around.page.give_sign(Role.WRITER, time.monotonic_ns()),
         )
     except LogDamagedError as error:
         logger.error("%s", error)

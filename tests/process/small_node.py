@@ -51,7 +51,7 @@ def process(role: Role, orders: Path) -> Callable[[Settings, StopFlag], int]:
         order = ""
         while not stop.reason or order == "stubborn":
             order = read_order(orders, role) or order
-            obey(order)
+            obey(order, page, role)
             publish(page, role, order)
             select.select([stop.fileno()], [], [], TURN_S)
             stop.drain()
@@ -79,7 +79,7 @@ def read_order(orders: Path, role: Role) -> str:
     return always.read_text() if always.exists() else ""
 
 
-def obey(order: str) -> None:
+def obey(order: str, page: CursorPage, role: Role) -> None:
     verb, _, argument = order.partition(" ")
     if verb == "exit":
         os._exit(int(argument))
@@ -87,7 +87,10 @@ def obey(order: str) -> None:
         raise ERRORS[argument]
     if verb == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    if verb == "slow":
+    if verb == "load":
+        # At work as before a loop: a sign of life, and then none for a while.
+        page.give_sign(role, time.monotonic_ns())
+    if verb in ("slow", "load"):
         time.sleep(float(argument))
 
 

@@ -122,6 +122,22 @@ def test_a_process_takes_its_slot_and_beats(tmp_path: Path) -> None:
     assert page.read_process(Role.WRITER).pid == 0
 
 
+def test_a_sign_of_life_is_no_turn_of_the_loop(tmp_path: Path) -> None:
+    page = CursorPage.create(tmp_path / "page")
+    turns = []
+    for step in (
+        lambda: page.enter_process(Role.WRITER),
+        lambda: page.give_sign(Role.WRITER, 5),
+        lambda: page.beat(Role.WRITER, 6),
+        lambda: page.give_sign(Role.WRITER, 7),
+        lambda: page.enter_process(Role.WRITER),
+    ):
+        step()
+        turns.append(page.read_process(Role.WRITER).turns)
+
+    assert turns == [False, False, True, True, False]
+
+
 def test_counters_of_the_processes_do_not_touch(tmp_path: Path) -> None:
     page = CursorPage.create(tmp_path / "page")
     for role in Role:

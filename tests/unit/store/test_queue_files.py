@@ -361,3 +361,23 @@ def test_files_that_only_point_before_the_log_go_and_the_last_one_stays(tmp_path
     assert put(queues, [8, 9], [800, 900]) == 2
     assert open_queues(tmp_path, file_size=3 * 20).end_of(b"orders", 0) == 10
     queues.close()
+
+
+def test_who_works_at_many_queues_gives_signs_of_life(tmp_path: Path) -> None:
+    signs: list[int] = []
+    queues = open_queues(tmp_path, sign_of_life=lambda: signs.append(1))
+    for queue_id in range(600):
+        put(queues, [0], [100 * queue_id], queue_id)
+    given = [len(signs)]
+    for work in (
+        lambda: queues.rewind(0),
+        lambda: queues.truncate_beyond(0),
+        queues.discard_tails,
+        lambda: queues.delete_before(0),
+    ):
+        work()
+        given.append(len(signs))
+    queues.close()
+
+    # Every 256 queues.
+    assert given == [3, 5, 8, 10, 12]
