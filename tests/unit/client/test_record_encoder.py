@@ -14,7 +14,12 @@ from ledgermq.formats.host_address import Host
 from ledgermq.formats.message import BORN_HOST_V6, STORE_HOST_V6, Message, decode_message
 from ledgermq.formats.message_id import UniqueIds
 from ledgermq.model.errors import MessageIllegalError
-from ledgermq.model.limits import ENTRY_SIZE_MAX, PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
+from ledgermq.model.limits import (
+    ENTRY_SIZE_MAX,
+    PROPERTIES_SIZE_MAX,
+    TOPIC_SIZE_MAX,
+    UNIQUE_ID_SIZE_MAX,
+)
 
 FORMS = [Form(hole, host, 4_096) for hole, host in itertools.product((0, 48), (8, 20))]
 BORN_V4: Host = ("192.0.2.7", 0)
@@ -164,3 +169,35 @@ def test_properties_may_fill_their_field_and_not_more() -> None:
     assert len(message.properties) == PROPERTIES_SIZE_MAX
     with pytest.raises(MessageIllegalError):
         encoder(form).encode_bodies(ORDERS, [b"x"], too_long)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_message_has_the_unique_id_that_it_was_given(form: Form) -> None:
+    batch = [
+        OutgoingMessage(b"one", "TagA", ["k"], {"a": "b"}, unique_id="order-17"),
+        OutgoingMessage(b"two", "TagA", ["k"], {"a": "b"}),
+        OutgoingMessage(b"three", unique_id="x" * UNIQUE_ID_SIZE_MAX),
+    ]
+    records = encoder(form).encode_messages(ORDERS, batch)
+    messages = decoded(form, records)
+
+    assert [one.unique_id for one in messages] == [records.id_of(row) for row in range(3)]
+    assert (records.id_of(0), records.id_of(2)) == ("order-17", "x" * UNIQUE_ID_SIZE_MAX)
+    assert len(records.id_of(1)) == 32
+    assert messages[0].parsed_properties() == {
+        "a": "b", "TAGS": "TagA", "KEYS": "k", "UNIQ_KEY": "order-17",
+    }  # fmt: skip
+    assert [bytes(one.body) for one in messages] == [b"one", b"two", b"three"]
+
+
+@pytest.mark.parametrize("bad", ["", "with space", "ümlaut", "x" * 129, "a\x01b", "a\nb", 17])
+def test_an_id_that_cannot_be_one_is_refused(bad: object) -> None:
+    message = OutgoingMessage(b"x", unique_id=bad)  # type: ignore[arg-type]
+
+    with pytest.raises(MessageIllegalError, match="unique id"):
+        encoder(FORMS[0]).encode_messages(ORDERS, [OutgoingMessage(b"y"), message])
+
+
+def test_the_property_of_the_unique_id_is_not_given_as_one() -> None:
+    with pytest.raises(MessageIllegalError, match="unique_id"):
+        properties_bytes(None, (), {"UNIQ_KEY": "a"})

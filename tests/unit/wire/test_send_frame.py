@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.limits import FRAME_RECORDS_MAX, FRAME_SIZE_MAX
-from ledgermq.wire.header import Kind, encode_header
+from ledgermq.wire.header import Kind, decode_header, encode_header
 from ledgermq.wire.send_frame import (
     SEND_TABLES_AT,
+    Duplicate,
     SendRun,
     SentSpan,
     decode_send,
@@ -155,9 +156,31 @@ def test_a_sent_comes_back(term: int, at: int, ack: int, spans: list[SentSpan]) 
     assert sent == (9, term, at, ack, spans, ())
 
 
-@given(_SPANS)
-def test_a_cut_sent_is_refused(spans: list[SentSpan]) -> None:
-    message = encode_sent(9, term=1, store_timestamp=2, ack=0, spans=spans)
+_DUPLICATES = st.lists(
+    st.builds(
+        Duplicate,
+        st.integers(0, 2**32 - 1), st.integers(0, 2**31 - 1), _I64,
+        st.binary(min_size=1, max_size=127),
+    ),
+    max_size=5,
+)  # fmt: skip
+
+
+@given(_SPANS, _DUPLICATES)
+def test_duplicates_of_a_sent_come_back(spans: list[SentSpan], duplicates: list[Duplicate]) -> None:
+    message = encode_sent(9, term=1, store_timestamp=2, ack=0, spans=spans, duplicates=duplicates)
+    plain = encode_sent(9, term=1, store_timestamp=2, ack=0, spans=spans)
+
+    assert list(decode_sent(message).duplicates) == duplicates
+    assert decode_sent(message).spans == spans
+    # Who does not know of duplicates is told what it always was.
+    assert (message == plain) == (not duplicates)
+    assert decode_header(plain).version == 1
+
+
+@given(_SPANS, _DUPLICATES)
+def test_a_cut_sent_is_refused(spans: list[SentSpan], duplicates: list[Duplicate]) -> None:
+    message = encode_sent(9, term=1, store_timestamp=2, ack=0, spans=spans, duplicates=duplicates)
 
     for size in range(len(message)):
         with pytest.raises(ProtocolError):

@@ -1,0 +1,247 @@
+"""Unique ids of a store that the Java broker wrote: found in memory, and in its own index."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.conftest import Golden
+
+from ledgermq.broker.topics import Topic, TopicTable
+from ledgermq.formats.config_json import encode_document
+from ledgermq.formats.dledger_entry import HEADER_SIZE
+from ledgermq.formats.message import Message, encode_message
+from ledgermq.ipc.orders import WritableTopic
+from ledgermq.model.limits import DELAY_TOPIC
+from ledgermq.model.settings import NodeSection, Settings, StoreSection
+from ledgermq.store.derived_files import mark_incomplete
+from ledgermq.store.index_reader import find_layout
+from ledgermq.store.log_reader import LogReader
+from ledgermq.store.store_directory import open_directory
+from ledgermq.wire.send_frame import SendFrame, SendRun
+from ledgermq.writing.stored_ids import IdsUnknownError
+from ledgermq.writing.unique_ids import LogState, Looked, UniqueIds
+from ledgermq.writing.writable_topics import WritableTopics
+
+DAY_MS = 86_400_000
+
+
+class Store:
+    """Messages of a Java broker's log, and unique ids of it; all its topics have a window."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        directory = open_directory(root)
+        reader = LogReader(directory)
+        self.root = root
+        self.end = int(reader.end)
+        named = [record.message for record in reader.iterate() if record.message.unique_id]
+        # The last of each id, of topics to which a client may send.
+        last = {(real(one), one.unique_id): one for one in named if "RMQ_SYS" not in one.topic}
+        self.messages = sorted(last.values(), key=lambda one: one.physical_offset)
+        self.now_ms = max(one.store_timestamp for one in self.messages) + 1_000
+        layout = find_layout(root / "index")
+        assert layout is not None
+        self.settings = Settings(
+            node=NodeSection(self_id="n0"),
+            store=StoreSection(
+                path_root_dir=root, max_hash_slot_num=layout.slots, max_index_num=layout.items
+            ),
+        )
+        table = TopicTable()
+        for name in {real(one) for one in self.messages}:
+            table.put(Topic(name, deduplication_window_ms=DAY_MS), 1)
+        path = folder / "topics.json"
+        path.write_bytes(encode_document(table.to_document()))
+        self.topics = WritableTopics(path)
+        self.unique = UniqueIds(self.topics, self.settings, lambda: None)
+
+    def look_up(
+        self, messages: list[Message], *, indexed: int, now_ms: int = 0, is_retry: bool = False
+    ) -> Looked:
+        """Look for messages as a client sends them: other bodies with these ids."""
+        frame, payload = frame_of(messages, is_retry=is_retry)
+        return self.unique.look_up(
+            frame,
+            memoryview(payload),
+            header_size=HEADER_SIZE,
+            now_ms=now_ms or self.now_ms,
+            log=LogState(self.end, indexed),
+            publish=lambda: self.end,
+        )
+
+
+def real(message: Message) -> str:
+    """The topic that a message is for."""
+    if message.topic != DELAY_TOPIC:
+        return message.topic
+    return message.parsed_properties()["REAL_TOPIC"]
+
+
+def frame_of(messages: list[Message], *, is_retry: bool = False) -> tuple[SendFrame, bytes]:
+    """A frame, a run a message."""
+    records = [bytes(HEADER_SIZE) + encode_message(one) for one in messages]
+    sizes = memoryview(array("I", map(len, records)))
+    runs = [SendRun(1, one.queue_id, one.topic.encode()) for one in messages]
+    payload = b"".join(records)
+    nothing = memoryview(b"")
+    return SendFrame(
+        1, is_retry, False, sizes, runs, len(payload), 0, HEADER_SIZE, 8, nothing
+    ), payload
+
+
+@pytest.fixture(scope="module")
+def shared(golden: Golden, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store(golden("gd0"), tmp_path_factory.mktemp("topics"))
+
+
+@pytest.fixture
+def store(shared: Store, tmp_path: Path) -> Store:
+    """With a memory of its own."""
+    return Store(shared.root, tmp_path)
+
+
+def others(messages: list[Message]) -> list[Message]:
+    return [replace(one, body=b"another body") for one in messages]
+
+
+def places(looked: Looked) -> list[tuple[bytes, int, int, int, int]]:
+    stored = looked.stored
+    columns = zip(
+        stored.topics, stored.queue_ids.tolist(), stored.queue_offsets.tolist(),
+        stored.positions.tolist(), stored.store_times.tolist(), strict=True,
+    )  # fmt: skip
+    return list(columns)
+
+
+def places_of(messages: list[Message]) -> list[tuple[bytes, int, int, int, int]]:
+    found = []
+    for one in messages:
+        numbers = one.queue_id, one.queue_offset, one.physical_offset, one.store_timestamp
+        found.append((one.topic.encode(), *numbers))
+    return found
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_every_id_of_the_log_is_found_in_memory_and_in_the_index(
+    store: Store, share: float
+) -> None:
+    middle = store.messages[int(share * (len(store.messages) - 1))]
+    indexed = {0.0: 0, 0.5: middle.physical_offset - HEADER_SIZE, 1.0: store.end}[share]
+    looked = store.look_up(others(store.messages), indexed=indexed)
+
+    assert len(store.messages) > 100
+    assert {one.topic == real(one) for one in store.messages} == {True, False}
+    assert looked.stored.rows.tolist() == list(range(len(store.messages)))
+    assert places(looked) == places_of(store.messages)
+    assert set(looked.stored.sameness.tolist()) == {1}
+
+
+def test_an_id_that_nobody_has_is_found_nowhere(store: Store) -> None:
+    named = store.messages[0]
+    strangers = [
+        replace(named, properties=named.properties.replace(named.unique_id.encode(), b"0" * 32)),
+        replace(named, topic="without-a-window"),
+    ]
+    for indexed in (0, store.end):
+        store.unique.forget()
+        looked = store.look_up(strangers, indexed=indexed)
+
+        assert len(looked.stored.rows) == 0
+        assert (looked.counting > 0).tolist() == [True, False]
+
+
+def test_what_is_older_than_the_window_does_not_count(store: Store) -> None:
+    oldest = min(one.store_timestamp for one in store.messages)
+    newest = max(one.store_timestamp for one in store.messages)
+    middle = (oldest + newest) // 2
+    for indexed in (0, store.end):
+        store.unique.forget()
+        looked = store.look_up(others(store.messages), indexed=indexed, now_ms=middle + DAY_MS)
+        young = [one for one in store.messages if one.store_timestamp >= middle]
+
+        assert 0 < len(young) < len(store.messages)
+        assert places(looked) == places_of(young)
+
+
+def test_the_very_same_record_is_an_earlier_attempt_of_a_frame_sent_again(store: Store) -> None:
+    one = store.messages[-1]
+    late = one.store_timestamp + DAY_MS + 30_000
+    again, other = replace(one), replace(one, body=b"another body")
+    looked = store.look_up([again, other], indexed=store.end, now_ms=late, is_retry=True)
+    first = store.look_up([again, other], indexed=store.end, now_ms=late)
+
+    assert looked.stored.rows.tolist() == [0]
+    assert looked.stored.sameness.tolist() == [2]
+    assert len(first.stored.rows) == 0
+
+
+def test_a_message_of_a_deleted_topic_does_not_count(store: Store) -> None:
+    one = store.messages[-1]
+    begins = {one.queue_id: one.queue_offset + 1}
+    store.topics.take({one.topic: WritableTopic(4, DAY_MS, begins)})
+    looked = store.look_up(others([one]), indexed=0)
+    store.topics.take({one.topic: WritableTopic(4, DAY_MS, {one.queue_id: one.queue_offset})})
+    again = store.look_up(others([one]), indexed=0)
+
+    assert len(looked.stored.rows) == 0
+    assert places(again) == places_of([one])
+
+
+def test_the_second_of_two_in_one_frame_is_the_first_ones_twin(store: Store) -> None:
+    named = store.messages[0]
+    new = replace(named, properties=named.properties.replace(named.unique_id.encode(), b"0" * 32))
+    looked = store.look_up([new, named, replace(new, queue_id=0, body=b"x"), new], indexed=0)
+
+    assert looked.twins == {2: 0, 3: 0}
+    assert looked.stored.rows.tolist() == [1]
+
+
+def test_what_was_noted_is_found(store: Store) -> None:
+    one = store.messages[-1]
+    new = replace(one, properties=one.properties.replace(one.unique_id.encode(), b"0" * 32))
+    first = store.look_up([new], indexed=store.end)
+    # As if it had been written where another message stands: that one has another id.
+    store.unique.note(first.counting, np.array([one.physical_offset]), store.now_ms)
+    second = store.look_up([new], indexed=store.end)
+    # And now where a message of that id stands.
+    hashes = store.look_up([one], indexed=store.end).counting
+    store.unique.note(hashes, np.array([one.physical_offset]), store.now_ms)
+    third = store.look_up(others([one]), indexed=store.end)
+
+    assert len(second.stored.rows) == 0
+    assert places(third) == places_of([one])
+
+
+def test_an_index_that_is_not_whole_is_not_asked(golden_copy: Golden, tmp_path: Path) -> None:
+    store = Store(golden_copy("gd0"), tmp_path)
+    in_memory = store.look_up(others(store.messages), indexed=0)
+    store.unique.forget()
+    (store.root / "ledgermq").mkdir(exist_ok=True)
+    mark_incomplete(store.root)
+
+    assert len(in_memory.stored.rows) == len(store.messages)
+    with pytest.raises(IdsUnknownError, match="index"):
+        store.look_up(others(store.messages), indexed=store.end)
+
+
+def test_an_index_that_went_back_is_not_asked(store: Store) -> None:
+    store.look_up(others(store.messages[:1]), indexed=store.end)
+
+    with pytest.raises(IdsUnknownError, match="behind"):
+        store.look_up(others(store.messages), indexed=store.end - 1)
+
+
+def test_frames_of_other_topics_are_not_concerned(store: Store) -> None:
+    one = store.messages[0]
+    with_window, _ = frame_of([one])
+    without, _ = frame_of([replace(one, topic="other")])
+    delayed, _ = frame_of([replace(one, topic="SCHEDULE_TOPIC_XXXX")])
+    concerned = [store.unique.concerns(frame) for frame in (with_window, without, delayed)]
+    store.topics.take({topic.decode(): None for topic in store.topics.windows})
+    none = [store.unique.concerns(frame) for frame in (with_window, without, delayed)]
+
+    assert concerned == [True, False, True]
+    assert none == [False, False, False]
