@@ -50,7 +50,6 @@ class Counted(NamedTuple):
     """
 
     put: Put
-    store_timestamp: int
     resent: int
     stored: int
 
@@ -133,9 +132,10 @@ class MissingRecords:
             frame.payload_size,
             told,
             end,
+            timestamp,
             sorted([*known.duplicates, *duplicates]),
         )
-        return Counted(put, timestamp, resent, resend.records)
+        return Counted(put, resent, resend.records)
 
     def _look_up(self, turn: Turn, payload: bytes, frame: SendFrame) -> Looked:
         return self._unique.look_up(

@@ -255,11 +255,11 @@ class ProduceService:
             self._refuse_waiting()
             return False
         begin = self._log.end
-        batch = PutBatch(self._log, self._offsets, term=term, store_timestamp=self._now_ms())
+        batch = PutBatch(self._log, self._offsets, term=term, now_ms=self._now_ms)
         with self._put_lock:
             try:
                 self._stage_waiting(batch, term)
-                self._note_puts(batch.publish(), batch.term, batch.store_timestamp)
+                self._note_puts(batch.publish(), batch.term)
             except StorageError as error:
                 # It may have the ids of messages that are not stored.
                 self._unique.forget()
@@ -280,7 +280,7 @@ class ProduceService:
         largest = max(map(len, records))
         if largest > self._record_max:
             raise MessageIllegalError("record is too large", size=largest, limit=self._record_max)
-        batch = PutBatch(self._log, self._offsets, term=term, store_timestamp=self._now_ms())
+        batch = PutBatch(self._log, self._offsets, term=term, now_ms=self._now_ms)
         begin = int(self._log.end.position)
         append_own(
             batch,
@@ -425,7 +425,7 @@ class ProduceService:
         """Store what the log lacks of a frame, and answer for all of it."""
 
         def publish() -> int:
-            self._note_puts(batch.publish(), batch.term, batch.store_timestamp)
+            self._note_puts(batch.publish(), batch.term)
             return int(self._log.end.position)
 
         turn = Turn(batch, self._recent, publish, lambda: self._page.read_dispatched().position)
@@ -443,7 +443,7 @@ class ProduceService:
             self._counters[WriterCounter.DUPLICATES] += (
                 len(frame.sizes) - counted.resent - counted.stored
             )
-            self._note_puts([counted.put], batch.term, counted.store_timestamp)
+            self._note_puts([counted.put], batch.term)
 
     def _trouble(self, error: CorruptLogError) -> CorruptLogError:
         """What to raise when the log cannot be read: a member of a group notes the damage."""
@@ -477,13 +477,13 @@ class ProduceService:
         if session is not None:
             session.in_flight -= answer.size
 
-    def _note_puts(self, puts: list[Put], term: Term, store_timestamp: int) -> None:
+    def _note_puts(self, puts: list[Put], term: Term) -> None:
         """Frames are in the log: their answers wait for the commit cursor."""
         for put in puts:
             answer = encode_sent(
                 put.request_id,
                 term=term,
-                store_timestamp=store_timestamp,
+                store_timestamp=put.store_timestamp,
                 ack=self._ack,
                 spans=[SentSpan(*span) for span in put.spans],
                 duplicates=put.duplicates if self._tells_duplicates(put) else (),

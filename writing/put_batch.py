@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ledgermq.model.errors import DiskFullError, StorageError
@@ -15,7 +15,8 @@ from ledgermq.wire.send_frame import Duplicate, SendRun
 class Put(NamedTuple):
     """One frame's place in the log; it is stored when the log has reached ``position``.
 
-    ``duplicates``: records that were stored before, with other messages.
+    ``store_timestamp``: of its records, epoch ms; of a part that was stored before, that of the
+    rest. ``duplicates``: records that were stored before, with other messages.
     """
 
     identity: bytes
@@ -23,17 +24,29 @@ class Put(NamedTuple):
     size: int
     spans: list[Span]
     position: int
+    store_timestamp: int
     duplicates: Sequence[Duplicate] = ()
 
 
 class PutBatch:
-    """Used inside the put lock: ``stage`` frames, then ``publish`` them, any number of times."""
+    """Used inside the put lock: ``stage`` frames, then ``publish`` them, any number of times.
+
+    Attributes:
+        store_timestamp: of the frame that was staged last, epoch ms; before the first one, of now.
+    """
 
     def __init__(
-        self, log: LogWriter, offsets: QueueOffsets, *, term: Term, store_timestamp: int
+        self, log: LogWriter, offsets: QueueOffsets, *, term: Term, now_ms: Callable[[], int]
     ) -> None:
+        """Nothing is staged.
+
+        Args:
+            now_ms: epoch; asked for each frame. A frame may come in long after the batch was begun,
+                and a message is not to be older in the store than where it was born.
+        """
         self.term = term
-        self.store_timestamp = store_timestamp
+        self.store_timestamp = now_ms()
+        self._now_ms = now_ms
         self._log = log
         self._offsets = offsets
         self._staged: list[Put] = []
@@ -66,6 +79,7 @@ class PutBatch:
         Raises:
             StorageError: see ``publish``: a file's end was reached, and the write there failed.
         """
+        self.store_timestamp = max(self.store_timestamp, self._now_ms())
         placed: list[Run] = []
         for run in runs:
             queue_id = QueueId(run.queue_id)
@@ -77,7 +91,9 @@ class PutBatch:
             payload, sizes, placed, term=self.term, store_timestamp=self.store_timestamp
         )
         position = self._log.end.position
-        self._staged.append(Put(identity, request_id, len(payload), spans, position))
+        self._staged.append(
+            Put(identity, request_id, len(payload), spans, position, self.store_timestamp)
+        )
         return spans
 
     def publish(self) -> list[Put]:
