@@ -50,11 +50,18 @@ NEEDS: Mapping[str, Needs] = {
     "queue_unlock": Needs(is_of_group=True),
     "send_back": Needs(topic=Right.SUB, is_of_group=True),
     "dead_letters": Needs(is_of_group=True),
+    "timers": Needs(),
+    "timer_cancel": Needs(),
+    "transactions": Needs(),
     "transaction_end": Needs(),
     "transaction_checks": Needs(),
     "group_commit": Needs(topic=Right.SUB, is_of_group=True),
 }
-"""Of calls that users make; where users are checked, all others are for admins."""
+"""Of calls that users make; where users are checked, all others are for admins.
+
+``timers`` and ``transactions`` leave out what is of topics that the user has no right to, and
+``timer_cancel`` needs PUB to the topic where the message belongs: they find that out by themselves.
+"""
 
 ADMIN_VERBS = frozenset(
     {

@@ -11,7 +11,17 @@ from ledgermq.model.errors import ProtocolError
 from ledgermq.model.settings import TopicsSection
 from ledgermq.serving.access_calls import AccessCalls
 from ledgermq.serving.broker_tables import BrokerTables
-from ledgermq.serving.calls import Arguments, Call, Members, Result, Verb, Verbs, nobody
+from ledgermq.serving.calls import (
+    Arguments,
+    Call,
+    CheckTopic,
+    Members,
+    Result,
+    Verb,
+    Verbs,
+    anybody,
+    nobody,
+)
 from ledgermq.serving.group_calls import GroupCalls
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.offset_calls import OffsetCalls
@@ -58,8 +68,19 @@ class CallService:
         assert self._verbs.keys().isdisjoint(verbs), verbs.keys()
         self._verbs |= verbs
 
-    def call(self, caller: Caller, verb: str, arguments: Arguments, now_ms: int) -> Result | None:
+    def call(
+        self,
+        caller: Caller,
+        verb: str,
+        arguments: Arguments,
+        now_ms: int,
+        *,
+        check_topic: CheckTopic = anybody,
+    ) -> Result | None:
         """The result of a call, ``None`` when it comes later.
+
+        Args:
+            check_topic: refuses topics that the client may not use.
 
         Raises:
             LedgerError: why there is none.
@@ -67,4 +88,4 @@ class CallService:
         answer = self._verbs.get(verb)
         if answer is None:
             raise ProtocolError("unknown verb", verb=verb[:64])
-        return answer(Call(caller, arguments, now_ms))
+        return answer(Call(caller, arguments, now_ms, check_topic))

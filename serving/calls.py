@@ -9,18 +9,40 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
+from ledgermq.broker.access import Right
+from ledgermq.model.errors import NoPermissionError
 from ledgermq.serving.state_log import Caller
 
 Result = Mapping[str, object]
 Arguments = Mapping[str, object]
 
 
+CheckTopic = Callable[[str, Right], None]
+"""Raises ``NoPermissionError`` when the client may not use a topic so."""
+
+
+def anybody(_topic: str, _right: Right) -> None:
+    """Where nobody keeps track of rights."""
+
+
 class Call(NamedTuple):
-    """Who asks, with which arguments, and when (monotonic ms)."""
+    """Who asks, with which arguments, and when (monotonic ms).
+
+    ``check_topic``: for a verb that only finds out by itself what topic it is about.
+    """
 
     caller: Caller
     arguments: Arguments
     now_ms: int
+    check_topic: CheckTopic = anybody
+
+    def may(self, topic: str, right: Right) -> bool:
+        """Whether the client may use ``topic`` so."""
+        try:
+            self.check_topic(topic, right)
+        except NoPermissionError:
+            return False
+        return True
 
 
 Verb = Callable[[Call], Result | None]

@@ -309,7 +309,9 @@ class ConsumeService:
         verb, arguments = decode_call(body)
         act = check_call(session.rights, verb, arguments)
         try:
-            result = self._calls.call(caller, verb, arguments, now_ms)
+            result = self._calls.call(
+                caller, verb, arguments, now_ms, check_topic=session.rights.check_topic
+            )
         except LedgerError as error:
             if act is not None:
                 audit(act, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from ledgermq.broker.access import Right
 from ledgermq.broker.state_commands import Change
 from ledgermq.formats.delayed_message import DELIVER_AT, real_queue
 from ledgermq.formats.message import decode_message
@@ -53,7 +54,11 @@ class TimerCalls:
                 "size": len(message.body),
                 "stored": message.store_timestamp,
             }
-        timers = [rows[number] for number in sorted(rows)]
+        timers = [
+            rows[number]
+            for number in sorted(rows)
+            if call.may(str(rows[number]["topic"]), Right.PUB | Right.SUB)
+        ]
         return {"waiting": self._timers.index.count, "timers": timers}
 
     def _cancel(self, call: Call) -> None:
@@ -77,7 +82,10 @@ class TimerCalls:
 
         def plan() -> Sequence[Change]:
             self._timers.follow()
-            found[:] = self._waiting_offsets(identity)
+            waiting = self._waiting_offsets(identity)
+            for topic in waiting.values():
+                call.check_topic(topic, Right.PUB)
+            found[:] = waiting
             if not found:
                 raise MessageIllegalError(
                     "no timer of that id waits: it was delivered or cancelled, or never was",
@@ -96,12 +104,14 @@ class TimerCalls:
 
         self._log.submit(Request(call.caller, plan, TOUCHES, answer, records), call.now_ms)
 
-    def _waiting_offsets(self, identity: str) -> list[int]:
+    def _waiting_offsets(self, identity: str) -> dict[int, str]:
+        """Where timers of that id wait, and the topics where they belong."""
         self._timers.forget_delivered()
-        offsets: list[int] = []
+        offsets: dict[int, str] = {}
         for record in self._find(QUEUE.topic, identity):
             message = decode_message(record)
             is_timer = message.unique_id == identity and DELIVER_AT in message.parsed_properties()
             if is_timer and self._timers.index.holds(message.queue_offset):
-                offsets.append(message.queue_offset)
+                real = real_queue(message.properties)
+                offsets[message.queue_offset] = QUEUE.topic if real is None else real.topic
         return offsets

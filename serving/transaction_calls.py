@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ledgermq.broker.access import Right
 from ledgermq.broker.half_table import TransactionKey
 from ledgermq.broker.transactions import NAME_SIZE_MAX, Half
 from ledgermq.model.errors import ProtocolError
@@ -63,7 +64,11 @@ class TransactionCalls:
                 found[key] = [half]
         return {
             "half_messages": len(table),
-            "transactions": [_row(key, halves) for key, halves in found.items()],
+            "transactions": [
+                _row(key, halves)
+                for key, halves in found.items()
+                if all(call.may(topic, Right.PUB) for topic in {half.topic for half in halves})
+            ],
         }
 
 

@@ -6,7 +6,7 @@ single message. A frame that is refused stored nothing, and took nothing of a qu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +28,14 @@ _ON_THE_WAY = WAITING_TOPICS | {HALF_TOPIC.encode()}
 """Topics of messages that belong to another one, which each of them names."""
 
 
+Amount = tuple[int, int]
+"""Bytes and records."""
+
+
 class FrameAdmission:
     """Owned by the writer process.
+
+    A frame goes through ``check``, ``check_real_topics`` and ``admitted``, before the next one.
 
     Attributes:
         gate: who may connect, and do what.
@@ -44,6 +50,7 @@ class FrameAdmission:
         """
         self._settings = settings
         self._now_ns = monotonic_ns
+        self._real: tuple[SendFrame, dict[str, Amount]] | None = None
         self._files = AccessFiles(folder)
         self.gate = AccessGate(settings.access, self._files.users)
         self._limits = RateLimits(
@@ -110,68 +117,97 @@ class FrameAdmission:
             for topic in {run.topic for run in frame.runs} - _ON_THE_WAY:
                 rights.check_topic(topic.decode("utf-8", "replace"), Right.PUB)
         if self._limits.is_on:
-            self._limits.check(self._owners(frame, identity, name, rights), self._now_ns())
+            topics = [_name(run.topic) for run in frame.runs if run.topic not in _ON_THE_WAY]
+            self._limits.check(self._owners(topics, identity, name, rights), self._now_ns())
 
     def check_real_topics(
         self, frame: SendFrame, payload: memoryview, rights: ClientRights, *, header_size: int
     ) -> None:
-        """Refuse half and delayed messages of topics that the client may not send to.
+        """Refuse half and delayed messages of topics that the client may not send to, or not now.
 
         Only runs of their queues are looked at, record by record; the records were checked.
 
         Raises:
             NoPermissionError: names user and topic.
+            QuotaError: that of such a topic is used up.
         """
-        if not self.gate.is_on:
+        self._real = None
+        if not (self.gate.is_on or self._limits.is_on):
             return
         if _ON_THE_WAY.isdisjoint(run.topic for run in frame.runs):
             return
-        ends = _ends(frame)
-        first = 0
-        for run in frame.runs:
-            last = first + run.records
-            for number in range(first, last) if run.topic in _ON_THE_WAY else ():
-                begin = int(ends[number]) - frame.sizes[number]
-                record = payload[begin + header_size : int(ends[number])]
-                real = real_queue(properties_in(record))
-                if real is not None:
-                    rights.check_topic(real.topic, Right.PUB)
-            first = last
+        real = _by_real_topic(frame, payload, header_size)
+        topics = real.keys() - {_name(topic) for topic in _ON_THE_WAY}
+        if self.gate.is_on:
+            for topic in topics:
+                rights.check_topic(topic, Right.PUB)
+        if self._limits.is_on:
+            self._limits.check([f"topic:{topic}" for topic in topics], self._now_ns())
+            self._real = frame, real
 
     def admitted(self, frame: SendFrame, identity: bytes, name: str, rights: ClientRights) -> None:
         """The frame is let in: it counts."""
         if not self._limits.is_on:
             return
         now_ns, records = self._now_ns(), len(frame.sizes)
-        sizes = _by_topic(frame)
-        for owner in self._owners(frame, identity, name, rights):
+        known = self._real
+        of_frame = known is not None and known[0] is frame
+        amounts = known[1] if known is not None and of_frame else _by_topic(frame)
+        self._real = None
+        sizes = {f"topic:{topic}": amount for topic, amount in amounts.items()}
+        for owner in self._owners(amounts, identity, name, rights):
             size, count = sizes.get(owner, (frame.payload_size, records))
             self._limits.take(owner, size=size, messages=count, now_ns=now_ns)
 
     def _owners(
-        self, frame: SendFrame, identity: bytes, name: str, rights: ClientRights
+        self, topics: Iterable[str], identity: bytes, name: str, rights: ClientRights
     ) -> list[str]:
-        topics = {run.topic.decode("utf-8", "replace") for run in frame.runs}
         user = rights.who.user
-        return self._limits.owners(user=user, client=name, connection=identity.hex(), topics=topics)
+        return self._limits.owners(
+            user=user, client=name, connection=identity.hex(), topics=set(topics)
+        )
 
 
-def _by_topic(frame: SendFrame) -> dict[str, tuple[int, int]]:
-    """Bytes and records by the owner of their topic; with one topic nothing is summed."""
+def _by_topic(frame: SendFrame) -> dict[str, Amount]:
+    """Bytes and records of each topic; with one topic nothing is summed."""
     topics = {run.topic for run in frame.runs}
     if len(topics) == 1:
         (topic,) = topics
-        return {_owner(topic): (frame.payload_size, len(frame.sizes))}
+        return {_name(topic): (frame.payload_size, len(frame.sizes))}
     ends = _ends(frame)
     found: dict[str, tuple[int, int]] = {}
     first = 0
     for run in frame.runs:
         last = first + run.records
         size = int(ends[last - 1]) - (int(ends[first - 1]) if first else 0)
-        before = found.get(_owner(run.topic), (0, 0))
-        found[_owner(run.topic)] = (before[0] + size, before[1] + run.records)
+        _add(found, _name(run.topic), size, run.records)
         first = last
     return found
+
+
+def _by_real_topic(frame: SendFrame, payload: memoryview, header_size: int) -> dict[str, Amount]:
+    """As ``_by_topic``, but messages that wait are of the topic where they belong."""
+    found: dict[str, Amount] = {}
+    ends = _ends(frame)
+    first = 0
+    for run in frame.runs:
+        last = first + run.records
+        if run.topic not in _ON_THE_WAY:
+            size = int(ends[last - 1]) - (int(ends[first - 1]) if first else 0)
+            _add(found, _name(run.topic), size, run.records)
+            first = last
+            continue
+        for number in range(first, last):
+            size, end = frame.sizes[number], int(ends[number])
+            real = real_queue(properties_in(payload[end - size + header_size : end]))
+            _add(found, _name(run.topic) if real is None else real.topic, size, 1)
+        first = last
+    return found
+
+
+def _add(found: dict[str, Amount], topic: str, size: int, records: int) -> None:
+    before = found.get(topic, (0, 0))
+    found[topic] = (before[0] + size, before[1] + records)
 
 
 def _ends(frame: SendFrame) -> NDArray[np.int64]:
@@ -179,5 +215,5 @@ def _ends(frame: SendFrame) -> NDArray[np.int64]:
     return np.cumsum(np.frombuffer(frame.sizes, np.uint32), dtype=np.int64)
 
 
-def _owner(topic: bytes) -> str:
-    return f"topic:{topic.decode('utf-8', 'replace')}"
+def _name(topic: bytes) -> str:
+    return topic.decode("utf-8", "replace")

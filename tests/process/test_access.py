@@ -17,7 +17,7 @@ from ledgermq.client import Consumer, Producer, ProducerOptions
 from ledgermq.client.access_admin import AccessAdmin
 from ledgermq.client.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.model.errors import LedgerError, NoPermissionError, QuotaError
+from ledgermq.model.errors import LedgerError, MessageIllegalError, NoPermissionError, QuotaError
 from ledgermq.process.client_keys import make_client_keys, make_node_key
 
 pytestmark = pytest.mark.slow
@@ -116,6 +116,32 @@ def test_users_over_tcp_do_what_they_have_the_right_to_and_nothing_else(guarded:
     assert "admin act who='operator (uid 0)'" in log or "admin act who='operator (uid" in log
     assert "act=acl_set on=user:orders outcome=done" in log
     assert "act=topic_create on=topic:made outcome=refused" in log
+
+
+def test_a_producer_cancels_timers_of_its_topics_and_sees_no_others(guarded: Guarded) -> None:
+    mine, my_key = guarded.keys("orders")
+    other, other_key = guarded.keys("billing")
+    with connect_broker(guarded.local, name="operator", timeout_s=PATIENCE_S) as broker:
+        for topic in ("mine", "theirs"):
+            broker.create_topic(topic, 1)
+        for user, key, perm in (("orders", my_key, "mine"), ("billing", other_key, "theirs")):
+            asked(broker).set_user(
+                user, {"publicKeys": [key], "topicPerms": [f"{perm}=PUB"]}, mode="add"
+            )
+    with sender(mine) as producer:
+        timer = producer.send("mine", b"take me back", delay=3_600_000).result()
+        foreign = refusal(lambda: producer.send("theirs", b"x", delay=3_600_000).result())
+        with connect_broker(other, name="billing", timeout_s=PATIENCE_S) as theirs:
+            refused = refusal(lambda: theirs.cancel_timer(timer.unique_id))
+            assert theirs.timers().timers == []
+        with connect_broker(mine, name="orders", timeout_s=PATIENCE_S) as own:
+            assert [row.unique_id for row in own.timers().timers] == [timer.unique_id]
+        producer.cancel(timer.unique_id)
+        again = refusal(lambda: producer.cancel(timer.unique_id))
+
+    assert isinstance(foreign, NoPermissionError) and "theirs" in str(foreign)
+    assert isinstance(refused, NoPermissionError) and "mine" in str(refused)
+    assert isinstance(again, MessageIllegalError)
 
 
 def test_a_client_without_a_users_key_is_not_let_in(guarded: Guarded) -> None:
