@@ -23,6 +23,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ledgermq.broker.holds import QueueName
+from ledgermq.formats.delayed_message import delay_level
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.host_address import Host
 from ledgermq.formats.message import (
@@ -46,6 +47,7 @@ from ledgermq.formats.properties import (
 )
 from ledgermq.model.errors import CorruptLogError, MessageIllegalError
 from ledgermq.model.limits import (
+    DELAY_TOPIC,
     ENTRY_SIZE_MAX,
     PROPERTIES_SIZE_MAX,
     QUEUE_ID_MAX,
@@ -203,7 +205,7 @@ def check_half(message: Message) -> QueueName:
     return QueueName(properties[REAL_TOPIC], queue_id)
 
 
-def becomes(half: Message, way: Way, *, host: Host, now_ms: int) -> list[Message]:
+def becomes(half: Message, way: Way, *, host: Host, now_ms: int, levels: int) -> list[Message]:
     """What a half message is moved to, in the order of the log; ``RECORDS_OF`` tells how many.
 
     But for its times it depends on nothing else: who looks for it in the log can make it again.
@@ -212,12 +214,13 @@ def becomes(half: Message, way: Way, *, host: Host, now_ms: int) -> list[Message
         half: the record of the half topic; its body is not copied.
         host: of this broker.
         now_ms: epoch ms.
+        levels: how many delay levels there are.
     """
     if way is Way.AGAIN:
         return [_copy_of(half, host, HALF_QUEUE, _with_one_check_more(half.properties))]
     if way is Way.DISCARD:
         return [_copy_of(half, host, QueueName(UNANSWERED_TOPIC, 0), half.properties)]
-    made = [_committed(half, host)] if way is Way.COMMIT else []
+    made = [_committed(half, host, levels)] if way is Way.COMMIT else []
     made.append(_op_of(half, way, host, now_ms))
     return made
 
@@ -254,13 +257,25 @@ def way_in(marks: Mapping[str, int], offset: int) -> Way:
     raise CorruptLogError("move of half messages does not tell their way", offset=offset)
 
 
-def _committed(half: Message, host: Host) -> Message:
-    """Its properties stay all as they are, those of the transaction too, as in RocketMQ."""
+def _committed(half: Message, host: Host, levels: int) -> Message:
+    """Its properties stay all as they are, those of the transaction too, as in RocketMQ.
+
+    One with a delay level, which RocketMQ takes from its producers, waits from now on where those
+    of that level do: its properties name its queue already (``CommitLog.asyncPutMessage``, which
+    looks at the level of all that is no half message and no rollback).
+    """
     properties = decode_properties(half.properties)
     queue_id = _number(properties.get(REAL_QUEUE_ID, "")) or 0
     # One without a topic cannot come from a client; it is kept where somebody can find it.
     topic = properties.get(REAL_TOPIC, UNANSWERED_TOPIC)
-    copy = _copy_of(half, host, QueueName(topic, queue_id), half.properties)
+    queue, made = QueueName(topic, queue_id), half.properties
+    level = min(delay_level(half.properties), levels)
+    if level and REAL_TOPIC in properties:
+        queue = QueueName(DELAY_TOPIC, level - 1)
+        # It is no half message any more, and here the properties are rendered anew.
+        left = {name: text for name, text in properties.items() if name != TRANSACTION_PREPARED}
+        made = encode_properties(left)
+    copy = _copy_of(half, host, queue, made)
     sys_flag = half.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
     return _replaced(copy, sys_flag=sys_flag, prepared=half.physical_offset)
 

@@ -104,8 +104,9 @@ class BrokerWorker:
             members=self._clients_of,
             warnings=self._warnings_of,
         )
+        queries = QueryService(self._store, settings, self._calls.known.check_queue)
         self._transactions = TransactionService(
-            self._store, tables, self._log, self._moves, settings
+            self._store, tables, self._log, self._moves, settings, find=queries.with_key
         )
         self._calls.register(TransactionCalls(self._transactions).verbs)
         self._members = MemberCalls(self._calls.known, settings.groups, settings.topics, self._log)
@@ -117,7 +118,6 @@ class BrokerWorker:
             filters_properties=settings.reads.enable_property_filter,
             counts=self._counts,
         )
-        queries = QueryService(self._store, settings, self._calls.known.check_queue)
         timer_calls = TimerCalls(self._timers, self._log, queries.with_key, settings)
         self._calls.register(timer_calls.verbs)
         self._retries = RetryCalls(self._calls.known, self._log, queries.record_at, settings)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ledgermq.broker.half_table import CheckRules, HalfTable, TransactionKey, unknown
+from ledgermq.broker.half_table import CheckRules, HalfTable, TransactionKey
 from ledgermq.broker.holds import QueueName
 from ledgermq.broker.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved
 from ledgermq.broker.state_commands import Change, OffsetsSet, TopicSet
@@ -33,6 +33,7 @@ from ledgermq.broker.transactions import (
 )
 from ledgermq.formats.message import decode_message, encode_message
 from ledgermq.ipc.counters import BrokerCounter
+from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import (
     BusyError,
     LedgerError,
@@ -43,6 +44,7 @@ from ledgermq.model.errors import (
 from ledgermq.model.settings import Settings
 from ledgermq.model.transactions import HALF_TOPIC, UNANSWERED_TOPIC, Decision
 from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.ended_transactions import Find, check_ended
 from ledgermq.serving.half_reader import HalfReader
 from ledgermq.serving.moves import Moves
 from ledgermq.serving.readable_store import ReadableStore
@@ -123,12 +125,21 @@ class TransactionService:
         log: StateLog,
         moves: Moves,
         settings: Settings,
+        *,
+        find: Find,
     ) -> None:
+        """Nothing is known yet.
+
+        Args:
+            find: looks transactions up whose end is not remembered any more.
+        """
         self._tables = tables
         self._log = log
         self._moves = moves
         self._settings = settings
         self._host = (settings.node.broker_ip, settings.node.listen_port)
+        self._levels = len(delay_levels_ms(settings.store.message_delay_level)) - 1
+        self._find = find
         self._reader = HalfReader(store, tables, moves)
         self._desk = CheckDesk()
         self._ends: deque[End] = deque()
@@ -317,7 +328,8 @@ class TransactionService:
             try:
                 halves = table.plan_end(end.key, end.decision, messages=end.messages)
                 if halves is None and table.next_half > end.last_offset:
-                    raise unknown(end.key)
+                    check_ended(self._find, end.key, end.decision)
+                    halves = ()
             except LedgerError as error:
                 self._replies.append(Reply(end.caller, error))
                 continue
@@ -371,7 +383,11 @@ class TransactionService:
             encode_message(made)
             for offset, record in self._moves.read(HALF_QUEUE, offsets)
             for made in becomes(
-                decode_message(record), ways[offset], host=self._host, now_ms=now_ms
+                decode_message(record),
+                ways[offset],
+                host=self._host,
+                now_ms=now_ms,
+                levels=self._levels,
             )
         ]
         if len(records) != sum(RECORDS_OF[way] for _, way in moves):
@@ -412,7 +428,13 @@ class TransactionService:
         return self._become(record, way)
 
     def _become(self, record: memoryview, way: Way) -> list[bytes]:
-        made = becomes(decode_message(record), way, host=self._host, now_ms=self._log.epoch_ms())
+        made = becomes(
+            decode_message(record),
+            way,
+            host=self._host,
+            now_ms=self._log.epoch_ms(),
+            levels=self._levels,
+        )
         return [encode_message(message) for message in made]
 
     def _finish(self, group: _Group, table: HalfTable) -> None:

@@ -19,6 +19,7 @@ from ledgermq.broker.transactions import (
     read_op,
     way_in,
 )
+from ledgermq.formats.delayed_message import delivered
 from ledgermq.formats.message import (
     TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
@@ -26,12 +27,13 @@ from ledgermq.formats.message import (
     decode_message,
     encode_message,
 )
-from ledgermq.formats.properties import encode_properties
+from ledgermq.formats.properties import decode_properties, encode_properties
 from ledgermq.model.errors import (
     CorruptLogError,
     MessageIllegalError,
     TransactionEndedError,
 )
+from ledgermq.model.limits import DELAY_TOPIC
 from ledgermq.model.transactions import (
     HALF_TOPIC,
     OP_TOPIC,
@@ -91,7 +93,7 @@ def key(transaction: str) -> TransactionKey:
 
 def test_a_committed_message_is_the_half_message_in_its_real_topic() -> None:
     source = half_message()
-    real, op = becomes(source, Way.COMMIT, host=HOST, now_ms=9)
+    real, op = becomes(source, Way.COMMIT, host=HOST, now_ms=9, levels=18)
 
     assert (real.topic, real.queue_id, real.transaction) == ("orders", 3, TRANSACTION_COMMIT)
     assert real.prepared_transaction_offset == 4_048
@@ -103,9 +105,34 @@ def test_a_committed_message_is_the_half_message_in_its_real_topic() -> None:
     assert (op.born_host, op.sys_flag) == (HOST, 0)
 
 
+@pytest.mark.parametrize(("level", "queue_id"), [("3", 2), ("18", 17), ("99", 17)])
+def test_a_committed_message_with_a_delay_level_waits_where_those_of_its_level_do(
+    level: str, queue_id: int
+) -> None:
+    source = half_message(DELAY=level)
+    waiting, op = becomes(source, Way.COMMIT, host=HOST, now_ms=9, levels=18)
+
+    assert (waiting.topic, waiting.queue_id) == (DELAY_TOPIC, queue_id)
+    assert (waiting.transaction, waiting.prepared_transaction_offset) == (TRANSACTION_COMMIT, 4_048)
+    properties = decode_properties(waiting.properties)
+    assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == ("orders", "3")
+    assert "TRAN_MSG" not in properties
+    (record,) = delivered(memoryview(encode_message(waiting)))
+    real = decode_message(memoryview(record))
+    assert (real.topic, real.queue_id, bytes(real.body)) == ("orders", 3, b"body")
+    assert (op.topic, bytes(op.body)) == (OP_TOPIC, b"11")
+
+
+@pytest.mark.parametrize("level", ["0", "", "x"])
+def test_a_committed_message_without_a_level_is_there_at_once(level: str) -> None:
+    made, _ = becomes(half_message(DELAY=level), Way.COMMIT, host=HOST, now_ms=9, levels=18)
+
+    assert (made.topic, made.queue_id) == ("orders", 3)
+
+
 @pytest.mark.parametrize("way", Way)
 def test_each_way_makes_as_many_messages_as_it_says_and_they_can_be_stored(way: Way) -> None:
-    made = becomes(half_message(), way, host=HOST, now_ms=9)
+    made = becomes(half_message(), way, host=HOST, now_ms=9, levels=18)
 
     assert len(made) == RECORDS_OF[way]
     assert [decode_message(memoryview(encode_message(one))).topic for one in made] == [
@@ -114,7 +141,7 @@ def test_each_way_makes_as_many_messages_as_it_says_and_they_can_be_stored(way: 
 
 
 def test_an_op_message_tells_which_transaction_ended_how() -> None:
-    (op,) = becomes(half_message(), Way.ROLLBACK, host=HOST, now_ms=9)
+    (op,) = becomes(half_message(), Way.ROLLBACK, host=HOST, now_ms=9, levels=18)
     by_rocketmq = Message(topic=OP_TOPIC, queue_id=0, body=b"17", properties=b"TAGS\x01d")
     strange = Message(topic=OP_TOPIC, queue_id=0, body=b"1x7", properties=b"TAGS\x01d")
 
@@ -124,9 +151,11 @@ def test_an_op_message_tells_which_transaction_ended_how() -> None:
 
 
 def test_a_question_is_counted_and_an_unanswered_message_is_kept_as_it_is() -> None:
-    (again,) = becomes(half_message(), Way.AGAIN, host=HOST, now_ms=9)
-    (later,) = becomes(half_message(TRANSACTION_CHECK_TIMES="4"), Way.AGAIN, host=HOST, now_ms=9)
-    (aside,) = becomes(half_message(), Way.DISCARD, host=HOST, now_ms=9)
+    (again,) = becomes(half_message(), Way.AGAIN, host=HOST, now_ms=9, levels=18)
+    (later,) = becomes(
+        half_message(TRANSACTION_CHECK_TIMES="4"), Way.AGAIN, host=HOST, now_ms=9, levels=18
+    )
+    (aside,) = becomes(half_message(), Way.DISCARD, host=HOST, now_ms=9, levels=18)
 
     assert (again.topic, again.parsed_properties()["TRANSACTION_CHECK_TIMES"]) == (HALF_TOPIC, "1")
     assert later.parsed_properties()["TRANSACTION_CHECK_TIMES"] == "5"
@@ -136,7 +165,7 @@ def test_a_question_is_counted_and_an_unanswered_message_is_kept_as_it_is() -> N
 
 def test_properties_without_room_for_the_count_stay_as_they_are() -> None:
     full = half_message(filler="x" * (32_767 - len(half_message().properties) - 8))
-    (again,) = becomes(full, Way.AGAIN, host=HOST, now_ms=9)
+    (again,) = becomes(full, Way.AGAIN, host=HOST, now_ms=9, levels=18)
 
     assert len(full.properties) > PROPERTIES_MAX
     assert again.properties == full.properties
@@ -245,7 +274,7 @@ def test_a_message_that_comes_after_its_transactions_end_is_a_stray() -> None:
 def test_a_message_that_stands_in_the_queue_twice_counts_once() -> None:
     older, newer = half(0, "t"), half(2, "t")._replace(unique_id="U0")
     table = table_of(older, half(1, "t"), newer)
-    (dropped,) = becomes(half_message(), Way.DROP, host=HOST, now_ms=9)
+    (dropped,) = becomes(half_message(), Way.DROP, host=HOST, now_ms=9, levels=18)
     found = table.strays()
     table.take_op(0, Op(0, "t", None, is_end=False))
 
@@ -301,7 +330,7 @@ def test_one_that_is_too_old_is_put_aside_however_rarely_it_was_asked_for() -> N
 
 
 def test_queue_and_flags_of_a_half_message_are_those_of_rocketmq() -> None:
-    (again,) = becomes(half_message(), Way.AGAIN, host=HOST, now_ms=9)
+    (again,) = becomes(half_message(), Way.AGAIN, host=HOST, now_ms=9, levels=18)
 
     assert (again.topic, again.queue_id) == HALF_QUEUE
     # Bits of a transaction on a half message would keep it out of the queues of RocketMQ.

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.serving.memory_log import MemoryLog, root_of
 
+from ledgermq.broker import half_table
 from ledgermq.broker.transactions import GROUP
 from ledgermq.formats.message import Message, encode_message
 from ledgermq.formats.properties import encode_properties
@@ -76,11 +77,21 @@ class Node:
         stand_in: Any = log
         self.state = StateLog(settings, stand_in, self.tables, stand_in)
         self.moves = Moves(stand_in, self.tables, self.state)
-        self.service = TransactionService(stand_in, self.tables, self.state, self.moves, settings)
+        self.service = TransactionService(
+            stand_in, self.tables, self.state, self.moves, settings, find=self._find
+        )
         self._verbs = TransactionCalls(self.service).verbs
         self.answers: dict[int, Mapping[str, Any] | LedgerError] = {}
         self.state.apply()
         self.state.lead(Standing(LEADER, term, "n0"))
+
+    def _find(self, topic: str, key: str) -> list[memoryview]:
+        """As the index does."""
+        return [
+            memoryview(encode_message(message))
+            for message in self.log.messages(topic)
+            if message.parsed_properties().get("UNIQ_KEY") == key
+        ]
 
     def call(self, number: int, verb: str, **arguments: object) -> None:
         """Ask; the answer comes with a turn when it is not there at once."""
@@ -317,3 +328,27 @@ def test_what_rocketmq_has_left_is_gone_on_with(tmp_path: Path) -> None:
     assert decisions(node)[2] == "commit"
     assert bodies(log, "orders") == ["d0"]
     assert node.tables.offsets.offsets(GROUP, HALF_TOPIC) == {0: 2}
+
+
+def test_an_end_that_nobody_remembers_any_more_is_found_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(half_table, "ENDED_MAX", 1)
+    log = log_of(half("a", 0), half("b", 0), half("c", 0))
+    node = Node(tmp_path / "one", log, 1)
+    for number, (name, decision) in enumerate(
+        (("a", "commit"), ("b", "rollback"), ("c", "commit"))
+    ):
+        node.end(number, name, decision, 1)
+        node.run()
+    node.end(11, "a", "commit", 1)
+    node.end(12, "b", "rollback", 1)
+    node.end(13, "a", "rollback", 1)
+    node.end(14, "never", "commit", 1)
+    node.run()
+    told = decisions(node)
+
+    assert (told[11], told[12]) == ("commit", "rollback")
+    assert isinstance(told[13], TransactionEndedError)
+    assert isinstance(told[14], TransactionUnknownError)
+    assert bodies(log, "orders") == ["a0", "c0"]
