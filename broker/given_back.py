@@ -1,5 +1,5 @@
 """What was given back a moment ago: whoever asks again is told that it is stored, and nothing is
-stored again.
+stored again. So it is with groups that were deleted.
 
 Each act has a token that the client draws. It stands in a command behind the message that was
 stored, so that whoever knows the token knows that the message is in the log. Tokens are not part of
@@ -20,7 +20,10 @@ TOKEN_SIZE_MAX = 64
 
 
 class GivenBack(NamedTuple):
-    """A message was given back, and what it became is in the log before this command."""
+    """A message was given back, and what it became is in the log before this command.
+
+    Or a group was deleted by this very command.
+    """
 
     token: str
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection
 from typing import Literal
 
@@ -26,6 +27,7 @@ from ledgermq.client.requests import Steps, call_request, call_result
 from ledgermq.model.errors import ConfigError
 
 PAGE = 250
+TOKEN_BYTES = 8
 
 Target = Literal["first", "last", "time", "number"]
 
@@ -91,8 +93,14 @@ def change_group(verb: str, group: str, fields: Fields) -> Steps[GroupRow]:
 
 
 def delete_group(group: str, *, with_offsets: bool, with_topics: bool) -> Steps[None]:
-    """Delete a group."""
-    yield from ask("group_delete", group=group, with_offsets=with_offsets, with_topics=with_topics)
+    """Delete a group; asked again of the next leader it is the same act."""
+    yield from ask(
+        "group_delete",
+        group=group,
+        with_offsets=with_offsets,
+        with_topics=with_topics,
+        token=secrets.token_hex(TOKEN_BYTES),
+    )
 
 
 def group_lag(group: str, topic: str | None) -> Steps[list[QueueLag]]:

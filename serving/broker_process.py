@@ -102,6 +102,7 @@ class BrokerWorker:
             settings.topics,
             self._log,
             members=self._clients_of,
+            consuming=self._consuming,
             warnings=self._warnings_of,
         )
         queries = QueryService(self._store, settings, self._calls.known.check_queue)
@@ -221,6 +222,9 @@ class BrokerWorker:
     def _clients_of(self, group: str) -> list[str]:
         # Made after the calls, which it needs.
         return self._members.clients(group)
+
+    def _consuming(self, group: str) -> list[str]:
+        return self._members.consuming(group)
 
     def _warnings_of(self, group: str) -> list[str]:
         return self._members.warnings(group)

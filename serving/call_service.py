@@ -50,6 +50,7 @@ class CallService:
         log: StateLog,
         *,
         members: Members = nobody,
+        consuming: Members = nobody,
         warnings: Members = nobody,
     ) -> None:
         self.known = KnownTopics(store, tables)
@@ -60,7 +61,7 @@ class CallService:
         self.register(QueueCalls(self.known).verbs)
         self.groups = GroupCalls(self.known, rules, log, members, warnings)
         self.register(self.groups.verbs)
-        self.register(OffsetCalls(self.known, rules, log, members).verbs)
+        self.register(OffsetCalls(self.known, rules, log, consuming).verbs)
         self.register(AccessCalls(tables, log, self.notice).verbs)
 
     def register(self, verbs: Verbs) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import islice
 
+from ledgermq.broker.given_back import TOKEN_SIZE_MAX, GivenBack
 from ledgermq.broker.group_plans import is_builtin, names_of, plan_alter, plan_create, plan_delete
 from ledgermq.broker.groups import SubscriptionGroup
 from ledgermq.broker.holds import QueueName
 from ledgermq.broker.state_commands import Change, GroupSet, TopicSet
-from ledgermq.model.errors import GroupUnknownError
+from ledgermq.model.errors import GroupUnknownError, ProtocolError
 from ledgermq.model.settings import TopicsSection
 from ledgermq.serving.call_arguments import (
     fields,
@@ -147,19 +148,29 @@ class GroupCalls:
         return None
 
     def _delete(self, call: Call) -> Result | None:
-        """The group, ``with_offsets`` what it has consumed, ``with_topics`` its retry topics."""
+        """The group, ``with_offsets`` what it has consumed, ``with_topics`` its retry topics.
+
+        A question with the ``token`` of an earlier one is answered as done.
+        """
         name, arguments = text(call.arguments, "group"), call.arguments
         with_offsets = flag(arguments, "with_offsets")
         own = (f"{RETRY_PREFIX}{name}", f"{DEAD_PREFIX}{name}")
         topics = own if flag(arguments, "with_topics") else ()
+        token = optional_text(arguments, "token") or ""
+        if len(token) > TOKEN_SIZE_MAX:
+            raise ProtocolError("token is too long", size=len(token), limit=TOKEN_SIZE_MAX)
         deleted: list[str] = []
 
         def changes() -> list[Change]:
             tables = self._tables
+            if token and token in tables.state.given_back:
+                # Asked again, because the answer was lost: this leader or an earlier one did it.
+                return []
             deleted[:] = [topic for topic in topics if tables.topics.get(topic) is not None]
             return [
                 *plan_delete(tables.groups, tables.offsets, name, with_offsets=with_offsets),
                 *(TopicSet(topic, None) for topic in deleted),
+                *([GivenBack(token)] if token else []),
             ]
 
         touches = {f"group {name}", *(f"topic {topic}" for topic in topics)}

@@ -68,6 +68,7 @@ class MemberCalls:
         self._log = log
         self._now_ms = 0
         self._leads = False
+        self._led_ms = 0
         self._members = self._no_members()
         self._leases = QueueLeases(known.tables.locks)
         # The one that is due first stands first: all wait equally long.
@@ -92,6 +93,23 @@ class MemberCalls:
         counts[BrokerCounter.GROUPS_DIFFERING] = len(self._differing)
         counts[BrokerCounter.MEMBERS] = len(self._members)
 
+    def consuming(self, group: str) -> list[str]:
+        """Ids of those who consume for ``group``, for who must not overlook one.
+
+        Raises:
+            BusyError: there are none, and this node has not led long enough to hear of them.
+        """
+        clients = self.clients(group)
+        wait_ms = self._led_ms + self._settings.heartbeat_ms - self._now_ms
+        if not clients and wait_ms > 0:
+            raise BusyError(
+                "node has just begun to lead, and members of the group may not have told it yet",
+                group=group,
+                retry_after_ms=wait_ms,
+                setting="groups.heartbeat_ms",
+            )
+        return clients
+
     def counts(self) -> dict[str, int]:
         """How many consume for each group now; groups without members are left out."""
         return {group: len(self._members.members(group)) for group in self._members.groups}
@@ -107,6 +125,7 @@ class MemberCalls:
         self._members = self._no_members()
         self._differing.clear()
         if leads:
+            self._led_ms = now_ms
             self._leases.begin(now_ms)
 
     def turn(self, now_ms: int) -> list[Reply]:

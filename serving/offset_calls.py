@@ -103,7 +103,7 @@ class OffsetCalls:
 
         def plan() -> dict[str, list[Move]]:
             check_group_name(group)
-            check_nobody_consumes(group, self._members(group), force=force)
+            self._check_nobody_consumes(group, force=force)
             read_queues = self._known.topic(topic).read_queues
             old = self._tables.offsets.offsets(group, topic)
             queues = chosen_queues(topic, wanted, read_queues)
@@ -111,6 +111,15 @@ class OffsetCalls:
             return {topic: moves_of(old, new)}
 
         return self._move(call, group, [topic], plan)
+
+    def _check_nobody_consumes(self, group: str, *, force: bool) -> None:
+        """See ``check_nobody_consumes``.
+
+        Raises:
+            BusyError: who consumes is not known yet.
+        """
+        if not force:
+            check_nobody_consumes(group, self._members(group), force=False)
 
     def _target(self, queue: QueueName, target: Target, value: int) -> int:
         self._known.check_queue(queue)
@@ -128,7 +137,7 @@ class OffsetCalls:
 
         def plan() -> dict[str, list[Move]]:
             check_group_name(group)
-            check_nobody_consumes(group, self._members(group), force=force)
+            self._check_nobody_consumes(group, force=force)
             found = {owner.topic: of for owner, of in self._tables.offsets.of_group(source)}
             chosen = found if one is None else {one: found.get(one, {})}
             if not any(chosen.values()):

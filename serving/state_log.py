@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
 from typing import NamedTuple
 
 from ledgermq.broker.broker_state import Applied
@@ -508,8 +509,9 @@ class StateLog:
         identity, at_ms = self._new_identity(), self.epoch_ms()
         sums = tuple(record_sum(memoryview(record)[self.hole :]) for record in plan.records)
         # What says that the records are there stands behind them.
-        late = [change for change in plan.changes if isinstance(change, GivenBack)]
-        early = tuple(change for change in plan.changes if not isinstance(change, GivenBack))
+        is_late = [bool(sums) and isinstance(change, GivenBack) for change in plan.changes]
+        late = list(compress(plan.changes, is_late))
+        early = tuple(compress(plan.changes, (not one for one in is_late)))
         head = Command(f"{identity}+" if sums else identity, at_ms, early, sums)
         group = [command_record(encode_command(head), self._settings, now_ms=at_ms)]
         if sums:

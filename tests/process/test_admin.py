@@ -291,9 +291,18 @@ def test_what_was_ordered_survives_the_leaders_death(group: Group) -> None:
         admin.create_group("billing", retryMaxTimes=2)
         admin.delete_topic("gone")
         admin.reset_offsets("billing", TOPIC, "number", 30, queues=[0])
+        admin.create_group("left")
+        delete = {"group": "left", "with_offsets": False, "with_topics": False, "token": "t1"}
+        with connect_broker(group.addresses, name="test", timeout_s=PATIENCE_S) as broker:
+            broker.call("group_delete", **delete)
         leader = group.leader()
         leader.kill()
         names = [row.topic for row in admin.topics()]
+        with connect_broker(group.addresses, name="test", timeout_s=PATIENCE_S) as broker:
+            # As a client asks that has lost the answer of the dead one.
+            repeated = broker.call("group_delete", **delete)
+            with pytest.raises(GroupUnknownError):
+                broker.call("group_delete", **{**delete, "token": "t2"})
         kept = admin.topic("kept").settings
         known = admin.group("billing")
         offsets = admin.lag("billing", TOPIC)[0].offset
@@ -303,6 +312,7 @@ def test_what_was_ordered_survives_the_leaders_death(group: Group) -> None:
         group.wait_equal()
 
     assert "gone" not in names
+    assert repeated["group"] == "left"
     assert kept.write_queues == 6
     assert known.fields["retryMaxTimes"] == 2
     assert offsets == 30

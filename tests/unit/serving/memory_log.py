@@ -46,6 +46,9 @@ class MemoryLog:
     def bounds(self, queue: QueueName) -> QueueBounds:
         return QueueBounds(0, len(self.queues.get(queue, ())), 0)
 
+    def queue_ids(self, topic: str) -> list[int]:
+        return sorted(queue.queue_id for queue in self.queues if queue.topic == topic)
+
     def units(self, queue: QueueName, offset: int, count: int) -> Any:
         found = self.queues.get(queue, [])[offset : offset + count]
         units = np.zeros(len(found), UNIT)
