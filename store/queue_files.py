@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
-from ledgermq.store.descriptor_cache import DESCRIPTORS_MAX, DescriptorCache, write_fully
+from ledgermq.store.descriptor_cache import DescriptorCache, descriptors_allowed, write_fully
 from ledgermq.store.disk_space import storage_error
 from ledgermq.store.kept_aside import keep_aside
 from ledgermq.store.queue_end import (
@@ -76,7 +76,7 @@ class QueueFiles:
         file_size: int,
         aside: Path,
         whole_below: int | None = None,
-        descriptors_max: int = DESCRIPTORS_MAX,
+        descriptors_max: int | None = None,
         sign_of_life: Callable[[], None] = lambda: None,
     ) -> None:
         """Find the end of every queue.
@@ -86,6 +86,7 @@ class QueueFiles:
             file_size: bytes of a file; as in RocketMQ, rounded up to whole units.
             aside: folder for queues that are none.
             whole_below: see ``find_end``.
+            descriptors_max: most files that stay open; None: as many as the process may afford.
             sign_of_life: called again and again while many queues are looked at or written.
 
         Raises:
@@ -99,7 +100,7 @@ class QueueFiles:
         self.gaps = 0
         self.dirty_files: set[str] = set()
         self.dirty_directories: set[str] = set()
-        self._descriptors = DescriptorCache(descriptors_max)
+        self._descriptors = DescriptorCache(descriptors_max or descriptors_allowed())
         self._queues: dict[tuple[bytes, int], QueueEnd] = {}
         self._sign_of_life = sign_of_life
         self._worked = 0
@@ -178,6 +179,8 @@ class QueueFiles:
         if queue is None:
             directory = f"{self.root}/{os.fsdecode(topic)}/{queue_id}"
             queue = self._queues[topic, queue_id] = QueueEnd(directory)
+        elif len(units) == 1 and self._append_next(queue, int(queue_offsets[0]), units):
+            return 1
         if units["position"][0] < queue.log_end:
             ends = units["position"].astype(np.int64) + units["size"]
             known = int(np.searchsorted(ends, queue.log_end, side="right"))
@@ -194,6 +197,26 @@ class QueueFiles:
         self._write(queue, queue.end, units)
         _advance(queue, queue.end + len(units), units)
         return len(units)
+
+    def _append_next(self, queue: QueueEnd, offset: int, units: Units) -> bool:
+        """Put a unit that is the next one of a queue, inside a file that is there; false when
+        something of that is not so.
+
+        With thousands of queues most blocks have one unit: what follows takes five times as long.
+        """
+        at = offset * UNIT_SIZE
+        inside = at % self.file_size
+        if offset != queue.end or inside == 0 or queue.empty:
+            return False
+        position, size, _ = units.item()
+        if position < queue.log_end:
+            return False
+        path = queue.path_of(at - inside)
+        fd = self._descriptors.descriptor(path)
+        write_fully(fd, memoryview(units.tobytes()), inside, path)
+        self.dirty_files.add(path)
+        queue.end, queue.log_end = offset + 1, position + size
+        return True
 
     def replace(self, path: str, offset: int, data: bytes) -> bool:
         """Put units of messages that have some in their place; false if the file is gone.

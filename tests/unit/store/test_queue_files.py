@@ -381,3 +381,26 @@ def test_who_works_at_many_queues_gives_signs_of_life(tmp_path: Path) -> None:
 
     # Every 256 queues.
     assert given == [3, 5, 8, 10, 12]
+
+
+def test_units_that_come_one_by_one_make_the_files_that_a_block_makes(tmp_path: Path) -> None:
+    together = open_queues(tmp_path / "together")
+    one_by_one = open_queues(tmp_path / "one by one")
+    count, positions = 2 * UNITS_PER_FILE + 2, [100 * n for n in range(2 * UNITS_PER_FILE + 2)]
+    put(together, list(range(count)), positions)
+    new = [put(one_by_one, [n], [positions[n]]) for n in range(count)]
+    again = put(one_by_one, [count - 1], [positions[-1]])
+    gap = put(one_by_one, [count + 3], [100 * count])
+    late = put(one_by_one, [count - 2], [100 * count + 50])
+
+    assert (new, again, gap, late) == ([1] * count, 0, 1, 0)
+    assert one_by_one.gaps == 1
+    assert one_by_one.end_of(TOPIC, 0) == count + 1
+    assert one_by_one.dirty_files == {
+        path.replace("together", "one by one") for path in together.dirty_files
+    }
+    together_files, found = stored(tmp_path / "together"), stored(tmp_path / "one by one")
+    last = found[2 * UNITS_PER_FILE * 20]
+    assert last[2] == (100 * count, 10)
+    last[2] = NONE
+    assert found == together_files
