@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,13 +16,14 @@ from pathlib import Path
 
 import pytest
 from tests.process.client_node import start_client_node
-from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
 from tests.process.group_nodes import Group, Member, make_group
 
 from ledgermq.cli.main import main
 from ledgermq.client import Admin, Consumer, OutgoingMessage, Producer
 from ledgermq.client.aio import AsyncProducer
 from ledgermq.client.known_transactions import TransactionError
+from ledgermq.client.received import ReceivedMessage
 from ledgermq.client.results import SendResult
 from ledgermq.client.transactions import TransactionalProducer
 
@@ -34,13 +36,22 @@ IDS = 600
 BATCH = 20
 
 
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    """One node for all tests that need no other."""
+    with nodes_made() as make:
+        made = make()
+        start_client_node(made)
+        yield made
+
+
 @pytest.fixture
-def node(make_node: Callable[[], Node], request: pytest.FixtureRequest) -> Iterator[Node]:
-    made = make_node()
-    start_client_node(made, log=getattr(request, "param", "dledger"))
-    with Admin(address(made)) as admin:
-        admin.alter_topic(TOPIC, deduplication_window_ms=WINDOW_MS)
-    yield made
+def topic(node: Node, request: pytest.FixtureRequest) -> str:
+    """A topic with a window, of the test alone."""
+    name = re.sub("[^a-z_]", "", request.node.name)
+    with Admin(address(node)) as admin:
+        admin.create_topic(name, queues=4, deduplication_window_ms=WINDOW_MS)
+    return name
 
 
 def address(node: Node) -> str:
@@ -52,9 +63,9 @@ def place(result: SendResult) -> tuple[str, int, int, int]:
     return result.topic, result.queue_id, result.queue_offset, result.store_timestamp
 
 
-def stored(addresses: str | Sequence[str], count: int) -> list[str]:
+def stored(addresses: str | Sequence[str], topic: str, count: int) -> list[str]:
     """Unique ids of the topic's messages, at least so many."""
-    with Consumer(addresses, topic=TOPIC) as consumer:
+    with Consumer(addresses, topic=topic) as consumer:
         found: list[str] = []
 
         def has_all() -> bool:
@@ -67,13 +78,13 @@ def stored(addresses: str | Sequence[str], count: int) -> list[str]:
     return found
 
 
-def test_an_id_counts_in_all_queues_of_its_topic_alone(node: Node) -> None:
+def test_an_id_counts_in_all_queues_of_its_topic_alone(node: Node, topic: str) -> None:
     with Producer(address(node)) as producer:
-        first = producer.send(TOPIC, b"first", unique_id="order-17", queue_id=1).result()
-        again = producer.send(TOPIC, b"other", unique_id="order-17", queue_id=2).result()
+        first = producer.send(topic, b"first", unique_id="order-17", queue_id=1).result()
+        again = producer.send(topic, b"other", unique_id="order-17", queue_id=2).result()
         with Producer(address(node)) as another:
-            third = another.send(TOPIC, b"third", unique_id="order-17").result()
-        drawn = [producer.send(TOPIC, b"x").result() for _ in range(2)]
+            third = another.send(topic, b"third", unique_id="order-17").result()
+        drawn = [producer.send(topic, b"x").result() for _ in range(2)]
         elsewhere = [producer.send("other", b"x", unique_id="order-17").result() for _ in range(2)]
 
     assert (first.is_duplicate, first.unique_id) == (False, "order-17")
@@ -82,19 +93,19 @@ def test_an_id_counts_in_all_queues_of_its_topic_alone(node: Node) -> None:
     assert place(again) == place(third) == place(first)
     assert again.offset_message_id == first.offset_message_id
     assert not any(one.is_duplicate for one in [*drawn, *elsewhere])
-    assert Counter(stored(address(node), 3)) == Counter(
+    assert Counter(stored(address(node), topic, 3)) == Counter(
         ["order-17", *(one.unique_id for one in drawn)]
     )
 
 
-def test_of_a_batch_what_is_new_is_stored_together(node: Node) -> None:
+def test_of_a_batch_what_is_new_is_stored_together(node: Node, topic: str) -> None:
     def batch(*ids: str) -> list[OutgoingMessage]:
         return [OutgoingMessage(id_.encode(), unique_id=id_) for id_ in ids]
 
     with Producer(address(node)) as producer:
-        before = producer.send_batch(TOPIC, batch("a", "b"), queue_id=0).result()
-        mixed = producer.send_batch(TOPIC, batch("c", "a", "d", "d", "b", "e"), queue_id=3).result()
-        known = producer.send_batch(TOPIC, batch("e", "d"), queue_id=2).result()
+        before = producer.send_batch(topic, batch("a", "b"), queue_id=0).result()
+        mixed = producer.send_batch(topic, batch("c", "a", "d", "d", "b", "e"), queue_id=3).result()
+        known = producer.send_batch(topic, batch("e", "d"), queue_id=2).result()
 
     assert [one.is_duplicate for one in mixed] == [False, True, False, True, True, False]
     assert [one.queue_offset for one in mixed if not one.is_duplicate] == [0, 1, 2]
@@ -102,116 +113,141 @@ def test_of_a_batch_what_is_new_is_stored_together(node: Node) -> None:
     assert (place(mixed[1]), place(mixed[4])) == (place(before[0]), place(before[1]))
     assert place(mixed[3]) == place(mixed[2])
     assert [place(one) for one in known] == [place(mixed[5]), place(mixed[2])]
-    assert sorted(stored(address(node), 5)) == ["a", "b", "c", "d", "e"]
+    assert sorted(stored(address(node), topic, 5)) == ["a", "b", "c", "d", "e"]
 
 
-def test_an_id_is_free_again_when_its_window_is_over(node: Node) -> None:
+def test_an_id_is_free_again_when_its_window_is_over(node: Node, topic: str) -> None:
     with Admin(address(node)) as admin:
-        admin.alter_topic(TOPIC, deduplication_window_ms=1_000)
+        admin.alter_topic(topic, deduplication_window_ms=1_000)
     with Producer(address(node)) as producer:
-        first = producer.send(TOPIC, b"x", unique_id="a").result()
+        first = producer.send(topic, b"x", unique_id="a").result()
         second: SendResult | None = None
 
         def is_stored() -> bool:
             nonlocal second
-            second = producer.send(TOPIC, b"x", unique_id="a").result()
+            second = producer.send(topic, b"x", unique_id="a").result()
             return not second.is_duplicate
 
         wait_until(is_stored, "a second message of the id")
         with Admin(address(node)) as admin:
-            admin.alter_topic(TOPIC, deduplication_window_ms=0)
-        third = producer.send(TOPIC, b"x", unique_id="a").result()
+            admin.alter_topic(topic, deduplication_window_ms=0)
+        third = producer.send(topic, b"x", unique_id="a").result()
 
     assert second is not None
     assert second.store_timestamp > first.store_timestamp + 1_000
     assert not third.is_duplicate
-    assert stored(address(node), 3) == ["a", "a", "a"]
+    assert stored(address(node), topic, 3) == ["a", "a", "a"]
 
 
-def test_a_delayed_message_counts_while_it_waits_and_from_its_delivery(node: Node) -> None:
-    with Producer(address(node)) as producer, Consumer(address(node), topic=TOPIC) as consumer:
-        waiting = producer.send(TOPIC, b"x", unique_id="a", delay=700).result()
-        plain = producer.send(TOPIC, b"x", unique_id="a").result()
-        level = producer.send(TOPIC, b"x", unique_id="a", delay_level=1).result()
-        (delivered,) = consumer.poll(30.0)
-        after = producer.send(TOPIC, b"x", unique_id="a").result()
-        again = producer.send(TOPIC, b"x", unique_id="a", delay=1).result()
+def test_a_delayed_message_counts_while_it_waits(node: Node, topic: str) -> None:
+    with Producer(address(node)) as producer:
+        timer = producer.send(topic, b"x", unique_id="a", delay=3_600_000).result()
+        level = producer.send(topic, b"x", unique_id="b", delay_level=18).result()
+        plain = [producer.send(topic, b"x", unique_id=id_).result() for id_ in ("a", "b")]
+        again = [producer.send(topic, b"x", unique_id=id_, delay=1).result() for id_ in ("a", "b")]
 
-    assert not waiting.is_duplicate
-    assert [one.is_duplicate for one in (plain, level, after, again)] == [True] * 4
-    assert place(plain) == place(level) == place(waiting)
-    assert (after.topic, after.queue_offset) == (TOPIC, delivered.queue_offset)
-    assert stored(address(node), 1) == ["a"]
+    assert not timer.is_duplicate
+    assert not level.is_duplicate
+    assert all(one.is_duplicate for one in [*plain, *again])
+    assert [place(one) for one in plain] == [place(timer), place(level)]
+    assert [place(one) for one in again] == [place(timer), place(level)]
 
 
-def test_a_topic_that_was_deleted_and_made_again_begins_without_ids(node: Node) -> None:
+def test_a_delayed_message_counts_from_its_delivery(node: Node, topic: str) -> None:
+    with Producer(address(node)) as producer, Consumer(address(node), topic=topic) as consumer:
+        waiting = producer.send(topic, b"x", unique_id="a", delay=1).result()
+        found: list[ReceivedMessage] = []
+
+        def is_delivered() -> bool:
+            found.extend(consumer.poll(0.5))
+            return bool(found)
+
+        wait_until(is_delivered, "the delayed message")
+        after = producer.send(topic, b"x", unique_id="a").result()
+        again = producer.send(topic, b"x", unique_id="a", delay=1).result()
+
+    assert (waiting.is_duplicate, after.is_duplicate, again.is_duplicate) == (False, True, True)
+    assert (after.topic, after.queue_id, after.queue_offset) == (
+        topic, found[0].queue_id, found[0].queue_offset,
+    )  # fmt: skip
+    assert stored(address(node), topic, 1) == ["a"]
+
+
+def test_a_topic_that_was_deleted_and_made_again_begins_without_ids(node: Node, topic: str) -> None:
     with Producer(address(node)) as producer, Admin(address(node)) as admin:
         for queue in range(4):
-            producer.send(TOPIC, b"old", unique_id=f"id-{queue}", queue_id=queue).result()
-        admin.delete_topic(TOPIC)
-        admin.create_topic(TOPIC, queues=4, deduplication_window_ms=WINDOW_MS)
+            producer.send(topic, b"old", unique_id=f"id-{queue}", queue_id=queue).result()
+        admin.delete_topic(topic)
+        admin.create_topic(topic, queues=4, deduplication_window_ms=WINDOW_MS)
         again = [
-            producer.send(TOPIC, b"new", unique_id=f"id-{queue}", queue_id=queue).result()
+            producer.send(topic, b"new", unique_id=f"id-{queue}", queue_id=queue).result()
             for queue in range(4)
         ]
-        twice = producer.send(TOPIC, b"new", unique_id="id-0", queue_id=3).result()
+        twice = producer.send(topic, b"new", unique_id="id-0", queue_id=3).result()
 
     assert not any(one.is_duplicate for one in again)
     assert place(twice) == place(again[0])
 
 
-def test_a_transaction_counts_once_it_is_committed(node: Node) -> None:
+def test_a_transaction_counts_once_it_is_committed(node: Node, topic: str) -> None:
     with (
         Producer(address(node)) as producer,
         TransactionalProducer(address(node), group="shop") as shop,
     ):
         first = shop.transaction()
-        first.send(TOPIC, b"x", unique_id="a").result()
-        first.send(TOPIC, b"x", unique_id="b").result()
+        first.send(topic, b"x", unique_id="a").result()
+        first.send(topic, b"x", unique_id="b").result()
         first.rollback()
         second = shop.transaction()
-        is_free = not second.send(TOPIC, b"x", unique_id="a").result().is_duplicate
+        is_free = not second.send(topic, b"x", unique_id="a").result().is_duplicate
         second.commit()
-        plain = producer.send(TOPIC, b"x", unique_id="a").result()
+        plain = producer.send(topic, b"x", unique_id="a").result()
         third = shop.transaction()
-        third.send(TOPIC, b"x", unique_id="new").result()
-        third.send(TOPIC, b"x", unique_id="a").result()
+        third.send(topic, b"x", unique_id="new").result()
+        third.send(topic, b"x", unique_id="a").result()
         with pytest.raises(TransactionError) as caught:
             third.commit()
-        new = producer.send(TOPIC, b"x", unique_id="new").result()
+        new = producer.send(topic, b"x", unique_id="new").result()
 
     assert is_free
     assert plain.is_duplicate
     assert caught.value.details["duplicates"] == ("a",)
     assert not new.is_duplicate
-    assert sorted(stored(address(node), 2)) == ["a", "new"]
+    assert sorted(stored(address(node), topic, 2)) == ["a", "new"]
 
 
-@pytest.mark.parametrize("node", ["dledger", "commitlog"], indirect=True)
-def test_a_writer_that_was_killed_knows_all_ids_again(node: Node) -> None:
+@pytest.mark.parametrize("log", ["dledger", "commitlog"])
+def test_a_writer_that_was_killed_knows_all_ids_again(
+    make_node: Callable[[], Node], log: str
+) -> None:
+    node, topic = make_node(), TOPIC
+    start_client_node(node, log=log)
+    with Admin(address(node)) as admin:
+        admin.alter_topic(topic, deduplication_window_ms=WINDOW_MS)
     ids = [f"id-{number}" for number in range(IDS)]
     with Producer(address(node)) as producer:
-        results = [producer.send(TOPIC, b"x", unique_id=id_) for id_ in ids]
+        results = [producer.send(topic, b"x", unique_id=id_) for id_ in ids]
         first = [one.result() for one in results]
-        waiting = producer.send(TOPIC, b"x", unique_id="later", delay=3_600_000).result()
+        waiting = producer.send(topic, b"x", unique_id="later", delay=3_600_000).result()
         os.kill(node.pids()["writer"], signal.SIGKILL)
-        again = [producer.send(TOPIC, b"x", unique_id=id_) for id_ in ids]
+        again = [producer.send(topic, b"x", unique_id=id_) for id_ in ids]
         second = [one.result() for one in again]
-        twice = producer.send(TOPIC, b"x", unique_id="later").result()
-        new = producer.send(TOPIC, b"x", unique_id="new").result()
+        twice = producer.send(topic, b"x", unique_id="later").result()
+        new = producer.send(topic, b"x", unique_id="new").result()
 
     assert not any(one.is_duplicate for one in [*first, waiting, new])
     assert all(one.is_duplicate for one in [*second, twice])
     assert [place(one) for one in second] == [place(one) for one in first]
     assert place(twice) == place(waiting)
-    assert sorted(stored(address(node), IDS + 1)) == sorted([*ids, "new"])
+    assert sorted(stored(address(node), topic, IDS + 1)) == sorted([*ids, "new"])
 
 
 class Sender(threading.Thread):
     """Sends all ids in batches; another one sends the same."""
 
-    def __init__(self, addresses: str | Sequence[str], name: str) -> None:
+    def __init__(self, addresses: str | Sequence[str], topic: str, name: str) -> None:
         super().__init__()
+        self._topic = topic
         self.results: list[SendResult] = []
         self.failures: list[Exception] = []
         self._addresses = addresses
@@ -225,15 +261,17 @@ class Sender(threading.Thread):
                         OutgoingMessage(self._name.encode(), unique_id=f"id-{number}")
                         for number in range(begin, begin + BATCH)
                     ]
-                    self.results += producer.send_batch(TOPIC, batch).result()
+                    self.results += producer.send_batch(self._topic, batch).result()
         except Exception as error:
             self.failures.append(error)
             raise
 
 
-def send_twice(addresses: str | Sequence[str], kill: Callable[[], None]) -> list[Sender]:
+def send_twice(
+    addresses: str | Sequence[str], topic: str, kill: Callable[[], None]
+) -> list[Sender]:
     """Two producers send the same ids; in the middle of it something is killed."""
-    senders = [Sender(addresses, name) for name in ("one", "two")]
+    senders = [Sender(addresses, topic, name) for name in ("one", "two")]
     for sender in senders:
         sender.start()
     wait_until(lambda: all(len(one.results) >= IDS // 4 for one in senders), "some results")
@@ -256,13 +294,15 @@ def assert_stored_once(senders: list[Sender], found: list[str]) -> None:
     assert Counter(found) == Counter({f"id-{number}": 1 for number in range(IDS)})
 
 
-def test_two_producers_store_each_id_once_while_the_writer_is_killed(node: Node) -> None:
+def test_two_producers_store_each_id_once_while_the_writer_is_killed(
+    node: Node, topic: str
+) -> None:
     def kill() -> None:
         os.kill(node.pids()["writer"], signal.SIGKILL)
 
-    senders = send_twice(address(node), kill)
+    senders = send_twice(address(node), topic, kill)
 
-    assert_stored_once(senders, stored(address(node), IDS))
+    assert_stored_once(senders, stored(address(node), topic, IDS))
 
 
 def test_the_next_leader_of_a_group_stores_each_id_once(make_node: Callable[[], Node]) -> None:
@@ -271,15 +311,13 @@ def test_the_next_leader_of_a_group_stores_each_id_once(make_node: Callable[[], 
     with Admin(group.addresses) as admin:
         admin.alter_topic(TOPIC, deduplication_window_ms=WINDOW_MS)
 
-    senders = send_twice(group.addresses, leader.kill)
+    senders = send_twice(group.addresses, TOPIC, leader.kill)
 
-    assert_stored_once(senders, stored(group.addresses, IDS))
+    assert_stored_once(senders, stored(group.addresses, TOPIC, IDS))
     group.stop()
 
 
-def test_the_example_stores_its_payments_once(make_node: Callable[[], Node]) -> None:
-    node = make_node()
-    start_client_node(node)
+def test_the_example_stores_its_payments_once(node: Node) -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLE), address(node)],
         capture_output=True, text=True, check=False, timeout=60,
@@ -295,13 +333,13 @@ def test_the_example_stores_its_payments_once(make_node: Callable[[], Node]) -> 
     ]
 
 
-def test_an_asyncio_producer_is_told_of_duplicates(node: Node) -> None:
+def test_an_asyncio_producer_is_told_of_duplicates(node: Node, topic: str) -> None:
     async def steps() -> None:
         async with AsyncProducer(address(node)) as producer:
-            first = await producer.send(TOPIC, b"x", unique_id="a")
-            again = await producer.send(TOPIC, b"x", unique_id="a")
+            first = await producer.send(topic, b"x", unique_id="a")
+            again = await producer.send(topic, b"x", unique_id="a")
             batch = await producer.send_batch(
-                TOPIC, [OutgoingMessage(b"y", unique_id=id_) for id_ in ("b", "a")]
+                topic, [OutgoingMessage(b"y", unique_id=id_) for id_ in ("b", "a")]
             )
 
         assert (first.is_duplicate, again.is_duplicate) == (False, True)
@@ -312,11 +350,8 @@ def test_an_asyncio_producer_is_told_of_duplicates(node: Node) -> None:
 
 
 def test_the_command_line_sets_windows_and_sends_ids(
-    make_node: Callable[[], Node], capsys: pytest.CaptureFixture[str]
+    node: Node, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    node = make_node()
-    start_client_node(node)
-
     def command(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()
         status = main([*words, "--address", address(node), "--timeout", "60"])
