@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ledgermq.formats.kernel import ScanStatus, compare_ids, scan_entries, scan_ids, text_hash
-from ledgermq.formats.message import queue_of
+from ledgermq.formats.message import MAGIC, PHYSICAL_OFFSET_AT, SIZE_MIN, queue_of
 from ledgermq.model.errors import CorruptLogError, DamagedLogError
 from ledgermq.model.limits import DELAY_TOPIC, TIMER_TOPIC
 from ledgermq.model.transactions import HALF_TOPIC
@@ -24,8 +24,8 @@ WAITING_TOPICS = frozenset({*DELAYED_TOPICS, HALF})
 """Their messages are for another topic."""
 
 ROWS = 16_384
-_SIZE_WORD = np.arange(4)
-_SIZE = np.dtype(">u4")
+_HEAD = np.dtype([("size", ">i4"), ("magic", ">u4"), ("position", ">i8")])
+_HEAD_BYTES = np.concatenate((np.arange(8), np.arange(PHYSICAL_OFFSET_AT, PHYSICAL_OFFSET_AT + 8)))
 
 
 def topic_hash(topic: bytes) -> int:
@@ -88,6 +88,23 @@ class IdColumns(NamedTuple):
             self.starts, self.ends, self.id_starts, self.id_ends, self.topic_starts, self.topic_ends
         )  # fmt: skip
         return np.ascontiguousarray(np.stack([column[rows] for column in columns], axis=1)).ravel()
+
+
+class Candidates(NamedTuple):
+    """Messages of a frame, and where one may stand in the log that has its unique id.
+
+    Attributes:
+        rows: of the frame's messages; one may have several.
+        certain: whether a message stands there for certain.
+    """
+
+    rows: I64
+    positions: I64
+    certain: npt.NDArray[np.bool_]
+
+    def take(self, which: npt.NDArray[np.intp] | slice) -> Candidates:
+        """Some of them."""
+        return Candidates(self.rows[which], self.positions[which], self.certain[which])
 
 
 class Stored(NamedTuple):
@@ -156,22 +173,22 @@ class LogIds:
             self._sign_of_life()
 
     def compare(
-        self, payload: memoryview, columns: IdColumns, rows: I64, positions: I64, *, end: int
+        self, payload: memoryview, columns: IdColumns, candidates: Candidates, *, end: int
     ) -> Stored:
         """Which messages of the log have the unique ids of a frame's messages.
 
         Args:
             columns: of the frame in ``payload``.
-            rows: numbers of its messages, and beside each one in
-            positions: where a message may stand that has its id.
             end: of what is written.
 
         Raises:
             CorruptLogError: a message is not what was written.
         """
-        within = (positions >= self._view.first_position) & (positions < end)
-        order = np.argsort(positions[within], kind="stable")
-        rows, positions = rows[within][order], positions[within][order]
+        positions = candidates.positions
+        within = np.flatnonzero((positions >= self._view.first_position) & (positions < end))
+        order = within[np.argsort(positions[within], kind="stable")]
+        candidates = candidates.take(order)
+        positions = candidates.positions
         found: list[Stored] = []
         at = 0
         while at < len(positions):
@@ -181,24 +198,21 @@ class LogIds:
                 at += 1
                 continue
             upto = int(np.searchsorted(positions, file.end))
-            found.append(_compare(file, payload, columns, rows[at:upto], positions[at:upto]))
+            found.append(_compare(file, payload, columns, candidates.take(slice(at, upto))))
             at = upto
         self._view.release_pages()
         return _joined(found)
 
 
 def _compare(
-    file: LogFile, payload: memoryview, columns: IdColumns, rows: I64, positions: I64
+    file: LogFile, payload: memoryview, columns: IdColumns, candidates: Candidates
 ) -> Stored:
-    content = np.frombuffer(file.view, np.uint8)
+    rows, positions = _messages(file, candidates)
+    if not len(rows):
+        return NOTHING
     starts = positions - file.start
-    if int(starts[-1]) + _SIZE.itemsize > len(content):
-        raise DamagedLogError("no message where one must begin", position=int(positions[-1]))
-    sizes = content[starts[:, None] + _SIZE_WORD].view(_SIZE)[:, 0].astype(np.int64)
-    ends = starts + sizes
-    if int(ends.max()) > len(content):
-        raise DamagedLogError("message is damaged", position=int(positions[ends.argmax()]))
-    sound = sound_count(file, positions, sizes)
+    ends = starts + _heads(file, starts)["size"]
+    sound = sound_count(file, positions, ends - starts)
     if sound < len(positions):
         raise DamagedLogError("message is damaged", position=int(positions[sound]))
     own = IdColumns.of(file.view, starts, ends, with_halves=False)
@@ -217,6 +231,31 @@ def _compare(
     return Stored(
         rows[same], positions[same], queue_ids, queue_offsets, store_times, sameness, topics
     )
+
+
+def _messages(file: LogFile, candidates: Candidates) -> tuple[I64, I64]:
+    """Those of the candidates where a message begins.
+
+    Raises:
+        DamagedLogError: one begins no more where the writer has put it. What the Index says alone
+            may be of a log that was longer.
+    """
+    rows, positions, certain = candidates
+    starts = positions - file.start
+    fits = starts + SIZE_MIN <= len(file.view)
+    heads = _heads(file, np.where(fits, starts, 0))
+    fits &= (heads["magic"] == MAGIC) & (heads["position"] == positions)
+    fits &= (heads["size"] >= SIZE_MIN) & (starts + heads["size"] <= len(file.view))
+    if (certain & ~fits).any():
+        at = int(positions[np.flatnonzero(certain & ~fits)[0]])
+        raise DamagedLogError("no message where one must begin", position=at)
+    return rows[fits], positions[fits]
+
+
+def _heads(file: LogFile, starts: I64) -> npt.NDArray[np.void]:
+    content = np.frombuffer(file.view, np.uint8)
+    heads: npt.NDArray[np.void] = content[starts[:, None] + _HEAD_BYTES].view(_HEAD)[:, 0]
+    return heads
 
 
 def _joined(parts: list[Stored]) -> Stored:

@@ -391,8 +391,9 @@ class ProduceService:
                 continue
             self._admitted(parts[0], frame)
             try:
+                known = 0
                 if self._missing.concerns(frame):
-                    self._put_missing(batch, parts[0], parts[2], frame)
+                    known = self._put_missing(batch, parts[0], parts[2], frame)
                 else:
                     self._make_room(batch, frame.sizes)
                     batch.stage(parts[0], frame.request_id, parts[2], frame.sizes, frame.runs)
@@ -404,7 +405,7 @@ class ProduceService:
             ) as error:
                 self._refuse_admitted(parts[0], frame.request_id, frame.payload_size, error)
                 continue
-            self._counters[WriterCounter.MESSAGES] += len(frame.sizes)
+            self._counters[WriterCounter.MESSAGES] += len(frame.sizes) - known
             self._counters[WriterCounter.BYTES] += frame.payload_size
             self._counters[WriterCounter.FRAMES] += 1
             size += frame.payload_size
@@ -421,8 +422,8 @@ class ProduceService:
 
     def _put_missing(
         self, batch: PutBatch, identity: bytes, payload: bytes, frame: SendFrame
-    ) -> None:
-        """Store what the log lacks of a frame, and answer for all of it."""
+    ) -> int:
+        """Store what the log lacks of a frame, and answer for all of it; how much it had."""
 
         def publish() -> int:
             self._note_puts(batch.publish(), batch.term)
@@ -437,13 +438,14 @@ class ProduceService:
                 raise trouble from error
             # Nobody else has the log. Whether these were stored is not known; others are served.
             self._refuse_admitted(identity, frame.request_id, frame.payload_size, trouble)
-            return
-        if counted is not None:
-            self._counters[WriterCounter.RESENT_FOUND] += counted.resent
-            self._counters[WriterCounter.DUPLICATES] += (
-                len(frame.sizes) - counted.resent - counted.stored
-            )
-            self._note_puts([counted.put], batch.term)
+            return len(frame.sizes)
+        if counted is None:
+            return 0
+        known = len(frame.sizes) - counted.stored
+        self._counters[WriterCounter.RESENT_FOUND] += counted.resent
+        self._counters[WriterCounter.DUPLICATES] += known - counted.resent
+        self._note_puts([counted.put], batch.term)
+        return known
 
     def _trouble(self, error: CorruptLogError) -> CorruptLogError:
         """What to raise when the log cannot be read: a member of a group notes the damage."""

@@ -34,6 +34,7 @@ from ledgermq.writing.log_ids import (
     HALF,
     NOTHING,
     WAITING_TOPICS,
+    Candidates,
     IdColumns,
     LogIds,
     Stored,
@@ -166,20 +167,12 @@ class UniqueIds:
         positions = self._table.find(wanted)
         if int(positions.max()) >= log.end:
             log = log._replace(end=publish())
-        rows = np.flatnonzero(positions >= 0)
-        positions = positions[rows]
-        if self._has_index and int(searched.min()) < self._table.complete_since_ms:
-            behind = np.flatnonzero((wanted != 0) & (searched < self._table.complete_since_ms))
-            behind = np.setdiff1d(behind, rows, assume_unique=True)
-            if len(behind):
-                if log.indexed < self._table.complete_from:
-                    raise IdsUnknownError("the index is behind what it had: it is being put right")
-                found = self._in_index(payload, columns, behind, searched)
-                rows = np.concatenate((rows, found[0]))
-                positions = np.concatenate((positions, found[1]))
+        candidates = self._candidates(
+            payload, columns, wanted=wanted, positions=positions, since=searched, log=log
+        )
         stored = NOTHING
-        if len(rows):
-            same = self._log.compare(payload, columns, rows, positions, end=log.end)
+        if len(candidates.rows):
+            same = self._log.compare(payload, columns, candidates, end=log.end)
             stored = _newest(self._of_these(same), since, is_retry=frame.is_retry)
         counting = np.where(is_half, 0, wanted)
         return Looked(columns, counting, stored, _twins(counting, stored.rows))
@@ -245,6 +238,41 @@ class UniqueIds:
         at = np.searchsorted(self._hashes, topics)
         at[at == len(self._hashes)] = 0
         return np.where(self._hashes[at] == topics, self._windows_ms[at], 0)
+
+    def _candidates(
+        self,
+        payload: memoryview,
+        columns: IdColumns,
+        *,
+        wanted: I64,
+        positions: I64,
+        since: I64,
+        log: LogState,
+    ) -> Candidates:
+        """What memory has found, and where it does not reach, what the Index says.
+
+        Args:
+            wanted: hashes that are looked for, 0 for none.
+            positions: what memory has of each, -1 for nothing.
+            since: oldest store time that is wanted of each.
+        """
+        rows = np.flatnonzero(positions >= 0)
+        known = Candidates(rows, positions[rows], np.ones(len(rows), np.bool_))
+        if not self._has_index or int(since.min()) >= self._table.complete_since_ms:
+            return known
+        behind = np.flatnonzero(
+            (wanted != 0) & (positions < 0) & (since < self._table.complete_since_ms)
+        )
+        if not len(behind):
+            return known
+        if log.indexed < self._table.complete_from:
+            raise IdsUnknownError("the index is behind what it had: it is being put right")
+        found, places = self._in_index(payload, columns, behind, since)
+        return Candidates(
+            np.concatenate((known.rows, found)),
+            np.concatenate((known.positions, places)),
+            np.concatenate((known.certain, np.zeros(len(found), np.bool_))),
+        )
 
     def _in_index(
         self, payload: memoryview, columns: IdColumns, rows: I64, since: I64

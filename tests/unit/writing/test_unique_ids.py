@@ -15,18 +15,23 @@ from ledgermq.formats.config_json import encode_document
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.message import Message, encode_message
 from ledgermq.ipc.orders import WritableTopic
+from ledgermq.model.errors import DamagedLogError
 from ledgermq.model.limits import DELAY_TOPIC
 from ledgermq.model.settings import NodeSection, Settings, StoreSection
+from ledgermq.process.log_view import LogView
 from ledgermq.store.derived_files import mark_incomplete
 from ledgermq.store.index_reader import find_layout
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.store_directory import open_directory
 from ledgermq.wire.send_frame import SendFrame, SendRun
+from ledgermq.writing.log_ids import Candidates, LogIds
 from ledgermq.writing.stored_ids import IdsUnknownError
 from ledgermq.writing.unique_ids import LogState, Looked, UniqueIds
 from ledgermq.writing.writable_topics import WritableTopics
 
 DAY_MS = 86_400_000
+BODY_AT = 88
+"""Of a message with the addresses of IPv4."""
 
 
 class Store:
@@ -225,6 +230,45 @@ def test_an_index_that_is_not_whole_is_not_asked(golden_copy: Golden, tmp_path: 
     assert len(in_memory.stored.rows) == len(store.messages)
     with pytest.raises(IdsUnknownError, match="index"):
         store.look_up(others(store.messages), indexed=store.end)
+
+
+def test_what_the_index_says_of_a_longer_log_is_passed(store: Store) -> None:
+    one = store.messages[-1]
+    looked = store.look_up([one], indexed=store.end)
+    wrong = np.array([one.physical_offset + 1, store.end - 5, one.physical_offset])
+    rows = np.zeros(3, np.int64)
+    frame, payload = frame_of([one])
+    log = LogIds(LogView.of(store.settings), lambda: None)
+    passed = log.compare(
+        memoryview(payload),
+        looked.columns,
+        Candidates(rows, wrong, np.zeros(3, np.bool_)),
+        end=store.end,
+    )
+
+    assert frame.sizes.tolist() == [len(payload)]
+    assert passed.positions.tolist() == [one.physical_offset]
+    with pytest.raises(DamagedLogError, match="no message"):
+        log.compare(
+            memoryview(payload),
+            looked.columns,
+            Candidates(rows, wrong, np.ones(3, np.bool_)),
+            end=store.end,
+        )
+
+
+def test_a_damaged_message_is_no_answer(golden_copy: Golden, tmp_path: Path) -> None:
+    store = Store(golden_copy("gd0"), tmp_path)
+    one = store.messages[0]
+    view = LogView.of(store.settings)
+    file = view.file_of(one.physical_offset)
+    assert file is not None
+    with file.path.open("r+b") as content:
+        content.seek(one.physical_offset - file.start + BODY_AT)
+        content.write(bytes([bytes(one.body)[0] ^ 1]))
+
+    with pytest.raises(DamagedLogError):
+        store.look_up(others([one]), indexed=store.end)
 
 
 def test_an_index_that_went_back_is_not_asked(store: Store) -> None:
