@@ -54,6 +54,15 @@ class RateLimits:
         """Whether there is any quota."""
         return len(self._table) > 0 or self._of_client != UNLIMITED or self._of_topic != UNLIMITED
 
+    def take_settings(self, settings: QuotasSection) -> None:
+        """The settings were read again; buckets of unchanged rates stay as full as they are."""
+        if settings.burst_ms != self._settings.burst_ms:
+            self._limits.clear()
+        self._settings = settings
+        self._of_client = _default(settings, "client")
+        self._of_topic = _default(settings, "topic")
+        self._keep_unchanged()
+
     def restart(self, now_ns: int) -> None:
         """This node begins to lead: buckets begin empty now."""
         self._limits.clear()

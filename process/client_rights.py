@@ -74,13 +74,25 @@ class AccessGate:
     """The rules of one process; the same for all its clients."""
 
     def __init__(self, settings: AccessSection, users: UserTable) -> None:
-        """Rules that hold as long as ``settings`` do.
+        """Rules that hold until there are other settings.
 
         Args:
             users: kept up by the caller; ``revision`` tells when it is another.
         """
         self.settings = settings
         self.users = users
+        self._changes = 0
+
+    def take_settings(self, settings: AccessSection) -> None:
+        """The settings were read again: what holds for a client is found anew with its next act."""
+        if settings != self.settings:
+            self.settings = settings
+            self._changes += 1
+
+    @property
+    def revision(self) -> tuple[int, int]:
+        """Another one after each change of users or settings."""
+        return self.users.revision, self._changes
 
     @property
     def is_on(self) -> bool:
@@ -121,22 +133,25 @@ class AccessGate:
 
 
 class ClientRights:
-    """What one connection may do. Invariant: ``_may`` holds for the users at ``_revision``."""
+    """What one connection may do.
+
+    Invariant: ``_may`` holds for the users and the settings at ``_revision``.
+    """
 
     __slots__ = ("_gate", "_may", "_revision", "_who", "peer")
 
     def __init__(self, gate: AccessGate, peer: Peer) -> None:
         self.peer = peer
         self._gate = gate
-        self._revision = gate.users.revision
+        self._revision = gate.revision
         self._who = gate.who(peer)
         self._may: set[tuple[str, Right]] = set()
 
     @property
     def who(self) -> Who:
         """Who the client is now."""
-        if self._revision != self._gate.users.revision:
-            self._revision = self._gate.users.revision
+        if self._revision != self._gate.revision:
+            self._revision = self._gate.revision
             self._who = self._gate.who(self.peer)
             self._may.clear()
         return self._who

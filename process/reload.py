@@ -20,7 +20,7 @@ from ledgermq.process.settings_loading import load_settings
 
 logger = logging.getLogger(__name__)
 
-LIVE = ("log.", "retention.", "scrub.", "supervision.", "transactions.")
+LIVE = ("access.", "log.", "quotas.", "retention.", "scrub.", "supervision.", "transactions.")
 """Settings that are in force at once; the others, once a process is forked anew, which has them."""
 
 

@@ -361,13 +361,24 @@ def run(settings: Settings, stop: StopFlag) -> int:
     around = Surroundings.enter(Role.BROKER, settings)
     tables = BrokerTables(StorePaths.of(settings).topics.parent, settings)
 
+    services: list[ConsumeService] = []
+
     def consumers(pulls: PullService, calls: CallService, queries: QueryService) -> Consumers:
-        return ConsumeService(
+        made = ConsumeService(
             around, pulls, calls, queries, users=tables.users, quotas=tables.quotas
         )
+        services.append(made)
+        return made
 
     worker = BrokerWorker(around, tables, consumers)
-    stop.on_reload = lambda: worker.take_settings(reload.take_published(settings))
+
+    def read_again() -> None:
+        fresh = reload.take_published(settings)
+        worker.take_settings(fresh)
+        for service in services:
+            service.take_settings(fresh)
+
+    stop.on_reload = read_again
     logger.info(
         "broker serves: topics=%d topics_version=%d", len(tables.topics), tables.topics.version
     )

@@ -30,7 +30,7 @@ from ledgermq.model.errors import (
     StorageError,
 )
 from ledgermq.model.limits import FRAME_RECORDS_MAX, FRAME_SIZE_MAX
-from ledgermq.model.settings import LogKind
+from ledgermq.model.settings import LogKind, Settings
 from ledgermq.process.client_keys import load_client_secret
 from ledgermq.process.client_rights import AccessGate, ClientRights
 from ledgermq.process.client_socket import bind_client_socket, peer_of, report_refused
@@ -149,6 +149,11 @@ class ConsumeService:
             answers_queued_max=ANSWERS_QUEUED_MAX,
         )
         self.socket.copy_threshold = TRACKED_SIZE_MIN
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: those of access and quotas count from now on."""
+        self._gate.take_settings(settings.access)
+        self._limits.take_settings(settings.quotas)
 
     @property
     def sources(self) -> list[Pollable]:

@@ -65,6 +65,11 @@ class FrameAdmission:
         """
         self._files.reload()
 
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: those of access and quotas count from now on."""
+        self.gate.take_settings(settings.access)
+        self._limits.take_settings(settings.quotas)
+
     def begin_term(self) -> None:
         """This node leads from now on."""
         self._limits.restart(self._now_ns())

@@ -35,7 +35,7 @@ from ledgermq.model.limits import (
     ENTRY_SIZE_MAX,
     FRAME_SIZE_MAX,
 )
-from ledgermq.model.settings import AckMode
+from ledgermq.model.settings import AckMode, Settings
 from ledgermq.process.client_rights import ClientRights
 from ledgermq.process.environment import Environment
 from ledgermq.process.log_trouble import LogDamagedError, report
@@ -225,6 +225,10 @@ class ProduceService:
                     if session.terms_ended < self._terms_ended:
                         self._end_session(identity)
             self._last_led = standing.term
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: those of access and quotas count from now on."""
+        self._admission.take_settings(settings)
 
     def begin_following(self) -> None:
         """Entries of another leader come next; the log may have been cut."""

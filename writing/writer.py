@@ -214,7 +214,8 @@ class WriterWorker:
         self._change_ring(attach=False)
 
     def take_settings(self, settings: Settings) -> None:
-        """The settings were read again: those of space and retention count from now on."""
+        """The settings were read again: those of space, retention, access and quotas count now."""
+        self._service.take_settings(settings)
         self._gate.take_settings(settings.retention)
         if self._retention is not None:
             self._retention.take_settings(settings.retention)

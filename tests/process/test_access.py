@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,16 +35,26 @@ class Guarded:
         self.consume = self.produce = free_port()
         while self.produce == self.consume:
             self.produce = free_port()
+        self.configure(access={"enabled": True})
+        node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
+        node.wait_ready()
+
+    def configure(self, **tables: dict[str, Any]) -> None:
+        """Write the settings, with these besides those of the sockets."""
+        node = self.node
         node.configure(
             store={"mapped_file_size_commit_log": 262_144, "max_hash_slot_num": 500,
                    "max_index_num": 400, "mapped_file_size_consume_queue": 20_000},
             listen={"consume": f"tcp://127.0.0.1:{self.consume}",
                     "produce": f"tcp://127.0.0.1:{self.produce}",
                     "curve_secret_file": str(node.folder / "node.key")},
-            access={"enabled": True},
+            **tables,
         )  # fmt: skip
-        node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
-        node.wait_ready()
+
+    def reload(self, **tables: dict[str, Any]) -> None:
+        """Have the node read other settings."""
+        self.configure(**tables)
+        self.node.signal(signal.SIGHUP)
 
     @property
     def local(self) -> str:
@@ -237,3 +248,43 @@ def test_a_client_waits_as_long_as_its_quota_says(guarded: Guarded) -> None:
 
     assert resent > 0
     assert bodies == [b"m"] * 60
+
+
+def test_settings_of_access_and_quotas_hold_from_a_reload_on_for_who_is_connected(
+    guarded: Guarded,
+) -> None:
+    address, public = guarded.keys("boss")
+    with connect_broker(guarded.local, name="operator", timeout_s=PATIENCE_S) as broker:
+        broker.create_topic("mine", 1)
+        asked(broker).set_user("boss", {"publicKeys": [public], "admin": True}, mode="add")
+    with connect_broker(address, name="boss", timeout_s=PATIENCE_S) as boss:
+
+        def may_administrate() -> bool:
+            try:
+                boss.create_topic("made", 1)
+            except NoPermissionError:
+                return False
+            return True
+
+        before = may_administrate()
+        access: dict[str, Any] = {"enabled": True, "admin_over_clients": True}
+        guarded.reload(access=access)
+        wait_until(may_administrate, "the right to administrate over tcp")
+        quotas = {"topic_produce_messages": 1, "burst_ms": 1_000}
+        guarded.reload(access={"enabled": True}, quotas=quotas)
+        wait_until(lambda: not may_administrate(), "the end of that right")
+
+    def is_throttled() -> bool:
+        # A new one each time: one that was refused stays away for as long as it was told.
+        with Producer(guarded.local, options=ProducerOptions(timeout_s=2.0)) as free:
+            try:
+                free.send_batch("mine", [b"x"] * 50).result()
+            except QuotaError:
+                return True
+            return False
+
+    wait_until(is_throttled, "a quota for all topics")
+    guarded.reload(access={"enabled": True})
+    wait_until(lambda: not is_throttled(), "the end of that quota")
+
+    assert before is False
