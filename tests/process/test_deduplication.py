@@ -18,6 +18,7 @@ import pytest
 from tests.process.client_node import start_client_node
 from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
 from tests.process.group_nodes import Group, Member, make_group
+from tests.process.raw_producer import RawProducer
 
 from ledgermq.cli.main import main
 from ledgermq.client import Admin, Consumer, OutgoingMessage, Producer
@@ -26,6 +27,9 @@ from ledgermq.client.known_transactions import TransactionError
 from ledgermq.client.received import ReceivedMessage
 from ledgermq.client.results import SendResult
 from ledgermq.client.transactions import TransactionalProducer
+from ledgermq.wire.header import Kind, encode_header
+from ledgermq.wire.send_frame import Sent
+from ledgermq.wire.session import decode_welcome, encode_body
 
 pytestmark = pytest.mark.slow
 
@@ -388,3 +392,53 @@ def test_the_command_line_sets_windows_and_sends_ids(
     assert "604800000" in refused[2]
     assert wrong[0] != 0
     assert "soon" in wrong[2]
+
+
+@pytest.fixture
+def raw(node: Node) -> Iterator[RawProducer]:
+    made = RawProducer(node.runtime, hello=False)
+    yield made
+    made.close()
+
+
+def greet(raw: RawProducer, version: int) -> None:
+    """Say HELLO as a client of an older library, or of a newer one."""
+    body = {"client": "raw", "library": "raw", "version": 1, "version_max": version}
+    raw.socket.send_multipart([encode_header(Kind.HELLO, 0), encode_body(body)])
+    raw.welcome = decode_welcome(raw.receive()[1])
+
+
+def exchange(raw: RawProducer, records: list[bytes], topic: str, *, retry: bool = False) -> Sent:
+    raw.socket.send_multipart(raw.frame(records, topic=topic, retry=retry))
+    sent = raw.answer()
+    assert isinstance(sent, Sent), sent
+    return sent
+
+
+def test_a_client_of_an_older_version_is_told_of_places_alone(raw: RawProducer, topic: str) -> None:
+    greet(raw, 3)
+    first = exchange(raw, [raw.record(b"x", topic=topic, unique_id="a")], topic)
+    batch = [raw.record(b"y", topic=topic, unique_id=id_) for id_ in ("b", "a")]
+    again = exchange(raw, batch, topic)
+
+    assert first.duplicates == again.duplicates == ()
+    assert again.spans[1] == first.spans[0]._replace(first=1)
+    assert [span.first for span in again.spans] == [0, 1]
+
+
+def test_what_a_frame_has_stored_before_is_no_duplicate_of_it(raw: RawProducer, topic: str) -> None:
+    greet(raw, 4)
+    other = exchange(raw, [raw.record(b"other", topic=topic, unique_id="a")], topic)
+    frame = [raw.record(b"mine", topic=topic, unique_id=id_) for id_ in ("b", "a", "c")]
+    first = exchange(raw, frame, topic)
+    again = exchange(raw, frame, topic, retry=True)
+    more = [raw.record(b"mine", topic=topic, unique_id="d")]
+    partly = exchange(raw, frame + more, topic, retry=True)
+
+    assert [one.record for one in first.duplicates] == [1]
+    assert [one.record for one in again.duplicates] == [1]
+    assert [one.record for one in partly.duplicates] == [1]
+    queue_offsets = {span.first: span.queue_offset for span in first.spans}
+    assert queue_offsets == {0: 1, 1: other.spans[0].queue_offset, 2: 2}
+    assert {span.first: span.queue_offset for span in again.spans} == queue_offsets
+    assert {span.first: span.queue_offset for span in partly.spans} == {**queue_offsets, 3: 3}

@@ -203,3 +203,25 @@ def test_warnings_name_the_queues_and_what_to_do() -> None:
     assert "producers are refused" in found[1]
     assert "queue 9 holds 3 messages out of reach" in found[2]
     assert "queues 8 to 9" in warnings_of(Topic("orders", 8, 10), unread=None)[0]
+
+
+def test_a_window_of_deduplication_is_set_kept_and_switched_off() -> None:
+    made = create(table_of(), "orders", deduplication_window_ms=60_000)
+    table = table_of(made)
+    more = alter(table, write_queues=4)
+    longer = alter(table, deduplication_window_ms=120_000)
+    off = alter(table, deduplication_window_ms=0)
+
+    assert made.to_fields()["ledgermqDeduplicationWindowMs"] == 60_000
+    assert Topic.read("orders", made.to_fields()).to_fields() == made.to_fields()
+    assert (more.deduplication_window_ms, longer.deduplication_window_ms) == (60_000, 120_000)
+    assert "ledgermqDeduplicationWindowMs" not in off.to_fields()
+
+
+@pytest.mark.parametrize("window_ms", [1, 999, 7 * 86_400_000 + 1])
+def test_a_window_out_of_range_is_refused_with_the_range(window_ms: int) -> None:
+    with pytest.raises(MessageIllegalError, match="1000") as caught:
+        create(table_of(), "orders", deduplication_window_ms=window_ms)
+
+    assert caught.value.details["value"] == window_ms
+    assert caught.value.details["limit"] == 7 * 86_400_000

@@ -23,6 +23,8 @@ from ledgermq.store.store_directory import open_directory
 from ledgermq.writing import recent_messages
 from ledgermq.writing.recent_messages import PARTS_MAX, MessageKey, RecentMessages, StoredMessage
 
+BODY_CRC_AT = 8
+
 
 class Log:
     """The log of a store that the Java broker wrote, its messages, and tables over it."""
@@ -271,3 +273,17 @@ def test_what_lies_before_the_window_is_dropped_and_not_found(
     assert 0 < len(recent) < len(named)
     assert [found[row] for row in recent] == [place_of(named[row]) for row in recent]
     assert found[0] is None
+
+
+def test_only_the_very_same_message_is_an_earlier_attempt(log: Log) -> None:
+    table = log.table()
+    table.extend(log.end)
+    message = next(one for one in log.messages if one.unique_id and one.body)
+    sent = bytearray(log.record(message))
+    other = bytearray(sent)
+    other[BODY_CRC_AT] ^= 1
+    place = place_of(message)
+
+    assert table.has(place, memoryview(sent))
+    assert not table.has(place, memoryview(other))
+    assert not table.has(place._replace(queue_offset=place.queue_offset + 1), memoryview(sent))
