@@ -76,6 +76,28 @@ def test_bodies_come_as_they_were_sent_however_they_are_compressed(node: Node) -
     ]
 
 
+@pytest.mark.parametrize("wait", [{"delay_level": 1}, {"delay": 200}], ids=["level", "timer"])
+def test_batches_that_wait_come_as_they_were_sent_compressed_too(
+    node: Node, wait: dict[str, int]
+) -> None:
+    sent = []
+    for kind in ("zlib", "lz4", "zstd"):
+        with Producer(address(node), options=ProducerOptions(compression=kind)) as producer:
+            bodies = [LARGE + kind.encode(), b"small"]
+            sent += bodies
+            stored = producer.send_batch("orders", bodies, queue_id=0, tag=kind, **wait)
+            assert len(stored.result(PATIENCE_S)) == len(bodies)
+    messages = read(node, len(sent))
+
+    # Timers that are due in one millisecond or another, and levels, keep the order of sending.
+    assert [bytes(one.body) for one in messages] == sent
+    assert [one.is_compressed for one in messages] == [len(one.body) > 5 for one in messages]
+    assert all(len(one.stored_body) < 1_000 for one in messages)
+    assert [one.sys_flag & 0x701 for one in messages[::2]] == [0x1, 0x101, 0x201]
+    assert [one.tag for one in messages[::2]] == ["zlib", "lz4", "zstd"]
+    assert {one.queue_id for one in messages} == {0}
+
+
 def test_a_broken_body_is_told_and_stops_nobody(node: Node) -> None:
     broken = OutgoingMessage(b"no stream of zlib", sys_flag=1)
     with Producer(address(node)) as producer:
