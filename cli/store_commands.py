@@ -17,6 +17,7 @@ from ledgermq.cli import (
     store_accept_loss_command,
     store_check_command,
     store_downgrade_command,
+    store_install_derived_command,
     store_rebuild_command,
     store_upgrade_command,
 )
@@ -64,6 +65,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     store_check_command.register(verbs)
     store_accept_loss_command.register(verbs)
     store_rebuild_command.register(verbs)
+    store_install_derived_command.register(verbs)
     store_upgrade_command.register(verbs)
     store_downgrade_command.register(verbs)
 

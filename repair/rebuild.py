@@ -78,7 +78,7 @@ def rebuild(
         raise
     finally:
         reader.close()
-    aside = _put_in_place(root, staging)
+    aside = put_in_place(root, staging)
     _delete(staging)
     return built._replace(aside=aside)
 
@@ -117,8 +117,17 @@ def _build(reader: LogReader, section: StoreSection, told: Callable[[int, int], 
     return Rebuilt(first, builder.position, messages, units, keys, skipped, ())
 
 
-def _put_in_place(root: Path, staging: Path) -> tuple[Path, ...]:
-    """Rename; the consume queues are taken away first and put in place last."""
+def put_in_place(root: Path, staging: Path) -> tuple[Path, ...]:
+    """Give what ``staging`` has the names it is for; where the old files and folders are now.
+
+    The consume queues are taken away first and put in place last. Durable on return.
+
+    Args:
+        staging: durable folder on the same file system, with queues, index and both checkpoints.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
     kept = root / "ledgermq" / FOLDER
     aside = [
         keep_aside(root / name, kept, reason=_REASON)

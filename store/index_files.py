@@ -88,12 +88,14 @@ class IndexFiles:
         *,
         aside: Path,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        follows: IndexHeader | None = None,
     ) -> None:
         """Open the newest file of the folder ``root``, if there is one.
 
         Args:
             aside: folder for files that are none of the index's, or no whole ones.
             clock_ms: epoch milliseconds; names new files, in local time.
+            follows: header of the full file before the first one here, which is elsewhere.
 
         Raises:
             ConfigError: the files there have another geometry, all the same one.
@@ -104,6 +106,7 @@ class IndexFiles:
         self.dirty_files: set[str] = set()
         self.dirty_directories: set[str] = set()
         self._clock_ms = clock_ms
+        self._follows = follows
         self._heads = np.zeros(4 * KEYS_AT_ONCE, np.int32)
         self._items = bytearray(KEYS_AT_ONCE * ITEM_SIZE)
         self._names, self.lost = _index_names(root, layout, aside)
@@ -269,7 +272,7 @@ class IndexFiles:
         """The newest file, a fresh one when it is full or there is none."""
         if self._file is not None and self._file.room > 0:
             return self._file
-        header = fresh_header(None if self._file is None else self._file.header)
+        header = fresh_header(self._follows if self._file is None else self._file.header)
         name = self._fresh_name()
         if not self.root.is_dir():
             self.root.mkdir(parents=True)
@@ -284,7 +287,7 @@ class IndexFiles:
         return file
 
     def _fresh_name(self) -> str:
-        name = _name_at(self._clock_ms())
+        name = index_file_name(self._clock_ms())
         if self._names and name <= self._names[-1]:
             # Two files within a millisecond, or a clock that was set back: names must ascend.
             name = f"{int(self._names[-1]) + 1:017d}"
@@ -450,7 +453,7 @@ def _index_names(root: Path, layout: IndexLayout, aside: Path) -> tuple[list[str
     return names[:kept], True
 
 
-def _name_at(milliseconds: int) -> str:
+def index_file_name(milliseconds: int) -> str:
     """RocketMQ's name of a file created then: local time, to the millisecond."""
     moment = datetime.fromtimestamp(milliseconds // 1_000)
     return f"{moment:%Y%m%d%H%M%S}{milliseconds % 1_000:03d}"

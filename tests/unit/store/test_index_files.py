@@ -107,7 +107,7 @@ def test_a_file_is_named_by_the_local_time_of_its_creation(
     names = index.file_names
     index.close()
 
-    assert names[0] == index_files._name_at(CLOCK_MS)
+    assert names[0] == index_files.index_file_name(CLOCK_MS)
     assert names[0].endswith("123") and len(names[0]) == 17
     # Three within a millisecond: the names must differ, and ascend.
     assert [int(name) - int(names[0]) for name in names] == [0, 1, 2]

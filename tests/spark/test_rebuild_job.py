@@ -1,0 +1,151 @@
+"""``spark rebuild`` builds what Java built, and ``store install-derived`` takes it over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.format.test_dispatch_golden import SIZES as GOLDEN_SIZES
+from tests.format.test_dispatch_golden import folder_content
+from tests.small_store import SIZES, write_store
+
+from ledgermq.cli.main import main
+from ledgermq.formats.index_file import IndexLayout
+from ledgermq.repair.check_store import CheckOptions, check_store
+
+Json = dict[str, Any]
+MAGIC = (0xDAA320A7).to_bytes(4, "big")
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: object, status: int = 0) -> Json:
+    """What a command prints with ``--json``, or the error that it ends with."""
+    capsys.readouterr()
+    found = main([*map(str, words), "--json"])
+    printed = capsys.readouterr()
+
+    assert found == status, printed.err
+    document: Json = json.loads(printed.out if status == 0 else printed.err)
+    return document if status == 0 else document["error"]
+
+
+def size_options(sizes: Json) -> list[str]:
+    return [
+        f"--queue-file-size={sizes['mapped_file_size_consume_queue']}",
+        f"--hash-slots={sizes['max_hash_slot_num']}",
+        f"--index-items={sizes['max_index_num']}",
+    ]
+
+
+def derived(root: Path) -> list[object]:
+    """Queues by name; index files without their names, which are times of creation."""
+    index = folder_content(root / "index")
+    return [folder_content(root / "consumequeue"), [index[name] for name in sorted(index)]]
+
+
+@pytest.mark.parametrize("name", ["gs1", "gd0", "gu0"])
+def test_it_is_what_java_built(
+    spark: SparkSession, golden: Any, tmp_path: Path, capsys: Any, name: str
+) -> None:
+    out = tmp_path / "derived"
+    words = ("spark", "rebuild", golden(name), "--out", out)
+    built = run(capsys, *words, *size_options(GOLDEN_SIZES))
+
+    assert derived(out) == derived(golden(name))
+    assert built["units"] == built["messages"] > 200
+    assert sorted(path.name for path in out.iterdir()) == ["consumequeue", "derived.json", "index"]
+
+
+def places(content: bytearray, found: bytes) -> Iterator[int]:
+    """Where ``found`` stands in ``content``."""
+    at = content.find(found)
+    while at >= 0:
+        yield at
+        at = content.find(found, at + 1)
+
+
+def renumber(root: Path) -> None:
+    """Give messages numbers that repeat and leave some out, as only RocketMQ's rule can put."""
+    for path in sorted((root / "commitlog").iterdir()):
+        content = bytearray(path.read_bytes())
+        for at in list(places(content, MAGIC)):
+            offset = int.from_bytes(content[at + 16 : at + 24], "big")
+            if offset > 2:
+                content[at + 16 : at + 24] = (offset + 2 - offset % 3).to_bytes(8, "big")
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("kind", ["dledger", "commitlog", "renumbered"])
+def test_what_is_installed_is_what_our_dispatcher_builds(
+    spark: SparkSession, tmp_path: Path, capsys: Any, kind: str
+) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    write_store(store, entries=kind == "dledger", messages=60)
+    if kind == "renumbered":
+        renumber(store)
+    run(capsys, "store", "rebuild", store, *size_options(SIZES))
+    expected = [derived(store), (store / "checkpoint").read_bytes()]
+    own = (store / "ledgermq" / "dispatch-checkpoint").read_bytes()
+    built = run(capsys, "spark", "rebuild", store, "--split-mib=1", *size_options(SIZES))
+    unit = store / "consumequeue" / "orders" / "0" / f"{0:020d}"
+    unit.write_bytes(b"\x01" + unit.read_bytes()[1:])
+    damaged = folder_content(store / "consumequeue")
+    installed = run(capsys, "store", "install-derived", store)
+
+    assert (built["ordered"] > 0) == (kind == "renumbered")
+    assert [derived(store), (store / "checkpoint").read_bytes()] == expected
+    assert (store / "ledgermq" / "dispatch-checkpoint").read_bytes() == own
+    assert folder_content(Path(installed["aside"][0])) == damaged
+    assert not (store / "ledgermq" / "derived").exists()
+    if kind != "renumbered":
+        options = CheckOptions(index_layout=IndexLayout(slots=5, items=4))
+        assert check_store(store, options).findings == []
+
+
+def test_what_is_not_of_this_log_is_not_installed(
+    spark: SparkSession, tmp_path: Path, capsys: Any
+) -> None:
+    store, other = tmp_path / "store", tmp_path / "other"
+    for root in (store, other):
+        root.mkdir()
+        write_store(root, entries=False)
+    path = next((store / "commitlog").iterdir())
+    last = path.read_bytes().rindex(MAGIC) - 4
+    content = bytearray(path.read_bytes())
+    content[last + 20] ^= 1
+    out = tmp_path / "derived"
+    run(capsys, "spark", "rebuild", other, "--out", out, *size_options(SIZES))
+    before = derived(other)
+    (out / "consumequeue" / "orders" / "0" / f"{0:020d}").unlink()
+    lacking = run(capsys, "store", "install-derived", other, "--from", out, status=2)
+    missing = run(capsys, "store", "install-derived", other, status=1)
+    run(capsys, "spark", "rebuild", other, "--out", out, *size_options(SIZES))
+    path.write_bytes(content)
+    foreign = run(capsys, "store", "install-derived", store, "--from", out, status=1)
+
+    assert derived(other) == before
+    assert "not what their description says" in lacking["message"]
+    assert "no complete derived files" in missing["message"]
+    assert "of another log" in foreign["message"]
+
+
+def test_errors_of_tasks_keep_their_names(spark: SparkSession, tmp_path: Path, capsys: Any) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    write_store(store, entries=False)
+    path = sorted((store / "commitlog").iterdir())[0]
+    content = bytearray(path.read_bytes())
+    message = list(places(content, MAGIC))[1] - 4
+    content[message + 4] ^= 1
+    path.write_bytes(content)
+    out = tmp_path / "derived"
+    error = run(capsys, "spark", "rebuild", store, "--out", out, *size_options(SIZES), status=2)
+    (out / "derived.json").unlink()
+    strange = run(capsys, "spark", "rebuild", store, "--out", out, status=1)
+
+    assert (error["kind"], error["details"]["file"]) == ("CorruptLogError", str(path))
+    assert "not empty" in strange["message"]
