@@ -56,10 +56,11 @@ DAMAGE_RETRY_NS = 500_000_000
 
 SCAN_ROWS = 16_384
 
+FLUSHED_OFTEN_MAX = 1_000
 FLUSH_PAUSE = 5
 FLUSH_PAUSE_NS_MAX = 30_000_000_000
-"""After a flush that took long, as with thousands of queues, nothing is flushed for so many times
-as long: queues can be built again from the log, and that is the only price of a later flush."""
+"""After a flush of more files nothing is flushed for so many times as long as it took: queues can
+be built again from the log, and that is the only price of a later flush."""
 
 SIGN_S = 0.5
 """Between signs of life while a flush is waited for."""
@@ -88,7 +89,7 @@ class DispatchWorker:
         self._thread = around.background()
         self._flush: Future[None] | None = None
         self._flush_due_ns = 0
-        self._flush_begun_ns = 0
+        self._flush_begun_ns = self._flush_files = 0
         self._rested_ns = 0
         self._told_ns = 0
         self._cleaned = Position(0)
@@ -387,15 +388,17 @@ class DispatchWorker:
     def _flush_when_due(self, builder: DispatchBuilder, now_ns: int) -> None:
         if self._flush is not None and self._flush.done():
             self._wait_for_flush()
-            pause_ns = (now_ns - self._flush_begun_ns) * FLUSH_PAUSE
-            self._flush_due_ns = max(self._flush_due_ns, now_ns + min(pause_ns, FLUSH_PAUSE_NS_MAX))
+            if self._flush_files >= FLUSHED_OFTEN_MAX:
+                pause_ns = min((now_ns - self._flush_begun_ns) * FLUSH_PAUSE, FLUSH_PAUSE_NS_MAX)
+                self._flush_due_ns = max(self._flush_due_ns, now_ns + pause_ns)
         if self._flush is not None or not builder.dirty or now_ns < self._flush_due_ns:
             return
         if self._page.read_durable()[0].position < builder.position:
             # A checkpoint may not promise what a power failure would take from the log itself.
             return
-        self._flush = self._thread.submit(builder.begin_flush().run)
-        self._flush_begun_ns = now_ns
+        job = builder.begin_flush()
+        self._flush = self._thread.submit(job.run)
+        self._flush_begun_ns, self._flush_files = now_ns, len(job.files)
         self._flush_due_ns = now_ns + self._around.settings.store.flush_interval_ms * 1_000_000
 
     def _wait_for_flush(self) -> None:
