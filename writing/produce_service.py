@@ -80,6 +80,7 @@ class OutOfTurnError(BusyError):
 _OWN_STATUSES: dict[type[LedgerError], str] = {
     BusyError: "WINDOW_FULL",
     OutOfTurnError: "OUT_OF_TURN",
+    IdsUnknownError: "IDS_UNKNOWN",
 }
 
 FRAMES_PER_TURN_MAX = 256

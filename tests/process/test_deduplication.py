@@ -27,9 +27,10 @@ from ledgermq.client.known_transactions import TransactionError
 from ledgermq.client.received import ReceivedMessage
 from ledgermq.client.results import SendResult
 from ledgermq.client.transactions import TransactionalProducer
+from ledgermq.store.derived_files import clear_incomplete, mark_incomplete
 from ledgermq.wire.header import Kind, encode_header
 from ledgermq.wire.send_frame import Sent
-from ledgermq.wire.session import decode_welcome, encode_body
+from ledgermq.wire.session import Refusal, decode_welcome, encode_body
 
 pytestmark = pytest.mark.slow
 
@@ -442,3 +443,21 @@ def test_what_a_frame_has_stored_before_is_no_duplicate_of_it(raw: RawProducer, 
     assert queue_offsets == {0: 1, 1: other.spans[0].queue_offset, 2: 2}
     assert {span.first: span.queue_offset for span in again.spans} == queue_offsets
     assert {span.first: span.queue_offset for span in partly.spans} == {**queue_offsets, 3: 3}
+
+
+def test_what_cannot_be_looked_up_is_refused_until_it_can(
+    node: Node, raw: RawProducer, topic: str
+) -> None:
+    greet(raw, 4)
+    frame = [raw.record(b"x", topic=topic, unique_id="a")]
+    mark_incomplete(node.root)
+    try:
+        raw.socket.send_multipart(raw.frame(frame, topic=topic))
+        refused = raw.answer()
+    finally:
+        clear_incomplete(node.root)
+    stored_now = exchange(raw, frame, topic)
+
+    assert isinstance(refused, Refusal)
+    assert (refused.status, refused.retriable, refused.stored) == ("IDS_UNKNOWN", True, "no")
+    assert stored_now.spans[0].queue_offset == 0
