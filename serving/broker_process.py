@@ -138,6 +138,11 @@ class BrokerWorker:
         self._looked_ms = 0
         self._is_tidy = False
 
+    @property
+    def state_log(self) -> StateLog:
+        """Through which its tables change."""
+        return self._log
+
     def sources(self) -> list[Pollable]:
         """The inbox, the consumers' socket, and who lets them in."""
         return [*self._around.inbox.sources, *self._service.sources]

@@ -4,6 +4,7 @@
     --count M   how many seeds, one after the other (1)
     --storm     elections follow one another at once, whatever the seed says
     --spoil     disks turn bits and lose pages of what was synced, whatever the seed says
+    --services  with brokers, and clients of all that they do
     --trace     print what happened, also when nothing failed
 
 Exit status: 0 all promises were kept, 1 not.
@@ -15,7 +16,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from ledgermq.sim.runs import Outcome, run_seed
+from ledgermq.sim.runs import Outcome, Run, run_seed
+from ledgermq.sim.service_runs import ServiceRun
 
 TRACE_LINES = 150
 
@@ -30,11 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=1, metavar="M", help="how many seeds")
     parser.add_argument("--storm", action="store_true", help="elections and nothing else")
     parser.add_argument("--spoil", action="store_true", help="disks spoil what was synced")
+    parser.add_argument("--services", action="store_true", help="with brokers and their clients")
     parser.add_argument("--trace", action="store_true", help="print what happened")
     options = parser.parse_args(arguments)
+    make = ServiceRun if options.services else Run
     failures = committed = acknowledged = leaders = 0
     for seed in range(options.seed, options.seed + options.count):
-        outcome = run_seed(seed, storm=options.storm, spoils=options.spoil or None)
+        outcome = run_seed(seed, storm=options.storm, spoils=options.spoil or None, make=make)
         committed += outcome.committed
         acknowledged += outcome.acknowledged
         leaders += outcome.leaders
@@ -53,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _tell(seed: int, outcome: Outcome, options: argparse.Namespace) -> None:
     again = f"python -m ledgermq.sim --seed {seed}"
     again += (" --storm" if options.storm else "") + (" --spoil" if options.spoil else "")
+    again += " --services" if options.services else ""
     print(f"FAILED seed={seed} {outcome.failure} | again: {again} --trace", flush=True)
 
 

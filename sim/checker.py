@@ -10,7 +10,7 @@ from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from ledgermq.formats.dledger_entry import HEADER_SIZE
-from ledgermq.formats.message import decode_message
+from ledgermq.formats.message import Message, decode_message
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import NodeId
 from ledgermq.raft.message_codec import decode_message as decode_peer_message
@@ -146,6 +146,10 @@ class Checker:
         require(known == stored, "acknowledged is committed", stored, known)
         self.acknowledged.add(stored.unique_id)
 
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """Behind the last committed message of a queue."""
+        return self._next_offsets.get((topic, queue_id), 0)
+
     def _number(self, node: NodeId, entry: Entry) -> None:
         """No queue offset is shared or skipped (I16); no message is there twice (I14)."""
         message = decode_message(memoryview(entry.data), HEADER_SIZE)
@@ -168,8 +172,11 @@ class Checker:
             entry,
             message.physical_offset,
         )
-        if not message.unique_id:
-            return
+        if message.unique_id:
+            self._note(node, entry, message)
+
+    def _note(self, node: NodeId, entry: Entry, message: Message) -> None:
+        """A message of a client is committed."""
         require(message.unique_id in self.attempted, "nobody sent this", message.unique_id)
         require(message.unique_id not in self.messages, "stored once", message.unique_id, entry)
         self.messages[message.unique_id] = Stored(

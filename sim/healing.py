@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ledgermq.ipc.cursor_page import Role
 from ledgermq.sim.checker import require
 from ledgermq.sim.events import MS
 from ledgermq.sim.network import Weather
@@ -21,15 +20,18 @@ SETTLE_MS = 1_500
 STEP_MS = 100
 
 
-def heal(world: World) -> None:
+def heal(world: World, settle: Callable[[], None] = lambda: None) -> None:
     """End all faults, and see the group heal.
+
+    Args:
+        settle: called when the group takes messages again, and before it has to be even.
 
     Raises:
         BrokenPromiseError: it does not.
     """
     _end_faults(world)
     before = len(world.checker.acknowledged)
-    _wait(
+    wait(
         world,
         FIRST_COMMIT_MS,
         "a quiet group takes messages",
@@ -37,10 +39,11 @@ def heal(world: World) -> None:
     )
     for producer in world.producers:
         producer.is_stopped = True
-    _wait(world, CATCH_UP_MS, "all members catch up", lambda: _is_even(world))
+    settle()
+    wait(world, CATCH_UP_MS, "all members catch up", lambda: _is_even(world))
     world.events.run(SETTLE_MS * MS)
     # A preferred leader may just have been handed over to.
-    _wait(world, CATCH_UP_MS, "members stay caught up", lambda: _is_even(world))
+    wait(world, CATCH_UP_MS, "members stay caught up", lambda: _is_even(world))
     _look_at_files(world)
 
 
@@ -50,18 +53,18 @@ def _end_faults(world: World) -> None:
     world.network.blocked.clear()
     world.set_weather(Weather())
     for name, node in world.nodes.items():
-        for process in (node.raft, node.writer):
-            if process is not None:
-                process.paused_until = 0
-                process.wake()
+        for process in node.processes:
+            process.paused_until = 0
+            process.wake()
         if node.is_on:
-            world.revive(name, Role.RAFT)
-            world.revive(name, Role.WRITER)
+            for role in sorted(node.roles):
+                world.revive(name, role)
         else:
             world.start(name)
 
 
-def _wait(world: World, limit_ms: int, promise: str, holds: Callable[[], bool]) -> None:
+def wait(world: World, limit_ms: int, promise: str, holds: Callable[[], bool]) -> None:
+    """Let time pass until ``holds``, which ``promise`` says it will within ``limit_ms``."""
     end = world.events.now + limit_ms * MS
     while not holds():
         require(world.events.now < end, promise, *_standings(world))
@@ -76,8 +79,8 @@ def _standings(world: World) -> list[str]:
     ]
 
 
-def _sound_members(world: World) -> list[Node]:
-    """Members, as the leader says, whose disk has done nothing; those that were removed are not."""
+def sound_members(world: World) -> list[Node]:
+    """Members, as the leader says, whose disk has done nothing; who was removed is none."""
     leaders = world.leaders()
     if not leaders:
         return []
@@ -92,14 +95,14 @@ def _texts(value: object) -> list[str]:
 
 def _is_even(world: World) -> bool:
     """Whether all sound members have everything, and know it to be committed."""
-    observers = [world.observers[node.name] for node in _sound_members(world)]
+    observers = [world.observers[node.name] for node in sound_members(world)]
     ends = {(len(observer.log), observer.commit, observer.durable) for observer in observers}
     count = len(world.checker.committed)
     return ends == {(count, count - 1, count)}
 
 
 def _look_at_files(world: World) -> None:
-    sound = _sound_members(world)
+    sound = sound_members(world)
     for name in world.nodes:
         world.kill(name, power=False)
     compare(sound, world.checker, world.root / "dispatch", world.random)

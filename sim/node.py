@@ -16,6 +16,7 @@ from ledgermq.model.ids import NodeId, Position
 from ledgermq.model.settings import Settings
 from ledgermq.process.client_rights import AccessGate
 from ledgermq.process.client_socket import ClientSocket
+from ledgermq.process.environment import Environment
 from ledgermq.process.loop import Pollable
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.store_paths import StorePaths
@@ -29,6 +30,7 @@ from ledgermq.sim.inline_executor import InlineExecutor
 from ledgermq.sim.log_flusher import FlusherMaker
 from ledgermq.sim.network import PEERS_SOURCE, Network, PeersEnd
 from ledgermq.sim.process import Bell, Inbox, Process
+from ledgermq.sim.readers import ROLES, Readers
 from ledgermq.store.append_files import file_name
 from ledgermq.store.log_damage import damage_path
 from ledgermq.writing.log_opening import OpenLog, open_log
@@ -71,6 +73,7 @@ class Node:
 
     Attributes:
         page: of the node's present start; None while it is off.
+        readers: dispatcher and broker; None where they are not driven.
         spoilt: numbers of the entries that its disk has changed, and that stand there so.
         turned: called after each turn of one of its processes.
         failed: called when a process ends by itself; true when that may be.
@@ -86,6 +89,7 @@ class Node:
         network: Network,
         events: Events,
         random: Random,
+        has_readers: bool = False,
     ) -> None:
         self.name = NodeId(settings.node.self_id)
         self.settings = settings
@@ -104,9 +108,10 @@ class Node:
         self.store = StorePaths.of(settings)
         self.flushers = FlusherMaker(events, random, disk, clock)
         self.step_ns = 0
+        self.readers = Readers(self, self._process, self._environment) if has_readers else None
         self._peers = peers
         self._network = network
-        self._random = random
+        self.random = random
         self._raft_worker: RaftWorker | None = None
         self._log: OpenLog | None = None
 
@@ -121,7 +126,10 @@ class Node:
         table = TopicTable()
         table.put(table.plan(TOPIC, QUEUES), 0)
         self.store.topics.parent.mkdir()
-        self.store.topics.write_text(json.dumps(table.to_document()))
+        if self.readers is None:
+            self.store.topics.write_text(json.dumps(table.to_document()))
+        else:
+            self.readers.format(table)
         self.disk.format()
 
     @property
@@ -136,17 +144,51 @@ class Node:
 
     def living(self, role: Role) -> Process | None:
         """The present life of a process; None while there is none, or of one that is not driven."""
+        if role in ROLES:
+            return None if self.readers is None else self.readers.living(role)
         process = {Role.RAFT: self.raft, Role.WRITER: self.writer}.get(role)
         return process if process is not None and process.alive else None
 
     def start(self) -> None:
-        """Power on, both processes."""
+        """Power on, all processes."""
         assert self.page is None, self.name
         self.page = CursorPage.create(self.paths.cursors)
-        # There is no dispatcher, and no queue: all is numbered by the log.
-        self.page.publish_queues(Position(0))
-        self.start_writer()
-        self.start_raft()
+        if self.readers is None:
+            # There is no dispatcher, and no queue: all is numbered by the log.
+            self.page.publish_queues(Position(0))
+        for role in self.roles:
+            self.start_process(role)
+
+    @property
+    def roles(self) -> list[Role]:
+        """The processes that it has."""
+        return [Role.WRITER, Role.RAFT, *(() if self.readers is None else ROLES)]
+
+    @property
+    def processes(self) -> list[Process]:
+        """Lives of processes that were begun, perhaps over."""
+        known = [self.raft, self.writer, *([] if self.readers is None else self.readers.processes)]
+        return [process for process in known if process is not None]
+
+    def start_process(self, role: Role) -> None:
+        """Begin a life of a process, if there is none."""
+        if role in ROLES:
+            assert self.readers is not None
+            self.readers.start(role)
+        elif role is Role.RAFT:
+            self.start_raft()
+        else:
+            self.start_writer()
+
+    def kill_process(self, role: Role) -> None:
+        """It is gone from one moment to the next; files and page stay as they are."""
+        if role in ROLES:
+            assert self.readers is not None
+            self.readers.kill(role)
+        elif role is Role.RAFT:
+            self.kill_raft()
+        else:
+            self.kill_writer()
 
     def start_raft(self) -> None:
         """Begin a life of the raft process."""
@@ -173,7 +215,7 @@ class Node:
         if page is None or self.living(Role.WRITER) is not None:
             return
         process = self._process(Role.WRITER, page)
-        self.port = ClientPort(self.events, self._random, lambda: process.notify(CLIENTS_SOURCE))
+        self.port = ClientPort(self.events, self.random, lambda: process.notify(CLIENTS_SOURCE))
         try:
             self._log = open_log(
                 self.settings, is_in_use=page.has_written(), sign_of_life=lambda: None
@@ -224,8 +266,8 @@ class Node:
         """All processes are killed; the machine's memory goes with the next start's page."""
         if self.page is None:
             return
-        self.kill_raft()
-        self.kill_writer()
+        for role in reversed(self.roles):
+            self.kill_process(role)
         self.page.close()
         self.page = None
 
@@ -244,19 +286,18 @@ class Node:
     def set_step(self, step_ns: int) -> None:
         """Longest that a process is kept from the processor."""
         self.step_ns = step_ns
-        for process in (self.raft, self.writer):
-            if process is not None:
-                process.step_ns = step_ns
+        for process in self.processes:
+            process.step_ns = step_ns
 
     def _process(self, role: Role, page: CursorPage) -> Process:
         page.enter_process(role)
-        process = Process(role, page, self.clock, self.events, self._random)
+        process = Process(role, page, self.clock, self.events, self.random)
         process.step_ns = self.step_ns
         process.turned = lambda: self.turned(self, role)
         process.failed = lambda error: self.failed(self, role, error)
         return process
 
-    def _environment(self, process: Process, page: CursorPage) -> SimEnvironment:
+    def _environment(self, process: Process, page: CursorPage) -> Environment:
         assert self.port is not None
         return SimEnvironment(
             self.settings, self.paths, page, process.inbox, self.clock, self, self.port

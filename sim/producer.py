@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from random import Random
 
 from ledgermq.formats.crc32 import crc32
@@ -25,29 +26,22 @@ RECORDS_MAX = 6
 
 
 class Frame:
-    """Messages of one frame, the same ones however often it is sent."""
+    """Messages of one frame, the same ones however often it is sent.
 
-    def __init__(self, name: str, number: int, random: Random) -> None:
-        counts = [random.randint(1, RECORDS_MAX) for _ in range(random.choice((1, 1, 2)))]
-        queues = random.sample(range(QUEUES), len(counts))
+    Attributes:
+        messages: unique id and queue of each.
+    """
+
+    def __init__(self, messages: Sequence[Message]) -> None:
         self.is_retry = False
-        self.sizes: list[int] = []
-        self.messages: list[tuple[str, int]] = []
-        self.runs: list[SendRun] = []
-        records: list[bytes] = []
-        for count, queue_id in zip(counts, queues, strict=True):
-            self.runs.append(SendRun(count, queue_id, TOPIC.encode()))
-            for _ in range(count):
-                unique_id = f"{name}-{number}-{len(records)}"
-                message = Message(
-                    topic=TOPIC,
-                    queue_id=queue_id,
-                    body=unique_id.encode() * random.choice((1, 5, 40)),
-                    properties=encode_properties({"UNIQ_KEY": unique_id}),
-                )
-                records.append(bytes(ENTRY_HEADER_SIZE) + encode_message(message))
-                self.sizes.append(len(records[-1]))
-                self.messages.append((unique_id, queue_id))
+        records = [bytes(ENTRY_HEADER_SIZE) + encode_message(message) for message in messages]
+        self.sizes = [len(record) for record in records]
+        self.messages = [(message.unique_id, message.queue_id) for message in messages]
+        queues = ((message.topic, message.queue_id) for message in messages)
+        self.runs = [
+            SendRun(sum(1 for _ in run), queue_id, topic.encode())
+            for (topic, queue_id), run in groupby(queues)
+        ]
         self.payload = b"".join(records)
 
     def encode(self, request_id: int, *, is_resumed: bool) -> list[bytes]:
@@ -80,10 +74,31 @@ class Frame:
         return found
 
 
+def plain_messages(name: str, number: int, random: Random) -> list[Message]:
+    """Messages that everybody may see at once."""
+    counts = [random.randint(1, RECORDS_MAX) for _ in range(random.choice((1, 1, 2)))]
+    queues = random.sample(range(QUEUES), len(counts))
+    messages: list[Message] = []
+    for count, queue_id in zip(counts, queues, strict=True):
+        for _ in range(count):
+            unique_id = f"{name}-{number}-{len(messages)}"
+            messages.append(
+                Message(
+                    topic=TOPIC,
+                    queue_id=queue_id,
+                    body=unique_id.encode() * random.choice((1, 5, 40)),
+                    properties=encode_properties({"UNIQ_KEY": unique_id}),
+                )
+            )
+    return messages
+
+
 class Producer:
     """One frame is under way at a time.
 
     Attributes:
+        make: the messages of the frame with a number; at least one.
+        sent: called when a frame is stored, with its number.
         think_ns: longest pause between an answer and the next frame.
         is_stopped: sends nothing new.
     """
@@ -93,6 +108,10 @@ class Producer:
     ) -> None:
         self.name = name
         self.think_ns = 20 * MS
+        self.make: Callable[[int], Sequence[Message]] = lambda number: plain_messages(
+            name, number, random
+        )
+        self.sent: Callable[[int, list[Stored]], None] = lambda number, stored: None
         self.is_stopped = False
         self.delay_ns = 0
         self._nodes = nodes
@@ -182,7 +201,7 @@ class Producer:
             if self.is_stopped:
                 return
             self._numbers += 1
-            self._frame = Frame(self.name, self._numbers, self._random)
+            self._frame = Frame(self.make(self._numbers))
             self._checker.attempted.update(unique_id for unique_id, _ in self._frame.messages)
         frame = self._frame
         self._request += 1
@@ -197,6 +216,7 @@ class Producer:
         for one in stored:
             self._checker.answered(one)
         self._frame = None
+        self.sent(self._numbers, stored)
         attempt = self._attempt
         wait = self._random.randrange(self.think_ns)
         self._events.after(wait, lambda: self._go_on(attempt, self._send))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 from typing import NamedTuple
@@ -30,6 +30,9 @@ SPOILT_FRACTION = 0.4
 STORM_FAULT_EVERY_MS = 60
 
 
+Verbs = tuple[tuple[Callable[[], object], int], ...]
+
+
 class Run:
     """Faults for ``run_ms``, then a quiet phase in which the group must heal."""
 
@@ -52,7 +55,7 @@ class Run:
             election_max_ms=420 if self.storm else 800,
             preferred=tuple(random.sample(names, 2)) if random.random() < 0.3 else (),
         )
-        self.world = World(random.getrandbits(64), shape)
+        self.world = self._world(random.getrandbits(64), shape)
         self.worst = Weather(
             loss=random.choice((0.0, 0.02, 0.2)),
             duplication=random.choice((0.0, 0.1)),
@@ -69,16 +72,27 @@ class Run:
             BrokenPromiseError: a promise was broken.
         """
         with self.world as world:
+            self._begin()
             world.set_weather(self.worst)
             world.crash_points = self.crash_points
             every = STORM_FAULT_EVERY_MS if self.storm else FAULT_EVERY_MS
             while world.events.now < self.run_ms * MS:
                 world.events.run(self.random.randrange(2 * every) * MS)
                 self._fault()
-            heal(world)
+            heal(world, self._settle)
 
-    def _fault(self) -> None:
-        verbs = (
+    def _world(self, seed: int, shape: Shape) -> World:
+        return World(seed, shape)
+
+    def _begin(self) -> None:
+        """The nodes are on."""
+
+    def _settle(self) -> None:
+        """The faults are over, and the group takes messages."""
+
+    def _verbs(self) -> Verbs:
+        """What may happen, and how probable it is beside the others."""
+        return (
             (self._crash_or_start, 6 if self.storm else 3),
             (self._kill_process, 2),
             (self._partition, 4),
@@ -89,6 +103,9 @@ class Run:
             (self._change_members, 2),
             (self._spoil, 3 if self.spoils else 0),
         )
+
+    def _fault(self) -> None:
+        verbs = self._verbs()
         verb = self.random.choices([verb for verb, _ in verbs], [weight for _, weight in verbs])[0]
         verb()
 
@@ -218,16 +235,22 @@ class Outcome(NamedTuple):
 
 
 def run_seed(
-    seed: int, *, storm: bool = False, spoils: bool | None = None, run_ms: int = RUN_MS
+    seed: int,
+    *,
+    storm: bool = False,
+    spoils: bool | None = None,
+    run_ms: int = RUN_MS,
+    make: type[Run] = Run,
 ) -> Outcome:
     """Run ``seed``; what the nodes log goes into the history.
 
     Args:
+        make: what kind of run; made from the seed and the other arguments.
         storm: elections follow one another, whatever the seed says.
         spoils: disks turn bits and lose pages of what was settled; None: the seed says.
         run_ms: so long do the faults last.
     """
-    run = Run(seed, storm=storm, spoils=spoils, run_ms=run_ms)
+    run = make(seed, storm=storm, spoils=spoils, run_ms=run_ms)
     failure = ""
     with _kept(run.world.events):
         try:

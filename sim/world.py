@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from ledgermq.model.settings import (
     RaftSection,
     Settings,
     StoreSection,
+    TransactionsSection,
 )
 from ledgermq.process.log_trouble import LogDamagedError
 from ledgermq.raft.membership import Membership
@@ -39,11 +41,19 @@ from ledgermq.store.disk_sync import watched
 from ledgermq.store.log_checkpoint import decode
 
 MEMORY_FOLDER = Path("/dev/shm")
+QUEUE_FILE_SIZE = 2_000
+INDEX_SLOTS = 64
+INDEX_ITEMS = 256
+DELAY_LEVELS = "1s 1s 1s 2s 3s 1h"
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a group is like; sizes in bytes, times in milliseconds."""
+    """What a group is like; sizes in bytes, times in milliseconds.
+
+    Attributes:
+        has_readers: dispatchers and brokers are driven, too.
+    """
 
     members: int = 3
     ack: AckMode = AckMode.MAJORITY_FSYNC
@@ -52,20 +62,22 @@ class Shape:
     election_max_ms: int = 800
     preferred: tuple[str, ...] = ()
     producers: int = 3
+    has_readers: bool = False
 
 
 class World:
     """All that a run consists of; a context, for it has files.
 
     Attributes:
+        read: called after each turn of a dispatcher or broker.
         crash_points: how probable a crash is at the moments between a promise and what follows.
     """
 
-    def __init__(self, seed: int, shape: Shape) -> None:
+    def __init__(self, seed: int, shape: Shape, checker: Checker | None = None) -> None:
         self.random = Random(seed)
         self.shape = shape
         self.events = Events()
-        self.checker = Checker()
+        self.checker = checker or Checker()
         self.network = Network(self.events, self.random)
         self.network.seen = self.checker.sent
         self.network.taken = self._taken
@@ -73,6 +85,7 @@ class World:
         self.observers: dict[NodeId, Observer] = {}
         self.producers: list[Producer] = []
         self.crash_points = 0.0
+        self.read: Callable[[Node, Role], None] = lambda node, role: None
         self._disks = Disks()
         self._stack = ExitStack()
         self._order: list[Node] = []
@@ -90,9 +103,7 @@ class World:
         for name in self._first:
             self.start(name)
         for number in range(self.shape.producers):
-            self.producers.append(
-                Producer(f"p{number}", self._order, self.events, self.random, self.checker)
-            )
+            self.add_producer(f"p{number}")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -101,6 +112,13 @@ class World:
         for observer in self.observers.values():
             observer.close()
         self._stack.close()
+
+    def add_producer(self, name: str) -> Producer:
+        """One more, which begins soon."""
+        producer = Producer(name, self._order, self.events, self.random, self.checker)
+        producer.delay_ns = self.network.weather.delay_ns
+        self.producers.append(producer)
+        return producer
 
     def start(self, name: NodeId) -> None:
         """Power on, if it is off."""
@@ -125,11 +143,12 @@ class World:
         if power:
             assert self.shape.ack is AckMode.MAJORITY_FSYNC
             node.disk.power_failure()
+            if node.readers is not None:
+                node.readers.machine_restarted()
 
     def revive(self, name: NodeId, role: Role) -> None:
         """Start a process again that has ended, as the supervisor does."""
-        node = self.nodes[name]
-        node.start_raft() if role is Role.RAFT else node.start_writer()
+        self.nodes[name].start_process(role)
 
     def trouble(self, name: NodeId, role: Role) -> None:
         """Kill one process; the supervisor starts it again soon."""
@@ -137,7 +156,7 @@ class World:
         if node.living(role) is None:
             return
         self.events.trace(f"{name} loses its {role.title}")
-        node.kill_raft() if role is Role.RAFT else node.kill_writer()
+        node.kill_process(role)
         wait = self.random.randint(5, 100) * MS
         self.events.after(wait, lambda: self.revive(name, role))
 
@@ -251,6 +270,7 @@ class World:
             network=self.network,
             events=self.events,
             random=self.random,
+            has_readers=self.shape.has_readers,
         )
         node.format(index_file_size=self.shape.index_file_size)
         node.recovered = self._recovered
@@ -285,6 +305,13 @@ class World:
                 mapped_file_size_commit_log=self.shape.file_size,
                 flush_interval_ms=100,
                 checkpoint_interval_ms=500,
+                mapped_file_size_consume_queue=QUEUE_FILE_SIZE,
+                max_hash_slot_num=INDEX_SLOTS,
+                max_index_num=INDEX_ITEMS,
+                message_delay_level=DELAY_LEVELS,
+            ),
+            transactions=TransactionsSection(
+                transaction_timeout_ms=1_000, transaction_check_interval_ms=1_000
             ),
             raft=RaftSection(
                 election_timeout_max_ms=self.shape.election_max_ms,
@@ -306,6 +333,9 @@ class World:
         self.observers[node.name].recovered(node.page)
 
     def _turned(self, node: Node, role: Role) -> None:
+        if role in (Role.DISPATCHER, Role.BROKER):
+            self.read(node, role)
+            return
         page = node.page
         assert page is not None
         observer = self.observers[node.name]

@@ -1,0 +1,122 @@
+"""Calls of clients to a node's broker: in order, delayed, and unanswered when its process dies."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+from typing import NamedTuple, Self
+
+from ledgermq.model.errors import LedgerError
+from ledgermq.process.loop import Pollable
+from ledgermq.serving.call_service import CallService
+from ledgermq.serving.pull_service import Answer, PullService
+from ledgermq.serving.query_service import QueryService
+from ledgermq.serving.state_log import Caller, Reply
+from ledgermq.sim.events import Events
+from ledgermq.sim.network import FASTEST_NS
+from ledgermq.wire.session import Standing
+
+CONSUMERS_SOURCE = -300
+
+Outcome = Mapping[str, object] | LedgerError
+Take = Callable[[Outcome], None]
+
+
+class _Asked(NamedTuple):
+    verb: str
+    arguments: Mapping[str, object]
+    take: Take
+
+
+class ConsumerPort:
+    """The ``serving.consumers.Consumers`` of one life of a broker: verbs in, results out.
+
+    Attributes:
+        delay_ns: longest that something is on its way.
+        standing: what the broker said last of itself.
+    """
+
+    def __init__(self, events: Events, random: Random, wake: Callable[[], None]) -> None:
+        self.delay_ns = 0
+        self.standing: Standing | None = None
+        self._events = events
+        self._random = random
+        self._wake = wake
+        self._calls: CallService | None = None
+        self._waiting: deque[tuple[Caller, _Asked]] = deque()
+        self._asked: dict[Caller, _Asked] = {}
+        self._count = 0
+        self._is_open = True
+
+    def serve(self, pulls: PullService, calls: CallService, queries: QueryService) -> Self:
+        """Answer with these; see ``MakeConsumers``."""
+        del pulls, queries
+        self._calls = calls
+        return self
+
+    def ask(self, verb: str, arguments: Mapping[str, object], take: Take) -> None:
+        """Call ``verb``; ``take`` gets the result or the refusal, or is never called."""
+        self._count += 1
+        caller = Caller(b"sim", self._count)
+        asked = _Asked(verb, arguments, take)
+        self._later(lambda: self._arrive(caller, asked))
+
+    @property
+    def sources(self) -> list[Pollable]:
+        """See ``Consumers``."""
+        return [self.socket]
+
+    @property
+    def socket(self) -> Pollable:
+        """See ``Consumers``."""
+        return CONSUMERS_SOURCE
+
+    def let_in(self, ready: Mapping[Pollable, int]) -> None:
+        """See ``Consumers``; nobody has keys here."""
+
+    def take_requests(self, now_ms: int) -> None:
+        """See ``Consumers``."""
+        assert self._calls is not None
+        while self._waiting:
+            caller, asked = self._waiting.popleft()
+            self._asked[caller] = asked
+            try:
+                result = self._calls.call(caller, asked.verb, asked.arguments, now_ms)
+            except LedgerError as error:
+                self.send_reply(Reply(caller, error))
+                continue
+            if result is not None:
+                self.send_reply(Reply(caller, result))
+
+    def send_answers(self, answers: Iterable[Answer]) -> None:
+        """See ``Consumers``."""
+        assert not list(answers), "nobody has pulled"
+
+    def send_reply(self, reply: Reply) -> None:
+        """See ``Consumers``."""
+        asked = self._asked.pop(reply.caller, None)
+        if asked is not None:
+            self._later(lambda: asked.take(reply.outcome))
+
+    def tell_standing(self, standing: Standing) -> None:
+        """See ``Consumers``."""
+        self.standing = standing
+
+    def tell_stage(self, *, serves: int, tables: int, services: int) -> None:
+        """See ``Consumers``; whoever wants to know asks the broker's log."""
+
+    def tidy(self) -> None:
+        """See ``Consumers``."""
+
+    def close(self) -> None:
+        """The process is dead: what is on its way to it is lost."""
+        self._is_open = False
+
+    def _arrive(self, caller: Caller, asked: _Asked) -> None:
+        if self._is_open:
+            self._waiting.append((caller, asked))
+            self._wake()
+
+    def _later(self, happen: Callable[[], None]) -> None:
+        self._events.after(FASTEST_NS + self._random.randrange(FASTEST_NS + self.delay_ns), happen)

@@ -1,0 +1,133 @@
+"""A node's processes that read the log: dispatcher and broker, with what its clients connect to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ledgermq.broker.broker_state import APPLIED_KEY
+from ledgermq.broker.groups import GroupTable
+from ledgermq.broker.topics import TopicTable
+from ledgermq.dispatching.dispatcher import DispatchWorker
+from ledgermq.dispatching.log_spans import LogSpans
+from ledgermq.formats.config_json import encode_document
+from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.process.environment import Environment
+from ledgermq.serving.broker_process import BrokerWorker
+from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.state_log import StateLog
+from ledgermq.sim.consumer_port import CONSUMERS_SOURCE, ConsumerPort
+from ledgermq.sim.process import Process
+from ledgermq.store import dispatch_checkpoint
+from ledgermq.store.derived_files import own_path
+
+if TYPE_CHECKING:
+    from ledgermq.sim.node import Node
+
+ROLES = (Role.DISPATCHER, Role.BROKER)
+OTHER_BOOT = bytes(16)
+
+MakeProcess = Callable[[Role, CursorPage], Process]
+MakeEnvironment = Callable[[Process, CursorPage], Environment]
+
+
+class Readers:
+    """The present lives of both; each is started and killed alone.
+
+    Attributes:
+        port: where clients of the broker connect to; another one in each of its lives.
+        tables: of the present broker; None while there is none.
+    """
+
+    def __init__(self, node: Node, process: MakeProcess, environment: MakeEnvironment) -> None:
+        self.port: ConsumerPort | None = None
+        self.tables: BrokerTables | None = None
+        self._node = node
+        self._make_process = process
+        self._make_environment = environment
+        self._processes: dict[Role, Process] = {}
+        self._dispatcher: DispatchWorker | None = None
+        self._broker: BrokerWorker | None = None
+
+    @property
+    def processes(self) -> list[Process]:
+        """Lives that were begun, perhaps over."""
+        return list(self._processes.values())
+
+    @property
+    def log(self) -> StateLog | None:
+        """How the present broker changes its tables; None while there is none."""
+        return None if self._broker is None else self._broker.state_log
+
+    def living(self, role: Role) -> Process | None:
+        """The present life of a process; None while there is none."""
+        process = self._processes.get(role)
+        return process if process is not None and process.alive else None
+
+    def format(self, topics: TopicTable) -> None:
+        """Tables as a first leader would have them, with ``topics``: all nodes begin alike."""
+        settings, store = self._node.settings, self._node.store
+        topics.add_builtin(settings.node, settings.topics, 0)
+        groups = GroupTable.read({})
+        groups.add_builtin(0)
+        for path, document in (
+            (store.topics, topics.to_document()),
+            (store.topics.with_name("subscriptionGroup.json"), groups.to_document()),
+        ):
+            path.write_bytes(encode_document({**document, APPLIED_KEY: 0}))
+
+    def start(self, role: Role) -> None:
+        """Begin a life of a process, if there is none."""
+        page = self._node.page
+        if page is None or self.living(role) is not None:
+            return
+        process = self._make_process(role, page)
+        try:
+            around = self._make_environment(process, page)
+            worker = self._begin(process, around)
+        except Exception as error:
+            process.alive = False
+            self._node.failed(self._node, role, error)
+            return
+        self._processes[role] = process
+        process.begin(worker)
+
+    def kill(self, role: Role) -> None:
+        """Its process is gone from one moment to the next; files and page stay as they are."""
+        process = self._processes.pop(role, None)
+        if process is None:
+            return
+        process.end()
+        if role is Role.DISPATCHER:
+            assert self._dispatcher is not None
+            self._dispatcher.close()
+            self._dispatcher = None
+        else:
+            # Not closed: it would write what a killed process does not.
+            assert self.port is not None
+            self.port.close()
+            self._broker = self.tables = None
+
+    def machine_restarted(self) -> None:
+        """After a power failure: what was written under the boot before was of another one."""
+        path = own_path(self._node.store.root)
+        saved = dispatch_checkpoint.read(path)
+        if saved is not None:
+            path.write_bytes(dispatch_checkpoint.encode(saved._replace(boot_id=OTHER_BOOT)))
+
+    def _begin(self, process: Process, around: Environment) -> DispatchWorker | BrokerWorker:
+        settings = self._node.settings
+        if process.role is Role.DISPATCHER:
+            self._dispatcher = DispatchWorker(around, LogSpans.of(settings))
+            return self._dispatcher
+        self.tables = BrokerTables(
+            self._node.store.topics.parent,
+            settings,
+            clock=around.clock,
+            background=around.background(),
+        )
+        self.port = ConsumerPort(
+            self._node.events, self._node.random, lambda: process.notify(CONSUMERS_SOURCE)
+        )
+        self._broker = BrokerWorker(around, self.tables, self.port.serve)
+        return self._broker
