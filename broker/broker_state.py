@@ -115,6 +115,7 @@ class BrokerState:
         self._parts: list[Part] = []
         self._next_offset = -1
         self.needs_snapshot = False
+        self._begun_at = 0
 
     @property
     def comes_from_outside(self) -> bool:
@@ -127,18 +128,32 @@ class BrokerState:
         return min(self._places.values())
 
     def begin_at(self, first: int, end: int) -> int:
-        """Where to go on in a queue that has the offsets from ``first`` to ``end``.
+        """Where to go on in a queue that has the offsets from ``first`` to ``end`` for now.
 
         A table from outside counts as newer than anything in the log. When the log has lost what a
-        table lacks, everything waits for the next snapshot.
+        table lacks, everything waits for the next snapshot. A table that is behind the end has what
+        is not known to be committed again yet, or is one of another log (``begin_again``).
         """
         for file, place in self._places.items():
-            if place < 0 or place > end:
-                # Behind the end: another log than this one.
+            if place < 0:
                 self._places[file] = end
         self.needs_snapshot = self.applied < first
         if self.needs_snapshot:
             self._places = dict.fromkeys(FILES, first)
+        self._begun_at = end
+        return min(self.applied, end)
+
+    def is_behind(self, end: int) -> bool:
+        """Whether a table says that the queue goes on behind ``end``."""
+        return max(self._places.values()) > end
+
+    def begin_again(self, end: int) -> int:
+        """Where to go on when the queue is known to end at ``end``: what is said to be behind it
+        was in another log, and counts as newer than what was there when this one was begun.
+        """
+        for file, place in self._places.items():
+            if place > end:
+                self._places[file] = self._begun_at
         return self.applied
 
     def apply(self, offset: int, tag: str, label: str, body: bytes) -> Applied:

@@ -15,7 +15,7 @@ from ledgermq.broker.holds import QueueName
 from ledgermq.broker.pull_rules import QueueBounds, TransferLimits, pending_messages_max
 from ledgermq.ipc.cursor_page import CursorPage, RaftRole
 from ledgermq.model.errors import DamagedLogError, NotLeaderError, StorageError
-from ledgermq.model.settings import ReadsSection, Settings
+from ledgermq.model.settings import LogKind, ReadsSection, Settings
 from ledgermq.process.log_view import LogView
 from ledgermq.process.record_parts import RecordParts, take_records
 from ledgermq.process.store_paths import StorePaths
@@ -83,6 +83,7 @@ class ReadableStore:
         self.log = LogView.of(settings)
         self.limits = transfer_limits(settings.reads)
         self._self_id = settings.node.self_id
+        self._has_terms = settings.store.log is LogKind.DLEDGER
         self._old_pages = OldPages(self.log, settings.reads.old_read_cache_bytes)
         self._pace = OldReadPace(settings.reads.old_read_bytes_per_s)
         self._moved_ns = 0
@@ -118,6 +119,14 @@ class ReadableStore:
         self._position = dispatched.position
         self._moved_ns = time.monotonic_ns()
         return True
+
+    def has_all_committed(self) -> bool:
+        """Whether everything is shown that was ever committed before: there is nothing behind it
+        but what nobody has seen yet. Known once an entry of the present term is committed.
+        """
+        committed = self._page.read_committed()
+        is_known = committed.term == self._page.read_grant().term or not self._has_terms
+        return is_known and self._position >= committed.position
 
     def has_moved(self) -> bool:
         """Whether ``look`` would find something new; changes nothing."""

@@ -328,6 +328,9 @@ class StateLog:
                 logger.warning(
                     "broker's tables lack commands that the log has no more; a snapshot is awaited"
                 )
+        if state.is_behind(bounds.end) and self._store.has_all_committed():
+            logger.warning("broker's tables are those of another log, and are taken up as they are")
+            self._next = state.begin_again(bounds.end)
         while self._next < bounds.end:
             if not self._apply_span(min(UNITS_PER_READ, bounds.end - self._next)):
                 # Deleted while it was read: the next look finds where the queue begins now.
@@ -358,7 +361,11 @@ class StateLog:
         is_free = self._batch is None and now_ms >= self._retry_ms
         if self._term is not None and is_free and self._next >= 0 and self._trouble is None:
             if self._is_snapshot_due or self._commands_since >= COMMANDS_PER_SNAPSHOT:
-                self._propose_snapshot(self._term, now_ms)
+                if self._is_certain:
+                    self._propose_snapshot(self._term, now_ms)
+                else:
+                    # What was sent before may yet come: a snapshot behind it would take it back.
+                    self._propose(self._term, _Plan(), now_ms)
             elif self._waiting or not self._is_certain:
                 self._propose_waiting(self._term, now_ms)
         replies, self._replies = self._replies, []

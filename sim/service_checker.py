@@ -28,7 +28,7 @@ class Sent(NamedTuple):
     Attributes:
         first: the topic that it stands in first.
         topic: the one where it belongs.
-        due_ms: of a timer, when; epoch.
+        due_ms: when it has to have come, epoch.
         transaction: of a half message.
     """
 
@@ -79,6 +79,7 @@ class ServiceChecker(Checker):
         self.given_back: set[str] = set()
         self.retried: Counter[str] = Counter()
         self._waits_for_retry: Counter[str] = Counter()
+        self._places: dict[str, set[Stored]] = {}
         self._tables: dict[tuple[str, int], tuple[NodeId, bytes]] = {}
 
     def plan(self, unique_id: str, sent: Sent) -> None:
@@ -96,6 +97,13 @@ class ServiceChecker(Checker):
             "the same commands make the same tables",
             file, place, known[0], node, *_difference(known[1], content),
         )  # fmt: skip
+
+    def answered(self, stored: Stored) -> None:
+        """As for all; a half message that was asked for again stands in its queue once more."""
+        if stored in self._places.get(stored.unique_id, ()):
+            self.acknowledged.add(stored.unique_id)
+        else:
+            super().answered(stored)
 
     def cancels(self, unique_id: str) -> None:
         """A cancellation is acknowledged."""
@@ -145,6 +153,10 @@ class ServiceChecker(Checker):
             require(self.retried[unique_id] <= waited, "retried once", unique_id, entry, waited)
         elif topic in (HALF_TOPIC, UNANSWERED_TOPIC):
             require(sent.first == HALF_TOPIC, "a half message is no other", unique_id, entry)
+            place = Stored(
+                unique_id, message.queue_id, message.queue_offset, message.physical_offset
+            )
+            self._places.setdefault(unique_id, set()).add(place)
         else:
             self._arrives(unique_id, sent, entry, message)
 
@@ -166,7 +178,9 @@ class ServiceChecker(Checker):
         require(unique_id not in self.delivered, "delivered once", unique_id, entry)
         require(unique_id not in self.cancelled, "cancelled is cancelled", unique_id, entry)
         latest_ms = self.latest_ms()
-        require(sent.due_ms <= latest_ms, "nothing comes early", unique_id, sent.due_ms, latest_ms)
+        # What would wait longer than its level, by the clock of a new leader, is due: as in Java.
+        is_due = sent.first == DELAY_TOPIC or sent.due_ms <= latest_ms
+        require(is_due, "nothing comes early", unique_id, sent.due_ms, latest_ms)
         if sent.transaction:
             asked = self.transactions[sent.transaction].asked
             require(asked is Decision.COMMIT, "no message without its commit", unique_id, asked)

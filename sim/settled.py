@@ -47,6 +47,9 @@ def compare(nodes: list[Node], checker: Checker, scratch: Path, random: Random) 
         for number in range(2)
     ]
     require(queues[0] == queues[1], "queues do not depend on how they were built")
+    for node in nodes:
+        if node.readers is not None:
+            _compare_queues(node, queues[0])
     units = sum(len(content.rstrip(b"\0")) > 0 for content in queues[0].values())
     require(units > 0, "queues are not empty")
 
@@ -67,6 +70,14 @@ def is_repaired(node: Node, sound: Node, *, entries: int) -> bool:
     theirs = _files(sound.store.data)
     ours = _files(node.store.data)
     return all(theirs.get(name, b"").startswith(ours[name].rstrip(b"\0")) for name in ours)
+
+
+def _compare_queues(node: Node, built: Files) -> None:
+    """Its dispatcher, whatever it went through, has built the same, but for the last units."""
+    own = _queues_in(node.store.consume_queues)
+    for name, content in own.items():
+        is_same = built.get(name, b"").startswith(content.rstrip(b"\0"))
+        require(is_same, "a dispatcher's queues are those of the log", node.name, name)
 
 
 def _records(node: Node) -> int:
@@ -95,6 +106,7 @@ def _dispatched(node: Node, root: Path, end: int, step: int) -> Files:
         path_root_dir=root,
         mapped_file_size_consume_queue=QUEUE_FILE_SIZE,
         message_index_enable=False,
+        message_delay_level=node.settings.store.message_delay_level,
     )
     builder = DispatchBuilder.open(
         store, log_start=Position(0), log_end=Position(end), published=None
@@ -111,7 +123,10 @@ def _dispatched(node: Node, root: Path, end: int, step: int) -> Files:
         step *= 2 if built.messages == 0 else 1
     require(builder.queues.gaps == 0, "queues have no gap", builder.queues.gaps)
     builder.close()
-    queues = root / "consumequeue"
+    return _queues_in(root / "consumequeue")
+
+
+def _queues_in(queues: Path) -> Files:
     return {
         str(path.relative_to(queues)): path.read_bytes()
         for path in queues.rglob("*")

@@ -153,9 +153,13 @@ def test_a_table_without_a_place_counts_as_newer_than_the_log() -> None:
 def test_a_place_behind_the_log_is_that_of_another_log() -> None:
     files = apply_all(fresh(), [command(topic("a", 1)), command(topic("b", 1))]).documents()
 
-    state = apply_all(BrokerState(files), [command(topic("c", 1))])
+    state = apply_all(BrokerState(files), [])
+    was_behind = state.is_behind(1)
+    begin = state.begin_again(1)
     state.apply(1, *command(topic("d", 1)))
 
+    assert was_behind
+    assert begin == 0
     assert [one.name for one in state.topics] == ["a", "b", "d"]
 
 

@@ -90,6 +90,15 @@ class Node:
             now_ms=self.now_ms,
         )
 
+    def begin(self) -> None:
+        """Have the first command of a term in the log, and its snapshot; the first move is asked
+        for.
+        """
+        for _ in range(2):
+            self.turn()
+            self.log.take()
+        self.turn()
+
     def run(self, until_ms: int = 0) -> None:
         """Have the writer take whatever comes, until nothing does."""
         self.now_ms = until_ms
@@ -138,9 +147,7 @@ def test_the_next_leader_finishes_what_a_crash_has_cut(
 ) -> None:
     log = filled(5, file_size)
     dead = Node(tmp_path / "dead", log, 1)
-    dead.turn()
-    log.take()
-    dead.turn()
+    dead.begin()
     kept = log.take(cut)
     next_one = Node(tmp_path / "next", log, 2)
     # Somebody sends between the cut and the next leader's first command.
@@ -158,9 +165,7 @@ def test_the_next_leader_finishes_what_a_crash_has_cut(
 def test_the_same_leader_finishes_what_its_writer_has_cut(tmp_path: Path, cut: int) -> None:
     log = filled(5)
     node = Node(tmp_path, log, 1)
-    node.turn()
-    log.take()
-    node.turn()
+    node.begin()
     log.take(cut)
     begun = len(log.messages("notes"))
     node.run()
@@ -176,9 +181,7 @@ def test_the_same_leader_finishes_what_its_writer_has_cut(tmp_path: Path, cut: i
 def test_a_group_that_comes_late_is_not_appended_twice(tmp_path: Path) -> None:
     log = filled(5)
     node = Node(tmp_path, log, 1)
-    node.turn()
-    log.take()
-    node.turn()
+    node.begin()
     node.now_ms = PROPOSAL_MS
     node.turn()
     kinds = [parse(order).number for order in log.orders]
@@ -192,9 +195,7 @@ def test_a_group_that_comes_late_is_not_appended_twice(tmp_path: Path) -> None:
 def test_a_refused_group_is_asked_for_again(tmp_path: Path) -> None:
     log = filled(5)
     node = Node(tmp_path, log, 1)
-    node.turn()
-    log.take()
-    node.turn()
+    node.begin()
     order = parse(log.orders.pop())
     node.state.take_refusal(Order(OrderKind.STATE_REFUSED, sequence=order.sequence))
     node.run(RETRY_MS)

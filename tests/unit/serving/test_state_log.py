@@ -56,12 +56,16 @@ class MemoryLog:
         self.position = 0
         self.trouble: Exception | None = None
         self.is_down = False
+        self.knows_all = True
 
     # As the broker reads a queue.
 
     def bounds(self, queue: object) -> QueueBounds:
         del queue
         return QueueBounds(self.first, len(self.stored), 0)
+
+    def has_all_committed(self) -> bool:
+        return self.knows_all
 
     def units(self, queue: object, offset: int, count: int) -> Any:
         del queue
@@ -107,11 +111,11 @@ class MemoryLog:
 class Broker:
     """A StateLog over a log in memory."""
 
-    def __init__(self, directory: Path) -> None:
-        self.log = MemoryLog()
+    def __init__(self, directory: Path, log: MemoryLog | None = None) -> None:
+        self.log = log or MemoryLog()
         settings = Settings(store=StoreSection(path_root_dir=directory))
         self.mark = directory / "ledgermq" / "state-snapshot"
-        self.mark.parent.mkdir()
+        self.mark.parent.mkdir(exist_ok=True)
         self.tables = BrokerTables(directory / "config", settings)
         self.state: StateLog = StateLog(
             settings,
@@ -128,6 +132,8 @@ class Broker:
     def lead(self) -> None:
         """Lead, with the snapshot in the log."""
         self.state.lead(LEADS)
+        self.turn()
+        self.log.take()  # what was sent before would stand before it
         self.turn()
         self.log.take()
         assert self.turn() == []
@@ -156,6 +162,8 @@ def numbers(replies: list[Reply]) -> list[int]:
 def test_a_leader_begins_with_a_snapshot_in_its_term(broker: Broker) -> None:
     broker.state.lead(LEADS)
     broker.turn()
+    (first,) = broker.log.take()
+    broker.turn()
     order = parse(broker.log.orders[0])
     (record,) = records_of(broker.log.orders[0])
     message = decode_message(memoryview(record)[HOLE:])
@@ -165,11 +173,78 @@ def test_a_leader_begins_with_a_snapshot_in_its_term(broker: Broker) -> None:
     broker.state.lead(LEADS)
     broker.turn()
 
+    assert decode_command(first).changes == ()
     assert (order.kind, order.term, order.number) == (OrderKind.PROPOSE_STATE, 3, 1)
     assert dict(decode_properties(message.properties))["PART"] == "1/1"
     assert early == [] and broker.log.orders == []
     assert broker.tables.topics.get("TBW102") is not None
     assert broker.tables.state.snapshots == 1
+
+
+def test_a_snapshot_takes_nothing_back_that_an_earlier_broker_has_sent(broker: Broker) -> None:
+    broker.state.lead(LEADS)
+    broker.turn()
+    # The broker that died in this term had its command written; nothing was committed since.
+    broker.log.put(OffsetsSet("g", "t", {0: 7}))
+    broker.log.take()
+    broker.turn()
+    broker.log.take()
+    broker.turn()
+
+    assert broker.tables.state.snapshots == 1
+    assert broker.tables.offsets.offsets("g", "t") == {0: 7}
+
+
+def test_a_snapshot_takes_nothing_back_that_comes_late(broker: Broker) -> None:
+    broker.lead()
+    broker.ask(1, queue=0, offset=5)
+    broker.turn()
+    late = broker.log.orders.pop()
+    broker.state.want_snapshot(Position(2**60))
+    broker.turn(PROPOSAL_MS)
+    broker.log.orders.insert(0, late)
+    while broker.log.orders:
+        broker.log.take()
+        broker.turn(PROPOSAL_MS)
+
+    assert broker.tables.state.snapshots == 2
+    assert broker.tables.offsets.offsets("g", "t") == {0: 5}
+
+
+def test_files_that_are_ahead_of_what_is_dispatched_do_not_go_back(tmp_path: Path) -> None:
+    first = Broker(tmp_path)
+    first.lead()
+    for offset in (5, 6):
+        first.ask(offset, queue=0, offset=offset)
+        first.turn()
+        first.log.take()
+        first.turn()
+    first.tables.close()
+    log = MemoryLog()
+    log.knows_all = False
+    again = Broker(tmp_path, log)
+    seen = []
+    for record in first.log.stored:
+        log.stored.append(record)
+        again.turn()
+        seen.append(again.tables.offsets.offsets("g", "t"))
+    log.knows_all = True
+    again.turn()
+
+    assert seen == [{0: 6}] * 4
+    assert again.tables.state.documents() == first.tables.state.documents()
+
+
+def test_files_of_another_log_are_the_begin_of_this_one(tmp_path: Path) -> None:
+    first = Broker(tmp_path)
+    first.lead()
+    first.tables.close()
+    again = Broker(tmp_path, MemoryLog())
+    again.log.put(OffsetsSet("g", "t", {0: 5}))
+    again.turn()
+
+    assert again.tables.topics.get("TBW102") is not None
+    assert again.tables.offsets.offsets("g", "t") == {0: 5}
 
 
 def test_who_asks_is_answered_when_the_command_is_in_the_log(broker: Broker) -> None:
@@ -293,14 +368,14 @@ def test_a_snapshot_is_taken_when_the_last_one_keeps_the_log(broker: Broker) -> 
     broker.state.want_snapshot(Position(0))
     broker.turn()
     unneeded = len(broker.log.orders)
-    broker.state.want_snapshot(Position(1))
+    broker.state.want_snapshot(Position(2))
     broker.turn()
     broker.log.take()
     broker.turn()
 
     assert unneeded == 0
     assert broker.tables.state.snapshots == 2
-    assert read_state_mark(broker.mark) == 1
+    assert read_state_mark(broker.mark) == 2
 
 
 def test_a_damaged_place_holds_the_tables_up_until_it_is_repaired(broker: Broker) -> None:
@@ -330,7 +405,7 @@ def test_what_the_tables_say_is_in_their_files(broker: Broker, tmp_path: Path) -
 
     assert again.topics.get("TBW102") is not None
     assert again.offsets.offsets("g", "t") == {0: 5}
-    assert again.state.applied == 2
+    assert again.state.applied == 3
     assert isinstance(again.offsets, GroupOffsets)
 
 
@@ -358,8 +433,9 @@ def test_a_full_disk_keeps_the_tables_going_and_their_files_for_later(
         raise DiskFullError("file not replaced", errno=errno.ENOSPC)
 
     broker.state.lead(LEADS)
-    broker.turn()
-    broker.log.take()
+    for _ in range(2):
+        broker.turn()
+        broker.log.take()
     with monkeypatch.context() as full:
         full.setattr(ConfigFile, "save", lambda self, document: refuse(document))
         full.setattr(state_log, "write_state_mark", lambda path, position: refuse(position))

@@ -169,7 +169,7 @@ def decisions(node: Node) -> dict[int, object]:
     }
 
 
-CUTS = range(10)
+CUTS = range(11)
 
 
 @pytest.mark.parametrize("cut", CUTS)
@@ -201,10 +201,10 @@ def test_ends_that_a_crash_has_cut_are_finished_by_the_next_leader(
     assert isinstance(node.answers[5], TransactionUnknownError)
     assert node.waiting() == ["c"]
     assert node.tables.offsets.offsets(GROUP, HALF_TOPIC) == {0: 3}
-    assert has_ended is (cut >= 8)
+    assert has_ended is (cut >= 9)
 
 
-@pytest.mark.parametrize("cut", range(9))
+@pytest.mark.parametrize("cut", range(10))
 def test_a_question_that_a_crash_has_cut_leaves_one_half_message(tmp_path: Path, cut: int) -> None:
     log = log_of(half("a", 0), half("b", 0), half("a", 1))
     dead = Node(tmp_path / "dead", log, 1)

@@ -1,0 +1,135 @@
+"""The simulator finds what would break the services' promises: each deliberate bug."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import pytest
+
+from ledgermq.broker.half_table import HalfTable
+from ledgermq.broker.timer_index import TimerIndex, Watermark
+from ledgermq.serving import moves, timer_service
+from ledgermq.serving.state_log import Request, StateLog
+from ledgermq.sim.runs import run_seed
+from ledgermq.sim.service_runs import ServiceRun
+
+SEEDS = 300
+
+Patch = pytest.MonkeyPatch
+
+
+def a_snapshot_does_not_wait_for_what_was_sent_before(patch: Patch) -> None:
+    """It stands behind a command of a broker that died, and takes it back."""
+    propose = StateLog._propose
+
+    def hasty(log: StateLog, term: object, plan: object, now_ms: int) -> None:
+        if log._is_snapshot_due:
+            log._propose_snapshot(term, now_ms)  # type: ignore[arg-type]
+        else:
+            propose(log, term, plan, now_ms)  # type: ignore[arg-type]
+
+    patch.setattr(StateLog, "_propose", hasty)
+
+
+def a_cut_move_is_made_again_from_its_begin(patch: Patch) -> None:
+    """Decision 13: what stands behind the command is not compared."""
+
+    def none(sums: Sequence[int], records: Iterable[memoryview]) -> int:
+        del sums, records
+        return 0
+
+    patch.setattr(moves, "count_present", none)
+
+
+def a_cut_move_counts_as_whole(patch: Patch) -> None:
+    """Decision 13: the rest of its messages is lost."""
+
+    def all_of_them(sums: Sequence[int], records: Iterable[memoryview]) -> int:
+        del records
+        return len(sums)
+
+    patch.setattr(moves, "count_present", all_of_them)
+
+
+def groups_are_proposed_while_another_may_come(patch: Patch) -> None:
+    """Decision 13, certainty: a group that was given up turns up behind its repetition."""
+
+    def settled(log: StateLog) -> bool:
+        return log.leads and log._batch is None and log._trouble is None
+
+    patch.setattr(StateLog, "is_settled", property(settled))
+    waiting = StateLog._propose_waiting
+
+    def early(log: StateLog, term: object, now_ms: int) -> None:
+        log._is_certain = True
+        waiting(log, term, now_ms)  # type: ignore[arg-type]
+
+    patch.setattr(StateLog, "_propose_waiting", early)
+
+
+def late_timers_are_passed_over(patch: Patch) -> None:
+    """Decision 13, the watermark: what was due before it, and is stored later, is not done."""
+
+    def forget(index: TimerIndex, watermark: Watermark) -> None:
+        forget_delivered(index, watermark._replace(end=1 << 40))
+
+    forget_delivered = TimerIndex.forget_delivered
+    patch.setattr(TimerIndex, "forget_delivered", forget)
+
+
+def a_cancellation_is_forgotten(patch: Patch) -> None:
+    """It is acknowledged, and a leader that reads the queue anew does not know it."""
+    patch.setattr(timer_service.TimerIndex, "cancel", lambda index, offset: False)
+
+
+def commits_are_acknowledged_at_once(patch: Patch) -> None:
+    """Before they are in the log: the next leader has never heard of them."""
+    submit = StateLog.submit
+
+    def told(log: StateLog, request: Request, now_ms: int) -> None:
+        submit(log, request, now_ms)
+        if any(name.startswith("offset ") for name in request.touches):
+            log._answer(request)
+
+    patch.setattr(StateLog, "submit", told)
+
+
+def rolled_back_halves_are_committed(patch: Patch) -> None:
+    """A table of half messages that takes the end of one transaction for that of another."""
+    messages_of = HalfTable.messages_of
+
+    def more(table: HalfTable, key: object) -> object:
+        found = messages_of(table, key)  # type: ignore[arg-type]
+        return found and list(table)[: len(found)]
+
+    patch.setattr(HalfTable, "messages_of", more)
+
+
+MUTATIONS: tuple[Callable[[Patch], None], ...] = (
+    a_snapshot_does_not_wait_for_what_was_sent_before,
+    a_cut_move_is_made_again_from_its_begin,
+    a_cut_move_counts_as_whole,
+    groups_are_proposed_while_another_may_come,
+    late_timers_are_passed_over,
+    a_cancellation_is_forgotten,
+    commits_are_acknowledged_at_once,
+    rolled_back_halves_are_committed,
+)
+
+# Where each was found last: looked at first, for a search from 0 takes a while.
+LIKELY: dict[Callable[[Patch], None], int] = {
+    a_snapshot_does_not_wait_for_what_was_sent_before: 1,
+    a_cancellation_is_forgotten: 1,
+    commits_are_acknowledged_at_once: 3,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+def test_the_simulator_finds(mutation: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    mutation(monkeypatch)
+    seeds = [LIKELY.get(mutation, 0), *range(SEEDS)]
+
+    found = next((seed for seed in seeds if run_seed(seed, make=ServiceRun).failure), None)
+
+    assert found is not None, f"{mutation.__name__} was not found in {SEEDS} seeds"

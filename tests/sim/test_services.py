@@ -1,0 +1,71 @@
+"""Groups with brokers under random faults: what the services promise, whatever dies when.
+
+``LEDGERMQ_SEEDS=2000 python -m pytest tests/sim`` looks at more seeds, and
+``LEDGERMQ_FIRST_SEED=547`` begins there. Without pytest: ``python -m ledgermq.sim --services``.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ledgermq.sim.runs import run_seed
+from ledgermq.sim.service_runs import ServiceRun
+
+FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
+COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "4"))
+SHARES = 2
+
+FOUND = (1, 3, 129)
+"""A snapshot that took back what a dead broker had sent; files ahead of what is dispatched, applied
+to again; a resent half message that was asked for meanwhile.
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", range(SHARES))
+def test_the_services_keep_their_promises(share: int) -> None:
+    failures = []
+    for seed in range(FIRST + share, FIRST + COUNT, SHARES):
+        outcome = run_seed(seed, make=ServiceRun)
+        if outcome.failure:
+            failures.append("\n".join([f"seed {seed}: {outcome.failure}", *outcome.history[-80:]]))
+
+    assert not failures, "\n\n".join(failures[:3])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_found_once_stays_away(seed: int) -> None:
+    outcome = run_seed(seed, make=ServiceRun)
+
+    assert outcome.failure == ""
+
+
+@pytest.mark.slow
+def test_services_do_something() -> None:
+    """The faults must not keep them from work, or nothing would be checked."""
+    run = ServiceRun(7)
+    run.go()
+    checker = run.checker
+
+    kinds = {sent.first for name, sent in checker.sent_as.items() if name in checker.delivered}
+    assert kinds >= {"SCHEDULE_TOPIC_XXXX", "LEDGERMQ_TIMER", "RMQ_SYS_TRANS_HALF_TOPIC"}
+    assert checker.cancelled
+    assert any(one.is_ended for one in checker.transactions.values())
+    assert all(checker.retried[one] for one in checker.given_back)
+    assert checker.given_back
+    assert min(committer.acknowledged for committer in run.committers) > 0
+    assert any(run.operator.topics.values())
+
+
+@pytest.mark.slow
+def test_a_seed_is_one_run_with_services_too() -> None:
+    first, second = (run_seed(4, make=ServiceRun, run_ms=1_500) for _ in range(2))
+
+    # Folders of temporary files have names of their own.
+    assert [line for line in first.history if "/" not in line] == [
+        line for line in second.history if "/" not in line
+    ]
+    assert first[2:] == second[2:]
