@@ -10,7 +10,7 @@ from ledgermq.broker.transactions import check_half
 from ledgermq.formats.config_json import choose_document
 from ledgermq.formats.message import decode_message
 from ledgermq.ipc.orders import WritableTopic
-from ledgermq.model.errors import LedgerError, NoPermissionError, TopicUnknownError
+from ledgermq.model.errors import BusyError, LedgerError, NoPermissionError, TopicUnknownError
 from ledgermq.model.limits import FORBIDDEN_TOPICS
 from ledgermq.model.transactions import HALF_TOPIC
 from ledgermq.store.small_file import read_file
@@ -29,8 +29,15 @@ class WritableTopics:
         windows: topics whose unique ids count for a while; another object after each change.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_newest: Callable[[], bool] = lambda: True) -> None:
+        """As far as the file knows them.
+
+        Args:
+            is_newest: whether the broker has told all that was ever committed about topics. Who has
+                just begun to lead is asked for topics that it hears of a moment later.
+        """
         self._path = path
+        self._is_newest = is_newest
         self._stamp: tuple[int, int] | None = None
         self._queues: dict[bytes, int] = {}
         self.windows: Mapping[bytes, WritableTopic] = {}
@@ -91,6 +98,7 @@ class WritableTopics:
 
         Raises:
             TopicUnknownError: there is no such topic or no such queue of it.
+            BusyError: nor is there one that is known yet; there may be.
             NoPermissionError: the topic is the broker's own, or not writable.
         """
         queues = self._queues.get(topic)
@@ -104,6 +112,8 @@ class WritableTopics:
         name = topic.decode("utf-8", "replace")
         if topic in _FORBIDDEN:
             raise NoPermissionError("topic is the broker's own", topic=name)
+        if not self._is_newest():
+            raise BusyError("leader is new, and does not know all topics yet", topic=name)
         if queues is None:
             raise TopicUnknownError("topic does not exist", topic=name)
         if queues == 0:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping
 
 from ledgermq.ipc.append_ring import AppendRing, RingKind, RingRecord
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import LogCursor, Role
 from ledgermq.ipc.orders import (
     Order,
@@ -120,7 +121,7 @@ class WriterWorker:
         self._retention = retention
         self._starved: RingRecord | None = None
         self._put_lock = PutLockHolder(around.page, settings.limits.put_lock_warn_ms)
-        self._topics = WritableTopics(log.paths.topics)
+        self._topics = WritableTopics(log.paths.topics, is_newest=self._has_newest_topics)
         self._topics_version = 0
         self._damage = read_damage(damage_path(log.paths.root))
         self._publish_written()
@@ -261,6 +262,13 @@ class WriterWorker:
             self._take_proposal(order, message)
         else:
             logger.warning("order refused: not one for a writer: kind=%s", order.kind.name)
+
+    def _has_newest_topics(self) -> bool:
+        """Whether the broker's tables are those of this term: all it knows of topics it has told
+        before its snapshot, which came by the same way.
+        """
+        counters = self._page.read_counters(Role.BROKER)
+        return counters[BrokerCounter.TABLES_TERM] == (self._term or 0)
 
     def _take_topics(self, order: Order, message: bytes) -> None:
         """Know the topics of a version, told or from their file; say which one is known.

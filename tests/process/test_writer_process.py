@@ -15,6 +15,7 @@ from tests.process.running import PartialNode, wait_for
 
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.message import decode_message
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.doorbell import Bell
 from ledgermq.ipc.orders import Order, OrderKind
@@ -119,6 +120,9 @@ def test_every_refusal_has_its_own_reason_and_harms_nobody(
     torn[-1] ^= 1
     wrong_crc = bytearray(producer.record(b"body" * 10))
     wrong_crc[HEADER_SIZE + 90] ^= 1
+    # As a broker tells it whose tables are those of the term.
+    broker = node.page.counters(Role.BROKER)
+    broker[BrokerCounter.TABLES_TERM] = node.page.read_grant().term
     system = refusal([producer.record(b"x", topic="LEDGERMQ_SYSTEM")], topic="LEDGERMQ_SYSTEM")
     unknown = refusal([producer.record(b"x", topic="nobody")], topic="nobody")
     queue = refusal([producer.record(b"x", queue_id=9)], queue_id=9)

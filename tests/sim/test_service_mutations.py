@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 
 import pytest
 
 from ledgermq.broker.half_table import HalfTable
 from ledgermq.broker.timer_index import TimerIndex, Watermark
-from ledgermq.serving import moves, timer_service
+from ledgermq.serving import timer_service
 from ledgermq.serving.state_log import Request, StateLog
 from ledgermq.sim.runs import run_seed
 from ledgermq.sim.service_runs import ServiceRun
 
-SEEDS = 300
+SEEDS = 60
 
 Patch = pytest.MonkeyPatch
 
@@ -29,42 +29,6 @@ def a_snapshot_does_not_wait_for_what_was_sent_before(patch: Patch) -> None:
             propose(log, term, plan, now_ms)  # type: ignore[arg-type]
 
     patch.setattr(StateLog, "_propose", hasty)
-
-
-def a_cut_move_is_made_again_from_its_begin(patch: Patch) -> None:
-    """Decision 13: what stands behind the command is not compared."""
-
-    def none(sums: Sequence[int], records: Iterable[memoryview]) -> int:
-        del sums, records
-        return 0
-
-    patch.setattr(moves, "count_present", none)
-
-
-def a_cut_move_counts_as_whole(patch: Patch) -> None:
-    """Decision 13: the rest of its messages is lost."""
-
-    def all_of_them(sums: Sequence[int], records: Iterable[memoryview]) -> int:
-        del records
-        return len(sums)
-
-    patch.setattr(moves, "count_present", all_of_them)
-
-
-def groups_are_proposed_while_another_may_come(patch: Patch) -> None:
-    """Decision 13, certainty: a group that was given up turns up behind its repetition."""
-
-    def settled(log: StateLog) -> bool:
-        return log.leads and log._batch is None and log._trouble is None
-
-    patch.setattr(StateLog, "is_settled", property(settled))
-    waiting = StateLog._propose_waiting
-
-    def early(log: StateLog, term: object, now_ms: int) -> None:
-        log._is_certain = True
-        waiting(log, term, now_ms)  # type: ignore[arg-type]
-
-    patch.setattr(StateLog, "_propose_waiting", early)
 
 
 def late_timers_are_passed_over(patch: Patch) -> None:
@@ -107,9 +71,6 @@ def rolled_back_halves_are_committed(patch: Patch) -> None:
 
 MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     a_snapshot_does_not_wait_for_what_was_sent_before,
-    a_cut_move_is_made_again_from_its_begin,
-    a_cut_move_counts_as_whole,
-    groups_are_proposed_while_another_may_come,
     late_timers_are_passed_over,
     a_cancellation_is_forgotten,
     commits_are_acknowledged_at_once,

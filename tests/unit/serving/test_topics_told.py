@@ -16,7 +16,7 @@ from ledgermq.ipc.orders import (
     records_of,
     topics_told,
 )
-from ledgermq.model.errors import NoPermissionError, ProtocolError, TopicUnknownError
+from ledgermq.model.errors import BusyError, NoPermissionError, ProtocolError, TopicUnknownError
 from ledgermq.model.settings import Settings
 from ledgermq.serving import broker_tables
 from ledgermq.serving.broker_tables import BrokerTables
@@ -116,6 +116,20 @@ def test_what_was_told_counts_for_producers(tmp_path: Path) -> None:
     assert topics.check(b"b", 3) is None
     with pytest.raises(TopicUnknownError):
         topics.check(b"a", 7)
+
+
+def test_who_has_just_begun_to_lead_refuses_no_topic_for_good(tmp_path: Path) -> None:
+    known = [False]
+    topics = WritableTopics(tmp_path / "topics.json", is_newest=lambda: known[0])
+    topics.take({"a": WritableTopic(4)})
+
+    assert topics.check(b"a", 3) is None
+    for topic, queue_id in ((b"a", 4), (b"b", 0)):
+        with pytest.raises(BusyError, match="leader is new"):
+            topics.check(topic, queue_id)
+    known[0] = True
+    with pytest.raises(TopicUnknownError):
+        topics.check(b"b", 0)
 
 
 def test_windows_of_deduplication_are_told_and_read(tmp_path: Path) -> None:
