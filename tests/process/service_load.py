@@ -33,7 +33,7 @@ class Load:
         self.addresses = list(addresses)
         self.chance = random.Random(seed)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
         self._thread.start()

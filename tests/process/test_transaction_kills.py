@@ -80,7 +80,7 @@ class Worker:
         self._number = number
         self._chance = random.Random(SEED + number)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -138,7 +138,7 @@ class Reader:
         self._addresses = addresses
         self._ledger = ledger
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
