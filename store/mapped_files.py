@@ -144,13 +144,19 @@ class MappedFiles:
         self._maps.clear()
 
     def _listed(self) -> list[int]:
+        known = self._file_size
+        while True:
+            names = self._names()
+            try:
+                return self._starts_of(names)
+            except CorruptLogError:
+                # A listing is not of one moment: it may lack a file and have a younger one.
+                if self._names() == names:
+                    raise
+                self._file_size = known
+
+    def _starts_of(self, names: list[str]) -> list[int]:
         """Starts of the files there are, of which all but a fresh last one have their size."""
-        try:
-            names = sorted(path.name for path in self.directory.iterdir())
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise self._error("directory not read", self.directory, error) from error
         # Names first, sizes then: files are deleted from the oldest on, so one whose successor
         # is missing from the list is not there any more when it is asked for its size.
         paths = [self.directory / name for name in names]
@@ -173,6 +179,14 @@ class MappedFiles:
             self._check(path, size, starts)
             starts.append(int(path.name))
         return starts
+
+    def _names(self) -> list[str]:
+        try:
+            return sorted(path.name for path in self.directory.iterdir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._error("directory not read", self.directory, error) from error
 
     def _size_of(self, path: Path) -> int | None:
         try:

@@ -178,3 +178,19 @@ def test_a_file_that_was_deleted_since_is_told_from_one_that_cannot_be_read(
     assert caught.value.details["file"] == str(oldest)
     assert files.refresh()
     assert files.first == SIZE
+
+
+@pytest.mark.parametrize("size", [SIZE, None])
+def test_a_listing_that_missed_a_file_made_meanwhile_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int | None
+) -> None:
+    for number in range(3):
+        put_file(tmp_path, number * SIZE)
+    missed = [[f"{0:020d}", f"{2 * SIZE:020d}"]]
+    listed = MappedFiles._names
+    monkeypatch.setattr(
+        MappedFiles, "_names", lambda files: missed.pop() if missed else listed(files)
+    )
+    files = MappedFiles(tmp_path, file_size=size)
+
+    assert (files.starts, files.file_size) == ((0, SIZE, 2 * SIZE), SIZE)
