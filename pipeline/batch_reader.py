@@ -16,7 +16,7 @@ from ledgermq.pipeline.queued_records import batches_of, walked_batches
 from ledgermq.pipeline.row_filter import RowFilter, at_least, at_most
 from ledgermq.pipeline.row_source import RowSource, chosen_bounds, offsets_at, open_source
 from ledgermq.pipeline.source_options import SourceOptions
-from ledgermq.pipeline.store_source import StoreSource
+from ledgermq.pipeline.store_source import StoreSource, steady
 
 
 @dataclass
@@ -56,7 +56,8 @@ class BatchReader(DataSourceReader):
         try:
             if isinstance(source, StoreSource) and not source.has_queues:
                 return self._walks(source)
-            return [RangesPartition(ranges) for ranges in self._plan(source)]
+            planned = steady(lambda: self._plan(source), again=source.refresh)
+            return [RangesPartition(ranges) for ranges in planned]
         finally:
             source.close()
 

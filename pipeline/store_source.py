@@ -7,9 +7,11 @@ read by walking through its log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from struct import Struct
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,11 +29,16 @@ from ledgermq.store.queue_end import Units
 from ledgermq.store.queue_reader import QueueReader
 from ledgermq.store.store_directory import open_directory
 
+_Found = TypeVar("_Found")
+
 BATCH_ROWS = 8_192
 """Rows of one batch: fewer cost more calls, more of them fall out of the processor's cache."""
 
 BATCH_BYTES = 32 * 1024 * 1024
 """Most bytes of one batch's records; a larger one comes alone."""
+
+VANISHED_MAX = 10
+"""So often is begun anew: retention deletes a few files at once, and then waits."""
 
 SAMPLE_UNITS = 1_000
 """So many messages of a queue are asked how large they are."""
@@ -55,12 +62,12 @@ class StoreSource:
             StorageError: something cannot be read.
         """
         self.directory = open_directory(root, self_id=self_id)
-        self.log = LogReader(self.directory)
+        self.log = steady(lambda: LogReader(self.directory))
         self._readers: dict[Queue, QueueReader] = {}
 
     def refresh(self) -> None:
         """Look for what came and went since."""
-        self.log.refresh()
+        steady(self.log.refresh)
         for reader in self._readers.values():
             reader.refresh()
 
@@ -156,7 +163,7 @@ class StoreSource:
         """``ranges`` divided into parts of about ``split_bytes``, each from one stretch of the log.
 
         Raises:
-            VanishedError: a file was deleted meanwhile.
+            VanishedError: files that it needs are gone.
         """
         extents = [self._extent(range_) for range_ in ranges]
         return split_ranges(
@@ -176,14 +183,15 @@ class StoreSource:
             DataLossError: some were deleted meanwhile, and that is to fail.
             CorruptLogError: a unit does not point to its message.
         """
-        positions, sizes, numbers = self._load(ranges, fail=fail_on_data_loss)
+        load = partial(self._load, ranges, fail=fail_on_data_loss)
+        positions, sizes, numbers = steady(load, again=self.refresh)
         at = 0
         while at < len(positions):
             try:
                 span = self.log.span(int(positions[at]))
             except (VanishedError, CorruptLogError):
                 before = self.log.first
-                self.log.refresh()
+                self.refresh()
                 if self.log.first <= positions[at] or self.log.first == before:
                     raise
                 gone = int(np.searchsorted(positions, self.log.first))
@@ -344,6 +352,17 @@ class StoreSource:
 
 
 _Loaded = tuple[Integers, Integers, Integers]
+
+
+def steady(work: Callable[[], _Found], *, again: Callable[[], None] | None = None) -> _Found:
+    """What ``work`` finds, begun anew where files are deleted under it; ``again`` goes before."""
+    for _ in range(VANISHED_MAX):
+        try:
+            return work()
+        except VanishedError:
+            if again is not None:
+                again()
+    return work()
 
 
 def _queue_id(folder: Path) -> int:

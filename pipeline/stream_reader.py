@@ -29,7 +29,7 @@ from ledgermq.pipeline.queued_records import batches_of
 from ledgermq.pipeline.row_filter import RowFilter
 from ledgermq.pipeline.row_source import RowSource, chosen_bounds, offsets_at, open_source
 from ledgermq.pipeline.source_options import SourceOptions
-from ledgermq.pipeline.store_source import StoreSource
+from ledgermq.pipeline.store_source import StoreSource, steady
 
 LOOK_S = 0.05
 """Spark asks every ten milliseconds what is new; the store is looked at no more often than this."""
@@ -115,14 +115,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts, ends = (queue_table(place, option="checkpoint") for place in (start, end))
         source = self._opened()
         source.refresh()
-        bounds = source.bounds(ends)
-        ranges = ranges_between(starts, ends, bounds, fail=self._options.fail_on_data_loss)
-        parts = source.plan(
-            ranges,
-            split_bytes=self._options.split_bytes,
-            splits_min=self._options.min_partitions,
-        )
-        return [RangesPartition(part) for part in parts]
+
+        def plan() -> list[tuple[QueueRange, ...]]:
+            bounds = source.bounds(ends)
+            options = self._options
+            ranges = ranges_between(starts, ends, bounds, fail=options.fail_on_data_loss)
+            return source.plan(
+                ranges, split_bytes=options.split_bytes, splits_min=options.min_partitions
+            )
+
+        return [RangesPartition(part) for part in steady(plan, again=source.refresh)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task.

@@ -6,8 +6,10 @@ the next plain file would.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -16,10 +18,10 @@ from ledgermq.formats.dledger_entry import HEADER_SIZE, EntryHeader, decode_entr
 from ledgermq.formats.dledger_index import ITEM_SIZE, decode_index_item
 from ledgermq.formats.kernel import ScanStatus, scan_entries
 from ledgermq.formats.message import SIZE_MIN, Message, decode_message
-from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position
 from ledgermq.store.first_entry import first_entry_offset
-from ledgermq.store.mapped_files import MappedFiles
+from ledgermq.store.mapped_files import MappedFiles, VanishedError
 from ledgermq.store.properties_file import decode_dledger_checkpoint
 from ledgermq.store.small_file import read_file
 from ledgermq.store.store_directory import StoreDirectory
@@ -257,7 +259,7 @@ class LogReader:
         for part in self.parts:
             if part.files.starts:
                 first = part.files.first
-                begins = first_entry_offset(part.files.path(first)) if part.header_size else 0
+                begins = _first_entry(part.files.path(first)) if part.header_size else 0
                 return Position(first + begins)
         return Position(0)
 
@@ -277,3 +279,14 @@ class LogReader:
                 if at > begin:
                     return Position(start + at)
         return self.first
+
+
+def _first_entry(path: Path) -> int:
+    try:
+        return first_entry_offset(path)
+    except StorageError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        raise VanishedError(
+            "file was deleted meanwhile", errno=errno.ENOENT, file=str(path)
+        ) from error

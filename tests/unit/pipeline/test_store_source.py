@@ -18,6 +18,8 @@ from ledgermq.pipeline.queued_records import batches_of, walked_batches
 from ledgermq.pipeline.row_filter import RowFilter
 from ledgermq.pipeline.source_options import TopicChoice
 from ledgermq.pipeline.store_source import StoreSource
+from ledgermq.store import log_reader
+from ledgermq.store.first_entry import first_entry_offset
 from ledgermq.store.store_view import StoreView
 
 STORES = ["gs1", "gs1.live", "gd0", "gd0.live", "gd1", "gd2.live", "gu0", "gu2", "g6"]
@@ -151,6 +153,25 @@ def test_a_file_that_goes_under_a_task_is_left_out_when_that_is_allowed(
     assert 0 < len(rows) < 10
     assert rows == kept
     assert "missing" in caplog.text
+
+
+def test_a_file_that_goes_while_the_store_is_opened_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_store(tmp_path)
+    looked: list[str] = []
+
+    def look(path: Path) -> int:
+        if not looked:
+            path.unlink()
+        looked.append(path.name)
+        return first_entry_offset(path)
+
+    monkeypatch.setattr(log_reader, "first_entry_offset", look)
+    source = StoreSource(tmp_path)
+
+    assert looked == ["0" * 20, f"{LOG_FILE_SIZE:020d}"]
+    assert source.log.first == LOG_FILE_SIZE
 
 
 def test_the_first_message_of_a_time_is_found_in_a_queue(golden: Any) -> None:
