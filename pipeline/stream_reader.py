@@ -34,6 +34,9 @@ from ledgermq.pipeline.store_source import StoreSource, steady
 LOOK_S = 0.05
 """Spark asks every ten milliseconds what is new; the store is looked at no more often than this."""
 
+AGAIN_S = 0.1
+"""A queue that is being built again is looked at so often."""
+
 Document = dict[str, dict[str, int]]
 
 
@@ -51,6 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._looked = float("-inf")
         self._target: Offsets | None = None
         self._lost: set[Queue] = set()
+        self._behind_since: dict[Queue, float] = {}
 
     def initialOffset(self) -> Document:  # noqa: N802 - Spark's name
         """Where a query without a checkpoint begins.
@@ -88,9 +92,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = {queue: min(end, ends.get(queue, end)) for queue, end in self._target.items()}
         for queue, begin in begins.items():
             if ends.get(queue, -1) < begin:
-                if self._target is None:
+                held = bounds.get(queue)
+                if self._target is None and (held is None or not self._may_come_back(held)):
                     self._report_cut(queue, begin, ends.get(queue))
                 ends[queue] = begin
+            else:
+                self._behind_since.pop(queue, None)
         if isinstance(limit, ReadMaxRows):
             ends = limited(begins, ends, bounds, limit.max_rows)
         elif not isinstance(limit, ReadAllAvailable):
@@ -117,7 +124,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         source.refresh()
 
         def plan() -> list[tuple[QueueRange, ...]]:
-            bounds = source.bounds(ends)
+            bounds = self._bounds_with(source, ends)
             options = self._options
             ranges = ranges_between(starts, ends, bounds, fail=options.fail_on_data_loss)
             return source.plan(
@@ -167,6 +174,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._bounds = chosen_bounds(source, self._options)
             self._looked = time.monotonic()
         return self._bounds
+
+    def _bounds_with(self, source: RowSource, ends: Offsets) -> dict[Queue, QueueRange]:
+        """What the queues hold, once they reach to ``ends``, which they did before.
+
+        A node that was killed builds the end of its queues again when it starts.
+        """
+        until = time.monotonic() + self._options.timeout_ms / 1_000
+        while True:
+            bounds = source.bounds(ends)
+            lacks = [queue for queue, held in bounds.items() if held.first < held.end < ends[queue]]
+            if not lacks or time.monotonic() >= until:
+                return bounds
+            time.sleep(AGAIN_S)
+            source.refresh()
+
+    def _may_come_back(self, held: QueueRange) -> bool:
+        """Whether a queue that ends before what was read is given time to be built again."""
+        since = self._behind_since.setdefault(held.queue, time.monotonic())
+        patience_s = self._options.timeout_ms / 1_000
+        return held.first < held.end and time.monotonic() - since < patience_s
 
     def _report_cut(self, queue: Queue, begin: int, end: int | None) -> None:
         if queue in self._lost and not self._options.fail_on_data_loss:

@@ -9,7 +9,6 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +16,6 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HERE = Path(__file__).parent
 WITHOUT = os.environ.get("LEDGERMQ_WITHOUT_SPARK") == "1"
 
 if WITHOUT:
@@ -34,15 +32,6 @@ SETTINGS = {
     "spark.sql.python.filterPushdown.enabled": "false",
     "spark.log.level": "ERROR",
 }
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests of this folder go to the same worker of xdist, which has the only JVM."""
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,9 @@ from ledgermq.client import Producer, ProducerOptions
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import LedgerError
 
+# One group: all run in the worker of xdist that has the JVM.
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
 KILLS = int(os.environ.get("LEDGERMQ_SPARK_KILLS", "1"))
 QUEUES = 4
 BATCH = 20
@@ -118,7 +121,7 @@ def test_each_acknowledged_message_is_a_row_once_whoever_dies(
     group.leader()
     ways = {
         "nodes": {"nodes": ",".join(group.addresses)},
-        # Files of a member that is not killed; it follows and leads in turn.
+        # Files of one member, which follows, leads or is dead.
         "path": {"path": str(group.members[0].node.root)},
     }
     load = Load(group.addresses)
@@ -127,7 +130,7 @@ def test_each_acknowledged_message_is_a_row_once_whoever_dies(
         queries = {way: start(spark, ways[way], tmp_path / way) for way in ways}
         for _ in range(KILLS):
             load.wait_more(200)
-            killed = group.leader(besides=group.members[0])
+            killed = group.leader()
             killed.kill()
             load.wait_more(200)
             for query in queries.values():

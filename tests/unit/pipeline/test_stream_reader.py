@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from tests.small_store import write_store
 
+from ledgermq.model.errors import ConfigError
+from ledgermq.pipeline.data_loss import DataLossError
 from ledgermq.pipeline.queue_ranges import QueueRange
-from ledgermq.pipeline.stream_reader import lag, limited
+from ledgermq.pipeline.source_options import parse_options
+from ledgermq.pipeline.stream_reader import StreamReader, lag, limited
 
+READ = {"orders": {"0": 5, "1": 5}}
+EVERYTHING = ReadAllAvailable()
 LACKS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 1_000)), max_size=8)
 
 
@@ -51,3 +61,51 @@ def test_the_lag_is_what_a_query_has_not_read() -> None:
     }
 
     assert lag(progress) == {"a": {"0": 4, "1": 2}}
+
+
+def reader_of(root: Path, **options: object) -> StreamReader:
+    texts = {name: str(value) for name, value in options.items()}
+    given = {"path": str(root), "startingOffsets": "earliest", **texts}
+    return StreamReader(parse_options(given, streaming=True), ("queueOffset",))
+
+
+def lose_last_unit(root: Path) -> None:
+    """What a node's queue looks like that is being built again: its last message is not there."""
+    last = max((root / "consumequeue" / "orders" / "0").iterdir())
+    units = last.read_bytes()
+    used = (len(units.rstrip(b"\0")) - 1) // 20 * 20
+    last.write_bytes(units[:used].ljust(len(units), b"\0"))
+
+
+def test_a_query_begins_where_it_was_told_and_ends_where_the_queues_do(tmp_path: Path) -> None:
+    write_store(tmp_path)
+    reader = reader_of(tmp_path)
+
+    assert reader.initialOffset() == {"orders": {"0": 0, "1": 0}}
+    assert reader.latestOffset(reader.initialOffset(), EVERYTHING) == READ
+    assert reader_of(tmp_path, startingOffsets="latest").initialOffset() == READ
+
+
+def test_a_queue_that_is_built_again_is_waited_for(tmp_path: Path) -> None:
+    write_store(tmp_path)
+    lose_last_unit(tmp_path)
+    reader = reader_of(tmp_path)
+
+    assert reader.reportLatestOffset() == {"orders": {"0": 4, "1": 5}}
+    assert reader.latestOffset(READ, EVERYTHING) == READ
+
+
+def test_a_queue_that_does_not_come_back_is_data_loss(tmp_path: Path) -> None:
+    write_store(tmp_path)
+    lose_last_unit(tmp_path)
+    reader = reader_of(tmp_path, timeoutMs=1)
+
+    def ask_on() -> None:
+        # Some time has passed when the files were looked at so often.
+        for _ in range(10_000):
+            assert reader.latestOffset(READ, EVERYTHING) == READ
+
+    with pytest.raises(DataLossError, match="topic='orders', queueId=0, wanted=5, end=4"):
+        ask_on()
+    with pytest.raises(ConfigError, match="queue ends before"):
+        reader.partitions({"orders": {"0": 0}}, READ)
