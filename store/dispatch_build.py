@@ -39,7 +39,7 @@ from ledgermq.store.store_checkpoint import StoreCheckpoint, encode_checkpoint, 
 SYNCED_ALONE_MAX = 64
 SYNCERS = 8
 """Many files are synced side by side: those that wait together share one commit of the file
-system's journal, and 10,000 take one second instead of fifteen."""
+system's journal: 2,000 new files took 0.3 s instead of 3.5 s (ext4, a busy machine)."""
 
 
 class Built(NamedTuple):

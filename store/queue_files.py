@@ -202,7 +202,7 @@ class QueueFiles:
         """Put a unit that is the next one of a queue, inside a file that is there; false when
         something of that is not so.
 
-        With thousands of queues most blocks have one unit: what follows takes five times as long.
+        With thousands of queues most blocks have one unit, and arrays cost more than the write.
         """
         at = offset * UNIT_SIZE
         inside = at % self.file_size
