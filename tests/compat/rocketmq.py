@@ -80,6 +80,18 @@ class RocketMQ:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
+    def read_on(self, group: str, topic: str, messages: int) -> set[tuple[int, int]]:
+        """Queue and offset of each message that a push consumer of ``group`` is given, until there
+        are so many.
+        """
+        words = ["java", str(_READ_ON), self._name_server, group, topic, str(messages)]
+        done = self._run(words, timeout_s=DUMP_TIMEOUT_S)
+
+        assert done.returncode == 0, done.stdout + done.stderr
+        rows = [line.split() for line in done.stdout.splitlines() if line.startswith("read ")]
+        assert len(rows) == messages, rows
+        return {(int(queue), int(offset)) for _, queue, offset in rows}
+
     def _find_name_server(self) -> str:
         """Its address, once the broker listens too; empty before."""
         lines = self._said.read_text().splitlines()
@@ -102,6 +114,9 @@ class RocketMQ:
             env={**os.environ, **environment}, capture_output=True, text=True, check=False,
             timeout=timeout_s,
         )  # fmt: skip
+
+
+_READ_ON = Path(__file__).with_name("ReadOn.java")
 
 
 def dledger_folder(self_id: str) -> Path:

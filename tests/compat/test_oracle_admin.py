@@ -70,6 +70,7 @@ def test_rocketmq_goes_on_with_topics_groups_and_offsets(
             "brokerConsumeStats", "-b", rocketmq.broker_address, "-o", "true"
         )
         route = rocketmq.mqadmin("topicRoute", "-t", "sales")
+        read = rocketmq.read_on("billing", "sales", 6)
         # A change of a topic and of a group makes it write its files anew.
         rocketmq.mqadmin("updateTopic", "-b", rocketmq.broker_address, "-t", "theirs")
         rocketmq.mqadmin("updateSubGroup", "-b", rocketmq.broker_address, "-g", "theirs")
@@ -89,5 +90,7 @@ def test_rocketmq_goes_on_with_topics_groups_and_offsets(
         3,
         False,
     )
-    assert offsets["sales@billing"]["1"] == 4
+    # Its own consumer went on where ours had stopped, and nowhere else.
+    assert read == {(1, offset) for offset in range(4, 10)}
+    assert offsets["sales@billing"]["1"] == 10
     assert offsets["sales@audit"]["1"] == 4
