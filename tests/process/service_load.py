@@ -22,6 +22,7 @@ PAUSE_S = 0.05
 
 LATER, PLAIN, STORED = "later", "plain", "stored"
 GROUP = "workers"
+BEHIND_MAX = 1_000
 
 
 class Load:
@@ -118,8 +119,12 @@ class Sender(Load):
     def __init__(self, addresses: Sequence[str], seed: int) -> None:
         super().__init__(addresses, seed)
         self.sent: list[bytes] = []
+        self.read: Callable[[], int] = lambda: len(self.sent)
+        """How many of them the group has read: it is not to fall far behind."""
 
     def turn(self, client: Producer) -> None:
+        if len(self.sent) - self.read() > BEHIND_MAX:
+            return
         bodies = [f"{self.turns}-{number}".encode() for number in range(20)]
         futures = [
             client.send_batch(PLAIN, bodies[queue_id::4], queue_id=queue_id)
@@ -158,14 +163,17 @@ class Worker(Load):
 
     def turn(self, client: GroupConsumer) -> None:
         batch = client.poll(0.2)
+        refused = []
         for message in batch:
             body = bytes(message.body)
             self.seen[body] += 1
             if message.reconsume_times:
                 self.again.add(body)
             elif self.chance.random() < 0.1:
-                client.retry_later(message, delay_level=1)
-                self.given_back.add(body)
+                refused.append(message)
+        if refused:
+            client.retry_later(*refused, delay_level=1)
+            self.given_back |= {bytes(message.body) for message in refused}
         if len(batch):
             client.commit()
 
