@@ -1,8 +1,7 @@
 # `make demo` and `make test` are all that a fresh checkout needs; everything goes into .venv.
 
 PYTHON_BIN := .venv/bin
-# Spark's tests share one JVM: all of a group run in one worker.
-PYTEST := $(PYTHON_BIN)/python -m pytest -q -n auto --dist loadgroup
+PYTEST := $(PYTHON_BIN)/python -m pytest -q -n auto
 # Tests that need Java, Maven and the real RocketMQ are asked for by name.
 WITHOUT_ORACLE := not oracle
 

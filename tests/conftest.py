@@ -24,6 +24,24 @@ settings.load_profile("ledgermq")
 _COMMITTED = Path(__file__).parent / "format" / "data"
 _BESIDE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared" / "golden"
 
+SPARK = "tests/spark/"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """All tests of Spark go to the worker that has the JVM; all others to whoever is free.
+
+    xdist's own groups go by ids that this version of pytest does not let it change.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneJvm(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return SPARK if nodeid.startswith(SPARK) else nodeid
+
+    return OneJvm(config, log)
+
+
 Golden = Callable[[str], Path]
 GoldenJson = Callable[[str], Any]
 

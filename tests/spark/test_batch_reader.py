@@ -18,8 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ledgermq.pipeline.message_schema import COLUMNS
 
-# One group: all run in the worker of xdist that has the JVM.
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 STORES = ["gs1", "gs1.live", "gd0", "gd1", "gd2.live", "gu0", "gu1", "g6"]
 EVERYTHING = {"subscribePattern": ".*"}

@@ -17,6 +17,8 @@ from ledgermq.cli.main import main
 from ledgermq.formats.index_file import IndexLayout
 from ledgermq.repair.check_store import CheckOptions, check_store
 
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
 Json = dict[str, Any]
 MAGIC = (0xDAA320A7).to_bytes(4, "big")
 

@@ -14,8 +14,7 @@ from tests.process.conftest import nodes_made
 
 from ledgermq.client import OutgoingMessage, Producer
 
-# One group: all run in the worker of xdist that has the JVM.
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_orders.py"
 

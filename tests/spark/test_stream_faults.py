@@ -23,8 +23,7 @@ from ledgermq.client import Producer, ProducerOptions
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import LedgerError
 
-# One group: all run in the worker of xdist that has the JVM.
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 KILLS = int(os.environ.get("LEDGERMQ_SPARK_KILLS", "1"))
 QUEUES = 4

@@ -20,8 +20,7 @@ from ledgermq.client.broker_connection import connect_broker
 from ledgermq.pipeline.message_schema import COLUMNS
 from ledgermq.pipeline.stream_reader import lag
 
-# One group: all run in the worker of xdist that has the JVM.
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 WAYS = ["path", "nodes"]
 COUNT = 1_000
