@@ -9,10 +9,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ledgermq.cli.progress_line import ProgressLine
-from ledgermq.cli.store_sizes import add_size_options, store_section
+from ledgermq.cli.store_check_command import EXIT_OF_SEVERITY
+from ledgermq.cli.store_sizes import add_size_options, index_layout, store_section
+from ledgermq.formats.findings import Severity
+from ledgermq.pipeline.audit_job import audit
+from ledgermq.pipeline.audit_report import audit_as_json, write_report
 from ledgermq.pipeline.job_session import opened_job
 from ledgermq.pipeline.log_splits import SPLIT_BYTES
 from ledgermq.pipeline.rebuild_job import RebuiltByJob, rebuild
+from ledgermq.repair.check_store import CheckOptions
 from ledgermq.store.store_directory import open_directory
 
 _MIB = 1 << 20
@@ -23,6 +28,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = subparsers.add_parser("spark", help="rebuild and audit stores on Spark")
     jobs = parser.add_subparsers(title="jobs", metavar="JOB", required=True)
     _register_rebuild(jobs)
+    _register_audit(jobs)
 
 
 def _register_rebuild(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -44,6 +50,32 @@ def _register_rebuild(jobs: argparse._SubParsersAction[argparse.ArgumentParser])
     add_size_options(parser)
     add_job_options(parser)
     parser.set_defaults(func=_rebuild)
+
+
+def _register_audit(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = jobs.add_parser(
+        "audit",
+        help="compare the replicas of a group",
+        description="Check every replica as ledgermq store check does, and compare their logs. "
+        "Nothing in them is changed. Exit status: 0 nothing is wrong; 4 files that are made from "
+        "the log differ from it; 5 a log is damaged, or not that of the others.",
+    )
+    parser.add_argument(
+        "directories",
+        type=Path,
+        nargs="+",
+        metavar="DIRECTORY",
+        help="storePathRootDir of a replica, as the workers see it",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="for faults.parquet, audit.json, audit.html"
+    )
+    parser.add_argument(
+        "--log-file-size", type=int, metavar="BYTES", help="mappedFileSizeCommitLog"
+    )
+    add_size_options(parser)
+    add_job_options(parser)
+    parser.set_defaults(func=_audit)
 
 
 def add_job_options(parser: argparse.ArgumentParser) -> None:
@@ -92,6 +124,44 @@ def _rebuild(arguments: argparse.Namespace) -> int:
         print(f"{rebuilt.ordered:,} queues have numbers that repeat or are left out")
     print(f"to put them in place: ledgermq store install-derived {root} --from {staging}")
     return 0
+
+
+def _audit(arguments: argparse.Namespace) -> int:
+    roots = [path.absolute() for path in arguments.directories]
+    has_layout = arguments.hash_slots is not None or arguments.index_items is not None
+    options = CheckOptions(
+        log_file_size=arguments.log_file_size,
+        queue_file_size=arguments.queue_file_size,
+        index_layout=index_layout(arguments, roots[0] / "index") if has_layout else None,
+        message_delay_level=arguments.delay_levels,
+    )
+    begun = time.monotonic()
+    with (
+        ProgressLine("tasks") as line,
+        opened_job("audit", master=arguments.master, conf=arguments.conf, told=line.show) as job,
+    ):
+        audited = audit(job, roots, options, split_bytes=max(1, arguments.split_mib) * _MIB)
+    seconds = time.monotonic() - begun
+    written = write_report(audited, arguments.out) if arguments.out else []
+    kinds = {fault.kind for fault in audited.faults}
+    status = EXIT_OF_SEVERITY[Severity.NOTE]
+    if kinds:
+        only_derived = kinds == {Severity.DERIVED.value}
+        status = EXIT_OF_SEVERITY[Severity.DERIVED if only_derived else Severity.DAMAGE]
+    if arguments.json:
+        document = audit_as_json(audited)
+        print(json.dumps({"exit_status": status, "seconds": round(seconds, 3), **document}))
+        return status
+    for fault in audited.faults:
+        print(fault.as_text())
+    size = sum(replica.checked.log_bytes for replica in audited.replicas)
+    print(
+        f"{len(audited.replicas)} replicas, positions {audited.first:,} to {audited.end:,}:"
+        f" {len(audited.faults)} faults; {size / _MIB:,.0f} MiB in {seconds:.1f} s"
+    )
+    for path in written:
+        print(f"written: {path}")
+    return status
 
 
 def _rebuilt_as_json(rebuilt: RebuiltByJob, staging: Path, seconds: float) -> dict[str, object]:

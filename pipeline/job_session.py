@@ -25,6 +25,7 @@ PROGRESS_S = 0.25
 
 _QUIET = {
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
 }
@@ -141,6 +142,7 @@ def _start(name: str, master: str | None, conf: Sequence[str]) -> SparkSession:
         builder = builder.master(chosen)
         if chosen.startswith("local"):
             settings |= _LOOPBACK
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             # Workers of this machine run what the driver runs.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for setting in conf:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.dledger_index import ITEM_SIZE, decode_index_item
@@ -58,6 +58,14 @@ Work = Callable[[Told], Report]
 """One file to be looked at, perhaps in another process; it tells the bytes it has read."""
 
 
+class Runner(Protocol):
+    """Whoever has workers for the files; all work, and all outcomes, can be pickled."""
+
+    def __call__(self, work: Sequence[Work[Report]], total: int) -> Sequence[Report]:
+        """The outcomes, in the order of the work, which is about ``total`` bytes."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckOptions:
     """What the directory does not tell; ``None`` is found out.
@@ -99,21 +107,30 @@ def check_store(
     options: CheckOptions,
     *,
     told: Callable[[int, int], None] = lambda _done, _all: None,
+    runner: Runner | None = None,
 ) -> CheckedStore:
     """Compare everything in ``root`` that can be compared.
 
     Args:
+        runner: has the files looked at instead of processes of this machine.
         told: bytes of the log that were read, and bytes that there are; called now and then.
 
     Raises:
         ConfigError: no store, or several DLedger logs.
         StorageError: something cannot be read.
     """
-    return _Check(root, options, told).run()
+    return _Check(root, options, told, runner).run()
 
 
 class _Check:
-    def __init__(self, root: Path, options: CheckOptions, told: Callable[[int, int], None]) -> None:
+    def __init__(
+        self,
+        root: Path,
+        options: CheckOptions,
+        told: Callable[[int, int], None],
+        runner: Runner | None,
+    ) -> None:
+        self._runner = runner
         self._root = root
         self._options = options
         self._told = told
@@ -492,6 +509,8 @@ class _Check:
 
     def _each(self, work: Sequence[Work[Report]], total: int) -> Iterable[Report]:
         """The outcomes, in the order of the work."""
+        if self._runner is not None:
+            return self._runner(work, total)
         if self._options.jobs <= 1 or len(work) <= 1:
             return self._one_by_one(work, total)
         return self._side_by_side(work, total)
