@@ -47,6 +47,8 @@ class WritableTopics:
     def take(self, told: Mapping[str, WritableTopic | None]) -> None:
         """What became of some topics; ``None`` for no topic."""
         self._is_told = True
+        # What is known is not what the file said any more.
+        self._stamp = None
         windows = dict(self.windows)
         for name, topic in told.items():
             windows.pop(name.encode(), None)
@@ -60,12 +62,16 @@ class WritableTopics:
             self.windows = windows
 
     def read_as_told(self) -> None:
-        """Read the table, which the broker says to be the newest.
+        """Know the table in the file, which the broker says to be the newest.
+
+        The broker repeats that until it is answered; a file that was read is not read again, since
+        reading ten thousand topics takes longer than it waits.
 
         Raises:
             CorruptLogError, ConfigError: it cannot be read; what was known stays.
         """
-        self.reload()
+        if self._stamp is None or self._stat() != self._stamp:
+            self.reload()
         self._is_told = True
 
     def reload(self) -> None:

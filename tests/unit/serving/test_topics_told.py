@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -176,3 +177,25 @@ def test_an_order_that_tells_no_topics_is_refused(content: bytes) -> None:
     assert read_topics_told(records_of(order)[0]) == {}
     with pytest.raises(ProtocolError):
         read_topics_told(content)
+
+
+def test_a_file_that_was_read_is_not_read_for_each_repetition(tmp_path: Path) -> None:
+    tables = BrokerTables(tmp_path, Settings())
+    put(tables, Topic("a", 4, 4))
+    tables.close()
+    path = tmp_path / "topics.json"
+    topics = WritableTopics(path)
+    before = path.stat()
+    content = path.read_bytes()
+    path.write_text("whoever reads this says that it is no JSON")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    topics.read_as_told()
+    unread = topics.check(b"a", 0)
+    path.write_bytes(content.replace(b'"a"', b'"b"'))
+    topics.read_as_told()
+
+    assert unread is None
+    assert topics.check(b"b", 0) is None
+    with pytest.raises(TopicUnknownError):
+        topics.check(b"a", 0)
