@@ -15,7 +15,11 @@ from tests.small_store import SIZES, write_store
 
 from ledgermq.cli.main import main
 from ledgermq.formats.index_file import IndexLayout
+from ledgermq.model.settings import StoreSection
+from ledgermq.pipeline.job_session import Job
+from ledgermq.pipeline.rebuild_job import rebuild
 from ledgermq.repair.check_store import CheckOptions, check_store
+from ledgermq.store.store_directory import open_directory
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -151,3 +155,16 @@ def test_errors_of_tasks_keep_their_names(spark: SparkSession, tmp_path: Path, c
 
     assert (error["kind"], error["details"]["file"]) == ("CorruptLogError", str(path))
     assert "not empty" in strange["message"]
+
+
+def test_parts_within_files_give_the_same_bytes(
+    spark: SparkSession, golden: Any, tmp_path: Path
+) -> None:
+    directory = open_directory(golden("gd0"))
+    section = StoreSection(path_root_dir=directory.root, log=directory.log, **GOLDEN_SIZES)
+    job = Job(spark, lambda _done, _all: None)
+    built = rebuild(job, directory, section, tmp_path / "derived", split_bytes=150_000)
+
+    assert built.tasks > 5
+    assert built.index_files == 3
+    assert derived(tmp_path / "derived") == derived(golden("gd0"))
