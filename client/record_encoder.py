@@ -120,6 +120,8 @@ class RecordEncoder:
         """
         lengths = self._body_lengths(bodies)
         ids = self._ids.reserve(len(bodies))
+        if len(bodies) == 1:
+            return self._encode_one(target, bodies[0], lengths[0], properties, ids)
         tail = _tail(target.topic, properties, ids[0])
         around = self._head.size + len(tail) + UNIQUE_ID_DIGITS
         sizes = [length + around for length in lengths]
@@ -159,6 +161,33 @@ class RecordEncoder:
         return self._assemble(
             bodies, lengths, sizes, middles=middles, tails=tails, ids=ids, own=own
         )
+
+    def _encode_one(
+        self, target: Target, body: Body, length: int, properties: bytes, ids: tuple[str, int]
+    ) -> Records:
+        """What ``_assemble`` makes of one body, at half the price: most producers send one."""
+        tail = _tail(target.topic, properties, ids[0])
+        size = self._head.size + length + len(tail) + UNIQUE_ID_DIGITS
+        self._check_sizes((size,))
+        head = self._head.pack(
+            size - self.form.entry_header_size,
+            MAGIC,
+            crc32(body, 0) & _CRC_MASK,
+            self._pack_middle(target),
+            length,
+        )
+        parts = [head, body, tail, b"%012X" % ids[1]]
+        return Records(parts, array("I", (size,)), size, *ids)
+
+    def _check_sizes(self, sizes: Sequence[int]) -> None:
+        largest = max(sizes)
+        if largest > self._record_max:
+            raise MessageIllegalError(
+                "message and its entry header are too large for one entry",
+                record=sizes.index(largest),
+                size=largest,
+                limit=self._record_max,
+            )
 
     def _body_lengths(self, bodies: Sequence[Body]) -> list[int]:
         lengths = list(map(len, bodies))
@@ -213,14 +242,7 @@ class RecordEncoder:
         ids: tuple[str, int],
         own: Mapping[int, str] = NO_IDS,
     ) -> Records:
-        largest = max(sizes)
-        if largest > self._record_max:
-            raise MessageIllegalError(
-                "message and its entry header are too large for one entry",
-                record=sizes.index(largest),
-                size=largest,
-                limit=self._record_max,
-            )
+        self._check_sizes(sizes)
         pack = self._head.pack
         hole = self.form.entry_header_size
         heads = [

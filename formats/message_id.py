@@ -73,6 +73,18 @@ def decode_offset_id(text: str) -> OffsetId:
         raise ProtocolError(error.message, id=text) from error
 
 
+_forks = 0
+
+
+def _note_fork() -> None:
+    """In a forked child: to ask the system for the process id with each message costs a call."""
+    global _forks  # noqa: PLW0603
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
 def _clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -110,7 +122,7 @@ class UniqueIds:
         self._now_ms = now_ms
         self._salt = salt
         self._lock = Lock()
-        self._pid = -1
+        self._forks = -1
         self._prefix = ""
         self._month_begin_ms = 0
         self._month_end_ms = 0
@@ -135,7 +147,7 @@ class UniqueIds:
         assert count > 0, count
         with self._lock:
             now_ms = max(self._now_ms(), self._next >> _COUNTER_BITS)
-            if now_ms >= self._month_end_ms or os.getpid() != self._pid:
+            if now_ms >= self._month_end_ms or self._forks != _forks:
                 self._begin_month(now_ms)
             first = max(self._next, now_ms << _COUNTER_BITS)
             self._next = first + count
@@ -150,6 +162,6 @@ class UniqueIds:
         following = month.replace(year=month.year + years, month=months + 1)
         self._month_begin_ms = round(month.timestamp() * 1_000)
         self._month_end_ms = round(following.timestamp() * 1_000)
-        self._pid = os.getpid()
-        process = (self._pid & 0xFFFF).to_bytes(2, "big") + self._salt().to_bytes(4, "big")
+        self._forks = _forks
+        process = (os.getpid() & 0xFFFF).to_bytes(2, "big") + self._salt().to_bytes(4, "big")
         self._prefix = (self._address + process).hex().upper()
