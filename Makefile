@@ -23,7 +23,8 @@ help:
 bootstrap:
 	@packaging/bootstrap.sh
 
-demo: bootstrap
+demo:
+	@packaging/bootstrap.sh run
 	@$(PYTHON_BIN)/ledgermq demo
 	@$(PYTHON_BIN)/ledgermq cluster demo
 

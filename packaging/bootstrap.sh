@@ -2,6 +2,9 @@
 # Makes .venv with everything that the checkout needs, and compiles the kernels in place.
 # Quick when nothing changed. Without a compiler the kernels run as plain Python.
 #
+#   bootstrap.sh                 what tests and checks need, with Java and PySpark
+#   bootstrap.sh run             what a node and the command line need: a tenth of that
+#
 #   PYTHON=/path/to/python3.12   use this interpreter
 #   LEDGERMQ_PURE=1              do not compile the kernels
 #   LEDGERMQ_WITHOUT_SPARK=1     no Java and no PySpark; the tests that need them are left out
@@ -9,9 +12,14 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly venv=.venv
-extras=server,test,check
-[ "${LEDGERMQ_WITHOUT_SPARK:-}" = 1 ] || extras+=,spark
-readonly extras
+all=server,test,check
+[ "${LEDGERMQ_WITHOUT_SPARK:-}" = 1 ] || all+=,spark
+readonly all
+case ${1:-all} in
+    all) readonly extras=$all ;;
+    run) readonly extras=server ;;
+    *) echo "bootstrap: not known: $1; it takes run, or nothing" >&2 && exit 1 ;;
+esac
 
 say() { printf 'bootstrap: %s\n' "$*" >&2; }
 
@@ -82,16 +90,18 @@ make_venv() {
 }
 
 install_project() {
-    local stamp
-    stamp="$PWD $extras $(digest pyproject.toml setup.py packaging/constraints.txt)"
-    is_done installed "$stamp" && return
+    local inputs
+    inputs=$(digest pyproject.toml setup.py packaging/constraints.txt)
+    # Who has all has what a node needs, too.
+    ! is_done installed "$PWD $all $inputs" || return 0
+    ! is_done installed "$PWD $extras $inputs" || return 0
     say "installing the project and its libraries into $venv"
     "$venv/bin/python" -m pip install --quiet --constraint packaging/constraints.txt \
         setuptools wheel cython
     # The kernels are compiled by the next step, which also sees when one of them changes.
     LEDGERMQ_PURE=1 "$venv/bin/python" -m pip install --quiet --no-build-isolation \
         --constraint packaging/constraints.txt --editable ".[$extras]"
-    echo "$stamp" >"$venv/installed"
+    echo "$PWD $extras $inputs" >"$venv/installed"
 }
 
 compile_kernels() {
