@@ -46,7 +46,16 @@ class SendResult:
 class FrameResult:
     """Where the records of one frame are stored; nothing is computed before it is asked for."""
 
-    __slots__ = ("_duplicates", "_ends", "_host", "_runs", "_sent", "_sizes")
+    __slots__ = (
+        "_duplicates",
+        "_ends",
+        "_firsts",
+        "_host",
+        "_run_ends",
+        "_runs",
+        "_sent",
+        "_sizes",
+    )
 
     def __init__(
         self, sent: Sent, sizes: Sequence[int], runs: Sequence[SendRun], store_host: Host | None
@@ -71,6 +80,8 @@ class FrameResult:
         self._runs = runs
         self._host = store_host
         self._ends: list[int] | None = None
+        self._run_ends: list[int] = []
+        self._firsts: list[int] = []
 
     @property
     def store_timestamp(self) -> int:
@@ -107,16 +118,15 @@ class FrameResult:
         )
 
     def _run_of(self, number: int) -> SendRun:
-        first = 0
-        for run in self._runs:
-            first += run.records
-            if number < first:
-                return run
-        raise AssertionError(number)
+        if not self._run_ends:
+            # A frame may have a run for each message: they are not gone through for each again.
+            self._run_ends = list(accumulate(run.records for run in self._runs))
+        return self._runs[bisect_right(self._run_ends, number)]
 
     def _span_of(self, number: int) -> SentSpan:
-        spans = self._sent.spans
-        return spans[bisect_right(spans, number, key=lambda span: span.first) - 1]
+        if not self._firsts:
+            self._firsts = [span.first for span in self._sent.spans]
+        return self._sent.spans[bisect_right(self._firsts, number) - 1]
 
     def _size_before(self, number: int) -> int:
         if self._ends is None:

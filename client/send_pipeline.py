@@ -32,7 +32,7 @@ from ledgermq.model.errors import (
 )
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.send_frame import decode_sent
-from ledgermq.wire.session import Refusal, decode_refused
+from ledgermq.wire.session import Refusal, Welcome, decode_refused
 
 BACKOFF_MS_MIN = 2
 BACKOFF_MS_MAX = 250
@@ -107,6 +107,8 @@ class SendPipeline:
         self.callbacks: list[AnyFuture] = []
         self.resent_count = 0
         self.refused_count = 0
+        self._form_of: Welcome | None = None
+        self._form: Form | None = None
         self._open: OpenFrame | None = None
         self._open_is_due = False
         self._ready: deque[Frame] = deque()
@@ -125,9 +127,14 @@ class SendPipeline:
     def form(self) -> Form | None:
         """How to encode messages; ``None`` before the node has told."""
         welcome = self.link.last_welcome
-        if welcome is None:
-            return None
-        return Form(welcome.entry_header_size, welcome.store_host_size, welcome.body_size_max)
+        if welcome is not self._form_of:
+            self._form_of = welcome
+            self._form = None
+            if welcome is not None:
+                self._form = Form(
+                    welcome.entry_header_size, welcome.store_host_size, welcome.body_size_max
+                )
+        return self._form
 
     @property
     def frames_made(self) -> int:
