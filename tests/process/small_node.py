@@ -50,7 +50,10 @@ def process(role: Role, orders: Path) -> Callable[[Settings, StopFlag], int]:
         page.enter_process(role)
         order = ""
         while not stop.reason or order == "stubborn":
-            order = read_order(orders, role) or order
+            given = read_order(orders, role) or order
+            if given != order:
+                order = given
+                (orders / f"{role.title}.knows").write_text(order)
             obey(order, page, role)
             publish(page, role, order)
             select.select([stop.fileno()], [], [], TURN_S)

@@ -76,6 +76,7 @@ def test_raft_may_ask_for_the_node_to_be_opened_anew(start_small_node: StartNode
 def test_a_node_that_is_stopped_while_it_is_opened_anew_stops(start_small_node: StartNode) -> None:
     node = start_small_node(supervision={"stop_timeout_ms": 2_000})
     node.order("broker.always", "stubborn")
+    wait_until((node.orders / "broker.knows").exists, "the order")
     node.order("raft.once", "exit 4")
     wait_until(lambda: node.status()["state"] == "stopping", "the beginning")
     node.signal(signal.SIGTERM)
