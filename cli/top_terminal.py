@@ -24,6 +24,10 @@ END = "end"
 
 _KEYS_SIZE_MAX = 64
 
+DRAWING, DRAWN = "\x1b[?2026h", "\x1b[?2026l"
+"""Around each picture: terminals that know synchronized updates show it as a whole, others pass
+them over."""
+
 
 class Terminal:
     """The process's terminal while it is drawn on; a context that gives it back as it was.
@@ -69,7 +73,10 @@ class Terminal:
 
     def draw(self, content: RenderableType) -> None:
         """Show ``content`` instead of what was there."""
+        self.console.file.write(DRAWING)
         self._live.update(content, refresh=True)
+        self.console.file.write(DRAWN)
+        self.console.file.flush()
 
     def measure(self) -> int:
         """Take note of the terminal's size; its lines."""

@@ -17,6 +17,8 @@ from typing import Self
 import pyte
 from tests.process.conftest import SOURCES, wait_until
 
+from ledgermq.cli.top_terminal import DRAWING, DRAWN
+
 LOOK_S = 0.05
 READ_SIZE = 65_536
 
@@ -27,11 +29,22 @@ class PtyProgram:
     def __init__(self, words: Sequence[str], *, columns: int = 80, lines: int = 24) -> None:
         self._screen = pyte.Screen(columns, lines)
         self._stream = pyte.ByteStream(self._screen)
+        self._written = b""
         self._terminal, inner = pty.openpty()
         self._set_size(columns, lines)
         self.process = subprocess.Popen(
-            # A session whose terminal it is: signals about its size are sent to that.
-            ["setsid", "--ctty", sys.executable, "-m", "ledgermq.cli.main", *words],
+            # A session whose terminal it is: signals about its size are sent to that. Whoever runs
+            # the tests in the background has Ctrl-C ignored, which a program would inherit.
+            [
+                "env",
+                "--default-signal=INT",
+                "setsid",
+                "--ctty",
+                sys.executable,
+                "-m",
+                "ledgermq.cli.main",
+                *words,
+            ],
             stdin=inner,
             stdout=inner,
             stderr=inner,
@@ -73,10 +86,12 @@ class PtyProgram:
         """What the screen shows now."""
         while select.select([self._terminal], [], [], LOOK_S)[0]:
             try:
-                self._stream.feed(os.read(self._terminal, READ_SIZE))
+                data = os.read(self._terminal, READ_SIZE)
             except OSError:
                 # The program has ended, and with it the other end.
                 break
+            self._stream.feed(data)
+            self._written += data
         return [line.rstrip() for line in self._screen.display]
 
     def wait_for(self, text: str) -> list[str]:
@@ -88,13 +103,22 @@ class PtyProgram:
 
         def shown() -> list[str] | None:
             lines = self.lines()
-            return lines if condition(lines) else None
+            return lines if self._is_drawn() and condition(lines) else None
 
         try:
             found: list[str] = wait_until(shown, f"{what} on the screen")
         except AssertionError as error:
             raise AssertionError("\n".join([str(error), *self.lines()])) from error
         return found
+
+    def _is_drawn(self) -> bool:
+        """Whether the screen shows a whole picture, not the beginning of one."""
+        begun = self._written.rfind(DRAWING.encode())
+        if begun < 0:
+            return False
+        # What was drawn before needs not be kept.
+        self._written = self._written[begun:]
+        return DRAWN.encode() in self._written
 
     def wait_end(self) -> int:
         """The exit status, once the program has ended; what it says meanwhile is read."""
