@@ -11,18 +11,21 @@ from ledgermq.store.disk_space import storage_error
 DESCRIPTORS_MAX = 512
 """Half of the 1,024 descriptors that a process has where nobody raised the limit."""
 
-
 DESCRIPTORS_OF_MANY = 16_384
+_LIMIT_OF_MANY = 4_096
+"""Below, the sockets and index files of a process may need as many as its queues."""
 
 
 def descriptors_allowed() -> int:
-    """How many files may stay open for the queues: a quarter of what the process may open, so that
-    10,000 queues in use are not opened and closed for each message.
+    """How many queue files may stay open, so that thousands in use are not opened anew for each
+    message: three quarters of what the process may open.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return DESCRIPTORS_OF_MANY
-    return min(max(soft // 4, DESCRIPTORS_MAX), DESCRIPTORS_OF_MANY)
+    if soft < _LIMIT_OF_MANY:
+        return DESCRIPTORS_MAX
+    return min(3 * soft // 4, DESCRIPTORS_OF_MANY)
 
 
 class DescriptorCache:
