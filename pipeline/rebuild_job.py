@@ -6,7 +6,6 @@ dispatcher builds, until ``ledgermq store install-derived`` puts it in place.
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -42,6 +41,7 @@ from ledgermq.repair.install_derived import (
     write_staged,
 )
 from ledgermq.store.descriptor_cache import DescriptorCache
+from ledgermq.store.folders import delete_folder
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queue_end import PREFILL_SIZE, UNIT, UNIT_SIZE
 from ledgermq.store.queue_files import FILE_SIZE
@@ -127,7 +127,7 @@ def rebuild(
         )
     finally:
         reader.close()
-    _delete(staging / "keys")
+    delete_folder(staging / "keys")
     write_staged(staging, staged)
     return RebuiltByJob(staged, len(regular) + len(ordered), len(ordered), index_files, len(tasks))
 
@@ -136,7 +136,7 @@ def _begin(staging: Path) -> None:
     """An empty folder that says that it is not complete."""
     if staging.is_dir() and any(staging.iterdir()) and read_staged(staging) is None:
         raise ConfigError("not empty, and not of an earlier run", directory=str(staging))
-    _delete(staging)
+    delete_folder(staging)
     try:
         (staging / "consumequeue").mkdir(parents=True)
     except OSError as error:
@@ -224,13 +224,3 @@ def _build_index(job: Job, pieces: Sequence[Piece], staging: Path, section: Stor
     size = sum(piece.keys for piece in pieces) * KEY.itemsize
     job.each(tasks, build_index_file, size=size, split_bytes=layout.file_size)
     return len(tasks)
-
-
-def _delete(folder: Path) -> None:
-    try:
-        if folder.exists():
-            shutil.rmtree(folder)
-    except OSError as error:
-        raise StorageError(
-            "folder not deleted", errno=error.errno, file=str(folder), reason=error.strerror
-        ) from error

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import zlib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import StoreSection
 from ledgermq.repair.rebuild import put_in_place
 from ledgermq.store.derived_files import load_derived_files, own_path
 from ledgermq.store.dispatch_build import DispatchBuilder
+from ledgermq.store.folders import delete_folder
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.small_file import read_file, replace_file
 from ledgermq.store.store_directory import StoreDirectory
@@ -126,12 +126,7 @@ def install_derived(directory: StoreDirectory, folder: Path) -> tuple[StagedDeri
     _check_log(directory, staged)
     _make_durable(folder, staged)
     aside = put_in_place(root, folder)
-    try:
-        shutil.rmtree(folder)
-    except OSError as error:
-        raise StorageError(
-            "folder not deleted", errno=error.errno, file=str(folder), reason=error.strerror
-        ) from error
+    delete_folder(folder)
     return staged, list(aside)
 
 

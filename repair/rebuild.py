@@ -8,7 +8,6 @@ no crash leaves old and new ones side by side. The old ones are kept aside.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from ledgermq.model.ids import Position
 from ledgermq.model.settings import StoreSection
 from ledgermq.store.disk_sync import sync_directory
 from ledgermq.store.dispatch_build import DispatchBuilder
+from ledgermq.store.folders import delete_folder
 from ledgermq.store.kept_aside import FOLDER, keep_aside
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.small_file import read_file, replace_file
@@ -69,17 +69,17 @@ def rebuild(
     """
     root = directory.root
     staging = root / "ledgermq" / "rebuild"
-    _delete(staging)
+    delete_folder(staging)
     reader = LogReader(directory)
     try:
         built = _build(reader, replace(section, path_root_dir=staging), told)
     except BaseException:
-        _delete(staging)
+        delete_folder(staging)
         raise
     finally:
         reader.close()
     aside = put_in_place(root, staging)
-    _delete(staging)
+    delete_folder(staging)
     return built._replace(aside=aside)
 
 
@@ -151,13 +151,3 @@ def put_in_place(root: Path, staging: Path) -> tuple[Path, ...]:
         assert content is not None, name
         replace_file(root / name, content)
     return tuple(aside)
-
-
-def _delete(folder: Path) -> None:
-    try:
-        if folder.exists():
-            shutil.rmtree(folder)
-    except OSError as error:
-        raise StorageError(
-            "folder not deleted", errno=error.errno, file=str(folder), reason=error.strerror
-        ) from error

@@ -20,7 +20,8 @@ from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.model.errors import CorruptLogError, ProtocolError, StorageError
 from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.replication.file_shipper import SLICE_SIZE_MAX
-from ledgermq.replication.log_replacement import delete_folder, free_bytes
+from ledgermq.replication.log_replacement import free_bytes
+from ledgermq.store.folders import delete_folder
 from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 from ledgermq.store.small_file import replace_file
 from ledgermq.store.staged_log import StagedLog, slice_digest

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 from pathlib import Path
 
 from ledgermq.model.errors import StorageError
@@ -88,21 +87,6 @@ def replace_log(paths: StorePaths) -> bool:
         ) from error
     logger.info("log replaced by the one that the leader has shipped")
     return True
-
-
-def delete_folder(folder: Path) -> None:
-    """Delete ``folder`` and what is in it; it need not be there.
-
-    Raises:
-        StorageError: the operating system refused.
-    """
-    try:
-        if folder.exists():
-            shutil.rmtree(folder)
-    except OSError as error:
-        raise StorageError(
-            "folder not deleted", errno=error.errno, folder=str(folder), reason=error.strerror
-        ) from error
 
 
 def free_bytes(folder: Path) -> int:
