@@ -39,14 +39,18 @@ EXIT_INTERRUPTED = 130
 
 EXTRA_OF_PACKAGE = {
     "isal": "server",
+    "lark": "server",
+    "lz4": "compression",
     "numpy": "server",
     "psutil": "server",
     "pyarrow": "spark",
     "pyspark": "spark",
+    "rich": "server",
     "sdnotify": "server",
     "setproctitle": "server",
     "tomli": "server",
     "yaml": "server",
+    "zstandard": "compression",
 }
 """Which optional extra of the distribution brings an import name."""
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import tomli
 
+from ledgermq.cli.main import EXTRA_OF_PACKAGE
+
 ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomli.loads((ROOT / "pyproject.toml").read_text())
 NAMESPACE = ROOT / "src" / "ledgermq"
@@ -101,6 +103,17 @@ def test_no_package_can_be_imported_under_its_bare_name() -> None:
     banned = PROJECT["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]
 
     assert set(PACKAGES) <= set(banned)
+
+
+def test_whoever_lacks_a_library_is_told_of_the_extra_that_brings_it() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    wanted = {
+        {"PyYAML": "yaml"}.get(name, name): extra
+        for extra in ("spark", "compression", "server")
+        for name in (re.split(r"[<>=]", requirement)[0] for requirement in extras[extra])
+    }
+
+    assert wanted == EXTRA_OF_PACKAGE
 
 
 def test_packages_are_flat() -> None:
