@@ -151,6 +151,9 @@ class BrokerWorker:
         """Until the first deadline; 0 while queues with holds wait to be looked at."""
         if self._pulls.is_behind() or self._standing.has_news or self._transactions.is_behind:
             return 0
+        if self._awaits_dispatch and self._store.has_moved():
+            # Since this turn looked; the bell for it may have been rung before it was listened for.
+            return 0
         now_ms = now_ns // 1_000_000
         deadlines = [
             self._pulls.next_deadline_ms(),
@@ -172,8 +175,11 @@ class BrokerWorker:
     def hears_bells(self, now_ns: int) -> bool:
         """While somebody waits for messages, for a change, or for this node to lead."""
         del now_ns
-        waits = self._log.awaits or self._transactions.awaits or self._timers.awaits
-        return waits or self._pulls.held > 0 or not self._standing.is_settled
+        return self._awaits_dispatch or self._pulls.held > 0 or not self._standing.is_settled
+
+    @property
+    def _awaits_dispatch(self) -> bool:
+        return self._log.awaits or self._transactions.awaits or self._timers.awaits
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Orders, requests, growth of queues, deadlines; then what has to be written."""
