@@ -63,7 +63,10 @@ class Notifier:
         self._send(f"STATUS={text}")
 
     def extend_timeout(self, now_ns: int) -> None:
-        """Ask for more time, at most once a second; call it only while there is progress."""
+        """Ask for more time to start or stop, at most once a second.
+
+        Call it only while there is progress, or something else that ends the wait.
+        """
         if now_ns < self._extend_due_ns:
             return
         self._extend_due_ns = now_ns + EXTEND_INTERVAL_NS

@@ -28,6 +28,7 @@ from ledgermq.daemon.children import START_ORDER, STOP_ORDER, Child, Deaths, Exi
 from ledgermq.daemon.health import Readiness, silent_children
 from ledgermq.daemon.notify import Notifier
 from ledgermq.daemon.process_modules import ProcessTable
+from ledgermq.daemon.sentence import sentence
 from ledgermq.daemon.status import collect
 from ledgermq.daemon.store_lock import FamilyLock, JavaLock
 from ledgermq.ipc.cursor_page import CursorPage, RaftRole, Role
@@ -38,6 +39,7 @@ from ledgermq.model.errors import (
     StaleGenerationError,
     StorageError,
 )
+from ledgermq.model.events import Event
 from ledgermq.model.settings import Settings
 from ledgermq.process import control, log_lines, reload
 from ledgermq.process.child_process import EXIT_BUG, EXIT_REOPEN, EXIT_STOPPED, process_title
@@ -101,7 +103,7 @@ class Supervisor:
         self._status = EXIT_STOPPED
         self._last_turn_ns = time.monotonic_ns()
         self._awake_since_ns = 0
-        self._is_withholding = False
+        self._trouble = ""
         self._hands_over_until_ns = 0
         self._selector = selectors.DefaultSelector()
         paths = RuntimePaths(settings.listen.runtime_dir)
@@ -125,7 +127,10 @@ class Supervisor:
             if self._is_reopening and not self._to_stop:
                 self._reopen()
         self._mark_closed()
-        logger.info("node stopped", extra={"status": self._status, "clean": self._is_clean})
+        logger.info(
+            "node stopped",
+            extra={"event": Event.NODE_STOPPED, "status": self._status, "clean": self._is_clean},
+        )
         return self._status
 
     def close(self) -> None:
@@ -156,7 +161,12 @@ class Supervisor:
                 self._kill_hung(child, now_ns)
             self._look_for_readiness(now_ns, is_silent=bool(silent))
         self._watchdog(now_ns, is_silent=bool(silent))
-        self._notifier.status(self._sentence(), now_ns)
+        self._notifier.status(
+            sentence(
+                self._page, state=self._state(), waits_for=self._waits_for, trouble=self._trouble
+            ),
+            now_ns,
+        )
         self._page.beat(Role.SUPERVISOR, now_ns)
 
     def _timeout_s(self) -> float:
@@ -171,7 +181,7 @@ class Supervisor:
 
     def _spawn(self, child: Child) -> None:
         child.spawn(self._settings, self._leave, time.monotonic_ns())
-        logger.info("child started", extra={"role": child.role.title, "child": child.pid})
+        logger.info("child started", extra={"child": child.role.title, "pid": child.pid})
 
     def _leave(self) -> None:
         """In a child: close what is the supervisor's alone."""
@@ -183,21 +193,24 @@ class Supervisor:
 
     def _child_ended(self, child: Child, exit_: Exit, now_ns: int) -> None:
         lived_ms = (now_ns - child.forked_ns) // 1_000_000
-        fields = {"role": child.role.title, "exit": exit_.text, "lived_ms": lived_ms}
+        fields = {"child": child.role.title, "exit": exit_.text, "lived_ms": lived_ms}
         wants_reopening = exit_.code == EXIT_REOPEN
         if self.is_stopping:
             was_asked = child.stop_deadline_ns != 0
             if (was_asked and exit_.code == EXIT_STOPPED) or wants_reopening:
                 logger.info("child stopped", extra=fields)
             else:
-                logger.error("child died while the node was stopping", extra=fields)
+                logger.error(
+                    "child died while the node was stopping",
+                    extra={"event": Event.PROCESS_DIED, **fields},
+                )
                 self._fail(exit_.node_status)
             return
         if wants_reopening:
             self._begin_reopening()
             return
         self._counters[_DIED] += 1
-        logger.error("child died", extra=fields)
+        logger.error("child died", extra={"event": Event.PROCESS_DIED, **fields})
         is_too_often = self._deaths.add(now_ns, self._settings)
         if exit_.ends_node:
             self._begin_stop(f"{child.role.title} ended with {exit_.text}", exit_.node_status)
@@ -223,8 +236,9 @@ class Supervisor:
         logger.error(
             "child hangs and is killed",
             extra={
-                "role": child.role.title,
-                "child": child.pid,
+                "event": Event.PROCESS_HANGS,
+                "child": child.role.title,
+                "pid": child.pid,
                 "silent_ms": child.silence_ms(self._page, now_ns),
                 "limit_ms": child.silence_max_ms(self._page, self._settings),
             },
@@ -236,7 +250,9 @@ class Supervisor:
     def _begin_stop(self, reason: str, status: int) -> None:
         assert self._is_reopening or not self.is_stopping
         self._is_reopening = False
-        logger.info("node stops", extra={"reason": reason, "status": status})
+        logger.info(
+            "node stops", extra={"event": Event.NODE_STOPS, "reason": reason, "status": status}
+        )
         self._notifier.stopping()
         self.is_stopping = True
         self._to_stop = [self._children[role] for role in STOP_ORDER]
@@ -248,7 +264,7 @@ class Supervisor:
     def _begin_reopening(self) -> None:
         """The log is another one from now on, or is to be looked at again: all processes end, and
         begin again with what is there then."""
-        logger.info("node is opened anew")
+        logger.info("node is opened anew", extra={"event": Event.NODE_REOPENED})
         self.is_stopping = self._is_reopening = True
         self._to_stop = [self._children[role] for role in STOP_ORDER]
 
@@ -272,9 +288,15 @@ class Supervisor:
         try:
             answer = control.ask(path, "resign", timeout_s=RESIGN_TIMEOUT_S)
         except LedgerError as error:
-            logger.warning("leadership not handed over: %s", error)
+            logger.warning(
+                "leadership not handed over: %s", error, extra={"event": Event.HAND_OVER_FAILED}
+            )
             return
-        logger.info("leadership is handed over: to=%s", answer.get("target"))
+        logger.info(
+            "leadership is handed over: to=%s",
+            answer.get("target"),
+            extra={"event": Event.LEADERSHIP_HANDED_OVER},
+        )
         timeout_ns = self._settings.raft.transfer_timeout_ms * 1_000_000
         self._hands_over_until_ns = time.monotonic_ns() + timeout_ns
 
@@ -295,16 +317,25 @@ class Supervisor:
                 continue
             timeout_ns = self._settings.supervision.stop_timeout_ms * 1_000_000
             self._waits_for = child.role.title
+            if not child.is_killed:
+                # Its own deadline ends the wait, which the settings may have made a long one.
+                self._notifier.extend_timeout(now_ns)
             if not child.stop_deadline_ns:
                 child.ask_to_stop(now_ns + timeout_ns)
             elif now_ns > child.stop_deadline_ns and not child.is_killed:
-                logger.error("child does not stop and is killed", extra={"role": child.role.title})
+                logger.error(
+                    "child does not stop and is killed",
+                    extra={"event": Event.PROCESS_STUCK, "child": child.role.title},
+                )
                 self._fail(EXIT_BUG)
                 child.kill()
                 child.stop_deadline_ns = now_ns + timeout_ns
             elif now_ns > child.stop_deadline_ns:
                 # Not even SIGKILL ends it: it hangs in the kernel, and dies with us or later.
-                logger.error("child cannot be killed", extra={"role": child.role.title})
+                logger.error(
+                    "child cannot be killed",
+                    extra={"event": Event.PROCESS_STUCK, "child": child.role.title},
+                )
                 self._fail(EXIT_BUG)
                 self._to_stop.pop(0)
                 continue
@@ -342,7 +373,9 @@ class Supervisor:
         self._waits_for = self._readiness.missing(self._page, children, self._settings)
         if self._readiness.is_ready:
             self._mark_open()
-            logger.info("node is ready", extra={"after_ms": self._age_ms()})
+            logger.info(
+                "node is ready", extra={"event": Event.NODE_READY, "after_ms": self._age_ms()}
+            )
             self._notifier.ready()
         elif not is_silent and self._readiness.has_progressed(self._page, children):
             self._notifier.extend_timeout(now_ns)
@@ -351,15 +384,32 @@ class Supervisor:
         waiting_ms = self._flush_watch.waiting_ms(self._page, now_ns)
         is_late = waiting_ms > self._settings.supervision.flush_age_max_ms
         is_down = not self.is_stopping and any(not child.pid for child in self._children.values())
-        is_sick = is_silent or is_late or is_down
-        if is_sick and not self._is_withholding:
+        trouble = ", ".join(
+            text
+            for text, is_so in (
+                ("a process is silent", is_silent),
+                ("a process is down", is_down),
+                ("nothing becomes durable", is_late),
+            )
+            if is_so
+        )
+        if trouble and not self._trouble:
             self._counters[_WITHHELD] += 1
             logger.warning(
                 "node is not well: the watchdog is not fed",
-                extra={"child_silent": is_silent, "not_durable_ms": waiting_ms, "down": is_down},
+                extra={
+                    "event": Event.WATCHDOG_WITHHELD,
+                    "child_silent": is_silent,
+                    "not_durable_ms": waiting_ms,
+                    "down": is_down,
+                },
             )
-        self._is_withholding = is_sick
-        if not is_sick and self._notifier.watchdog_due(now_ns):
+        elif self._trouble and not trouble:
+            logger.info(
+                "node is well again: the watchdog is fed", extra={"event": Event.WATCHDOG_FED}
+            )
+        self._trouble = trouble
+        if not trouble and self._notifier.watchdog_due(now_ns):
             self._notifier.feed_watchdog(now_ns)
 
     # --- requests -------------------------------------------------------------------------------
@@ -392,13 +442,6 @@ class Supervisor:
             return "stopping"
         return "ready" if self._readiness.is_ready else "starting"
 
-    def _sentence(self) -> str:
-        if self._waits_for:
-            return f"{self._state()}, waiting for {self._waits_for}"
-        grant = self._page.read_grant()
-        position = self._page.read_committed().position
-        return f"{grant.role.name.lower()} in term {grant.term}, committed up to {position}"
-
     def _age_ms(self) -> int:
         return time.time_ns() // 1_000_000 - self._page.started_ms
 
@@ -422,7 +465,7 @@ def run(settings: Settings, config_file: Path, *, table: ProcessTable | None = N
     """
     if not __debug__:
         raise ConfigError("python -O removes the assertions that guard the store: run without -O")
-    log_lines.configure(Role.SUPERVISOR.title, settings.log.level)
+    log_lines.configure(Role.SUPERVISOR.title, settings.log.level, node=settings.node.self_id)
     notifier = notify.connect()
     if table is None:
         table = ProcessTable.load()
@@ -461,9 +504,12 @@ def _open_node(settings: Settings, resources: ExitStack) -> CursorPage:
     page = _create_page(paths.cursors)
     resources.callback(page.close)
     page.enter_process(Role.SUPERVISOR)
+    log_lines.follow(page)
+    resources.callback(log_lines.follow, None)
     logger.info(
         "node starts",
         extra={
+            "event": Event.NODE_STARTS,
             "store": settings.store.path_root_dir,
             "runtime": paths.directory,
             "generation": page.generation,

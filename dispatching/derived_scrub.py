@@ -22,6 +22,7 @@ from ledgermq.dispatching.log_spans import LogSpans
 from ledgermq.formats.kernel import ScanStatus
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import DamagedLogError, StorageError
+from ledgermq.model.events import Event
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import ScrubSection, Settings
 from ledgermq.repair.index_scrub import IndexFault, IndexScrub
@@ -268,6 +269,7 @@ class DerivedScrub:
                 logger.warning(
                     "queue is repaired: file=%s offset=%d units=%d",
                     patch.path, patch.offset, patch.units,
+                    extra={"event": Event.QUEUES_REPAIRED},
                 )  # fmt: skip
         if found.fault is not None:
             self._drop_keys(builder, found.fault)
@@ -295,7 +297,11 @@ class DerivedScrub:
         at = builder.keys_from
         if at >= builder.position:
             builder.finish_keys()
-            logger.warning("index is repaired: position=%d", builder.position)
+            logger.warning(
+                "index is repaired: position=%d",
+                builder.position,
+                extra={"event": Event.QUEUES_REPAIRED},
+            )
             return
         span = self._spans.span(at)
         if span is None:

@@ -21,6 +21,7 @@ from ledgermq.ipc.counters import DispatcherCounter
 from ledgermq.ipc.cursor_page import Dispatched, Role
 from ledgermq.ipc.orders import damaged
 from ledgermq.model.errors import DamagedLogError, DiskFullError
+from ledgermq.model.events import Event
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import Settings
 from ledgermq.process import reload
@@ -125,7 +126,9 @@ class DispatchWorker:
             self._starve(error, now_ns)
             return
         if self._is_starved:
-            logger.info("disk has room again: dispatch goes on")
+            logger.info(
+                "disk has room again: dispatch goes on", extra={"event": Event.DISPATCH_GOES_ON}
+            )
             self._is_starved = False
             self._page.publish_queue_begin(self._cleaned, waits=False)
 
@@ -176,7 +179,11 @@ class DispatchWorker:
     def _starve(self, error: DiskFullError, now_ns: int) -> None:
         """The disk is full: wait, and try again; what is dispatched can be read meanwhile."""
         if not self._is_starved:
-            logger.warning("dispatch waits for space on the disk: %s", error)
+            logger.warning(
+                "dispatch waits for space on the disk: %s",
+                error,
+                extra={"event": Event.DISPATCH_STARVED},
+            )
         self._is_starved = True
         self._retry_ns = now_ns + RETRY_NS
         self._page.publish_queue_begin(self._cleaned, waits=True)
@@ -365,6 +372,7 @@ class DispatchWorker:
                 built.skipped,
                 before,
                 built.position,
+                extra={"event": Event.MESSAGES_NOT_DISPATCHED},
             )
         if builder.queues.gaps:
             counters[DispatcherCounter.GAPS] += builder.queues.gaps

@@ -20,6 +20,7 @@ from ledgermq.model.errors import (
     StorageError,
     StoreLockedError,
 )
+from ledgermq.model.events import Event
 from ledgermq.model.settings import Settings
 from ledgermq.process import log_lines, reload
 from ledgermq.process.loop import StopFlag
@@ -108,7 +109,7 @@ def _become(
     stop = StopFlag(on_reload=partial(reload.take_published, settings))
     stop.install()
     setproctitle.setproctitle(process_title(role, settings))
-    log_lines.configure(role.title, settings.log.level)
+    log_lines.configure(role.title, settings.log.level, node=settings.node.self_id)
     return stop
 
 
@@ -119,9 +120,15 @@ def process_title(role: Role, settings: Settings) -> str:
 
 def _log_failure(error: BaseException, status: int) -> None:
     if status == EXIT_BUG:
-        logger.critical("process failed", exc_info=error, extra={"status": status})
+        logger.critical(
+            "process failed",
+            exc_info=error,
+            extra={"event": Event.PROCESS_FAILED, "status": status},
+        )
     else:
-        logger.critical("process failed: %s", error, extra={"status": status})
+        logger.critical(
+            "process failed: %s", error, extra={"event": Event.PROCESS_FAILED, "status": status}
+        )
 
 
 def _flush() -> None:

@@ -11,6 +11,7 @@ import zmq
 
 from ledgermq.ipc.doorbell import Context
 from ledgermq.model.errors import ConfigError
+from ledgermq.model.events import Event
 from ledgermq.process.client_rights import Peer
 from ledgermq.process.key_guard import KeyGuard
 from ledgermq.process.loop import Pollable
@@ -162,7 +163,10 @@ def _property(head: zmq.Frame, name: str) -> str:
 def report_refused(guard: KeyGuard) -> None:
     """Answer about keys, and log those that are refused."""
     for address, key in guard.serve():
-        logger.warning("client refused: its key is no user's", extra={"from": address, "key": key})
+        logger.warning(
+            "client refused: its key is no user's",
+            extra={"event": Event.CLIENT_REFUSED, "from": address, "key": key},
+        )
 
 
 def bind_client_socket(

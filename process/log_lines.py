@@ -1,8 +1,8 @@
-"""Log lines on stderr, one format for all processes: a constant phrase, then its values.
+"""Log lines, one format for all processes: a constant phrase, then its values.
 
     2026-01-31T12:00:00.123 INFO writer: process started pid=4711
 
-Under systemd the journal has its own clock, and takes the level from ``<N>`` in front of the line.
+They go to stderr; under systemd to the journal, with fields (``process.journal``).
 """
 
 from __future__ import annotations
@@ -12,53 +12,68 @@ import os
 import sys
 from datetime import UTC, datetime
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_JOURNAL_LEVELS = (
-    (logging.CRITICAL, 2),
-    (logging.ERROR, 3),
-    (logging.WARNING, 4),
-    (logging.INFO, 6),
-)
-_JOURNAL_DEBUG = 7
+from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.process.journal import Journal, fields_of, is_where_stderr_goes, priority
 
 
 class LineFormatter(logging.Formatter):
     """Formats a record as one line, with the fields given as ``extra`` behind its phrase."""
 
-    def __init__(self, process: str, *, journal: bool) -> None:
+    def __init__(self, process: str) -> None:
         super().__init__()
         self._process = process
-        self._journal = journal
 
     def format(self, record: logging.LogRecord) -> str:
         """The line; a traceback follows on lines of its own."""
-        fields = " ".join(
-            f"{name}={_text(value)}"
-            for name, value in vars(record).items()
-            if name not in _STANDARD
-        )
+        fields = " ".join(f"{name}={_quoted(value)}" for name, value in fields_of(record))
         line = f"{self._process}: {record.getMessage()}{' ' if fields else ''}{fields}"
         if record.exc_info:
             line = f"{line}\n{self.formatException(record.exc_info)}"
-        if self._journal:
-            prefix = f"<{_journal_level(record.levelno)}>"
-            return "\n".join(prefix + part for part in line.split("\n"))
+        return line
+
+
+class DatedFormatter(LineFormatter):
+    """The line with time and level in front, for a stderr that somebody reads."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line; a traceback follows on lines of its own."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        return f"{at.removesuffix('+00:00')}Z {record.levelname} {line}"
+        return f"{at.removesuffix('+00:00')}Z {record.levelname} {super().format(record)}"
 
 
-def configure(process: str, level: str) -> None:
-    """Send what this process logs to stderr, and nowhere else.
+class LeveledFormatter(LineFormatter):
+    """The line with ``<N>`` in front, from which the journal takes the level of what is on stderr;
+    the journal has its own clock."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line; a traceback follows on lines of its own."""
+        prefix = f"<{priority(record.levelno)}>"
+        return "\n".join(prefix + part for part in super().format(record).split("\n"))
+
+
+def configure(process: str, level: str, *, node: str) -> None:
+    """Send what this process logs to the journal if stderr goes there, else to stderr.
 
     Args:
         process: name of the process, in front of each line.
         level: least level that is logged, by name.
+        node: node.self_id.
     """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter(process, journal="JOURNAL_STREAM" in os.environ))
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    for old in root.handlers:
+        old.close()
+    root.handlers[:] = [_target(process, node)]
     set_level(level)
+
+
+def follow(page: CursorPage | None) -> None:
+    """Have the journal's lines tell role and term as ``page`` has them; None before it is closed.
+
+    Only this process's lines; without a journal nothing changes.
+    """
+    for one in logging.getLogger().handlers:
+        if isinstance(one, Journal):
+            one.standing = None if page is None else lambda: _standing(page)
 
 
 def set_level(level: str) -> None:
@@ -66,13 +81,21 @@ def set_level(level: str) -> None:
     logging.getLogger().setLevel(level)
 
 
-def _text(value: object) -> str:
-    text = str(value)
+def _target(process: str, node: str) -> logging.Handler:
+    lines = logging.StreamHandler(sys.stderr)
+    if not is_where_stderr_goes(os.environ.get("JOURNAL_STREAM", "")):
+        lines.setFormatter(DatedFormatter(process))
+        return lines
+    lines.setFormatter(LeveledFormatter(process))
+    journal = Journal(process, node, instead=lines)
+    journal.setFormatter(LineFormatter(process))
+    return journal
+
+
+def _standing(page: CursorPage) -> tuple[str, int]:
+    grant = page.read_grant()
+    return grant.role.name.lower(), grant.term
+
+
+def _quoted(text: str) -> str:
     return repr(text) if not text or any(c.isspace() for c in text) else text
-
-
-def _journal_level(level: int) -> int:
-    for least, number in _JOURNAL_LEVELS:
-        if level >= least:
-            return number
-    return _JOURNAL_DEBUG

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 
 from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.events import Event
 from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.model.settings import LogKind, Settings
 from ledgermq.process.membership_log import roster_of
@@ -45,7 +46,11 @@ def note_damage(settings: Settings, damage: LogDamage) -> LogDamage:
         CorruptLogError, StorageError: that failed.
     """
     marked = mark_damage(damage_path(settings.store.path_root_dir), damage)
-    logger.error("log damaged, and this node does not lead before it has fetched: %s", marked)
+    logger.error(
+        "log damaged, and this node does not lead before it has fetched: %s",
+        marked,
+        extra={"event": Event.LOG_DAMAGED},
+    )
     return marked
 
 

@@ -11,6 +11,7 @@ import zmq
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.doorbell import Bell, Context, Inbox
 from ledgermq.model.settings import Settings
+from ledgermq.process import log_lines
 from ledgermq.process.client_keys import load_client_secret
 from ledgermq.process.client_rights import AccessGate
 from ledgermq.process.client_socket import ClientSocket, RouterSocket, bind_client_socket
@@ -41,6 +42,7 @@ class Surroundings:
         paths = RuntimePaths(settings.listen.runtime_dir)
         page = CursorPage.attach(paths.cursors)
         page.enter_process(role)
+        log_lines.follow(page)
         context: Context = zmq.Context(io_threads=1)
         return cls(role, settings, paths, page, context, Inbox(context, paths.directory, role))
 
@@ -71,4 +73,5 @@ class Surroundings:
         """Close what was opened; sockets first, so that nothing lingers."""
         self.inbox.close()
         self.context.destroy(linger=0)
+        log_lines.follow(None)
         self.page.close()

@@ -12,6 +12,7 @@ import logging
 from pathlib import Path
 
 from ledgermq.model.errors import ConfigError
+from ledgermq.model.events import Event
 from ledgermq.model.settings import Settings
 from ledgermq.model.settings_change import changed_keys, reload_settings
 from ledgermq.model.settings_file import write_settings
@@ -34,20 +35,24 @@ def reread(config_file: Path, running: Settings) -> Settings:
     try:
         read = load_settings(config_file)
     except ConfigError as error:
-        logger.error("settings not re-read: %s", error)
+        logger.error("settings not re-read: %s", error, extra={"event": Event.SETTINGS_WRONG})
         return running
     settings, waiting = reload_settings(running, read)
     if waiting:
         logger.warning(
-            "settings refused: they need a restart of the node", extra={"keys": ",".join(waiting)}
+            "settings refused: they need a restart of the node",
+            extra={"event": Event.SETTINGS_WAIT, "keys": ",".join(waiting)},
         )
     keys = changed_keys(running, settings)
-    logger.info("settings re-read", extra={"changed": ",".join(keys) or "nothing"})
+    logger.info(
+        "settings re-read",
+        extra={"event": Event.SETTINGS_READ, "changed": ",".join(keys) or "nothing"},
+    )
     later = [key for key in keys if not key.startswith(LIVE)]
     if later:
         logger.warning(
             "settings wait until the processes that use them are restarted",
-            extra={"keys": ",".join(later)},
+            extra={"event": Event.SETTINGS_WAIT, "keys": ",".join(later)},
         )
     log_lines.set_level(settings.log.level)
     return settings

@@ -15,6 +15,7 @@ import os
 from pathlib import Path
 
 from ledgermq.model.errors import StorageError
+from ledgermq.model.events import Event
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.store.disk_sync import sync_directory
 from ledgermq.store.small_file import replace_file
@@ -85,7 +86,9 @@ def replace_log(paths: StorePaths) -> bool:
         raise StorageError(
             "log not replaced by the shipped one", errno=error.errno, reason=error.strerror
         ) from error
-    logger.info("log replaced by the one that the leader has shipped")
+    logger.info(
+        "log replaced by the one that the leader has shipped", extra={"event": Event.LOG_REPLACED}
+    )
     return True
 
 

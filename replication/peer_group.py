@@ -18,6 +18,7 @@ import zmq
 
 from ledgermq.ipc.doorbell import Context
 from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.model.events import Event
 from ledgermq.model.ids import NodeId
 from ledgermq.model.settings import Settings
 from ledgermq.process.key_guard import has_input
@@ -358,7 +359,9 @@ class PeerGroup:
             self._in.send_multipart([routing_id, encode_refusal(verdict.reason)], _NOBLOCK)
             return None
         if self._refused_here.lift(verdict.node):
-            logger.info("peer is let in now: peer=%s", verdict.node)
+            logger.info(
+                "peer is let in now: peer=%s", verdict.node, extra={"event": Event.PEER_ADMITTED}
+            )
         # One connection a member: what an older one still brings is looked at anew.
         older = [other for other, known in self._connections.items() if known.node == verdict.node]
         for other in older:
@@ -369,7 +372,13 @@ class PeerGroup:
 
     def _refuse(self, who: NodeId, reason: str, address: str) -> None:
         if self._refused_here.note(who, reason, time.monotonic()):
-            logger.warning("peer refused: peer=%s address=%s reason=%s", who, address, reason)
+            logger.warning(
+                "peer refused: peer=%s address=%s reason=%s",
+                who,
+                address,
+                reason,
+                extra={"event": Event.PEER_REFUSED},
+            )
 
     def _drop(self, frame: zmq.Frame, reason: str) -> None:
         self.malformed_count += 1
@@ -413,7 +422,12 @@ class PeerGroup:
 
     def _note_refused_there(self, peer: NodeId, reason: str, now: float) -> None:
         if self._refused_there.note(peer, reason, now):
-            logger.warning("refused by a peer: peer=%s reason=%s", peer, reason)
+            logger.warning(
+                "refused by a peer: peer=%s reason=%s",
+                peer,
+                reason,
+                extra={"event": Event.REFUSED_BY_PEER},
+            )
 
 
 def _take(socket: zmq.Socket[bytes]) -> list[zmq.Frame] | None:

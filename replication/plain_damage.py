@@ -14,6 +14,7 @@ import numpy as np
 
 from ledgermq.formats.crc32 import crc32
 from ledgermq.formats.kernel import scan_entries, whole_records
+from ledgermq.model.events import Event
 from ledgermq.replication.damage_report import LISTED_MAX, DamageStatus, write_report
 from ledgermq.store.append_files import file_name
 
@@ -71,6 +72,7 @@ class PlainDamages:
         logger.error(
             "log stays damaged: file=%s offset=%d position=%d reason=%s",
             found["file"], found["offset"], position, REASON,
+            extra={"event": Event.LOG_STAYS_DAMAGED},
         )  # fmt: skip
         self._tell()
 
@@ -86,7 +88,11 @@ class PlainDamages:
         whole = [position for position in self._known if self._look(position) is None]
         for position in whole:
             del self._known[position]
-            logger.warning("log is whole again, or its file was deleted: position=%d", position)
+            logger.warning(
+                "log is whole again, or its file was deleted: position=%d",
+                position,
+                extra={"event": Event.LOG_REPAIRED},
+            )
         if whole:
             self._tell()
 

@@ -16,6 +16,7 @@ from ledgermq.ipc.cursor_page import Grant, LogCursor, Role, SpaceState
 from ledgermq.ipc.cursor_page import RaftRole as PageRole
 from ledgermq.ipc.orders import Order, OrderKind, parse
 from ledgermq.model.errors import CorruptLogError, ProtocolError
+from ledgermq.model.events import Event
 from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.model.settings import AckMode, LogKind, Settings
 from ledgermq.process import reload
@@ -195,7 +196,8 @@ class RaftWorker:
         self._writer.repeat_when_due(now_ns)
         trouble = self._disk.look(self._page, now_ns)
         if trouble is not None:
-            logger.warning("disk: %s", trouble or "well again")
+            event = Event.DISK_SICK if trouble else Event.DISK_WELL
+            logger.warning("disk: %s", trouble or "well again", extra={"event": event})
             self._carry_out(self._core.disk_is_sick(self._disk.is_sick))
         self._look_at_space(now_ns)
         if self._control.source in ready:
@@ -465,7 +467,12 @@ class RaftWorker:
         assert self._memberships is not None
         self._peers.set_members(self._memberships.addresses(commit=self._core.commit))
         for index, membership in told:
-            logger.info("membership: index=%d %s", index, membership.describe())
+            logger.info(
+                "membership: index=%d %s",
+                index,
+                membership.describe(),
+                extra={"event": Event.MEMBERSHIP_CHANGED},
+            )
             self._carry_out(self._core.membership_appended(index, membership))
 
     def _send(self, peer: NodeId, message: Message, entries: bytes | None = None) -> None:
@@ -501,6 +508,7 @@ class RaftWorker:
             change.term,
             self._core.role.value,
             change.leader or "none",
+            extra={"event": Event.ROLE_CHANGED},
         )
         self._publish_grant()
 

@@ -25,6 +25,7 @@ from typing import NamedTuple, Self
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.ipc.orders import Order, OrderKind
 from ledgermq.model.errors import ProtocolError, StorageError
+from ledgermq.model.events import Event
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.model.settings import ScrubSection
 from ledgermq.process.environment import Environment
@@ -381,6 +382,7 @@ class Scrub:
         logger.error(
             "log is damaged: file=%s offset=%d first_index=%d last_index=%d fault=%s",
             path, offset, damage.first, damage.last, damage.fault,
+            extra={"event": Event.LOG_DAMAGED},
         )  # fmt: skip
 
     def _begin_case(self, now_ns: int) -> None:
@@ -426,6 +428,7 @@ class Scrub:
             logger.error(
                 "log stays damaged: first_index=%d last_index=%d position=%d reason=%s",
                 case.damage.first, case.damage.last, case.damage.position, case.reason,
+                extra={"event": Event.LOG_STAYS_DAMAGED},
             )  # fmt: skip
         case.is_given_up = True
         case.is_fresh = False
@@ -509,6 +512,7 @@ class Scrub:
             "log is repaired: first_index=%d entries=%d position=%d bytes=%d source=%s",
             damage.first, entries, damage.position, case.written,
             "the log itself" if damage.patch else case.peer or "elsewhere",
+            extra={"event": Event.LOG_REPAIRED},
         )  # fmt: skip
 
     def _drop(self, case: RepairCase) -> None:

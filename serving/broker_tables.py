@@ -33,6 +33,7 @@ from ledgermq.broker.topics import TopicTable, queues_for_writing
 from ledgermq.formats.config_json import encode_document
 from ledgermq.ipc.orders import WritableTopic, topics_changed, topics_told
 from ledgermq.model.errors import DiskFullError, StorageError
+from ledgermq.model.events import Event
 from ledgermq.model.settings import NodeSection, Settings
 from ledgermq.process.clock import MACHINE_CLOCK, Clock
 from ledgermq.process.config_file import ConfigFile
@@ -316,7 +317,11 @@ class BrokerTables:
         try:
             write.result()
         except StorageError as error:
-            logger.error("group offsets, queue locks and moves not written: %s", error)
+            logger.error(
+                "group offsets, queue locks and moves not written: %s",
+                error,
+                extra={"event": Event.OFFSETS_NOT_WRITTEN},
+            )
             self._due_ns = now_ns + RETRY_NS
             return
         self._saved_revisions |= writing

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ledgermq.broker.access import Right
 from ledgermq.model.errors import LedgerError
+from ledgermq.model.events import Event
 from ledgermq.process.client_rights import ClientRights
 
 logger = logging.getLogger("ledgermq.audit")
@@ -134,7 +135,7 @@ def audit(act: Act, outcome: LedgerError | None) -> None:
     }
     if outcome is not None:
         fields["reason"] = str(outcome)
-    logger.info("admin act", extra=fields)
+    logger.info("admin act", extra={"event": Event.ADMIN_ACT, **fields})
 
 
 def _subject(arguments: Arguments) -> str:

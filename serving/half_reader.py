@@ -9,6 +9,7 @@ from ledgermq.broker.pull_rules import QueueBounds
 from ledgermq.broker.transactions import GROUP, HALF_QUEUE, OP_QUEUE, read_half, read_op
 from ledgermq.formats.message import decode_message
 from ledgermq.model.errors import CorruptLogError, NotLeaderError
+from ledgermq.model.events import Event
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.moves import Moves
 from ledgermq.serving.readable_store import ReadableStore
@@ -63,7 +64,11 @@ class HalfReader:
             return None
         except CorruptLogError as error:
             if str(error) != self._trouble:
-                logger.error("transactions are held up: %s", error)
+                logger.error(
+                    "transactions are held up: %s",
+                    error,
+                    extra={"event": Event.TRANSACTIONS_HELD_UP},
+                )
             self._trouble = str(error)
         return self.table if self.is_current else None
 

@@ -41,6 +41,7 @@ from ledgermq.model.errors import (
     NotLeaderError,
     OutcomeUnknownError,
 )
+from ledgermq.model.events import Event
 from ledgermq.model.ids import Position, Term
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.model.settings import LogKind, Settings
@@ -307,7 +308,9 @@ class StateLog:
             return
         except CorruptLogError as error:
             if self._trouble is None:
-                logger.error("broker's tables are held up: %s", error)
+                logger.error(
+                    "broker's tables are held up: %s", error, extra={"event": Event.TABLES_HELD_UP}
+                )
             self._trouble = error
 
     def check(self) -> None:

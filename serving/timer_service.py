@@ -16,6 +16,7 @@ from ledgermq.broker.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved
 from ledgermq.broker.timer_index import TimerIndex, Timers, Watermark
 from ledgermq.formats.delayed_message import delivered
 from ledgermq.model.errors import BusyError, CorruptLogError, LedgerError, NotLeaderError
+from ledgermq.model.events import Event
 from ledgermq.model.ids import Position
 from ledgermq.model.limits import TIMER_TOPIC
 from ledgermq.serving.delay_service import RECORD_GROWTH_MAX
@@ -233,7 +234,7 @@ class TimerService:
             self._follow_ms = self._now_ms + RETRY_MS
         except CorruptLogError as error:
             if not self._is_held_up:
-                logger.error("timers are held up: %s", error)
+                logger.error("timers are held up: %s", error, extra={"event": Event.TIMERS_HELD_UP})
             self._is_held_up = True
             self._follow_ms = self._now_ms + RETRY_MS
 

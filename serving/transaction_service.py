@@ -41,6 +41,7 @@ from ledgermq.model.errors import (
     OutcomeUnknownError,
     StorageError,
 )
+from ledgermq.model.events import Event
 from ledgermq.model.settings import Settings
 from ledgermq.model.transactions import HALF_TOPIC, UNANSWERED_TOPIC, Decision
 from ledgermq.serving.broker_tables import BrokerTables
@@ -457,6 +458,7 @@ class TransactionService:
                 "half messages discarded, nobody has answered for them: messages=%d topic=%s",
                 discarded,
                 UNANSWERED_TOPIC,
+                extra={"event": Event.HALF_MESSAGES_DISCARDED},
             )
 
     def _take_refusal(self, group: _Group, error: LedgerError) -> None:

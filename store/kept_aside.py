@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from ledgermq.model.errors import StorageError
+from ledgermq.model.events import Event
 from ledgermq.store.disk_sync import sync_directory, sync_file
 
 logger = logging.getLogger(__name__)
@@ -41,7 +42,9 @@ def keep_aside(path: Path, aside: Path, *, reason: str) -> Path:
         raise StorageError(
             "file not kept aside", errno=error.errno, file=str(path), reason=error.strerror
         ) from error
-    logger.warning("kept aside: %s: file=%s now=%s", reason, path, target)
+    logger.warning(
+        "kept aside: %s: file=%s now=%s", reason, path, target, extra={"event": Event.KEPT_ASIDE}
+    )
     return target
 
 
@@ -94,6 +97,7 @@ def settle_last_file(directory: Path, *, expected: int | None, aside: Path) -> P
         size,
         expected,
         target,
+        extra={"event": Event.KEPT_ASIDE},
     )
     return target
 

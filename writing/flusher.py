@@ -16,6 +16,7 @@ from typing import Protocol
 
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor
 from ledgermq.model.errors import StorageError
+from ledgermq.model.events import Event
 from ledgermq.process.environment import OrderBell
 from ledgermq.store.log_writer import LogEnd, LogWriter
 
@@ -136,7 +137,11 @@ class Flusher:
             self._flush(bell)
             self._write_checkpoint(self._done)
         except StorageError as error:
-            logger.critical("log not durable, the process ends: %s", error)
+            logger.critical(
+                "log not durable, the process ends: %s",
+                error,
+                extra={"event": Event.LOG_NOT_DURABLE},
+            )
             os._exit(EXIT_STORAGE)
         except BaseException:  # without this thread nothing would ever be acknowledged again
             logger.critical("flusher failed, the process ends", exc_info=True)

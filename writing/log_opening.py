@@ -11,6 +11,7 @@ from pathlib import Path
 from ledgermq.conversion.conversion_journal import refuse_unfinished
 from ledgermq.formats.host_address import encode_host
 from ledgermq.model.errors import ConfigError, CorruptLogError
+from ledgermq.model.events import Event
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import LogKind, Settings
 from ledgermq.process.log_trouble import LogDamagedError, has_others, note_damage
@@ -110,9 +111,14 @@ def open_log(settings: Settings, *, is_in_use: bool, sign_of_life: Callable[[], 
         recovered.end.index_,
         recovered.end.term,
         recovered.records_scanned,
+        extra={"event": Event.LOG_RECOVERED},
     )
     if recovered.verdict is not Verdict.WHOLE:
-        logger.warning("log recovered with a loss: %s", recovered.verdict.value)
+        logger.warning(
+            "log recovered with a loss: %s",
+            recovered.verdict.value,
+            extra={"event": Event.LOG_LOST_ENTRIES},
+        )
     return OpenLog(writer, recovered, paths, store_host)
 
 

@@ -18,6 +18,7 @@ from typing import Protocol
 from ledgermq.ipc.cursor_page import HeldBy, Role
 from ledgermq.ipc.orders import Order, OrderKind
 from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.events import Event
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import RetentionSection
 from ledgermq.process.node import Surroundings
@@ -228,7 +229,7 @@ class LogRetention:
         """What is not deleted and why; its numbers change with every look, so not too often."""
         now_ns = time.monotonic_ns()
         if text and (not self._told or now_ns - self._told_ns >= LOOK_NS):
-            logger.warning("%s", text)
+            logger.warning("%s", text, extra={"event": Event.RETENTION_HELD})
             self._told_ns = now_ns
         self._told = text
 

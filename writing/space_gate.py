@@ -16,6 +16,7 @@ from typing import Self
 from ledgermq.ipc.cursor_page import CursorPage, SpaceState
 from ledgermq.model.amounts import Disk, amount
 from ledgermq.model.errors import DiskFullError, NotLeaderError
+from ledgermq.model.events import Event
 from ledgermq.model.settings import RetentionSection
 from ledgermq.process.node import Surroundings
 from ledgermq.process.store_paths import StorePaths
@@ -149,7 +150,12 @@ class SpaceGate:
         if state is not self.state:
             self._since_ns = self._now_ns()
             if state is SpaceState.ROOMY:
-                logger.info("disk has room again: free=%d of=%d", disk.free, disk.total)
+                logger.info(
+                    "disk has room again: free=%d of=%d",
+                    disk.free,
+                    disk.total,
+                    extra={"event": Event.DISK_HAS_ROOM},
+                )
             else:
                 logger.warning(
                     "disk full, producers are refused: %s; free=%d of=%d used=%d%%"
@@ -160,6 +166,7 @@ class SpaceGate:
                     disk.used_percent,
                     self._settings.refuse_above,
                     self._settings.reserve_bytes,
+                    extra={"event": Event.DISK_FULL},
                 )
         self.state, self._why = state, why
         self._page.publish_space(state, disk.free, disk.total, self._since_ns)

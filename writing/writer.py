@@ -34,6 +34,7 @@ from ledgermq.model.errors import (
     ProtocolError,
     StorageError,
 )
+from ledgermq.model.events import Event
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.model.settings import AckMode, Settings
 from ledgermq.process import reload
@@ -346,7 +347,11 @@ class WriterWorker:
             return
         self._damage = None
         remove_damage(damage_path(self._paths.root))
-        logger.info("log has again what it had lost: index=%d", durable.index)
+        logger.info(
+            "log has again what it had lost: index=%d",
+            durable.index,
+            extra={"event": Event.LOG_COMPLETE},
+        )
 
     def _give_sign(self) -> None:
         self._page.give_sign(Role.WRITER, self._around.clock.monotonic_ns())
@@ -402,6 +407,7 @@ class WriterWorker:
             end.term,
             before.index_,
             before.term,
+            extra={"event": Event.LOG_CUT},
         )
 
     def _take_entries(self, ring: AppendRing) -> None:

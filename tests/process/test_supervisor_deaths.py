@@ -97,7 +97,7 @@ def test_five_deaths_stop_the_node_in_order(
     node.order("broker.always", order)
 
     assert node.wait_end() == status
-    assert node.log.read_text().count("child died role=broker") == 5
+    assert node.log.read_text().count("child died child=broker") == 5
     assert node.logged("children die too often")
     assert (node.orders / "stopped").read_text().split() == ["writer", "raft", "dispatcher"]
     assert (node.root / "abort").exists()
@@ -137,7 +137,7 @@ def test_storage_and_configuration_failures_end_the_node_at_once(
     node.order("writer.always", order)
 
     assert node.wait_end() == status
-    assert node.log.read_text().count("child died role=writer") == 1
+    assert node.log.read_text().count("child died child=writer") == 1
     assert (node.orders / "stopped").read_text().split() == ["broker", "raft", "dispatcher"]
     assert (node.root / "abort").exists()
 
@@ -157,7 +157,7 @@ def test_a_child_that_turns_no_more_is_killed_and_restarted(start_small_node: St
     wait_until(lambda: node.child("dispatcher")["pid"] not in (hung, None), "restart")
     line = next(x for x in node.log.read_text().splitlines() if "child hangs and is killed" in x)
 
-    assert f"role=dispatcher child={hung} silent_ms=1" in line
+    assert f"child=dispatcher pid={hung} silent_ms=1" in line
     assert line.endswith("limit_ms=1000")
     assert node.child("dispatcher")["last_exit"] == "SIGKILL"
 

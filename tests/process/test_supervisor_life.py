@@ -88,7 +88,7 @@ def test_the_abort_file_stays_when_a_child_has_to_be_killed(start_small_node: St
     status = node.stop()
 
     assert status == 3
-    assert node.logged("child does not stop and is killed role=writer")
+    assert node.logged("child does not stop and is killed child=writer")
     assert (node.root / "abort").exists()
 
 

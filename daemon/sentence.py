@@ -1,0 +1,36 @@
+"""What ``systemctl status`` shows of the node: its role, term and lag in one sentence."""
+
+from __future__ import annotations
+
+from ledgermq.ipc.cursor_page import CursorPage, SpaceState
+
+
+def sentence(page: CursorPage, *, state: str, waits_for: str, trouble: str) -> str:
+    """The node in one sentence, the same for as long as nothing changes.
+
+    Lags are told where there are any: bytes that are written and not committed yet, and such that
+    are committed and not in the queues yet.
+
+    Args:
+        page: of this node.
+        state: ``starting``, ``ready`` or ``stopping``.
+        waits_for: what it waits for before its next state; empty when for nothing.
+        trouble: why the watchdog is not fed; empty when it is.
+    """
+    if waits_for:
+        return f"{state}, waiting for {waits_for}"
+    grant = page.read_grant()
+    # From the last to the first, so that none is seen ahead of one that it follows.
+    dispatched = page.read_dispatched().position
+    committed = page.read_committed().position
+    written = page.read_written().position
+    parts = [f"{grant.role.name.lower()} in term {grant.term}, committed up to {committed}"]
+    if written > committed:
+        parts.append(f"{written - committed} bytes to be committed")
+    if committed > dispatched:
+        parts.append(f"{committed - dispatched} bytes to be dispatched")
+    if page.read_space().state is not SpaceState.ROOMY:
+        parts.append("disk full, producers are refused")
+    if trouble:
+        parts.append(f"not well: {trouble}")
+    return "; ".join(parts)
