@@ -10,13 +10,19 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from ledgermq.model.errors import ConfigError
+from ledgermq.pipeline.file_source import FileSource, steady
 from ledgermq.pipeline.pushed_filters import pushed
 from ledgermq.pipeline.queue_ranges import Queue, QueueRange, ranges_between
 from ledgermq.pipeline.queued_records import batches_of, walked_batches
 from ledgermq.pipeline.row_filter import RowFilter, at_least, at_most
-from ledgermq.pipeline.row_source import RowSource, chosen_bounds, offsets_at, open_source
+from ledgermq.pipeline.row_source import (
+    RowSource,
+    chosen_bounds,
+    offsets_at,
+    open_source,
+    open_to_plan,
+)
 from ledgermq.pipeline.source_options import SourceOptions
-from ledgermq.pipeline.store_source import StoreSource, steady
 
 
 @dataclass
@@ -52,9 +58,9 @@ class BatchReader(DataSourceReader):
         Raises:
             LedgerError: the options do not fit what there is, or it cannot be read.
         """
-        source = open_source(self._options)
+        source = open_to_plan(self._options)
         try:
-            if isinstance(source, StoreSource) and not source.has_queues:
+            if isinstance(source, FileSource) and not source.has_queues:
                 return self._walks(source)
             planned = steady(lambda: self._plan(source), again=source.refresh)
             return [RangesPartition(ranges) for ranges in planned]
@@ -71,7 +77,7 @@ class BatchReader(DataSourceReader):
         source = open_source(options)
         try:
             if isinstance(partition, WalkPartition):
-                assert isinstance(source, StoreSource), partition
+                assert isinstance(source, FileSource), partition
                 parts = source.walk(partition.first, partition.end)
                 yield from walked_batches(
                     parts, self._columns, self._wanted, inflate=options.inflate
@@ -118,7 +124,7 @@ class BatchReader(DataSourceReader):
             range_ = range_._replace(first=source.offset_at_time(range_, low))
         if high < 1 << 62:
             range_ = range_._replace(end=source.offset_at_time(range_, high + 1))
-        if not isinstance(source, StoreSource) or range_.first >= range_.end:
+        if not isinstance(source, FileSource) or range_.first >= range_.end:
             return range_
         low, high = self._wanted.limit("physicalOffset")
         if low > 0:
@@ -127,13 +133,13 @@ class BatchReader(DataSourceReader):
             range_ = range_._replace(end=source.offset_at_position(range_, high + 1))
         return range_
 
-    def _walks(self, source: StoreSource) -> list[InputPartition]:
+    def _walks(self, source: FileSource) -> list[InputPartition]:
         options = self._options
         if not (options.starting == "earliest" and options.ending == "latest"):
             raise ConfigError(
                 "store has no queues: it is read as a whole, or by time",
                 options=["startingOffsets", "endingOffsets"],
-                directory=str(source.directory.root),
+                directory=source.place,
             )
         self._wanted = RowFilter(
             options.choice, self._wanted.topics, self._wanted.queue_ids, self._wanted.limits

@@ -37,7 +37,7 @@ Octets = npt.NDArray[np.uint8]
 HEAD_SIZE = 88
 """Bytes up to and with the body's size, where both hosts are IPv4."""
 
-_HEAD = np.dtype(
+HEAD = np.dtype(
     {
         "names": [
             "size",
@@ -63,6 +63,8 @@ _HEAD = np.dtype(
         "itemsize": HEAD_SIZE,
     }
 )
+"""The fixed part of a message, where both hosts are IPv4."""
+
 _ENTRY = np.dtype(
     {
         "names": ["index", "term"],
@@ -147,7 +149,7 @@ class RecordColumns:
         self._starts = records.starts
         self._sizes = records.sizes
         self._properties: PropertyColumns | None = None
-        self._head: npt.NDArray[np.void] = np.empty(0, _HEAD)
+        self._head: npt.NDArray[np.void] = np.empty(0, HEAD)
         self._store_times = self._body_starts = self._body_ends = self._topic_ends = self._starts
         self._reconsume_times: npt.NDArray[np.int32] = np.empty(0, np.int32)
         self._read_heads()
@@ -227,7 +229,7 @@ class RecordColumns:
             self._expect((starts >= records.header_size) & (ends <= len(octets)), "position")
             is_apart = np.concatenate(([True], starts[1:] >= ends[:-1]))
             self._expect(is_apart, "overlap with the record before")
-        head = gathered(octets, starts, _HEAD)
+        head = gathered(octets, starts, HEAD)
         self._head = head
         extra: Integers | int = 0
         self._store_times = self._integers("store_time")

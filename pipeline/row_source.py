@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
+from ledgermq.pipeline.file_source import steady
 from ledgermq.pipeline.node_source import NodeSource
 from ledgermq.pipeline.queue_ranges import Offsets, Place, Queue, QueueRange, placed
 from ledgermq.pipeline.queued_records import QueuedRecords
+from ledgermq.pipeline.replica_source import ReplicaSource
 from ledgermq.pipeline.source_options import SourceOptions
 from ledgermq.pipeline.store_source import StoreSource
 
@@ -42,7 +44,7 @@ class RowSource(Protocol):
 
 
 def open_source(options: SourceOptions) -> RowSource:
-    """The store, or the cluster, that the options name.
+    """The store, the replicas, or the cluster, that the options name.
 
     Raises:
         LedgerError: it cannot be opened or reached.
@@ -53,7 +55,22 @@ def open_source(options: SourceOptions) -> RowSource:
             timeout_ms=options.timeout_ms,
             from_followers=options.read_from == "followers",
         )
+    if len(options.paths) > 1:
+        return ReplicaSource(options.paths)
     return StoreSource(options.paths[0], self_id=options.self_id)
+
+
+def open_to_plan(options: SourceOptions) -> RowSource:
+    """The same for the driver, which plans what all tasks read.
+
+    Raises:
+        LedgerError: it cannot be opened or reached.
+        ConfigError: several directories are not replicas of one group.
+    """
+    source = open_source(options)
+    if isinstance(source, ReplicaSource):
+        steady(source.check_same_group, again=source.refresh)
+    return source
 
 
 def chosen_bounds(source: RowSource, options: SourceOptions) -> dict[Queue, QueueRange]:

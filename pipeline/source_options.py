@@ -80,7 +80,7 @@ class SourceOptions:
     """Options that were checked; see the module.
 
     Attributes:
-        paths: the store directory; empty when ``nodes`` are asked.
+        paths: store directories of one group, the preferred one first; empty with ``nodes``.
         nodes: addresses of a cluster's nodes.
         timeout_ms: how long a cluster may be away.
         read_from: ``leader``, or ``followers``: old messages come from the one that it suggests.
@@ -146,8 +146,12 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
     )
     paths = tuple(Path(item.strip()) for item in given.get("path", "").split(",") if item.strip())
     nodes = tuple(item.strip() for item in given.get("nodes", "").split(",") if item.strip())
-    if len(paths) > 1:
-        raise ConfigError("give one store directory", option="path", value=given["path"])
+    if len(paths) > 1 and "selfId" in given:
+        raise ConfigError(
+            "each of several directories has the log of one node",
+            options=["path", "selfId"],
+            value=given["path"],
+        )
     if bool(paths) == bool(nodes):
         raise ConfigError(
             "give either path, store directories, or nodes, addresses of a cluster",

@@ -1,17 +1,11 @@
-"""A store directory for those who read its queues beside a node, or without one. Read-only.
-
-Nothing is locked, and no process of a node is asked. How far the log is committed say the queues: a
-node puts a unit only when its entry is committed. A store without queues, sealed files alone, is
-read by walking through its log.
-"""
+"""A store directory for those who read its queues beside a node, or without one. Read-only."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from struct import Struct
-from typing import TypeVar
 
 import numpy as np
 
@@ -19,35 +13,21 @@ from ledgermq.formats.kernel import ScanStatus, scan_entries
 from ledgermq.formats.message import MAGIC
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.pipeline.data_loss import report_loss
+from ledgermq.pipeline.file_source import BATCH_BYTES, BATCH_ROWS, FileSource, steady
 from ledgermq.pipeline.queue_ranges import Queue, QueueRange
 from ledgermq.pipeline.queued_records import QueuedRecords
-from ledgermq.pipeline.record_columns import Integers, Records
-from ledgermq.pipeline.split_plan import RangeExtent, split_ranges
+from ledgermq.pipeline.record_columns import Records
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.mapped_files import VanishedError
 from ledgermq.store.queue_end import Units
 from ledgermq.store.queue_reader import QueueReader
 from ledgermq.store.store_directory import open_directory
 
-_Found = TypeVar("_Found")
-
-BATCH_ROWS = 8_192
-"""Rows of one batch: fewer cost more calls, more of them fall out of the processor's cache."""
-
-BATCH_BYTES = 32 * 1024 * 1024
-"""Most bytes of one batch's records; a larger one comes alone."""
-
-VANISHED_MAX = 10
-"""So often is begun anew: retention deletes a few files at once, and then waits."""
-
-SAMPLE_UNITS = 1_000
-"""So many messages of a queue are asked how large they are."""
-
 _HEAD = Struct(">iI12xqq")
 """Of a message: size, magic, queue offset, physical offset."""
 
 
-class StoreSource:
+class StoreSource(FileSource):
     """The store in ``root``; what it holds is as of the last ``refresh``."""
 
     def __init__(self, root: Path, *, self_id: str | None = None) -> None:
@@ -79,6 +59,11 @@ class StoreSource:
         self._readers.clear()
 
     @property
+    def place(self) -> str:
+        """The directory."""
+        return str(self.directory.root)
+
+    @property
     def has_queues(self) -> bool:
         """Whether the store has a ConsumeQueue; else only ``walk`` reads it."""
         return self.directory.consume_queues.is_dir()
@@ -90,19 +75,7 @@ class StoreSource:
             StorageError: the folders cannot be read.
             CorruptLogError: one is not named as a queue is.
         """
-        root = self.directory.consume_queues
-        found: list[Queue] = []
-        try:
-            for topic in root.iterdir() if root.is_dir() else ():
-                found += [(topic.name, _queue_id(folder)) for folder in topic.iterdir()]
-        except FileNotFoundError:
-            # A topic was deleted while we looked.
-            return self.queues()
-        except OSError as error:
-            raise StorageError(
-                "queues not read", errno=error.errno, directory=str(root), reason=error.strerror
-            ) from error
-        return sorted(found)
+        return queues_in(self.directory.consume_queues)
 
     def bounds(self, queues: Iterable[Queue]) -> dict[Queue, QueueRange]:
         """What each of ``queues`` holds; nothing at or beyond the committed end.
@@ -112,67 +85,13 @@ class StoreSource:
         """
         return {queue: self._bounds(queue) for queue in queues}
 
-    def units(self, range_: QueueRange) -> Units:
-        """The units of a range that ``bounds`` has told of.
+    def units_of(self, queue: Queue, first: int, count: int) -> Units:
+        """The units of a queue from ``first`` on."""
+        return self._reader(queue).units(first, count)
 
-        Raises:
-            VanishedError: a file was deleted meanwhile.
-        """
-        return self._reader(range_.queue).units(range_.first, range_.end - range_.first)
-
-    def positions(self, range_: QueueRange) -> tuple[int, int]:
-        """Where the first message of a range begins in the log, and its last one ends."""
-        reader = self._reader(range_.queue)
-        first, last = reader.units(range_.first, 1)[0], reader.units(range_.end - 1, 1)[0]
-        return int(first["position"]), int(last["position"]) + int(last["size"])
-
-    def offset_at_position(self, range_: QueueRange, position: int) -> int:
-        """Queue offset of the first message of a range that begins at or behind ``position``."""
-        reader = self._reader(range_.queue)
-        low, high = range_.first, range_.end
-        while low < high:
-            middle = (low + high) // 2
-            if int(reader.units(middle, 1)["position"][0]) < position:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-    def offset_at_time(self, range_: QueueRange, timestamp_ms: int) -> int:
-        """Queue offset of the first message of a range that was stored at that time or later.
-
-        Store times are taken to ascend in a queue, as the clock of a leader does.
-        """
-        reader = self._reader(range_.queue)
-        low, high = range_.first, range_.end
-        while low < high:
-            middle = (low + high) // 2
-            unit = reader.units(middle, 1)[0]
-            time = self.log.message_at(
-                int(unit["position"]), int(unit["size"]), check_crc=False
-            ).store_timestamp
-            if time < timestamp_ms:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-    def plan(
-        self, ranges: Sequence[QueueRange], *, split_bytes: int, splits_min: int
-    ) -> list[tuple[QueueRange, ...]]:
-        """``ranges`` divided into parts of about ``split_bytes``, each from one stretch of the log.
-
-        Raises:
-            VanishedError: files that it needs are gone.
-        """
-        extents = [self._extent(range_) for range_ in ranges]
-        return split_ranges(
-            ranges,
-            extents,
-            self.offset_at_position,
-            split_bytes=split_bytes,
-            splits_min=splits_min,
-        )
+    def store_time_at(self, position: int, size: int) -> int:
+        """Store time, epoch ms, of the message that a unit points to."""
+        return self.log.message_at(position, size, check_crc=False).store_timestamp
 
     def read(
         self, ranges: Sequence[QueueRange], *, fail_on_data_loss: bool
@@ -184,7 +103,7 @@ class StoreSource:
             CorruptLogError: a unit does not point to its message.
         """
         load = partial(self._load, ranges, fail=fail_on_data_loss)
-        positions, sizes, numbers = steady(load, again=self.refresh)
+        positions, sizes, numbers, _ = steady(load, again=self.refresh)
         at = 0
         while at < len(positions):
             try:
@@ -273,12 +192,6 @@ class StoreSource:
         begins = [max(start, int(self.log.first)) for start in sorted(starts)]
         return [*(begin for begin in begins if begin < end), end]
 
-    def _extent(self, range_: QueueRange) -> RangeExtent:
-        first, end = self.positions(range_)
-        count = range_.end - range_.first
-        sample = self._reader(range_.queue).units(range_.first, min(count, SAMPLE_UNITS))
-        return RangeExtent(first, end, int(sample["size"].mean() * count))
-
     def _bounds(self, queue: Queue) -> QueueRange:
         reader = self._reader(queue)
         log_end = max(part.files.end for part in self.log.parts)
@@ -298,9 +211,7 @@ class StoreSource:
             view = self.log.span(position).view
         except CorruptLogError:
             return False
-        if len(view) < max(size, _HEAD.size):
-            return False
-        return _HEAD.unpack_from(view) == (size, MAGIC, offset, position)
+        return points_to(view, queue_offset=offset, position=position, size=size)
 
     def _reader(self, queue: Queue) -> QueueReader:
         reader = self._readers.get(queue)
@@ -310,59 +221,33 @@ class StoreSource:
             self._readers[queue] = reader
         return reader
 
-    def _load(self, ranges: Sequence[QueueRange], *, fail: bool) -> _Loaded:
-        """Position, size and number of the range of each message, by position."""
-        held = self.bounds(range_.queue for range_ in ranges)
-        parts: list[_Loaded] = []
-        for number, range_ in enumerate(ranges):
-            bounds = held[range_.queue]
-            if range_.end > bounds.end > bounds.first:
-                raise CorruptLogError(
-                    "queue ends before what was planned: its log was cut",
-                    topic=range_.topic,
-                    queueId=range_.queue_id,
-                    end=bounds.end,
-                    wanted=range_.end,
-                )
-            first = min(max(range_.first, bounds.first), range_.end)
-            if bounds.end <= bounds.first:
-                first = range_.end
-            if first > range_.first:
-                report_loss(
-                    fail=fail,
-                    topic=range_.topic,
-                    queueId=range_.queue_id,
-                    wanted=range_.first,
-                    oldest=bounds.first,
-                    missing=first - range_.first,
-                )
-            units = self.units(range_._replace(first=first))
-            parts.append(
-                (
-                    units["position"].astype(np.int64),
-                    units["size"].astype(np.int64),
-                    np.full(len(units), number, np.int64),
-                )
-            )
-        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        if len(parts) > 1:
-            order = np.argsort(columns[0], kind="stable")
-            columns = [column[order] for column in columns]
-        return columns[0], columns[1], columns[2]
+
+def queues_in(root: Path) -> list[Queue]:
+    """The queues that have a folder in ``root``, a ``consumequeue/``; none if that is not there.
+
+    Raises:
+        StorageError: the folders cannot be read.
+        CorruptLogError: one is not named as a queue is.
+    """
+    found: list[Queue] = []
+    try:
+        for topic in root.iterdir() if root.is_dir() else ():
+            found += [(topic.name, _queue_id(folder)) for folder in topic.iterdir()]
+    except FileNotFoundError:
+        # A topic was deleted while we looked.
+        return queues_in(root)
+    except OSError as error:
+        raise StorageError(
+            "queues not read", errno=error.errno, directory=str(root), reason=error.strerror
+        ) from error
+    return sorted(found)
 
 
-_Loaded = tuple[Integers, Integers, Integers]
-
-
-def steady(work: Callable[[], _Found], *, again: Callable[[], None] | None = None) -> _Found:
-    """What ``work`` finds, begun anew where files are deleted under it; ``again`` goes before."""
-    for _ in range(VANISHED_MAX):
-        try:
-            return work()
-        except VanishedError:
-            if again is not None:
-                again()
-    return work()
+def points_to(view: memoryview, *, queue_offset: int, position: int, size: int) -> bool:
+    """Whether ``view`` begins with the message that a unit says is there, as far as that is."""
+    if len(view) < max(size, _HEAD.size):
+        return False
+    return _HEAD.unpack_from(view) == (size, MAGIC, queue_offset, position)
 
 
 def _queue_id(folder: Path) -> int:

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import (
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.batch_reader import RangesPartition
 from ledgermq.pipeline.data_loss import report_loss
+from ledgermq.pipeline.file_source import FileSource, steady
 from ledgermq.pipeline.queue_ranges import (
     Offsets,
     Queue,
@@ -27,9 +28,14 @@ from ledgermq.pipeline.queue_ranges import (
 )
 from ledgermq.pipeline.queued_records import batches_of
 from ledgermq.pipeline.row_filter import RowFilter
-from ledgermq.pipeline.row_source import RowSource, chosen_bounds, offsets_at, open_source
+from ledgermq.pipeline.row_source import (
+    RowSource,
+    chosen_bounds,
+    offsets_at,
+    open_source,
+    open_to_plan,
+)
 from ledgermq.pipeline.source_options import SourceOptions
-from ledgermq.pipeline.store_source import StoreSource, steady
 
 LOOK_S = 0.05
 """Spark asks every ten milliseconds what is new; the store is looked at no more often than this."""
@@ -159,11 +165,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _opened(self) -> RowSource:
         if self._source is None:
-            self._source = open_source(self._options)
-            if isinstance(self._source, StoreSource) and not self._source.has_queues:
+            self._source = open_to_plan(self._options)
+            if isinstance(self._source, FileSource) and not self._source.has_queues:
                 raise ConfigError(
                     "store has no queues: it can be read as a batch alone",
-                    directory=str(self._source.directory.root),
+                    directory=self._source.place,
                 )
         return self._source
 

@@ -1,0 +1,131 @@
+"""The log files of one replica, each on its own: what is missing or cut does not spoil the others.
+
+``LogReader`` reads a log that is whole, and refuses gaps and files of wrong sizes. Where other
+replicas have what one lacks, each of its files is worth something.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+from bisect import bisect_right
+from pathlib import Path
+from typing import NamedTuple
+
+from ledgermq.formats.dledger_entry import HEADER_SIZE
+from ledgermq.model.errors import LedgerError, StorageError
+from ledgermq.store.store_directory import dledger_folder, names_in
+
+logger = logging.getLogger(__name__)
+
+_NAME_SIZE = 20
+
+
+class LooseFile(NamedTuple):
+    """One file of a log: ``size`` bytes from position ``start`` on."""
+
+    path: Path
+    start: int
+    size: int
+    header_size: int
+
+    @property
+    def end(self) -> int:
+        """Position behind its last byte."""
+        return self.start + self.size
+
+
+class LooseLog:
+    """The log files in ``root``, as of the last ``refresh``; what cannot be read is not there."""
+
+    def __init__(self, root: Path, *, self_id: str | None) -> None:
+        """Look for them; a folder that cannot be read has none, and a warning says so."""
+        self._root = root
+        self._self_id = self_id
+        self._files: list[LooseFile] = []
+        self._starts: list[int] = []
+        self._views: dict[Path, memoryview] = {}
+        self._told: set[str] = set()
+        self.refresh()
+
+    @property
+    def first(self) -> int | None:
+        """Position of the first byte; None without a file."""
+        return self._files[0].start if self._files else None
+
+    @property
+    def end(self) -> int | None:
+        """Position behind the last byte; None without a file."""
+        return self._files[-1].end if self._files else None
+
+    @property
+    def starts(self) -> list[int]:
+        """First positions of the files, ascending."""
+        return self._starts
+
+    def refresh(self) -> None:
+        """Look for files that came or went."""
+        try:
+            names = names_in(self._root)
+            folder = dledger_folder(self._root, names, self._self_id)
+        except LedgerError as error:
+            self._tell(str(self._root), error)
+            names, folder = set(), None
+        files = self._listed(self._root / "commitlog", 0) if "commitlog" in names else []
+        if folder is not None:
+            files += self._listed(folder / "data", HEADER_SIZE)
+        self._files = sorted(files, key=lambda file: file.start)
+        self._starts = [file.start for file in self._files]
+        kept = {file.path for file in self._files}
+        self._views = {path: view for path, view in self._views.items() if path in kept}
+
+    def close(self) -> None:
+        """Let go of the maps; views that are held stay valid."""
+        self._views.clear()
+
+    def file_at(self, position: int) -> LooseFile | None:
+        """The file that holds ``position``, None without one."""
+        at = bisect_right(self._starts, position) - 1
+        if at < 0 or position >= self._files[at].end:
+            return None
+        return self._files[at]
+
+    def view(self, file: LooseFile) -> memoryview | None:
+        """All bytes of a file, valid as long as held; None if they cannot be had."""
+        view = self._views.get(file.path)
+        if view is not None and len(view) == file.size:
+            return view
+        try:
+            with file.path.open("rb") as opened:
+                map_ = mmap.mmap(opened.fileno(), file.size, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            # ValueError: the file has become shorter.
+            self.tell(file.path, error)
+            return None
+        view = self._views[file.path] = memoryview(map_)
+        return view
+
+    def tell(self, path: Path, reason: object) -> None:
+        """Say once that another replica is read in place of a file."""
+        self._tell(str(path), reason)
+
+    def _listed(self, folder: Path, header_size: int) -> list[LooseFile]:
+        try:
+            return [
+                LooseFile(path, int(path.name), path.stat().st_size, header_size)
+                for path in folder.iterdir()
+                if len(path.name) == _NAME_SIZE and path.name.isascii() and path.name.isdigit()
+            ]
+        except FileNotFoundError:
+            # Retention was faster; or the folder is one of those that are lacking.
+            return self._listed(folder, header_size) if folder.is_dir() else []
+        except OSError as error:
+            self._tell(
+                str(folder), StorageError("not read", errno=error.errno, reason=error.strerror)
+            )
+            return []
+
+    def _tell(self, place: str, reason: object) -> None:
+        if place not in self._told:
+            self._told.add(place)
+            logger.warning("replica is replaced by another: %s: %s", place, reason)
