@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 
 from ledgermq.client.outgoing import Body
 from ledgermq.client.record_encoder import Form, Records
@@ -90,19 +91,21 @@ class Frame:
         return [head, self._payload]
 
 
-class _Run:
-    """Messages of one queue; ``first`` is known when the frame is closed."""
+class _Rows:
+    """Where the messages of a frame stand in it; ``order`` is known when the frame is closed.
 
-    __slots__ = ("first", "futures", "parts", "sizes")
+    Results ask it, and nothing else is kept for each message: many frames have as many topics as
+    messages.
+    """
+
+    __slots__ = ("order",)
 
     def __init__(self) -> None:
-        self.first = 0
-        self.parts: list[Body] = []
-        self.sizes = array("I")
-        self.futures: list[AnyFuture] = []
+        self.order: array[int] | None = None
 
-    def place(self, row: int, id_: str, answer: FrameResult) -> SendResult:
-        return answer.one(self.first + row, id_)
+    def place(self, number: int, id_: str, answer: FrameResult) -> SendResult:
+        """The result of the message that was added as ``number``."""
+        return answer.one(number if self.order is None else self.order[number], id_)
 
 
 class OpenFrame:
@@ -120,7 +123,12 @@ class OpenFrame:
         self.size = 0
         self.records = 0
         self.queues: dict[bytes, int] = {}
-        self._runs: dict[tuple[bytes, int], _Run] = {}
+        self._rows = _Rows()
+        self._runs: dict[tuple[bytes, int], int] = {}
+        self._run_of = array("I")
+        self._parts: list[list[Body]] = []
+        self._sizes = array("I")
+        self._futures: list[AnyFuture] = []
 
     def add(
         self,
@@ -131,34 +139,38 @@ class OpenFrame:
         callback: OneCallback | None,
     ) -> SendFuture[SendResult]:
         """Add one message; the future of its result."""
-        key = (topic, queue_id)
-        run = self._runs.get(key)
-        if run is None:
-            run = self._runs[key] = _Run()
+        runs = self._runs
+        self._run_of.append(runs.setdefault((topic, queue_id), len(runs)))
         id_ = records.id_of(0)
-        make = partial(run.place, len(run.sizes), id_)
-        future = SendFuture(waiting, make, id_, callback)
-        run.parts.extend(records.parts)
-        run.sizes.extend(records.sizes)
-        run.futures.append(future)
+        future = SendFuture(waiting, partial(self._rows.place, self.records, id_), id_, callback)
+        self._parts.append(records.parts)
+        self._sizes.append(records.size)
+        self._futures.append(future)
         self.size += records.size
         self.records += 1
         return future
 
     def close(self) -> Frame:
         """The frame; nothing may be added afterwards."""
-        parts: list[Body] = []
-        sizes = array("I")
-        runs: list[SendRun] = []
-        futures: list[AnyFuture] = []
-        for (topic, queue_id), run in self._runs.items():
-            run.first = len(sizes)
-            parts += run.parts
-            sizes += run.sizes
-            futures += run.futures
-            runs.append(SendRun(len(run.sizes), queue_id, topic))
-            run.parts = []
-        return Frame(self.form, parts, sizes, runs, futures)
+        counts = [0] * len(self._runs)
+        for run in self._run_of:
+            counts[run] += 1
+        parts, sizes, futures = self._parts, self._sizes, self._futures
+        if 1 < len(counts) < self.records:
+            # Consecutive records of one queue are one run: in the order in which queues came.
+            rows = sorted(range(self.records), key=self._run_of.__getitem__)
+            parts = [parts[row] for row in rows]
+            sizes = array("I", [sizes[row] for row in rows])
+            futures = [futures[row] for row in rows]
+            order = array("I", rows)
+            for place, row in enumerate(rows):
+                order[row] = place
+            self._rows.order = order
+        runs = [
+            SendRun(count, queue_id, topic)
+            for count, (topic, queue_id) in zip(counts, self._runs, strict=True)
+        ]
+        return Frame(self.form, list(chain.from_iterable(parts)), sizes, runs, futures)
 
 
 def batch_frame(

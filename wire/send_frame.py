@@ -234,7 +234,7 @@ def decode_sent(message: bytes | memoryview) -> Sent:
     has_more = header.version >= DUPLICATES_VERSION
     if len(message) < end or (len(message) != end and not has_more):
         raise ProtocolError("SENT of another size than its spans", size=len(message), spans=count)
-    spans = [SentSpan(*span) for span in _SPAN.iter_unpack(message[SENT_SPANS_AT:end])]
+    spans = list(map(SentSpan._make, _SPAN.iter_unpack(message[SENT_SPANS_AT:end])))
     duplicates = _decode_duplicates(memoryview(message)[end:]) if has_more else ()
     return Sent(header.request_id, term, store_timestamp, ack, spans, duplicates)
 
