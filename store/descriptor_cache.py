@@ -76,6 +76,7 @@ def write_fully(fd: int, data: memoryview, offset: int, path: str) -> None:
     """
     done = 0
     try:
+        done = os.pwrite(fd, data, offset)
         while done < len(data):
             done += os.pwrite(fd, data[done:], offset + done)
     except OSError as error:

@@ -32,6 +32,7 @@ from ledgermq.store.disk_sync import sync_content, sync_directory
 from ledgermq.store.dispatch_checkpoint import DispatchCheckpoint
 from ledgermq.store.dispatch_tables import DispatchTables, Portion
 from ledgermq.store.index_files import IndexFiles
+from ledgermq.store.queue_end import UNIT_SIZE
 from ledgermq.store.queue_files import QueueFiles
 from ledgermq.store.small_file import replace_file
 from ledgermq.store.store_checkpoint import StoreCheckpoint, encode_checkpoint, read_checkpoint
@@ -308,12 +309,28 @@ class DispatchBuilder:
             self.index.close()
 
     def _put_units(self, span: memoryview, portion: Portion) -> tuple[int, int]:
-        put = unnamed = 0
-        for block in self._tables.blocks(span, portion):
-            if names_a_folder(block.topic):
-                put += self.queues.append(*block)
+        put = unnamed = start = 0
+        topics, queue_ids, ends, offsets, units = self._tables.grouped(span, portion)
+        queues = self.queues
+        if len(topics) > 1:
+            numbers = offsets.tolist()
+            positions, sizes = units["position"].tolist(), units["size"].tolist()
+            data = memoryview(units.tobytes())
+        for topic, queue_id, end in zip(topics, queue_ids, ends, strict=True):
+            # With thousands of queues most have one unit: arrays would cost more than its write.
+            if end - start == 1 < len(topics) and queues.append_next(
+                (topic, queue_id),
+                numbers[start],
+                positions[start] + sizes[start],
+                data[start * UNIT_SIZE : end * UNIT_SIZE],
+            ):
+                put += 1
+            elif names_a_folder(topic):
+                put += queues.append(topic, queue_id, offsets[start:end], units[start:end])
             else:
-                unnamed += len(block.units)
+                unnamed += end - start
+            start = end
+        queues.give_sign()
         row = self._tables.last_unit_row(portion)
         if row >= 0:
             self.store_timestamp = int(self._tables.store_times[row])

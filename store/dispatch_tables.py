@@ -35,6 +35,22 @@ class QueueBlock(NamedTuple):
     units: Units
 
 
+class Grouped(NamedTuple):
+    """The units of a portion, sorted by queue, and in the order of the log for each.
+
+    Attributes:
+        topics, queue_ids: of each queue.
+        ends: row behind its last unit.
+        queue_offsets, units: of all rows.
+    """
+
+    topics: list[bytes]
+    queue_ids: list[int]
+    ends: list[int]
+    queue_offsets: I64
+    units: Units
+
+
 class Portion(NamedTuple):
     """Rows that one pass of the kernel filled; all are valid until the next pass.
 
@@ -130,8 +146,14 @@ class DispatchTables:
 
     def blocks(self, span: memoryview, portion: Portion) -> Iterator[QueueBlock]:
         """The units of a portion, queue by queue."""
-        if portion.groups == 0:
-            return
+        topics, queue_ids, ends, queue_offsets, units = self.grouped(span, portion)
+        start = 0
+        for topic, queue_id, end in zip(topics, queue_ids, ends, strict=True):
+            yield QueueBlock(topic, queue_id, queue_offsets[start:end], units[start:end])
+            start = end
+
+    def grouped(self, span: memoryview, portion: Portion) -> Grouped:
+        """The units of a portion, for who has no time for an object a queue."""
         rows = slice(portion.rows.start, portion.rows.stop)
         groups = self._groups[rows]
         units = np.empty(len(groups), UNIT)
@@ -139,19 +161,18 @@ class DispatchTables:
         units["size"] = self._sizes[rows]
         units["tags"] = self._tags_codes[rows]
         queue_offsets = self._queue_offsets[rows]
-        if portion.groups > 1 or groups.min() < 0:
+        if portion.groups != 1 or groups.min() < 0:
             # Sixteen bits (the rows are no more) are sorted by radix; -1 and -2 come first.
             order = np.argsort(groups.astype(np.int16), kind="stable")
             order = order[np.count_nonzero(groups < 0) :]
             groups, units, queue_offsets = groups[order], units[order], queue_offsets[order]
         ends = np.cumsum(np.bincount(groups, minlength=portion.groups)).tolist()
-        topics = self._group_topics[: portion.groups].tolist()
-        queues = self._group_queues[: portion.groups].tolist()
-        start = 0
-        for topic_at, queue_id, end in zip(topics, queues, ends, strict=True):
-            topic = bytes(span[topic_at : topic_at + span[topic_at - 1]])
-            yield QueueBlock(topic, queue_id, queue_offsets[start:end], units[start:end])
-            start = end
+        topics = [
+            bytes(span[at : at + span[at - 1]])
+            for at in self._group_topics[: portion.groups].tolist()
+        ]
+        queue_ids = self._group_queues[: portion.groups].tolist()
+        return Grouped(topics, queue_ids, ends, queue_offsets, units)
 
     def last_unit_row(self, portion: Portion) -> int:
         """Row of the portion's last message that has a unit, -1 when none has."""

@@ -8,7 +8,7 @@ message is not number 0 begins with prefill units (0, 0x7FFFFFFF, 0).
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -50,6 +50,8 @@ class QueueEnd:
     first: int = 0
     end: int = 0
     log_end: int = -1
+    _path: str = field(default="", repr=False, compare=False)
+    _path_start: int = field(default=-1, repr=False, compare=False)
 
     @property
     def empty(self) -> bool:
@@ -58,7 +60,10 @@ class QueueEnd:
 
     def path_of(self, start: int) -> str:
         """Path of the file that begins at byte ``start`` of the queue."""
-        return f"{self.directory}/{start:020d}"
+        if start != self._path_start:
+            # Kept: one object is the key of open and of dirty files, message by message.
+            self._path, self._path_start = f"{self.directory}/{start:020d}", start
+        return self._path
 
 
 def file_starts(directory: Path, file_size: int) -> list[int]:

@@ -179,8 +179,6 @@ class QueueFiles:
         if queue is None:
             directory = f"{self.root}/{os.fsdecode(topic)}/{queue_id}"
             queue = self._queues[topic, queue_id] = QueueEnd(directory)
-        elif len(units) == 1 and self._append_next(queue, int(queue_offsets[0]), units):
-            return 1
         if units["position"][0] < queue.log_end:
             ends = units["position"].astype(np.int64) + units["size"]
             known = int(np.searchsorted(ends, queue.log_end, side="right"))
@@ -198,24 +196,30 @@ class QueueFiles:
         _advance(queue, queue.end + len(units), units)
         return len(units)
 
-    def _append_next(self, queue: QueueEnd, offset: int, units: Units) -> bool:
+    def append_next(
+        self, name: tuple[bytes, int], offset: int, log_end: int, unit: memoryview
+    ) -> bool:
         """Put a unit that is the next one of a queue, inside a file that is there; false when
-        something of that is not so.
+        something of that is not so, and ``append`` must look at it.
 
-        With thousands of queues most blocks have one unit, and arrays cost more than the write.
+        Args:
+            name: topic and queue id.
+            log_end: position behind its message.
+
+        Raises:
+            StorageError: the operating system refused; it does not count as put.
         """
+        queue = self._queues.get(name)
+        if queue is None or offset != queue.end or log_end <= queue.log_end or queue.empty:
+            return False
         at = offset * UNIT_SIZE
         inside = at % self.file_size
-        if offset != queue.end or inside == 0 or queue.empty:
-            return False
-        position, size, _ = units.item()
-        if position < queue.log_end:
+        if inside == 0:
             return False
         path = queue.path_of(at - inside)
-        fd = self._descriptors.descriptor(path)
-        write_fully(fd, memoryview(units.tobytes()), inside, path)
+        write_fully(self._descriptors.descriptor(path), unit, inside, path)
         self.dirty_files.add(path)
-        queue.end, queue.log_end = offset + 1, position + size
+        queue.end, queue.log_end = offset + 1, log_end
         return True
 
     def replace(self, path: str, offset: int, data: bytes) -> bool:

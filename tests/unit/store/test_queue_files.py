@@ -383,17 +383,27 @@ def test_who_works_at_many_queues_gives_signs_of_life(tmp_path: Path) -> None:
     assert given == [3, 5, 8, 10, 12]
 
 
+def put_next(queues: QueueFiles, offset: int, position: int) -> tuple[int, int]:
+    """As the builder puts a single unit: whether it simply goes on, and how many were put."""
+    unit = memoryview(units_at(position).tobytes())
+    if queues.append_next((TOPIC, 0), offset, position + 10, unit):
+        return 1, 1
+    return 0, put(queues, [offset], [position])
+
+
 def test_units_that_come_one_by_one_make_the_files_that_a_block_makes(tmp_path: Path) -> None:
     together = open_queues(tmp_path / "together")
     one_by_one = open_queues(tmp_path / "one by one")
     count, positions = 2 * UNITS_PER_FILE + 2, [100 * n for n in range(2 * UNITS_PER_FILE + 2)]
     put(together, list(range(count)), positions)
-    new = [put(one_by_one, [n], [positions[n]]) for n in range(count)]
-    again = put(one_by_one, [count - 1], [positions[-1]])
-    gap = put(one_by_one, [count + 3], [100 * count])
-    late = put(one_by_one, [count - 2], [100 * count + 50])
+    new = [put_next(one_by_one, n, positions[n]) for n in range(count)]
+    again = put_next(one_by_one, count - 1, positions[-1])
+    gap = put_next(one_by_one, count + 3, 100 * count)
+    late = put_next(one_by_one, count - 2, 100 * count + 50)
 
-    assert (new, again, gap, late) == ([1] * count, 0, 1, 0)
+    # The first one of a file is not one that simply goes on.
+    assert new == [(int(n % UNITS_PER_FILE > 0), 1) for n in range(count)]
+    assert (again, gap, late) == ((0, 0), (0, 1), (0, 0))
     assert one_by_one.gaps == 1
     assert one_by_one.end_of(TOPIC, 0) == count + 1
     assert one_by_one.dirty_files == {
