@@ -58,7 +58,7 @@ DAMAGE_RETRY_NS = 500_000_000
 SCAN_ROWS = 16_384
 
 FLUSHED_OFTEN_MAX = 1_000
-FLUSH_PAUSE = 5
+FLUSH_PAUSE = 20
 FLUSH_PAUSE_NS_MAX = 30_000_000_000
 """After a flush of more files nothing is flushed for so many times as long as it took: queues can
 be built again from the log, and that is the only price of a later flush."""
