@@ -68,6 +68,9 @@ class Command(NamedTuple):
 COMMANDS = {
     "serve": Command("serve_command", "run a node in the foreground"),
     "status": Command("status_command", "show what a node on this machine is doing"),
+    "doctor": Command(
+        "doctor_command", "measure what a node needs of its host, and say what to change"
+    ),
     "top": Command("top_command", "watch all nodes of a group: roles, rates, lag, disks, memory"),
     "raft": Command("raft_command", "look at the group, and hand over its leadership"),
     "config": Command("config_commands", "check, show and translate settings"),

@@ -64,7 +64,10 @@ class DiskReport(TypedDict):
 
 
 class NodeReport(TypedDict):
-    """What a node tells of itself; ``clock_ns`` is its monotonic clock, for rates."""
+    """What a node tells of itself.
+
+    ``clock_ns`` is its monotonic clock, for rates; ``epoch_ms`` the time of day that it has.
+    """
 
     node: NodeNames
     raft: RaftStatus
@@ -76,6 +79,7 @@ class NodeReport(TypedDict):
     uptime_s: float
     generation: int
     clock_ns: int
+    epoch_ms: int
     version: str
 
 
@@ -133,6 +137,7 @@ class NodeCalls:
             uptime_s=max(0, self._around.clock.epoch_ns() // 1_000_000 - page.started_ms) / 1_000,
             generation=page.generation,
             clock_ns=now_ns,
+            epoch_ms=self._around.clock.epoch_ns() // 1_000_000,
             version=ledgermq.__version__,
         )
         return {**report}

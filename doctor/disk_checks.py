@@ -1,0 +1,229 @@
+"""The directories: that they can be written, what is free there, and how long a sync takes."""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ledgermq.doctor.finding import Finding, fail, ok, warn
+from ledgermq.doctor.sizes import size_text
+from ledgermq.doctor.subject import Subject, account_name, nearest
+from ledgermq.model.amounts import amount
+from ledgermq.store.disk_space import measure
+
+RUNTIME_FREE_MIN = 25 * 1024 * 1024
+INODES_MIN = 10_000
+SYNCS = 32
+SYNC_SIZE = 4_096
+SYNC_MEDIAN_MAX_MS = 20.0
+SYNC_MEDIAN_MIN_MS = 0.01
+"""Nothing that outlives a power failure is written so fast."""
+
+GOOD_SYSTEMS = frozenset({"ext4", "xfs", "btrfs", "zfs", "ext3", "f2fs"})
+MEMORY_SYSTEMS = frozenset({"tmpfs", "ramfs"})
+REMOTE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs"})
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+class Mount(NamedTuple):
+    """Where a path is mounted."""
+
+    point: str
+    system: str
+    options: str
+
+
+def disk_checks(subject: Subject) -> Iterator[Finding]:
+    """Findings about the store's directory and the runtime directory."""
+    root, runtime = subject.paths.root, subject.settings.listen.runtime_dir
+    store_findings = [_writable("disk.store", root, "store.path_root_dir")]
+    yield from store_findings
+    yield from _owners(subject)
+    yield _system(nearest(root))
+    yield _space(subject)
+    yield _inodes(nearest(root))
+    if all(not finding.change for finding in store_findings):
+        yield _sync_latency(subject)
+    yield _writable("disk.runtime", runtime, "listen.runtime_dir")
+    yield _runtime_space(subject)
+
+
+def _writable(check: str, folder: Path, setting: str) -> Finding:
+    """By making a file, which is removed; the folder itself is not made."""
+    there = nearest(folder)
+    limit = f"files can be made in {setting}"
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        return fail(
+            check, f"{there}: {error.strerror}", limit=limit,
+            change=f"let the node's account write there, or name another folder in {setting}",
+        )  # fmt: skip
+    if there == folder:
+        return ok(check, f"{folder} can be written", limit=limit)
+    return ok(check, f"{folder} is not there; it can be made in {there}", limit=limit)
+
+
+def _owners(subject: Subject) -> Iterator[Finding]:
+    """That no other account's files lie where the node has to write its own."""
+    root, owner = subject.paths.root, subject.account
+    if nearest(root) != root or owner == 0:
+        return
+    looked_at = [root, *root.iterdir(), *(root / "config").glob("*"), *subject.paths.own.glob("*")]
+    strange = [path for path in looked_at if _owner(path) not in (None, owner)]
+    limit = f"all of it belongs to {account_name(owner)}"
+    if strange:
+        yield fail(
+            "disk.owner", f"{len(strange)} files of others, as {strange[0]}", limit=limit,
+            change=f"chown -R {account_name(owner)} {root} while the node is stopped",
+        )  # fmt: skip
+    else:
+        yield ok("disk.owner", f"{len(looked_at)} files looked at", limit=limit)
+
+
+def _owner(path: Path) -> int | None:
+    """None for what has gone meanwhile."""
+    try:
+        return path.lstat().st_uid
+    except FileNotFoundError:
+        return None
+
+
+def _system(folder: Path) -> Finding:
+    mount = mount_of(folder)
+    measured = f"{mount.system} at {mount.point} ({mount.options})"
+    limit = "ext4 or xfs, on a disk of its own, with barriers"
+    if mount.system in REMOTE_SYSTEMS:
+        return fail(
+            "disk.file-system", measured, limit=limit,
+            change="move the store to a local disk: locks, mapped files and syncs need one",
+        )  # fmt: skip
+    if mount.system in MEMORY_SYSTEMS:
+        return warn(
+            "disk.file-system", measured, limit=limit,
+            change="move the store to a disk: this one is empty after a restart of the machine",
+        )  # fmt: skip
+    if {"nobarrier", "barrier=0"} & set(mount.options.split(",")):
+        return fail(
+            "disk.file-system", measured, limit=limit,
+            change="mount it with barriers: without, a sync that returned is lost in a power cut",
+        )  # fmt: skip
+    if mount.system not in GOOD_SYSTEMS:
+        return warn(
+            "disk.file-system", measured, limit=limit,
+            change="use ext4 or xfs: others are not tested",
+        )  # fmt: skip
+    return ok("disk.file-system", measured, limit=limit)
+
+
+def mount_of(path: Path) -> Mount:
+    """The mount that ``path`` is in: the one with the longest mount point, the last of several."""
+    best = Mount("/", "unknown", "")
+    real = str(path.resolve())
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        left, _, right = line.partition(" - ")
+        fields, (system, _, options) = left.split(), right.split(" ", 2)
+        point = _OCTAL.sub(lambda found: chr(int(found[1], 8)), fields[4])
+        is_above = point in ("/", real) or real.startswith(f"{point}/")
+        if is_above and len(point) >= len(best.point):
+            both = dict.fromkeys([*fields[5].split(","), *options.split(",")])
+            best = Mount(point, system, ",".join(both))
+    return best
+
+
+def _space(subject: Subject) -> Finding:
+    retention = subject.settings.retention
+    disk = measure(nearest(subject.paths.root))
+    measured = f"{size_text(disk.free)} of {size_text(disk.total)} free, {disk.used_percent} % used"
+    limit = f"retention.clean_above = {retention.clean_above}, refuse_above = " + (
+        retention.refuse_above
+    )
+    if amount(retention.refuse_above).is_passed(disk):
+        return fail(
+            "disk.space", measured, limit=limit,
+            change="make room, or keep less (retention.file_reserved_time, retention.bytes_max):"
+            " producers are refused",
+        )  # fmt: skip
+    if amount(retention.clean_above).is_passed(disk):
+        return warn(
+            "disk.space", measured, limit=limit,
+            change="keep less, or give the store a larger disk, before producers are refused",
+        )  # fmt: skip
+    return ok("disk.space", measured, limit=limit)
+
+
+def _inodes(folder: Path) -> Finding:
+    found = os.statvfs(folder)
+    limit = f"at least {INODES_MIN}"
+    if not found.f_files:
+        return ok("disk.inodes", "this file system has no fixed number", limit=limit)
+    measured = f"{found.f_favail} of {found.f_files} files can still be made"
+    if found.f_favail >= INODES_MIN:
+        return ok("disk.inodes", measured, limit=limit)
+    return warn(
+        "disk.inodes", measured, limit=limit,
+        change="each queue has a file: remove files of others, or make the file system anew",
+    )  # fmt: skip
+
+
+def _sync_latency(subject: Subject) -> Finding:
+    times_ms = measure_syncs(nearest(subject.paths.root))
+    median, longest = statistics.median(times_ms), max(times_ms)
+    sick_ms = subject.settings.raft.disk_sick_after_ms
+    measured = f"{SYNCS} syncs of 4 KiB: median {median:.2f} ms, longest {longest:.2f} ms"
+    limit = f"median at most {SYNC_MEDIAN_MAX_MS:.0f} ms, none of raft.disk_sick_after_ms = " + (
+        f"{sick_ms} ms"
+    )
+    if longest >= sick_ms:
+        return fail(
+            "disk.sync", measured, limit=limit,
+            change="the disk hangs: look at the kernel's log, at SMART, at other users of it",
+        )  # fmt: skip
+    if median > SYNC_MEDIAN_MAX_MS:
+        return warn(
+            "disk.sync", measured, limit=limit,
+            change="every acknowledgement waits for a sync: take a disk with a protected cache",
+        )  # fmt: skip
+    if median < SYNC_MEDIAN_MIN_MS:
+        return warn(
+            "disk.sync", measured, limit=f"at least {SYNC_MEDIAN_MIN_MS} ms",
+            change="so short a sync is none: see what the hypervisor or the file system does",
+        )  # fmt: skip
+    return ok("disk.sync", measured, limit=limit)
+
+
+def measure_syncs(folder: Path) -> list[float]:
+    """Milliseconds of each sync of a file in ``folder`` that nobody else sees, and that is removed.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    times_ms = []
+    block = os.urandom(SYNC_SIZE)
+    with tempfile.TemporaryFile(dir=folder, prefix=".ledgermq-doctor-") as file:
+        for number in range(SYNCS):
+            os.pwrite(file.fileno(), block, number * SYNC_SIZE)
+            began_ns = time.monotonic_ns()
+            os.fdatasync(file.fileno())
+            times_ms.append((time.monotonic_ns() - began_ns) / 1_000_000)
+    return times_ms
+
+
+def _runtime_space(subject: Subject) -> Finding:
+    there = nearest(subject.settings.listen.runtime_dir)
+    free = measure(there).free
+    limit = f"at least {size_text(RUNTIME_FREE_MIN)}"
+    measured = f"{size_text(free)} free at {there}"
+    if free >= RUNTIME_FREE_MIN or subject.status is not None:
+        return ok("disk.runtime-space", measured, limit=limit)
+    return fail(
+        "disk.runtime-space", measured, limit=limit,
+        change="make room there, or name another folder in listen.runtime_dir: no start without",
+    )  # fmt: skip

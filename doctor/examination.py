@@ -1,0 +1,76 @@
+"""All checks in their order; one that cannot be made is a finding, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ledgermq.doctor.clock_checks import clock_checks
+from ledgermq.doctor.disk_checks import disk_checks
+from ledgermq.doctor.finding import Finding, Verdict, fail, ok
+from ledgermq.doctor.host_checks import host_checks
+from ledgermq.doctor.key_checks import key_checks
+from ledgermq.doctor.limit_checks import limit_checks
+from ledgermq.doctor.peer_checks import peer_checks
+from ledgermq.doctor.port_checks import port_checks
+from ledgermq.doctor.settings_checks import read_checked, settings_checks
+from ledgermq.doctor.store_checks import store_checks
+from ledgermq.doctor.subject import Subject
+from ledgermq.model.errors import LedgerError
+
+Checks = Callable[[Subject], Iterator[Finding]]
+
+GROUPS: dict[str, Checks] = {
+    "host": host_checks,
+    "limits": limit_checks,
+    "disk": disk_checks,
+    "clock": clock_checks,
+    "ports": port_checks,
+    "keys": key_checks,
+    "peers": peer_checks,
+    "settings": settings_checks,
+    "store": store_checks,
+}
+"""The parts of an examination, in the order in which they are told."""
+
+
+def examine(path: Path, groups: tuple[str, ...] = tuple(GROUPS)) -> Iterator[Finding]:
+    """What is found with the node of a settings file, which may run or not.
+
+    Writes a file of 128 KiB into the store's folder, which has no name and is gone at the end;
+    binds ports for a moment when the node does not run; connects to each member, and says nothing.
+
+    Args:
+        path: the settings file.
+        groups: which parts; without settings that can be used there are none but the first finding.
+    """
+    settings, about_file = read_checked(path)
+    yield about_file
+    if settings is None:
+        return
+    subject = Subject.of(settings)
+    yield _state(subject)
+    for group in groups:
+        yield from _guarded(group, subject)
+
+
+def worst(findings: list[Finding]) -> Verdict:
+    """The verdict about the whole."""
+    return max((finding.verdict for finding in findings), default=Verdict.OK)
+
+
+def _state(subject: Subject) -> Finding:
+    if subject.status is None:
+        return ok("node.state", f"does not run, or cannot be asked: {subject.silence}")
+    raft = subject.status["raft"]
+    return ok("node.state", f"{subject.status['state']}, {raft['role']} in term {raft['term']}")
+
+
+def _guarded(group: str, subject: Subject) -> Iterator[Finding]:
+    try:
+        yield from GROUPS[group](subject)
+    except (LedgerError, OSError) as error:
+        yield fail(
+            f"{group}.checks", f"not finished: {error}", limit="all of them made",
+            change="run doctor as root or as the node's account",
+        )  # fmt: skip

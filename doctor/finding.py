@@ -1,0 +1,48 @@
+"""What a check found: a verdict, what was measured, the limit, and what to change."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class Verdict(IntEnum):
+    """The larger, the worse."""
+
+    OK = 0
+    WARN = 1
+    FAIL = 2
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at.
+
+    Attributes:
+        check: ``group.name``, the same in every run.
+        verdict: WARN: the node works, and worse than it could, or may not for long. FAIL: it does
+            not work, or does not start.
+        measured: what was found, with its unit.
+        limit: what it should be; empty where nothing is too much.
+        change: what to do; empty when all is well.
+    """
+
+    check: str
+    verdict: Verdict
+    measured: str
+    limit: str = ""
+    change: str = ""
+
+
+def ok(check: str, measured: str, *, limit: str = "") -> Finding:
+    """All is well."""
+    return Finding(check, Verdict.OK, measured, limit)
+
+
+def warn(check: str, measured: str, *, limit: str = "", change: str) -> Finding:
+    """Works, but …"""
+    return Finding(check, Verdict.WARN, measured, limit, change)
+
+
+def fail(check: str, measured: str, *, limit: str = "", change: str) -> Finding:
+    """Does not work."""
+    return Finding(check, Verdict.FAIL, measured, limit, change)

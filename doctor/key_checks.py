@@ -1,0 +1,129 @@
+"""The keys: there, readable by the node alone, and one for each member."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from ledgermq.doctor.finding import Finding, fail, ok, warn
+from ledgermq.doctor.subject import Subject, account_name, host_of, is_loopback
+from ledgermq.model.errors import LedgerError
+from ledgermq.model.ids import NodeId
+from ledgermq.process.client_keys import load_client_secret
+from ledgermq.process.peer_keys import is_alone, keys_directory, load_keys, read_public_key
+from ledgermq.process.roster import RosterFile
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_WRITERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+def key_checks(subject: Subject) -> Iterator[Finding]:
+    """Findings about the keys of members, and the node's key towards clients."""
+    settings = subject.settings
+    if is_alone(settings):
+        yield ok("keys.members", "not needed: a group of one")
+    elif not settings.raft.curve:
+        yield warn(
+            "keys.members", "members talk in the clear", limit="raft.curve = true",
+            change="make keys (ledgermq keys init) and set raft.curve = true on all members, unless"
+            " nobody else can reach their network",
+        )  # fmt: skip
+    else:
+        yield from _member_keys(subject)
+    yield from _client_key(subject)
+
+
+def _member_keys(subject: Subject) -> Iterator[Finding]:
+    settings = subject.settings
+    folder = keys_directory(settings)
+    secret = folder / f"{settings.node.self_id}.secret"
+    limit = "secret and public keys of all members, mode 0600 and 0644"
+    try:
+        load_keys(settings)
+    except LedgerError as error:
+        yield fail(
+            "keys.members", str(error), limit=limit,
+            change=f"copy this member's folder of `ledgermq keys init` to {folder}, chmod 600"
+            f" {secret.name}",
+        )  # fmt: skip
+        return
+    yield ok("keys.members", f"{len(settings.node.peers)} members' keys in {folder}", limit=limit)
+    yield _folder(folder)
+    yield _owner(subject, secret)
+    yield _roster(subject, folder)
+
+
+def _folder(folder: Path) -> Finding:
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    limit = "others cannot write"
+    if not mode & _WRITERS:
+        return ok("keys.folder", f"mode {mode:04o}", limit=limit)
+    return fail(
+        "keys.folder", f"mode {mode:04o}", limit=limit,
+        change=f"chmod 700 {folder}: who can put a key there lets a member in",
+    )  # fmt: skip
+
+
+def _owner(subject: Subject, secret: Path) -> Finding:
+    owner, account = secret.stat().st_uid, subject.account
+    limit = f"of {account_name(account)}, whose the node is"
+    measured = f"{secret.name} is of {account_name(owner)}"
+    if account in (owner, 0):
+        return ok("keys.owner", measured, limit=limit)
+    return fail(
+        "keys.owner", measured, limit=limit, change=f"chown {account_name(account)} {secret}"
+    )
+
+
+def _roster(subject: Subject, folder: Path) -> Finding:
+    """A member that joined later is in the log, and not in everybody's settings."""
+    own = NodeId(subject.settings.node.self_id)
+    known = RosterFile(subject.paths.members).entries
+    if not known:
+        return ok("keys.roster", "the log names no members yet: node.peers counts")
+    missing = []
+    others: dict[NodeId, bytes] = {}
+    for node in sorted(known[-1].roster.membership.members):
+        try:
+            others[node] = read_public_key(folder, node, others=others)
+        except LedgerError as error:
+            missing.append(f"{node}: {error.message}")
+    limit = "a public key of each member that the log names"
+    if own not in known[-1].roster.membership.members:
+        return fail(
+            "keys.roster", f"{own} is none of the members that the log names", limit=limit,
+            change="stop this node, or add it again (ledgermq raft add, asked of the leader)",
+        )  # fmt: skip
+    if missing:
+        return fail(
+            "keys.roster", "; ".join(missing), limit=limit,
+            change=f"copy those public keys to {folder}",
+        )  # fmt: skip
+    return ok("keys.roster", f"{len(others)} members", limit=limit)
+
+
+def _client_key(subject: Subject) -> Iterator[Finding]:
+    listen, access = subject.settings.listen, subject.settings.access
+    endpoints = [endpoint for endpoint in (listen.produce, listen.consume) if endpoint]
+    is_open = not all(is_loopback(host_of(endpoint)) for endpoint in endpoints)
+    if listen.curve_secret_file is None:
+        if is_open and not access.enabled:
+            yield warn(
+                "keys.clients", "clients come over tcp in the clear, and anybody may",
+                limit="listen.curve_secret_file, access.enabled",
+                change="make a key (ledgermq acl keys), and users; or let nobody else reach the"
+                " ports",
+            )  # fmt: skip
+        else:
+            yield ok("keys.clients", "not needed" if not is_open else "none: tcp is in the clear")
+        return
+    try:
+        load_client_secret(listen)
+    except LedgerError as error:
+        yield fail(
+            "keys.clients", str(error), limit="a secret key, mode 0600",
+            change="ledgermq acl keys --node FILE, or chmod 600",
+        )  # fmt: skip
+        return
+    yield ok("keys.clients", str(listen.curve_secret_file), limit="a secret key, mode 0600")

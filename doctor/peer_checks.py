@@ -1,0 +1,214 @@
+"""The other members: whether they can be reached, let this node in, and have the same time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, cast
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.doctor.finding import Finding, fail, ok, warn
+from ledgermq.doctor.subject import Subject, host_of
+from ledgermq.model.errors import CorruptLogError, LedgerError
+from ledgermq.model.ids import NodeId
+from ledgermq.process.peer_keys import PeerKeys, load_keys
+from ledgermq.process.roster import RosterFile
+from ledgermq.replication.peer_sockets import Address, parse_peer
+
+HANDSHAKE_MAX_S = 3.0
+CLOCKS_MAX_MS = 500
+SILENT_MAX_MS = 2_000
+_EVENTS = (
+    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_CONNECTED
+)
+
+
+class Shake(NamedTuple):
+    """How a connection to a member went: an empty ``trouble`` is a handshake that succeeded."""
+
+    took_ms: float
+    trouble: str
+    is_connected: bool
+
+
+def peer_checks(subject: Subject) -> Iterator[Finding]:
+    """Three findings a member: reached, admitted, the same time."""
+    settings = subject.settings
+    others = {
+        node: address
+        for node, address in members_of(subject).items()
+        if node != settings.node.self_id
+    }
+    if not others:
+        yield ok("peers.members", "a group of one talks with nobody")
+        return
+    try:
+        keys = load_keys(settings)
+    except LedgerError as error:
+        yield fail(
+            "peers.members", f"not tried without keys: {error.message}", limit="keys of all",
+            change="see keys.members",
+        )  # fmt: skip
+        return
+    for node, address in others.items():
+        yield from _reached(subject, node, address, keys)
+        if subject.raft is not None:
+            yield _admitted(subject.raft, node)
+        yield _same_time(subject, node, address)
+
+
+def members_of(subject: Subject) -> dict[NodeId, Address]:
+    """All members with their addresses: those that the log names, else those of the settings."""
+    try:
+        known = RosterFile(subject.paths.members).entries
+    except CorruptLogError:
+        known = ()  # told by the checks of the store
+    if known:
+        addresses = known[-1].roster.addresses
+        return {node: parse_peer(f"{node}-{text}")[1] for node, text in addresses.items()}
+    return dict(map(parse_peer, subject.settings.node.peers))
+
+
+def _reached(
+    subject: Subject, node: NodeId, address: Address, keys: PeerKeys | None
+) -> Iterator[Finding]:
+    check = f"peers.{node}.reached"
+    limit = f"a handshake within {HANDSHAKE_MAX_S:.0f} s"
+    if keys is not None and node not in keys.public:
+        yield warn(
+            check, "not tried: no public key of it here", limit=limit, change="see keys.roster"
+        )
+        return
+    shake = shake_hands(NodeId(subject.settings.node.self_id), node, address, keys)
+    if not shake.trouble:
+        yield ok(check, f"{address.endpoint}: handshake in {shake.took_ms:.0f} ms", limit=limit)
+        return
+    yield fail(
+        check, f"{address.endpoint}: {shake.trouble}", limit=limit,
+        change="compare the keys of both (raft.keys_dir), and raft.curve"
+        if shake.is_connected
+        else "start that member; or see what between the two closes the port",
+    )  # fmt: skip
+
+
+def shake_hands(own: NodeId, node: NodeId, address: Address, keys: PeerKeys | None) -> Shake:
+    """Connect as a member does, say nothing, and disconnect; within ``HANDSHAKE_MAX_S``."""
+    with zmq.Context(io_threads=1) as context:
+        context.linger = 0
+        socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.LINGER, 0)
+        if ":" in address.host or not address.host.replace(".", "").isdecimal():
+            socket.setsockopt(zmq.IPV6, 1)
+        if keys is not None:
+            socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
+            socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public[own])
+            socket.setsockopt(zmq.CURVE_SERVERKEY, keys.public[node])
+        monitor = socket.get_monitor_socket(_EVENTS)
+        began = time.monotonic()
+        try:
+            socket.connect(address.endpoint)
+            return _outcome(monitor, began)
+        finally:
+            socket.disable_monitor()
+            monitor.close(0)
+            socket.close(0)
+
+
+def _outcome(monitor: zmq.Socket[bytes], began: float) -> Shake:
+    is_connected = False
+    while True:
+        now = time.monotonic()
+        left_ms = int((began + HANDSHAKE_MAX_S - now) * 1_000)
+        if left_ms <= 0 or not monitor.poll(left_ms):
+            trouble = "connected, and no handshake" if is_connected else "not reached"
+            return Shake(
+                (now - began) * 1_000, f"{trouble} within {HANDSHAKE_MAX_S:.0f} s", is_connected
+            )
+        event = int(parse_monitor_message(monitor.recv_multipart())["event"])
+        took_ms = (time.monotonic() - began) * 1_000
+        if event == zmq.EVENT_CONNECTED:
+            is_connected = True
+        elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            return Shake(took_ms, "", True)
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+            return Shake(took_ms, "it does not know this node's key", True)
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+            return Shake(took_ms, "raft.curve differs, or another program listens there", True)
+        else:
+            return Shake(
+                took_ms,
+                "its key is not the one that is here, raft.curve differs, or it stops",
+                True,
+            )
+
+
+def _admitted(raft: Mapping[str, object], node: NodeId) -> Finding:
+    """What the running node knows."""
+    check = f"peers.{node}.admitted"
+    limit = "lets this node in, and is let in"
+    refusal = cast("Mapping[str, str]", raft["refusals"]).get(node)
+    if refusal is not None:
+        return fail(
+            check, refusal, limit=limit,
+            change="as the reason says: key, settings that must be alike, disk, or membership",
+        )  # fmt: skip
+    peers = cast("list[Mapping[str, object]]", raft["peers"])
+    known = next((peer for peer in peers if peer["node"] == node), None)
+    if known is None or raft["role"] != "leader":
+        leader = raft["leader"] or "nobody"
+        return ok(check, f"no refusal; {leader} leads", limit=limit)
+    silent_ms = cast("int", known["silent_ms"])
+    measured = f"{known['behind']} entries behind, heard of {silent_ms} ms ago"
+    if silent_ms > SILENT_MAX_MS:
+        return fail(
+            check, measured, limit=f"heard of within {SILENT_MAX_MS} ms",
+            change="start that member, or see why it does not answer",
+        )  # fmt: skip
+    return ok(check, measured, limit=limit)
+
+
+def _same_time(subject: Subject, node: NodeId, address: Address) -> Finding:
+    """Asked of the member's socket for consumers, where it listens over tcp as this node does."""
+    check = f"peers.{node}.clock"
+    limit = f"at most {CLOCKS_MAX_MS} ms apart"
+    consume = subject.settings.listen.consume
+    if consume is None or subject.settings.listen.curve_secret_file is not None:
+        return ok(check, "not measured: members listen to no client in the clear", limit=limit)
+    endpoint = f"tcp://{address.host}:{consume.rpartition(':')[2]}"
+    if address.host == host_of(consume):
+        return ok(check, "not measured: on the same host", limit=limit)
+    try:
+        apart_ms, within_ms = clock_difference(endpoint)
+    except LedgerError as error:
+        return ok(check, f"not measured: {endpoint}: {error.message}", limit=limit)
+    measured = f"{apart_ms:+.0f} ms, measured to {within_ms:.0f} ms"
+    if abs(apart_ms) - within_ms <= CLOCKS_MAX_MS:
+        return ok(check, measured, limit=limit)
+    return warn(
+        check, measured, limit=limit,
+        change="synchronise the clocks of both: after a change of leaders, delays and the times of"
+        " messages jump by that much",
+    )  # fmt: skip
+
+
+def clock_difference(endpoint: str) -> tuple[float, float]:
+    """Milliseconds by which the clock there is ahead of the one here, and how sure that is.
+
+    Raises:
+        LedgerError: the node did not tell.
+    """
+    with connect_broker(endpoint, name="ledgermq doctor", timeout_s=HANDSHAKE_MAX_S) as broker:
+        broker.call("node_report")  # the first one pays for the connection
+        began_ns = time.time_ns()
+        report = broker.call("node_report")
+        ended_ns = time.time_ns()
+    there_ms = cast("int", report["epoch_ms"])
+    half_ms = (ended_ns - began_ns) / 2_000_000
+    return there_ms - (began_ns / 1_000_000 + half_ms), half_ms

@@ -1,0 +1,145 @@
+"""The ports that the settings name: free, or the node's own."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from ledgermq.doctor.finding import Finding, fail, ok, warn
+from ledgermq.doctor.subject import Subject
+from ledgermq.replication.peer_sockets import parse_peer
+
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_RESERVED = Path("/proc/sys/net/ipv4/ip_local_reserved_ports")
+
+
+class Endpoint(NamedTuple):
+    """A port that the node listens at."""
+
+    setting: str
+    host: str
+    port: int
+
+
+def port_checks(subject: Subject) -> Iterator[Finding]:
+    """A finding a port, and one about the ports that the system gives away itself."""
+    endpoints = list(endpoints_of(subject))
+    for endpoint in endpoints:
+        yield _port(subject, endpoint)
+    if endpoints:
+        yield _given_away(endpoints)
+
+
+def endpoints_of(subject: Subject) -> Iterator[Endpoint]:
+    """The tcp ports that the settings have the node listen at."""
+    node, listen = subject.settings.node, subject.settings.listen
+    for text in node.peers:
+        name, address = parse_peer(text)
+        if name == node.self_id:
+            yield Endpoint("node.peers", address.host.strip("[]"), address.port)
+    for setting, endpoint in (("produce", listen.produce), ("consume", listen.consume)):
+        if endpoint is not None:
+            host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+            yield Endpoint(f"listen.{setting}", host.strip("[]"), int(port))
+
+
+def _port(subject: Subject, endpoint: Endpoint) -> Finding:
+    check = f"ports.{endpoint.setting}"
+    limit = "this node's" if subject.pids else "free"
+    holders = listeners(endpoint.port)
+    own = set(subject.pids)
+    if holders & own:
+        return ok(check, f"port {endpoint.port} is this node's", limit=limit)
+    if holders or (not subject.pids and not _is_free(endpoint)):
+        who = ", ".join(_program(pid) for pid in sorted(holders)) or "a program of another account"
+        return fail(
+            check, f"port {endpoint.port} is taken by {who}", limit=limit,
+            change=f"stop that program, or take another port in {endpoint.setting} (of members:"
+            " on all of them)",
+        )  # fmt: skip
+    if subject.status is None:
+        return ok(check, f"port {endpoint.port} is free", limit=limit)
+    if subject.status["state"] != "ready":
+        return warn(
+            check, f"nobody listens at port {endpoint.port}; the node is not ready", limit=limit,
+            change=f"wait for {subject.status['waits_for'] or 'the node'}",
+        )  # fmt: skip
+    return warn(
+        check, f"no process of this node is seen at port {endpoint.port}", limit=limit,
+        change="run doctor as root or as the node's account; else restart the node: its settings"
+        " are others",
+    )  # fmt: skip
+
+
+def listeners(port: int) -> set[int]:
+    """Pids that listen at a tcp port; those of other accounts are seen by root alone."""
+    found = set()
+    for connection in psutil.net_connections(kind="tcp"):
+        address = connection.laddr
+        # Without one it is an empty tuple.
+        if not address or connection.status != psutil.CONN_LISTEN:
+            continue
+        if address.port == port and connection.pid:
+            found.add(connection.pid)
+    return found
+
+
+def _is_free(endpoint: Endpoint) -> bool:
+    """Whether the port can be bound; a host that is none of this machine's stands for all."""
+    host = endpoint.host
+    try:
+        host = str(ipaddress.ip_address(host))
+    except ValueError:
+        host = "0.0.0.0"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        for tried in (host, "::" if family == socket.AF_INET6 else "0.0.0.0"):
+            try:
+                probe.bind((tried, endpoint.port))
+            except OSError as error:
+                if error.errno == errno.EADDRNOTAVAIL:
+                    continue
+                return False
+            return True
+    return True
+
+
+def _program(pid: int) -> str:
+    try:
+        return f"{psutil.Process(pid).name()} (pid {pid})"
+    except psutil.Error:
+        return f"pid {pid}"
+
+
+def _given_away(endpoints: list[Endpoint]) -> Finding:
+    low, high = map(int, _RANGE.read_text().split())
+    reserved = _RESERVED.read_text().strip() if _RESERVED.exists() else ""
+    within = sorted(
+        {
+            endpoint.port
+            for endpoint in endpoints
+            if low <= endpoint.port <= high and not _is_in(reserved, endpoint.port)
+        }
+    )
+    limit = f"outside {low} to {high}, or reserved"
+    if not within:
+        return ok("ports.reserved", "no connection of others is given one of them", limit=limit)
+    ports = ",".join(map(str, within))
+    return warn(
+        "ports.reserved", f"the system may give {ports} to any connection", limit=limit,
+        change=f"set net.ipv4.ip_local_reserved_ports = {ports} in /etc/sysctl.d, or the node may"
+        " find its port taken at a start",
+    )  # fmt: skip
+
+
+def _is_in(ranges: str, port: int) -> bool:
+    found = re.findall(r"(\d+)(?:-(\d+))?", ranges)
+    return any(int(low) <= port <= int(high or low) for low, high in found)

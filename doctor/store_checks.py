@@ -1,0 +1,171 @@
+"""The store: who holds it, how the last stop went, and what is known to be damaged."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from ledgermq.daemon.directory_check import check_directory
+from ledgermq.doctor.finding import Finding, fail, ok, warn
+from ledgermq.doctor.sizes import size_text
+from ledgermq.doctor.subject import Subject
+from ledgermq.model.errors import CorruptLogError, LedgerError
+from ledgermq.process.config_file import ConfigFile
+from ledgermq.process.roster import RosterFile
+from ledgermq.store.kept_aside import FOLDER
+from ledgermq.store.log_damage import damage_path, read_damage
+
+_LOCK = re.compile(r"^\d+: (?:POSIX|FLOCK) .* (\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ", re.M)
+TABLES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json")
+
+
+def store_checks(subject: Subject) -> Iterator[Finding]:
+    """Findings about the store's directory; nothing is locked or changed."""
+    root = subject.paths.root
+    if not root.is_dir():
+        yield ok("store.files", f"{root} is not there yet: an empty store will be made")
+        return
+    yield _files(subject)
+    yield _locks(subject)
+    yield _last_stop(subject)
+    yield _damage(subject)
+    yield _own_files(subject)
+    yield _aside(subject)
+    yield _reserve(subject)
+
+
+def _files(subject: Subject) -> Finding:
+    try:
+        found = check_directory(subject.settings)
+    except LedgerError as error:
+        return fail(
+            "store.files", str(error), limit="files that fit the settings",
+            change="correct the setting that is named, or see docs/operating/check-and-repair.md",
+        )  # fmt: skip
+    return ok("store.files", f"{found.root}: {found.text.removesuffix(', left by a crash')}")
+
+
+def _locks(subject: Subject) -> Finding:
+    """As the kernel lists them: to try a lock could keep a node from starting."""
+    root = subject.paths.root
+    holders = holders_of(root / "lock") | holders_of(subject.paths.own / "lock")
+    strange = holders - set(subject.pids)
+    limit = "this node's" if subject.pids else "free"
+    if not strange:
+        return ok("store.lock", "held by this node" if holders else "free", limit=limit)
+    names = ", ".join(_program(pid) for pid in sorted(strange))
+    if subject.pids:
+        return ok("store.lock", f"held by this node, and {names}", limit=limit)
+    return fail(
+        "store.lock", f"held by {names}", limit=limit,
+        change="a broker, another node or what is left of one has the store: stop it",
+    )  # fmt: skip
+
+
+def holders_of(path: Path) -> set[int]:
+    """Pids that have a lock on the file, of either kind; a family's is the one that took it."""
+    try:
+        status = path.stat()
+    except OSError:
+        return set()
+    wanted = (os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
+    return {
+        int(pid)
+        for pid, major, minor, inode in _LOCK.findall(Path("/proc/locks").read_text())
+        if (int(major, 16), int(minor, 16), int(inode)) == wanted
+    }
+
+
+def _program(pid: int) -> str:
+    try:
+        return f"{psutil.Process(pid).name()} (pid {pid})"
+    except psutil.Error:
+        return f"pid {pid}, which is gone"
+
+
+def _last_stop(subject: Subject) -> Finding:
+    is_marked = (subject.paths.root / "abort").exists()
+    if subject.pids:
+        return ok("store.last-stop", "the node runs")
+    if is_marked:
+        return warn(
+            "store.last-stop", "not in order: abort is there", limit="no abort",
+            change="nothing: the next start checks the end of the log. Find out what killed it",
+        )  # fmt: skip
+    return ok("store.last-stop", "in order, or never started", limit="no abort")
+
+
+def _damage(subject: Subject) -> Finding:
+    limit = "none"
+    path = damage_path(subject.paths.root)
+    try:
+        mark = read_damage(path)
+    except CorruptLogError as error:
+        return fail(
+            "store.damage", str(error), limit=limit,
+            change="treat it as a member with a new disk: docs/operating/group.md",
+        )  # fmt: skip
+    if mark is not None:
+        return fail(
+            "store.damage", f"the log is {mark.describe()}", limit=limit,
+            change="start it in its group, which has what it lacks; look at the disk. Alone: a"
+            " backup, or ledgermq store accept-loss",
+        )  # fmt: skip
+    places = subject.status["damages"] if subject.status else []
+    if places:
+        return fail(
+            "store.damage", f"{len(places)} places, as {places[0]['file']}", limit=limit,
+            change="see docs/operating/check-and-repair.md; ledgermq status lists them",
+        )  # fmt: skip
+    return ok("store.damage", "none is known; `ledgermq store check` reads all", limit=limit)
+
+
+def _own_files(subject: Subject) -> Finding:
+    """Small files that a start needs, and that nobody else has."""
+    wrong = []
+    tables = [subject.paths.root / "config" / name for name in TABLES]
+    for read in (
+        lambda: RosterFile(subject.paths.members),
+        *(ConfigFile(table).load for table in tables),
+    ):
+        try:
+            read()
+        except LedgerError as error:
+            wrong.append(str(error))
+    limit = "whole, or with a whole copy beside it"
+    if wrong:
+        return fail(
+            "store.small-files", "; ".join(wrong), limit=limit,
+            change="as the message says; docs/operating/check-and-repair.md, «Repair»",
+        )  # fmt: skip
+    return ok("store.small-files", "members and tables can be read", limit=limit)
+
+
+def _aside(subject: Subject) -> Finding:
+    folder = subject.paths.own / FOLDER
+    count = sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0
+    if not count:
+        return ok("store.set-aside", "nothing", limit="nothing")
+    return warn(
+        "store.set-aside", f"{count} files or folders in {folder}", limit="nothing",
+        change="a start or a repair found them of no use: look at them, then delete them",
+    )  # fmt: skip
+
+
+def _reserve(subject: Subject) -> Finding:
+    wanted = subject.settings.retention.reserve_bytes
+    try:
+        there = subject.paths.reserve.stat().st_blocks * 512
+    except FileNotFoundError:
+        return ok("store.reserve", "none yet: the first start makes it")
+    measured, limit = size_text(there), f"retention.reserve_bytes = {size_text(wanted)}"
+    if there >= wanted:
+        return ok("store.reserve", measured, limit=limit)
+    return warn(
+        "store.reserve", measured, limit=limit,
+        change="make room: it is being used, and filled again when there is space",
+    )  # fmt: skip

@@ -1,0 +1,40 @@
+"""The kernel's word about the clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.unit.doctor.subjects import by_check, subject_in
+
+from ledgermq.doctor import clock_checks as checked
+from ledgermq.doctor.clock_checks import clock_checks, kernel_clock
+from ledgermq.doctor.finding import Verdict
+
+
+def test_the_kernel_tells_of_its_clock() -> None:
+    state, error_ms, _ = kernel_clock()
+
+    assert 0 <= state <= 5
+    assert error_ms >= 0
+
+
+@pytest.mark.parametrize(
+    ("told", "verdict"),
+    [
+        ((0, 3, False), Verdict.OK),
+        ((0, 3_000, False), Verdict.WARN),
+        ((5, 3, False), Verdict.WARN),
+        ((0, 3, True), Verdict.WARN),
+    ],
+)
+def test_a_clock_that_nobody_keeps_right_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    told: tuple[int, int, bool],
+    verdict: Verdict,
+) -> None:
+    monkeypatch.setattr(checked, "kernel_clock", lambda: told)
+    findings = by_check(clock_checks, subject_in(tmp_path))
+
+    assert findings["clock.synchronised"].verdict is verdict

@@ -1,0 +1,102 @@
+"""Keys that are missing, open to others, or somebody else's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.unit.doctor.subjects import by_check, member_in, subject_in, verdicts
+
+from ledgermq.doctor.finding import Verdict
+from ledgermq.doctor.key_checks import key_checks
+from ledgermq.model.ids import Index, NodeId, Term
+from ledgermq.process.client_keys import make_node_key
+from ledgermq.process.roster import Roster, RosterEntry, RosterFile
+from ledgermq.raft.membership import Membership
+
+
+def test_whole_keys_are_well(tmp_path: Path) -> None:
+    findings = by_check(key_checks, member_in(tmp_path))
+
+    assert set(verdicts(findings).values()) == {Verdict.OK}
+    assert "keys.roster" in findings
+
+
+def test_a_group_of_one_needs_none(tmp_path: Path) -> None:
+    findings = by_check(key_checks, subject_in(tmp_path))
+
+    assert findings["keys.members"].verdict is Verdict.OK
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
+def test_a_secret_that_others_can_read_fails(tmp_path: Path, mode: int) -> None:
+    subject = member_in(tmp_path)
+    (tmp_path / "keys" / "n0" / "n0.secret").chmod(mode)
+    finding = by_check(key_checks, subject)["keys.members"]
+
+    assert finding.verdict is Verdict.FAIL
+    assert f"{mode:04o}" in finding.measured
+    assert "chmod 600" in finding.change
+
+
+def test_a_member_without_a_key_fails_and_is_named(tmp_path: Path) -> None:
+    subject = member_in(tmp_path)
+    (tmp_path / "keys" / "n0" / "n2.public").unlink()
+    finding = by_check(key_checks, subject)["keys.members"]
+
+    assert finding.verdict is Verdict.FAIL
+    assert "n2.public" in finding.measured
+
+
+def test_a_folder_that_others_can_write_fails(tmp_path: Path) -> None:
+    subject = member_in(tmp_path)
+    (tmp_path / "keys" / "n0").chmod(0o777)
+
+    assert by_check(key_checks, subject)["keys.folder"].verdict is Verdict.FAIL
+
+
+def test_a_secret_of_another_account_fails(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    subject = member_in(tmp_path)
+    (tmp_path / "store").mkdir()
+    os.chown(tmp_path / "store", 65_534, 65_534)
+    finding = by_check(key_checks, subject)["keys.owner"]
+
+    assert finding.verdict is Verdict.FAIL
+    assert "chown nobody" in finding.change
+
+
+def test_a_member_of_the_log_without_a_key_here_fails(tmp_path: Path) -> None:
+    subject = member_in(tmp_path)
+    names = [NodeId(name) for name in ("n0", "n1", "n2", "n3")]
+    membership = Membership(frozenset(names), frozenset(), frozenset())
+    addresses = {name: f"127.0.0.1:{24_000 + at}" for at, name in enumerate(names)}
+    subject.paths.own.mkdir(parents=True)
+    RosterFile(subject.paths.members).put(
+        RosterEntry(Index(5), Term(1), Roster(membership, addresses))
+    )
+    finding = by_check(key_checks, subject)["keys.roster"]
+
+    assert finding.verdict is Verdict.FAIL
+    assert finding.measured.startswith("n3: no key")
+
+
+def test_clients_in_the_clear_are_told_unless_nobody_else_can_come(tmp_path: Path) -> None:
+    far = by_check(key_checks, subject_in(tmp_path, listen={"produce": "tcp://10.0.0.1:10921"}))
+    near = by_check(key_checks, subject_in(tmp_path, listen={"produce": "tcp://127.0.0.1:10921"}))
+
+    assert far["keys.clients"].verdict is Verdict.WARN
+    assert near["keys.clients"].verdict is Verdict.OK
+
+
+def test_the_key_towards_clients_is_looked_at(tmp_path: Path) -> None:
+    secret = tmp_path / "node.secret"
+    make_node_key(secret)
+    listen = {"produce": "tcp://10.0.0.1:10921", "curve_secret_file": secret}
+    whole = by_check(key_checks, subject_in(tmp_path, listen=listen))["keys.clients"]
+    secret.chmod(0o644)
+    open_ = by_check(key_checks, subject_in(tmp_path, listen=listen))["keys.clients"]
+
+    assert (whole.verdict, open_.verdict) == (Verdict.OK, Verdict.FAIL)

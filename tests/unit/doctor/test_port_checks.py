@@ -1,0 +1,63 @@
+"""Ports that are free, and such that another program has."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.unit.doctor.subjects import by_check, listener, member_in, subject_in
+
+from ledgermq.doctor import port_checks as checked
+from ledgermq.doctor.finding import Verdict
+from ledgermq.doctor.port_checks import endpoints_of, listeners, port_checks
+
+
+def test_a_port_of_another_program_fails_and_names_it(tmp_path: Path) -> None:
+    with listener() as taken:
+        port = taken.getsockname()[1]
+        subject = subject_in(tmp_path, listen={"produce": f"tcp://127.0.0.1:{port}"})
+        held = by_check(port_checks, subject)["ports.listen.produce"]
+        holders = listeners(port)
+    free = by_check(port_checks, subject)["ports.listen.produce"]
+
+    assert holders == {os.getpid()}
+    assert held.verdict is Verdict.FAIL
+    assert f"(pid {os.getpid()})" in held.measured
+    assert "listen.produce" in held.change
+    assert free.verdict is Verdict.OK
+
+
+def test_all_ports_of_the_settings_are_looked_at(tmp_path: Path) -> None:
+    subject = member_in(
+        tmp_path,
+        listen={"produce": "tcp://127.0.0.1:23921", "consume": "tcp://[::1]:23922"},
+    )
+
+    assert [(one.setting, one.host, one.port) for one in endpoints_of(subject)] == [
+        ("node.peers", "127.0.0.1", 23_911),
+        ("listen.produce", "127.0.0.1", 23_921),
+        ("listen.consume", "::1", 23_922),
+    ]
+
+
+def test_a_node_without_tcp_has_no_ports(tmp_path: Path) -> None:
+    assert by_check(port_checks, subject_in(tmp_path)) == {}
+
+
+@pytest.mark.parametrize(
+    ("reserved", "verdict"),
+    [("", Verdict.WARN), ("8080,23900-23999", Verdict.OK), ("23921", Verdict.OK)],
+)
+def test_a_port_that_the_system_gives_away_has_to_be_reserved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reserved: str, verdict: Verdict
+) -> None:
+    (tmp_path / "range").write_text("20000\t30000\n")
+    (tmp_path / "reserved").write_text(f"{reserved}\n")
+    monkeypatch.setattr(checked, "_RANGE", tmp_path / "range")
+    monkeypatch.setattr(checked, "_RESERVED", tmp_path / "reserved")
+    subject = subject_in(tmp_path, listen={"produce": "tcp://127.0.0.1:23921"})
+    finding = by_check(port_checks, subject)["ports.reserved"]
+
+    assert finding.verdict is verdict
+    assert verdict is Verdict.OK or "net.ipv4.ip_local_reserved_ports = 23921" in finding.change

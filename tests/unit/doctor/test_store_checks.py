@@ -1,0 +1,118 @@
+"""Stores that are held, were not stopped, or are damaged."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.unit.doctor.subjects import by_check, subject_in, verdicts
+
+from ledgermq.daemon.store_lock import FamilyLock
+from ledgermq.doctor.finding import Verdict
+from ledgermq.doctor.store_checks import holders_of, store_checks
+from ledgermq.doctor.subject import Subject
+from ledgermq.model.ids import Index, Position, Term
+from ledgermq.store.log_damage import LogDamage, damage_path, mark_damage
+
+DAMAGE = LogDamage(Position(64), "00000000000000000000", "crc", Position(256), Index(4), Term(2))
+
+
+def store_in(folder: Path) -> Subject:
+    subject = subject_in(folder)
+    subject.paths.own.mkdir(parents=True)
+    return subject
+
+
+@contextmanager
+def held(path: Path) -> Iterator[int]:
+    """A lock that another process has; its pid."""
+    ready, told = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        FamilyLock.take(path, wait_ms=0)
+        os.write(told, b"x")
+        signal.pause()
+        os._exit(0)
+    os.read(ready, 1)
+    try:
+        yield pid
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(ready)
+        os.close(told)
+
+
+def test_an_empty_store_is_well(tmp_path: Path) -> None:
+    findings = by_check(store_checks, store_in(tmp_path))
+
+    assert set(verdicts(findings).values()) == {Verdict.OK}
+    assert set(findings) == {
+        "store.files", "store.lock", "store.last-stop", "store.damage", "store.small-files",
+        "store.set-aside", "store.reserve",
+    }  # fmt: skip
+
+
+def test_a_store_that_another_program_holds_fails_and_names_it(tmp_path: Path) -> None:
+    subject = store_in(tmp_path)
+    with held(subject.paths.own / "lock") as pid:
+        finding = by_check(store_checks, subject)["store.lock"]
+        holders = holders_of(subject.paths.own / "lock")
+
+    assert holders == {pid}
+    assert finding.verdict is Verdict.FAIL
+    assert f"pid {pid}" in finding.measured
+    assert by_check(store_checks, subject)["store.lock"].verdict is Verdict.OK
+
+
+def test_a_store_that_was_not_stopped_is_told(tmp_path: Path) -> None:
+    subject = store_in(tmp_path)
+    (subject.paths.root / "abort").touch()
+
+    assert by_check(store_checks, subject)["store.last-stop"].verdict is Verdict.WARN
+
+
+def test_a_marked_damage_fails(tmp_path: Path) -> None:
+    subject = store_in(tmp_path)
+    mark_damage(damage_path(subject.paths.root), DAMAGE)
+    marked = by_check(store_checks, subject)["store.damage"]
+    damage_path(subject.paths.root).write_bytes(b"torn")
+    torn = by_check(store_checks, subject)["store.damage"]
+
+    assert (marked.verdict, torn.verdict) == (Verdict.FAIL, Verdict.FAIL)
+    assert "position 64" in marked.measured
+
+
+def test_a_torn_table_or_list_of_members_fails(tmp_path: Path) -> None:
+    subject = store_in(tmp_path)
+    (subject.paths.root / "config").mkdir()
+    (subject.paths.root / "config" / "topics.json").write_text('{"half":')
+    subject.paths.members.write_bytes(b"torn\n")
+    finding = by_check(store_checks, subject)["store.small-files"]
+
+    assert finding.verdict is Verdict.FAIL
+    assert "topics.json" in finding.measured
+    assert "members" in finding.measured
+
+
+def test_what_lies_aside_and_a_reserve_in_use_are_told(tmp_path: Path) -> None:
+    subject = store_in(tmp_path)
+    (subject.paths.own / "set-aside").mkdir()
+    (subject.paths.own / "set-aside" / "queue-1").touch()
+    subject.paths.reserve.write_bytes(bytes(4_096))
+    found = verdicts(by_check(store_checks, subject))
+
+    assert (found["store.set-aside"], found["store.reserve"]) == (Verdict.WARN, Verdict.WARN)
+
+
+def test_a_folder_that_holds_another_kind_of_log_fails(tmp_path: Path) -> None:
+    subject = subject_in(tmp_path)
+    folder = subject.paths.root / "dledger-n5" / "data"
+    folder.mkdir(parents=True)
+    (folder / "0".zfill(20)).write_bytes(bytes(65_536))
+    finding = by_check(store_checks, subject)["store.files"]
+
+    assert finding.verdict is Verdict.FAIL
