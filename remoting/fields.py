@@ -1,0 +1,59 @@
+"""Typed reading of a command's fields, which are texts; by Java's rules for numbers and truth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ledgermq.model.errors import ProtocolError
+
+Fields = Mapping[str, str]
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+
+def text(fields: Fields, name: str) -> str:
+    """A text that must be there; it may be empty.
+
+    Raises:
+        ProtocolError: it is missing.
+    """
+    value = fields.get(name)
+    if value is None:
+        raise ProtocolError("field is missing", field=name)
+    return value
+
+
+def int32(fields: Fields, name: str, default: int | None = None) -> int:
+    """A number of Java's ``int``; without a default it must be there.
+
+    Raises:
+        ProtocolError: it is missing, no number, or too large.
+    """
+    return _integer(fields, name, default, INT32_MAX)
+
+
+def int64(fields: Fields, name: str, default: int | None = None) -> int:
+    """A number of Java's ``long``; see ``int32``."""
+    return _integer(fields, name, default, INT64_MAX)
+
+
+def flag(fields: Fields, name: str) -> bool:
+    """True when the text is ``true``, in any case of letters (``Boolean.parseBoolean``)."""
+    return fields.get(name, "").lower() == "true"
+
+
+def _integer(fields: Fields, name: str, default: int | None, limit: int) -> int:
+    value = fields.get(name)
+    if value is None:
+        if default is None:
+            raise ProtocolError("field is missing", field=name)
+        return default
+    digits = value[1:] if value[:1] in ("-", "+") else value
+    # int() alone would take blanks, underscores and the digits of other scripts.
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= len(str(limit))):
+        raise ProtocolError("field is not a number", field=name, value=value[:64], limit=limit)
+    number = int(value)
+    if not -limit - 1 <= number <= limit:
+        raise ProtocolError("field is too large", field=name, value=value, limit=limit)
+    return number

@@ -1,0 +1,68 @@
+"""A connection's bytes into frames: nothing is kept for one that has no frame under way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ledgermq.model.errors import ProtocolError
+from ledgermq.remoting.command import LENGTHS_SIZE
+
+FRAME_SIZE_MAX = 16 * 1024 * 1024
+"""RocketMQ's default of ``com.rocketmq.remoting.frameMaxLength``, the size field not counted."""
+
+_SIZE_SIZE = 4
+
+
+class FrameSplitter:
+    """Gathers the bytes of one connection until a frame is whole."""
+
+    __slots__ = ("_have", "_limit", "_need", "_parts")
+
+    def __init__(self, limit: int = FRAME_SIZE_MAX) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._have = 0
+        self._need = _SIZE_SIZE
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of a frame that is not whole; 0 between frames."""
+        return self._have
+
+    def feed(self, data: bytes) -> Iterator[memoryview]:
+        """Whole frames, each a view behind its size field; the views keep their bytes alive.
+
+        To be gone through to its end, or to its error.
+
+        Raises:
+            ProtocolError: a frame is larger than the limit or too small; the rest is lost.
+        """
+        self._have += len(data)
+        if self._have < self._need:
+            # Joined once: a large frame comes in many pieces.
+            self._parts.append(data)
+            return
+        if self._parts:
+            data = b"".join((*self._parts, data))
+            self._parts = []
+        view = memoryview(data)
+        at = 0
+        self._need = _SIZE_SIZE
+        while self._have - at >= _SIZE_SIZE:
+            size = int.from_bytes(view[at : at + _SIZE_SIZE], "big")
+            if not LENGTHS_SIZE - _SIZE_SIZE <= size <= self._limit:
+                raise ProtocolError(
+                    "frame of a size that is not allowed",
+                    size=size,
+                    minimum=LENGTHS_SIZE - _SIZE_SIZE,
+                    limit=self._limit,
+                )
+            end = at + _SIZE_SIZE + size
+            if end > self._have:
+                self._need = end - at
+                break
+            yield view[at + _SIZE_SIZE : end]
+            at = end
+        self._have -= at
+        if self._have:
+            self._parts = [data[at:]]
