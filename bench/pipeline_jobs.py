@@ -1,5 +1,7 @@
 """How many rows a second does ``spark rebuild`` build, and how many MB a second does audit read?
 
+The log has several files, and in another store one; queues are built with the index and without.
+
 Estimate beforehand, two cores, 1 KiB, page cache: the dispatcher's kernel takes 0.2 µs a message, a
 unit and a key 0.1 µs more, so each of two workers builds 2 million rows a second or 2.4 GB/s, and
 the page cache is the limit; a job of Spark costs 0.2 s. Audit computes the CRC of each body and a
@@ -11,16 +13,13 @@ digest of each byte: 2 GB/s a core, 3 GB/s for both, less what the first job cos
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 from bench.machine import spread, write
+from bench.spark_session import spark_session
 from bench.store_check import BODY_SIZE, build_queues, write_log
 from ledgermq.model.settings import StoreSection
 from ledgermq.pipeline.audit_job import audit
@@ -31,27 +30,13 @@ from ledgermq.repair.check_store import CheckOptions
 from ledgermq.store.store_directory import open_directory
 
 REPLICAS = 3
+FILE_SIZE = 2**28
 
 
-def _session(folder: Path) -> SparkSession:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[2]").appName("bench")
-    for name, value in {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.local.dir": str(folder / "spark"),
-        "spark.log.level": "ERROR",
-    }.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
-
-
-def rebuilt_rows_per_s(job: Job, root: Path) -> float:
+def rebuilt_rows_per_s(job: Job, root: Path, *, with_index: bool) -> float:
     """Messages a second of wall time, until everything is written."""
     directory = open_directory(root)
-    section = StoreSection(path_root_dir=root, log=directory.log)
+    section = StoreSection(path_root_dir=root, log=directory.log, message_index_enable=with_index)
     begin = time.perf_counter()
     built = rebuild(job, directory, section, root / "derived", split_bytes=SPLIT_BYTES)
     seconds = time.perf_counter() - begin
@@ -77,26 +62,32 @@ def main() -> None:
     arguments = parser.parse_args()
     size = (64 << 20) if arguments.smoke else int(arguments.gib * 2**30)
     runs = 2 if arguments.smoke else 7
-    with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
-        roots = [Path(folder, f"n{number}") for number in range(REPLICAS)]
-        roots[0].mkdir()
-        write_log(roots[0], size=size, file_size=min(size, 2**28))
+    figures: dict[str, object] = {"body_size": BODY_SIZE}
+    with tempfile.TemporaryDirectory(dir=arguments.directory) as scratch:
+        folder = Path(scratch)
+        roots = [folder / f"n{number}" for number in range(REPLICAS)]
+        few = folder / "one-file"
+        for root, file_size in ((roots[0], min(size, FILE_SIZE)), (few, size)):
+            root.mkdir()
+            write_log(root, size=size - BODY_SIZE, file_size=file_size)
         build_queues(roots[0])
         for root in roots[1:]:
             shutil.copytree(roots[0], root)
-        session = _session(Path(folder))
-        job = Job(session, lambda _done, _all: None)
-        # The first of each starts Python's workers and warms the caches.
-        rebuilt_rows_per_s(job, roots[0])
-        audited_bytes_per_s(job, roots)
-        rows = [rebuilt_rows_per_s(job, roots[0]) for _ in range(runs)]
-        rates = [audited_bytes_per_s(job, roots) for _ in range(runs)]
-        session.stop()
-    figures: dict[str, object] = {
-        "body_size": BODY_SIZE,
-        "rebuild_krows_per_s": spread([rate / 1_000 for rate in rows]),
-        "audit_mb_per_s": spread([rate / 1_000_000 for rate in rates]),
-    }
+        with spark_session(folder, slots=2) as session:
+            job = Job(session, lambda _done, _all: None)
+            # The first of each starts Python's workers and warms the caches.
+            rebuilt_rows_per_s(job, roots[0], with_index=True)
+            audited_bytes_per_s(job, roots)
+            for files, root in (("", roots[0]), ("_one_file", few)):
+                for index, with_index in (("", True), ("_no_index", False)):
+                    rates = [
+                        rebuilt_rows_per_s(job, root, with_index=with_index) for _ in range(runs)
+                    ]
+                    figures[f"rebuild_krows_per_s{index}{files}"] = spread(
+                        [rate / 1_000 for rate in rates]
+                    )
+            rates = [audited_bytes_per_s(job, roots) for _ in range(runs)]
+            figures["audit_mb_per_s"] = spread([rate / 1_000_000 for rate in rates])
     if arguments.smoke:
         print(figures)
     else:

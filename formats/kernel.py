@@ -17,6 +17,7 @@ _NAMES = (
     "ledgermq.formats._link",
     "ledgermq.formats._stamp",
     "ledgermq.formats._ids",
+    "ledgermq.formats._columns",
 )
 
 
@@ -34,6 +35,11 @@ if os.environ.get("LEDGERMQ_PURE") == "1":
     sys.modules.update({name: load_plain(name) for name in _NAMES})
 
 from ledgermq.formats import _stamp  # noqa: E402
+from ledgermq.formats._columns import (  # noqa: E402
+    find_property,
+    join_slices,
+    split_properties,
+)
 from ledgermq.formats._ids import (  # noqa: E402
     compare_ids,
     find_ids,
@@ -70,15 +76,18 @@ __all__ = [
     "dispatch_span",
     "find_ids",
     "find_keys",
+    "find_property",
     "first_delayed",
     "hash_keys",
     "java_hash",
+    "join_slices",
     "link_keys",
     "load_plain",
     "put_ids",
     "scan_entries",
     "scan_ids",
     "set_slots",
+    "split_properties",
     "stamp_run",
     "text_hash",
     "verify_span",

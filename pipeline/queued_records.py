@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledgermq.model.errors import CorruptLogError
+from ledgermq.pipeline.arrow_slices import Integers
 from ledgermq.pipeline.queue_ranges import QueueRange
-from ledgermq.pipeline.record_columns import Integers, RecordColumns, Records
+from ledgermq.pipeline.record_columns import RecordColumns, Records
 from ledgermq.pipeline.row_filter import RowFilter
 
 

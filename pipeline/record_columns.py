@@ -28,11 +28,9 @@ from ledgermq.formats.message import (
     TRANSACTION_ROLLBACK,
 )
 from ledgermq.model.errors import BodyUnreadableError, CorruptLogError
+from ledgermq.pipeline.arrow_slices import Integers, Octets, as_text, slices
 from ledgermq.pipeline.message_schema import ARROW_SCHEMA, arrow_schema
 from ledgermq.pipeline.property_columns import PropertyColumns
-
-Integers = npt.NDArray[np.int64]
-Octets = npt.NDArray[np.uint8]
 
 HEAD_SIZE = 88
 """Bytes up to and with the body's size, where both hosts are IPv4."""
@@ -111,23 +109,6 @@ def gathered(octets: Octets, places: Integers, layout: np.dtype[np.void]) -> npt
     return found
 
 
-def slices(octets: Octets, starts: Integers, ends: Integers) -> pa.BinaryArray:
-    """A copy of the slices ``[starts, ends)``, which ascend and do not overlap."""
-    count = len(starts)
-    if not count:
-        return pa.array([], pa.binary())
-    first = int(starts[0])
-    bounds = np.empty(2 * count, np.int32)
-    bounds[0::2] = starts - first
-    bounds[1::2] = ends - first
-    data = pa.py_buffer(octets[first : int(ends[-1])])
-    whole = pa.Array.from_buffers(
-        pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), data], null_count=0
-    )
-    # What lies between the slices is every second item.
-    return whole.take(pa.array(np.arange(0, 2 * count - 1, 2, dtype=np.int32)))
-
-
 class RecordColumns:
     """The columns of ``records``; each is made when it is asked for.
 
@@ -149,6 +130,7 @@ class RecordColumns:
         self._starts = records.starts
         self._sizes = records.sizes
         self._properties: PropertyColumns | None = None
+        self._topics: pa.StringArray | None = None
         self._head: npt.NDArray[np.void] = np.empty(0, HEAD)
         self._store_times = self._body_starts = self._body_ends = self._topic_ends = self._starts
         self._reconsume_times: npt.NDArray[np.int32] = np.empty(0, np.int32)
@@ -181,7 +163,9 @@ class RecordColumns:
     @property
     def topics(self) -> pa.StringArray:
         """Topic of each row; what is not UTF-8 has U+FFFD in it."""
-        return _as_text(slices(self._octets, self._body_ends + 1, self._topic_ends))
+        if self._topics is None:
+            self._topics = as_text(slices(self._octets, self._body_ends + 1, self._topic_ends))
+        return self._topics
 
     @property
     def is_queued(self) -> npt.NDArray[np.bool_]:
@@ -202,7 +186,7 @@ class RecordColumns:
             self._body_starts[rows],
         )
         self._body_ends, self._topic_ends = self._body_ends[rows], self._topic_ends[rows]
-        self._properties = None
+        self._properties = self._topics = None
 
     def batch(self, columns: Sequence[str]) -> pa.RecordBatch:
         """The rows, of which only ``columns`` are made.
@@ -354,16 +338,8 @@ class RecordColumns:
     def _property_columns(self) -> PropertyColumns:
         if self._properties is None:
             ends = np.maximum(self._starts + self._sizes, self._topic_ends + 2)
-            self._properties = PropertyColumns(slices(self._octets, self._topic_ends + 2, ends))
+            self._properties = PropertyColumns(self._octets, self._topic_ends + 2, ends)
         return self._properties
-
-
-def _as_text(values: pa.BinaryArray) -> pa.StringArray:
-    try:
-        return values.cast(pa.string())
-    except pa.ArrowInvalid:
-        texts = [value.decode(errors="replace") for value in values.to_pylist()]
-        return pa.array(texts, pa.string())
 
 
 def _host_text(packed: bytes) -> str:

@@ -27,12 +27,13 @@ from ledgermq.formats.crc32 import crc32
 from ledgermq.formats.kernel import whole_records
 from ledgermq.formats.message import decode_message
 from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StorageError
+from ledgermq.pipeline.arrow_slices import Integers
 from ledgermq.pipeline.data_loss import report_loss
 from ledgermq.pipeline.file_source import BATCH_BYTES, BATCH_ROWS, FileSource, Loaded, steady
 from ledgermq.pipeline.loose_log import LooseFile
 from ledgermq.pipeline.queue_ranges import Queue, QueueRange
 from ledgermq.pipeline.queued_records import QueuedRecords
-from ledgermq.pipeline.record_columns import HEAD, HEAD_SIZE, Integers, Records, gathered
+from ledgermq.pipeline.record_columns import HEAD, HEAD_SIZE, Records, gathered
 from ledgermq.pipeline.replica import Replica
 from ledgermq.pipeline.store_source import points_to
 from ledgermq.store.queue_end import UNIT, Units

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledgermq.pipeline.record_columns import Integers, RecordColumns
+from ledgermq.pipeline.arrow_slices import Integers
+from ledgermq.pipeline.record_columns import RecordColumns
 from ledgermq.pipeline.source_options import TopicChoice
 
 Limits = Mapping[str, tuple[int, int]]
