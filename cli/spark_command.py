@@ -8,14 +8,15 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from ledgermq.cli import spark_archive_command
 from ledgermq.cli.progress_line import ProgressLine
+from ledgermq.cli.spark_options import add_job_options
 from ledgermq.cli.store_check_command import EXIT_OF_SEVERITY
 from ledgermq.cli.store_sizes import add_size_options, index_layout, store_section
 from ledgermq.formats.findings import Severity
 from ledgermq.pipeline.audit_job import audit
 from ledgermq.pipeline.audit_report import audit_as_json, write_report
 from ledgermq.pipeline.job_session import opened_job
-from ledgermq.pipeline.log_splits import SPLIT_BYTES
 from ledgermq.pipeline.rebuild_job import RebuiltByJob, rebuild
 from ledgermq.repair.check_store import CheckOptions
 from ledgermq.store.store_directory import open_directory
@@ -25,10 +26,11 @@ _MIB = 1 << 20
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``spark`` with its jobs."""
-    parser = subparsers.add_parser("spark", help="rebuild and audit stores on Spark")
+    parser = subparsers.add_parser("spark", help="rebuild, audit and archive stores on Spark")
     jobs = parser.add_subparsers(title="jobs", metavar="JOB", required=True)
     _register_rebuild(jobs)
     _register_audit(jobs)
+    spark_archive_command.register(jobs)
 
 
 def _register_rebuild(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -76,23 +78,6 @@ def _register_audit(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -
     add_size_options(parser)
     add_job_options(parser)
     parser.set_defaults(func=_audit)
-
-
-def add_job_options(parser: argparse.ArgumentParser) -> None:
-    """Let ``parser`` take what all jobs take."""
-    job = parser.add_argument_group("Spark")
-    job.add_argument("--master", metavar="URL", help="local[*], or that of spark-submit")
-    job.add_argument(
-        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark"
-    )
-    job.add_argument(
-        "--split-mib",
-        type=int,
-        default=SPLIT_BYTES // _MIB,
-        metavar="N",
-        help="MiB of the log for one task (%(default)s)",
-    )
-    job.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def _rebuild(arguments: argparse.Namespace) -> int:

@@ -134,6 +134,18 @@ class FileSource(ABC):
         )
         return int(first["position"]), int(last["position"]) + int(last["size"])
 
+    def position_of(self, range_: QueueRange, offset: int) -> int:
+        """Where a message that a range has stands in the log."""
+        return int(self.units_of(range_.queue, offset, 1)["position"][0])
+
+    def position_queued(self) -> int | None:
+        """Up to where the log is in the queues that are listed from now on.
+
+        None where no dispatcher of ours has said so: which of several queues grew first is not
+        seen from outside.
+        """
+        return None
+
     def offset_at_position(self, range_: QueueRange, position: int) -> int:
         """Queue offset of the first message of a range that begins at or behind ``position``."""
         return _bisect(

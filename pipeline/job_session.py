@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -37,6 +37,19 @@ Told = Callable[[int, int], None]
 """Called with the tasks that are done, and how many there are."""
 
 
+class Tasks(Protocol):
+    """Runs pieces of work, wherever that is."""
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at the same time."""
+
+    def each(
+        self, work: Sequence[Task], run: Callable[[Task], Result], *, size: int, split_bytes: int
+    ) -> list[Result]:
+        """What ``run`` made of each piece of work, in its order."""
+
+
 class JobFailedError(LedgerError):
     """Spark gave a job up: no session, lost executors, or a bug in a task; ``reason`` says."""
 
@@ -50,6 +63,11 @@ class Job:
     def __init__(self, session: SparkSession, told: Told) -> None:
         self._context = session.sparkContext
         self._told = told
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at the same time."""
+        return int(self._context.defaultParallelism)
 
     def each(
         self, work: Sequence[Task], run: Callable[[Task], Result], *, size: int, split_bytes: int
@@ -66,7 +84,7 @@ class Job:
         """
         if not work:
             return []
-        count = max(self._context.defaultParallelism, -(-size // split_bytes))
+        count = max(self.slots, -(-size // split_bytes))
         count = min(count, len(work))
         outcomes = self.collected(
             self._context.parallelize(work, count).map(partial(_outcome_of, run)), count

@@ -16,12 +16,14 @@ from ledgermq.client.broker import Broker, integer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.pull_pipeline import pull_request
 from ledgermq.client.requests import Request, call_request, call_result
+from ledgermq.formats.message import PHYSICAL_OFFSET_AT
 from ledgermq.model.errors import TimedOutError, TopicUnknownError
 from ledgermq.pipeline.data_loss import report_loss
 from ledgermq.pipeline.queue_ranges import Queue, QueueRange
 from ledgermq.pipeline.queued_records import QueuedRecords
 from ledgermq.pipeline.record_columns import Records
 from ledgermq.pipeline.split_plan import split_by_count, split_count
+from ledgermq.store.mapped_files import VanishedError
 from ledgermq.wire.pull_frame import Pull, Pulled, PullStatus, decode_pulled
 
 BATCH_ROWS = 8_192
@@ -105,6 +107,20 @@ class NodeSource:
             else:
                 high = middle
         return low
+
+    def position_of(self, range_: QueueRange, offset: int) -> int:
+        """Where a message that a range has stands in the log; behind it, where it is gone."""
+        pulled, records = self._answer(self._ask(range_, offset, offset + 1))
+        if pulled.status is not PullStatus.FOUND:
+            raise VanishedError(
+                "message was deleted", topic=range_.topic, queueId=range_.queue_id, offset=offset
+            )
+        at = int(pulled.starts[0]) + PHYSICAL_OFFSET_AT
+        return int.from_bytes(records[at : at + 8], "big")
+
+    def position_queued(self) -> int | None:
+        """Nothing is known of it."""
+        return None
 
     def plan(
         self, ranges: Sequence[QueueRange], *, split_bytes: int, splits_min: int

@@ -38,11 +38,21 @@ def batches_of(
         BodyUnreadableError: a body cannot be inflated, and that was asked for.
     """
     for part in parts:
-        rows = RecordColumns(part.records, inflate=inflate)
-        _check_queues(rows, part)
+        rows = columns_of(part, inflate=inflate)
         wanted.apply(rows)
         if len(rows):
             yield rows.batch(columns)
+
+
+def columns_of(part: QueuedRecords, *, inflate: bool) -> RecordColumns:
+    """The rows of ``part``, all of them.
+
+    Raises:
+        CorruptLogError: a record is not whole, or is no message of its queue.
+    """
+    rows = RecordColumns(part.records, inflate=inflate)
+    _check_queues(rows, part)
+    return rows
 
 
 def walked_batches(

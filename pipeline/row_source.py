@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from ledgermq.pipeline.file_source import steady
+from ledgermq.model.errors import ConfigError
+from ledgermq.pipeline.file_source import FileSource, steady
 from ledgermq.pipeline.node_source import NodeSource
 from ledgermq.pipeline.queue_ranges import Offsets, Place, Queue, QueueRange, placed
 from ledgermq.pipeline.queued_records import QueuedRecords
@@ -31,6 +32,12 @@ class RowSource(Protocol):
 
     def offset_at_time(self, range_: QueueRange, timestamp_ms: int) -> int:
         """Queue offset of the first message of a range that was stored at that time or later."""
+
+    def position_of(self, range_: QueueRange, offset: int) -> int:
+        """Where a message that a range has stands in the log."""
+
+    def position_queued(self) -> int | None:
+        """Up to where the log is in the queues that are listed from now on, if that is known."""
 
     def plan(
         self, ranges: Sequence[QueueRange], *, split_bytes: int, splits_min: int
@@ -71,6 +78,24 @@ def open_to_plan(options: SourceOptions) -> RowSource:
     if isinstance(source, ReplicaSource):
         steady(source.check_same_group, again=source.refresh)
     return source
+
+
+def name_of(options: SourceOptions) -> str:
+    """Directories or addresses, for people."""
+    return ",".join(options.nodes or (str(path) for path in options.paths))
+
+
+def check_queued(source: RowSource) -> None:
+    """Whether there are queues to go by.
+
+    Raises:
+        ConfigError: there are none, but a log that can only be walked through.
+    """
+    if isinstance(source, FileSource) and not source.has_queues:
+        raise ConfigError(
+            "store has no queues, and this job goes by them: ledgermq spark rebuild makes them",
+            directory=source.place,
+        )
 
 
 def chosen_bounds(source: RowSource, options: SourceOptions) -> dict[Queue, QueueRange]:

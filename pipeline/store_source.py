@@ -17,6 +17,8 @@ from ledgermq.pipeline.file_source import BATCH_BYTES, BATCH_ROWS, FileSource, s
 from ledgermq.pipeline.queue_ranges import Queue, QueueRange
 from ledgermq.pipeline.queued_records import QueuedRecords
 from ledgermq.pipeline.record_columns import Records
+from ledgermq.store import dispatch_checkpoint
+from ledgermq.store.derived_files import own_path
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.mapped_files import VanishedError
 from ledgermq.store.queue_end import Units
@@ -88,6 +90,11 @@ class StoreSource(FileSource):
     def units_of(self, queue: Queue, first: int, count: int) -> Units:
         """The units of a queue from ``first`` on."""
         return self._reader(queue).units(first, count)
+
+    def position_queued(self) -> int | None:
+        """Up to where our dispatcher has made its queues durable; None without one."""
+        saved = dispatch_checkpoint.read(own_path(self.directory.root))
+        return None if saved is None else saved.position
 
     def store_time_at(self, position: int, size: int) -> int:
         """Store time, epoch ms, of the message that a unit points to."""

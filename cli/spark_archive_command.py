@@ -1,0 +1,146 @@
+"""``ledgermq spark archive`` and ``archive-verify``: messages as Parquet files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from ledgermq.cli.progress_line import ProgressLine
+from ledgermq.cli.spark_options import add_job_options, add_source_options, source_options
+from ledgermq.cli.store_check_command import EXIT_OF_SEVERITY
+from ledgermq.formats.findings import Severity
+from ledgermq.pipeline.archive_check import check_archive
+from ledgermq.pipeline.archive_job import Archived, archive
+from ledgermq.pipeline.archive_writer import LEVEL_DEFAULT, LEVELS
+from ledgermq.pipeline.job_session import opened_job
+
+_MIB = 1 << 20
+
+
+def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add both jobs."""
+    parser = jobs.add_parser(
+        "archive",
+        help="write what is new as Parquet files",
+        description="Add what a store or a running cluster has beyond the archive to it: Parquet "
+        "files by topic and day of the store time, and a manifest. A run that is repeated, or was "
+        "killed, adds nothing twice.",
+    )
+    add_source_options(parser)
+    parser.add_argument(
+        "--to", type=Path, required=True, metavar="DIR", help="the archive; workers must see it"
+    )
+    parser.add_argument(
+        "--stored-bodies",
+        action="store_true",
+        help="keep compressed bodies as they are stored, and not as they were sent",
+    )
+    parser.add_argument(
+        "--level",
+        type=int,
+        default=LEVEL_DEFAULT,
+        metavar="N",
+        help=f"of zstd, {LEVELS[0]} (fast) to {LEVELS[-1]} (small) (%(default)s)",
+    )
+    add_job_options(parser)
+    parser.set_defaults(func=_archive)
+    verify = jobs.add_parser(
+        "archive-verify",
+        help="compare the files of an archive with its manifest",
+        description="Read all files of an archive, and compare them with its manifest. Exit status:"
+        " 0 they are the same, 5 they are not.",
+    )
+    verify.add_argument("directory", type=Path, metavar="DIR", help="the archive")
+    add_job_options(verify)
+    verify.set_defaults(func=_verify)
+
+
+def _archive(arguments: argparse.Namespace) -> int:
+    root: Path = arguments.to.absolute()
+    options = source_options(arguments, inflateBodies=str(not arguments.stored_bodies).lower())
+    begun = time.monotonic()
+    with (
+        ProgressLine("tasks") as line,
+        opened_job("archive", master=arguments.master, conf=arguments.conf, told=line.show) as job,
+    ):
+        found = archive(
+            job,
+            options,
+            root,
+            split_bytes=max(1, arguments.split_mib) * _MIB,
+            level=arguments.level,
+        )
+    seconds = time.monotonic() - begun
+    if arguments.json:
+        print(json.dumps(_archived_as_json(found, root, seconds)))
+        return 0
+    _print_archived(found, root, seconds)
+    return 0
+
+
+def _print_archived(found: Archived, root: Path, seconds: float) -> None:
+    if found.run is None:
+        print(f"nothing new: {root} has {found.runs:,} runs")
+        return
+    size = sum(file.bytes for file in found.run.files)
+    print(
+        f"{found.rows:,} messages of {len(found.run.marks):,} queues in"
+        f" {len(found.run.files):,} files, {size / _MIB:,.1f} MiB; run {found.run.number:,},"
+        f" {found.tasks:,} tasks, {seconds:.1f} s"
+    )
+    for gap in found.run.gaps:
+        print(
+            f"missing: {gap.end - gap.first:,} messages of queue {gap.queue_id} of {gap.topic},"
+            f" from {gap.first:,} on: deleted before they were archived"
+        )
+    for topic, queue_id in found.made_anew:
+        print(f"made anew: queue {queue_id} of {topic} has been numbered from its beginning again")
+    if found.damaged:
+        print(f"damaged: {found.damaged:,} bodies are not what was sent (crcOk is false)")
+    if found.run.position is not None:
+        print(f"archived up to position {found.run.position:,} of the log")
+
+
+def _archived_as_json(found: Archived, root: Path, seconds: float) -> dict[str, object]:
+    run = found.run
+    return {
+        "to": str(root),
+        "runs": found.runs,
+        "run": None if run is None else run.number,
+        "messages": found.rows,
+        "missing": found.missing,
+        "damaged": found.damaged,
+        "made_anew": [list(queue) for queue in found.made_anew],
+        "gaps": [] if run is None else [gap._asdict() for gap in run.gaps],
+        "files": [] if run is None else [file.path for file in run.files],
+        "bytes": 0 if run is None else sum(file.bytes for file in run.files),
+        "position": None if run is None else run.position,
+        "tasks": found.tasks,
+        "seconds": round(seconds, 3),
+    }
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    root: Path = arguments.directory.absolute()
+    begun = time.monotonic()
+    with (
+        ProgressLine("tasks") as line,
+        opened_job("verify", master=arguments.master, conf=arguments.conf, told=line.show) as job,
+    ):
+        checked = check_archive(job, root, split_bytes=max(1, arguments.split_mib) * _MIB)
+    seconds = time.monotonic() - begun
+    status = EXIT_OF_SEVERITY[Severity.DAMAGE if checked.faults else Severity.NOTE]
+    if arguments.json:
+        document = {**checked._asdict(), "faults": [fault._asdict() for fault in checked.faults]}
+        print(json.dumps({"exit_status": status, "seconds": round(seconds, 3), **document}))
+        return status
+    for fault in checked.faults:
+        print(fault.as_text())
+    print(
+        f"{checked.files:,} files, {checked.rows:,} messages, {checked.bytes / _MIB:,.1f} MiB of"
+        f" {checked.runs:,} runs: {len(checked.faults)} faults; {checked.missing:,} messages were"
+        f" deleted before they were archived; {seconds:.1f} s"
+    )
+    return status

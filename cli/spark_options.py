@@ -1,0 +1,74 @@
+"""Options that several of Spark's jobs take."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ledgermq.pipeline.log_splits import SPLIT_BYTES
+from ledgermq.pipeline.source_options import SourceOptions, parse_options
+
+_MIB = 1 << 20
+
+
+def add_job_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``parser`` take what all jobs take."""
+    job = parser.add_argument_group("Spark")
+    job.add_argument("--master", metavar="URL", help="local[*], or that of spark-submit")
+    job.add_argument(
+        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark"
+    )
+    job.add_argument(
+        "--split-mib",
+        type=int,
+        default=SPLIT_BYTES // _MIB,
+        metavar="N",
+        help="MiB of the log for one task (%(default)s)",
+    )
+    job.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def add_source_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``parser`` take a store or a cluster, and topics."""
+    parser.add_argument(
+        "directories",
+        nargs="*",
+        metavar="DIRECTORY",
+        help="storePathRootDir, as the workers see it, or those of several replicas; or --nodes",
+    )
+    parser.add_argument(
+        "--nodes", metavar="ADDRESSES", help="of a running cluster, with commas between them"
+    )
+    parser.add_argument("--self-id", help="whose DLedger log, where there are several")
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--topics", metavar="NAMES", help="with commas; all but the system's")
+    choice.add_argument("--pattern", metavar="REGEX", help="of whole names of topics")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=120.0,
+        metavar="SECONDS",
+        help="how long a cluster may be away (default: 120)",
+    )
+
+
+def source_options(arguments: argparse.Namespace, **more: str) -> SourceOptions:
+    """Options of the Spark source for what was said on the command line.
+
+    Args:
+        more: options besides, as the source names them.
+
+    Raises:
+        ConfigError: neither or both of directory and nodes, or a value is wrong.
+    """
+    given = {
+        "path": ",".join(str(Path(one).absolute()) for one in arguments.directories) or None,
+        "nodes": arguments.nodes,
+        "selfId": arguments.self_id,
+        "subscribe": arguments.topics,
+        "subscribePattern": arguments.pattern,
+        "timeoutMs": str(int(arguments.timeout * 1_000)),
+        **more,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
+    return parse_options(options, streaming=False)

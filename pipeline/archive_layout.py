@@ -1,0 +1,324 @@
+"""What an archive's manifest says: one document a run, and what all of them together tell.
+
+docs/formats/archive.md describes folders and documents. Nothing here touches a disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import NamedTuple, TypeVar
+
+from ledgermq.model.errors import ConfigError, CorruptLogError
+from ledgermq.pipeline.queue_ranges import Queue
+
+VERSION = 1
+OWN_FOLDER = "_ledgermq"
+"""Readers of Parquet folders pass over what begins with an underscore."""
+
+PLAIN, STORED = "plain", "stored"
+"""Bodies as the application sent them, or as the store has them."""
+
+_ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^") | {chr(code) for code in range(32)}
+"""What Spark writes as ``%XX`` in the name of a partition's folder (ExternalCatalogUtils)."""
+
+_EPOCH = date(1970, 1, 1)
+
+Value = TypeVar("Value")
+
+
+TopicDocument = Mapping[str, object]
+"""``{}``, ``{"topics": [...]}`` or ``{"pattern": TEXT}``."""
+
+
+class QueueSpan(NamedTuple):
+    """Messages of one queue in one file.
+
+    Attributes:
+        generation: how often the queue was made anew before, with offsets from its beginning.
+        first, end: least queue offset, and that behind the largest.
+        rows: as many; fewer than ``end - first`` where days interleave.
+    """
+
+    queue_id: int
+    generation: int
+    first: int
+    end: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFile:
+    """One Parquet file: messages of one topic and one day, in the order of the log.
+
+    Attributes:
+        path: below the archive's folder.
+        day: days since 1970-01-01, UTC, of the store time.
+        sha256: of the file's bytes, in hexadecimal digits.
+        first_stored, last_stored: least and largest store time, epoch ms.
+        damaged: rows whose ``crcOk`` is false.
+    """
+
+    path: str
+    topic: str
+    day: int
+    rows: int
+    bytes: int
+    sha256: str
+    first_stored: int
+    last_stored: int
+    damaged: int
+    spans: tuple[QueueSpan, ...]
+
+
+class QueueMark(NamedTuple):
+    """How far a queue is archived.
+
+    Attributes:
+        end: queue offset behind the last message that is archived, or known to be gone.
+        position: in the log, of the last message that is archived.
+        stored: its store time, epoch ms.
+    """
+
+    generation: int
+    first: int
+    end: int
+    position: int
+    stored: int
+
+
+class Gap(NamedTuple):
+    """Messages that were deleted before they were archived; half-open."""
+
+    topic: str
+    queue_id: int
+    generation: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One document of the manifest: what one run has added.
+
+    Attributes:
+        number: from 1.
+        at_ms: when it was written.
+        source: the store's directory, or the cluster's addresses.
+        bodies: ``plain`` or ``stored``, the same in all runs of an archive.
+        topics: which topics it takes, the same in all runs: ``{}`` all but the system's.
+        position: of the log: all that the archive wants below it is archived; None where the
+            source does not tell.
+        marks: of the queues that have changed.
+    """
+
+    number: int
+    at_ms: int
+    source: str
+    bodies: str
+    topics: TopicDocument
+    position: int | None
+    marks: Mapping[Queue, QueueMark]
+    gaps: tuple[Gap, ...]
+    files: tuple[ArchivedFile, ...]
+
+
+@dataclass(slots=True)
+class ArchiveState:
+    """What all documents together say."""
+
+    runs: int = 0
+    bodies: str | None = None
+    topics: TopicDocument | None = None
+    position: int | None = None
+    marks: dict[Queue, QueueMark] = field(default_factory=dict)
+    gaps: list[Gap] = field(default_factory=list)
+    files: list[ArchivedFile] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, runs: Iterable[Run]) -> ArchiveState:
+        """The state behind ``runs``, in their order."""
+        state = cls()
+        for run in runs:
+            state.add(run)
+        return state
+
+    def add(self, run: Run) -> None:
+        """One more run."""
+        self.runs = run.number
+        self.bodies = run.bodies
+        self.topics = run.topics
+        if run.position is not None:
+            self.position = max(run.position, self.position or 0)
+        self.marks |= run.marks
+        self.gaps += run.gaps
+        self.files += run.files
+
+    def check_choice(self, bodies: str, topics: TopicDocument) -> None:
+        """Compare what a run is to write with what is there.
+
+        Raises:
+            ConfigError: the archive has other bodies, or other topics: then nobody could say up to
+                where it has everything.
+        """
+        if not self.runs:
+            return
+        for option, found, wanted in (
+            ("--stored-bodies", self.bodies, bodies),
+            ("--topics, --pattern", self.topics, topics),
+        ):
+            if found != wanted:
+                raise ConfigError(
+                    "archive was begun otherwise: give it what it has, or another directory",
+                    option=option,
+                    archive=found,
+                    wanted=wanted,
+                )
+
+
+def day_of(stored_ms: int) -> int:
+    """Days since 1970-01-01 of a store time."""
+    return stored_ms // 86_400_000
+
+
+def day_text(day: int) -> str:
+    """A day as folders have it: ``2026-11-22``; beyond the calendar its number."""
+    try:
+        return (_EPOCH + timedelta(days=day)).isoformat()
+    except OverflowError:
+        return str(day)
+
+
+def file_path(topic: str, day: int, *, run: int, task: int, number: int, attempt: str) -> str:
+    """Where the ``number``-th file of a task stands in the archive.
+
+    Args:
+        attempt: differs where Spark runs a task twice, so that neither writes the other's file.
+    """
+    name = f"part-{run:08d}-{task:05d}-{number:05d}-{attempt}.parquet"
+    return f"topic={_escaped(topic)}/day={day_text(day)}/{name}"
+
+
+def _escaped(topic: str) -> str:
+    text = "".join(f"%{ord(one):02X}" if one in _ESCAPED else one for one in topic)
+    # No topic of a broker is so; a folder must not get a name that leads elsewhere.
+    return {".": "%2E", "..": "%2E%2E"}.get(text, text)
+
+
+def encode_run(run: Run) -> dict[str, object]:
+    """The document of a run."""
+    queues: dict[str, dict[str, list[int]]] = {}
+    for (topic, queue_id), mark in sorted(run.marks.items()):
+        queues.setdefault(topic, {})[str(queue_id)] = list(mark)
+    return {
+        "version": VERSION,
+        "run": run.number,
+        "at": run.at_ms,
+        "source": run.source,
+        "bodies": run.bodies,
+        "topics": run.topics,
+        "position": run.position,
+        "queues": queues,
+        "gaps": [list(gap) for gap in run.gaps],
+        "files": [
+            {
+                "path": file.path,
+                "topic": file.topic,
+                "day": file.day,
+                "rows": file.rows,
+                "bytes": file.bytes,
+                "sha256": file.sha256,
+                "stored": [file.first_stored, file.last_stored],
+                "damaged": file.damaged,
+                "queues": [list(span) for span in file.spans],
+            }
+            for file in run.files
+        ],
+    }
+
+
+def decode_run(document: Mapping[str, object], *, file: str) -> Run:
+    """The run that a document describes.
+
+    Args:
+        file: named in errors.
+
+    Raises:
+        ConfigError: it is of a later version of the layout.
+        CorruptLogError: it is none.
+    """
+    version = document.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise ConfigError("archive is of a later layout", file=file, version=version, known=VERSION)
+    take = _Fields(document, file)
+    queues = take.value("queues", dict)
+    marks = {
+        (topic, int(queue_id)): QueueMark(*take.integers(numbers, 5))
+        for topic, table in queues.items()
+        for queue_id, numbers in _Fields(queues, file).value(topic, dict).items()
+    }
+    position = document.get("position")
+    return Run(
+        number=take.value("run", int),
+        at_ms=take.value("at", int),
+        source=take.value("source", str),
+        bodies=take.value("bodies", str),
+        topics=take.value("topics", dict),
+        position=position if isinstance(position, int) else None,
+        marks=marks,
+        gaps=tuple(_gap(gap, take) for gap in take.value("gaps", list)),
+        files=tuple(_file(item, take) for item in take.value("files", list)),
+    )
+
+
+def _gap(item: object, take: _Fields) -> Gap:
+    if not (isinstance(item, list) and item and isinstance(item[0], str)):
+        raise take.corrupt("gaps")
+    return Gap(item[0], *take.integers(item[1:], 4))
+
+
+def _file(item: object, take: _Fields) -> ArchivedFile:
+    if not isinstance(item, dict):
+        raise take.corrupt("files")
+    fields = _Fields(item, take.file)
+    first, last = fields.integers(fields.value("stored", list), 2)
+    return ArchivedFile(
+        path=fields.value("path", str),
+        topic=fields.value("topic", str),
+        day=fields.value("day", int),
+        rows=fields.value("rows", int),
+        bytes=fields.value("bytes", int),
+        sha256=fields.value("sha256", str),
+        first_stored=first,
+        last_stored=last,
+        damaged=fields.value("damaged", int),
+        spans=tuple(QueueSpan(*fields.integers(span, 5)) for span in fields.value("queues", list)),
+    )
+
+
+class _Fields:
+    """Fields of a document, each of the type that is asked for."""
+
+    def __init__(self, document: Mapping[str, object], file: str) -> None:
+        self._document = document
+        self.file = file
+
+    def corrupt(self, field: str) -> CorruptLogError:
+        """What is raised of a field."""
+        return CorruptLogError("manifest of the archive not read", file=self.file, field=field)
+
+    def value(self, field: str, kind: type[Value]) -> Value:
+        """The field ``field``."""
+        found = self._document.get(field)
+        if not isinstance(found, kind):
+            raise self.corrupt(field)
+        return found
+
+    def integers(self, numbers: object, count: int) -> list[int]:
+        """A list of so many integers."""
+        if isinstance(numbers, list) and len(numbers) == count:
+            found = [number for number in numbers if type(number) is int]
+            if len(found) == count:
+                return found
+        raise self.corrupt("numbers")
