@@ -68,6 +68,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "serve": Command("serve_command", "run a node in the foreground"),
     "status": Command("status_command", "show what a node on this machine is doing"),
+    "service": Command("service_command", "look at a node as a service of this machine"),
     "doctor": Command(
         "doctor_command", "measure what a node needs of its host, and say what to change"
     ),

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from ledgermq.model import amounts
 from ledgermq.model.errors import StorageError, TimedOutError
 from ledgermq.model.settings import ListenSection
 from ledgermq.process import control
@@ -207,15 +208,8 @@ def _wait_until_ready(path: Path, wait_s: float) -> NodeStatus:
 
 
 def size_text(size: int | None) -> str:
-    """Bytes for people, with three digits."""
-    if size is None:
-        return "-"
-    value = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(value) < 1_024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1_024
-    return f"{value:,.1f} TiB"
+    """Bytes for people; a dash where nobody knows them."""
+    return "-" if size is None else amounts.size_text(size)
 
 
 def duration_text(seconds: float) -> str:

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.doctor.finding import Finding, fail, ok, warn
-from ledgermq.doctor.sizes import size_text
 from ledgermq.doctor.subject import Subject, account_name, nearest
-from ledgermq.model.amounts import amount
+from ledgermq.model.amounts import amount, size_text
 from ledgermq.store.disk_space import measure
 
 RUNTIME_FREE_MIN = 25 * 1024 * 1024

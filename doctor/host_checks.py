@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 
 from ledgermq.doctor.finding import Finding, ok, warn
-from ledgermq.doctor.sizes import size_text
 from ledgermq.doctor.subject import Subject
+from ledgermq.model.amounts import size_text
 
 KERNEL_MIN = (5, 10)
 CPUS_MIN = 2

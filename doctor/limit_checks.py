@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 
 from ledgermq.doctor.finding import Finding, fail, ok, warn
-from ledgermq.doctor.sizes import size_text
 from ledgermq.doctor.subject import Subject
+from ledgermq.model.amounts import size_text
 
 FILES_MIN = 1_024
 FILES_WISE = 65_536

@@ -11,8 +11,8 @@ import psutil
 
 from ledgermq.daemon.directory_check import check_directory
 from ledgermq.doctor.finding import Finding, fail, ok, warn
-from ledgermq.doctor.sizes import size_text
 from ledgermq.doctor.subject import Subject
+from ledgermq.model.amounts import size_text
 from ledgermq.model.errors import CorruptLogError, LedgerError
 from ledgermq.process.config_file import ConfigFile
 from ledgermq.process.roster import RosterFile

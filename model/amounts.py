@@ -52,6 +52,15 @@ class Amount(NamedTuple):
         return disk.used - (disk.used + disk.free) * self.number // 100
 
 
+def size_text(size: float) -> str:
+    """Bytes for people, as 1.5 GiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1_024:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1_024
+    return f"{size:,.1f} TiB"
+
+
 def parse_amount(text: str) -> Amount | None:
     """The amount that ``text`` writes; None when it writes none."""
     match = _PATTERN.fullmatch(text)

@@ -41,6 +41,7 @@ class Journald:
     def __init__(self, pid: int) -> None:
         self._inside = Path(f"/proc/{pid}/root")
         self.socket = self._inside / "run/systemd/journal/socket"
+        self.folder = self._inside / "run/log/journal"
         self.prefix = (
             "nsenter", "--target", str(pid), "--mount", "--wd=/",
             "systemd-cat", "--identifier=ledgermq", "sh", "-c", _STREAM, "sh",
@@ -54,7 +55,7 @@ class Journald:
     def ask(self, *words: str) -> str:
         """What journalctl prints."""
         done = subprocess.run(
-            ["journalctl", "--directory", str(self._inside / "run/log/journal"), *words],
+            ["journalctl", "--directory", str(self.folder), *words],
             capture_output=True, text=True, check=True, timeout=60,
         )  # fmt: skip
         return done.stdout

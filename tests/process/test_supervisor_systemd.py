@@ -77,6 +77,40 @@ def test_the_status_is_one_sentence_with_role_term_and_position(
     assert node.listen().count("STATUS=leader in term 3, committed up to 4096") == 1
 
 
+def test_the_status_tells_what_is_not_dispatched_as_long_as_it_is_not(
+    start_small_node: StartNode,
+) -> None:
+    node = start_small_node()
+    node.wait_told("STATUS=leader in term 3, committed up to 4096")
+    node.order("raft.once", "behind")
+
+    node.wait_told("STATUS=leader in term 3, committed up to 8192; 4096 bytes to be dispatched")
+
+
+def test_the_status_tells_why_the_watchdog_is_not_fed(start_small_node: StartNode) -> None:
+    node = start_small_node(supervision={"flush_age_max_ms": 300})
+    node.order("writer.always", "unflushed")
+    node.wait_told(
+        "STATUS=leader in term 3, committed up to 4096; 4096 bytes to be committed; "
+        "not well: nothing becomes durable"
+    )
+    (node.orders / "writer.always").unlink()
+    os.kill(node.pids()["writer"], signal.SIGKILL)
+    wait_until(lambda: node.logged("node is well again"), "the end of it")
+
+    assert node.logged("node is not well: the watchdog is not fed")
+
+
+def test_a_stop_that_may_take_long_asks_for_the_time(start_small_node: StartNode) -> None:
+    node = start_small_node(supervision={"stop_timeout_ms": 1_500})
+    node.order("broker.once", "stubborn")
+    wait_until((node.orders / "broker.knows").exists, "the order")
+    node.stop()
+    stopping = node.listen().index("STOPPING=1")
+
+    assert "EXTEND_TIMEOUT_USEC=10000000" in node.told[stopping:]
+
+
 def test_the_watchdog_is_fed_twice_a_period(start_small_node: StartNode) -> None:
     node = start_small_node(watchdog_us=WATCHDOG_US)
     began = time.monotonic()

@@ -27,7 +27,7 @@ def test_windows_beyond_the_memory_are_told(tmp_path: Path) -> None:
     finding = by_check(host_checks, subject)["host.memory"]
 
     assert finding.verdict is Verdict.WARN
-    assert "1024.0 TiB" in finding.limit
+    assert "1,024.0 TiB" in finding.limit
     assert "limits.total_window_bytes" in finding.change
 
 
