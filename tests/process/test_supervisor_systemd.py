@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -173,7 +174,11 @@ def test_children_do_not_inherit_the_way_to_systemd(start_small_node: StartNode)
 
 
 def sockets_of(pid: int) -> set[str]:
-    links = (str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir())
+    links = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        # The process may close one while they are listed.
+        with suppress(FileNotFoundError):
+            links.add(str(fd.readlink()))
     return {link for link in links if link.startswith("socket:")}
 
 
