@@ -24,10 +24,11 @@ from ledgermq.pipeline.archive_layout import (
     day_of,
     file_path,
 )
+from ledgermq.pipeline.arrow_slices import Integers
 from ledgermq.pipeline.message_schema import COLUMNS, arrow_schema
 from ledgermq.pipeline.queue_ranges import QueueRange
 from ledgermq.pipeline.queued_records import QueuedRecords, columns_of
-from ledgermq.pipeline.record_columns import Integers, RecordColumns
+from ledgermq.pipeline.record_columns import RecordColumns
 from ledgermq.pipeline.row_source import open_source
 from ledgermq.pipeline.source_options import SourceOptions
 from ledgermq.store.disk_sync import sync_directory, sync_file
