@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from ledgermq.model.errors import StorageError
 from ledgermq.pipeline.audit_job import Audit, AuditedReplica, Fault
+from ledgermq.pipeline.html_page import html_page, html_table
 from ledgermq.pipeline.log_digests import LogState
 from ledgermq.store.small_file import replace_file
 
@@ -37,13 +38,6 @@ _COLOURS = {
     LogState.MISSING: "#e0a030",
     LogState.DIVERGENT: "#c8322b",
 }
-_STYLE = """\
-body{font:15px/1.45 system-ui,sans-serif;max-width:1000px;margin:2em auto;color:#222}
-table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.25em .6em;
-border-bottom:1px solid #ddd;vertical-align:top}td.n{text-align:right;
-font-variant-numeric:tabular-nums}svg{display:block;margin:.3em 0 1em}i{display:inline-block;
-width:.9em;height:.9em;margin:0 .3em 0 1em}
-"""
 
 
 def write_report(audit: Audit, folder: Path) -> list[Path]:
@@ -97,12 +91,12 @@ def audit_as_html(audit: Audit) -> str:
     )
     pictures = "".join(_picture(audit, replica) for replica in audit.replicas)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Audit of a group</title>'
-        f"<style>{_STYLE}</style><h1>Audit of {len(audit.replicas)} replicas</h1>"
+    return html_page(
+        "Audit of a group",
+        f"<h1>Audit of {len(audit.replicas)} replicas</h1>"
         f"<p>{now}; positions {audit.first:,} to {audit.end:,}, in stretches of"
         f" {audit.grid:,} bytes. <b>{verdict}</b></p><p>{keys}</p>{pictures}"
-        f"<h2>Faults</h2>{_table(audit.faults)}</html>\n"
+        f"<h2>Faults</h2>{_table(audit.faults)}",
     )
 
 
@@ -130,20 +124,9 @@ def _picture(audit: Audit, replica: AuditedReplica) -> str:
 
 
 def _table(faults: Iterable[Fault]) -> str:
-    rows = "".join(
-        f"<tr><td>{escape(fault.replica)}<td>{escape(fault.kind)}"
-        f'<td class="n">{_number(fault.first)}<td class="n">{_number(fault.end)}'
-        f"<td>{escape(fault.file)}<td>{escape(fault.what)}<td>{escape(fault.remedy)}"
-        for fault in faults
-    )
-    if not rows:
-        return "<p>None.</p>"
     heads = ("replica", "kind", "from", "to", "file", "what", "what to do")
-    return f"<table><tr>{''.join(f'<th>{head}' for head in heads)}{rows}</table>"
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
+    columns = ("replica", "kind", "first", "end", "file", "what", "remedy")
+    return html_table(heads, ([getattr(fault, name) for name in columns] for fault in faults))
 
 
 def _counts(replica: AuditedReplica) -> dict[str, object]:

@@ -12,16 +12,10 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.file_source import FileSource, steady
 from ledgermq.pipeline.pushed_filters import pushed
-from ledgermq.pipeline.queue_ranges import Queue, QueueRange, ranges_between
+from ledgermq.pipeline.queue_ranges import Queue, QueueRange
 from ledgermq.pipeline.queued_records import batches_of, walked_batches
 from ledgermq.pipeline.row_filter import RowFilter, at_least, at_most
-from ledgermq.pipeline.row_source import (
-    RowSource,
-    chosen_bounds,
-    offsets_at,
-    open_source,
-    open_to_plan,
-)
+from ledgermq.pipeline.row_source import RowSource, chosen_ranges, open_source, open_to_plan
 from ledgermq.pipeline.source_options import SourceOptions
 
 
@@ -91,12 +85,7 @@ class BatchReader(DataSourceReader):
 
     def _plan(self, source: RowSource) -> list[tuple[QueueRange, ...]]:
         options = self._options
-        bounds = chosen_bounds(source, options)
-        starts = offsets_at(
-            source, bounds, options.starting, options.starting_ms, option="startingOffsets"
-        )
-        ends = offsets_at(source, bounds, options.ending, options.ending_ms, option="endingOffsets")
-        ranges = ranges_between(starts, ends, bounds, fail=options.fail_on_data_loss)
+        ranges = chosen_ranges(source, options)
         narrowed = [self._narrowed(source, range_) for range_ in ranges if self._has(range_.queue)]
         return source.plan(
             [range_ for range_ in narrowed if range_.first < range_.end],

@@ -161,6 +161,16 @@ class RecordColumns:
         return self._store_times
 
     @property
+    def born_times(self) -> Integers:
+        """Born time of each row, epoch ms."""
+        return self._integers("born_time")
+
+    @property
+    def body_sizes(self) -> Integers:
+        """Bytes of each row's body as it is stored."""
+        return self._body_ends - self._body_starts
+
+    @property
     def topics(self) -> pa.StringArray:
         """Topic of each row; what is not UTF-8 has U+FFFD in it."""
         if self._topics is None:
@@ -365,7 +375,7 @@ _MAKERS: dict[str, Callable[[RecordColumns], pa.Array]] = {
     "tags": lambda rows: rows._property_columns().values_of("TAGS"),
     "properties": lambda rows: rows._property_columns().map(),
     "body": lambda rows: rows._bodies(),
-    "bornTimestamp": lambda rows: rows._times(rows._integers("born_time")),
+    "bornTimestamp": lambda rows: rows._times(rows.born_times),
     "storeTimestamp": lambda rows: rows._times(rows.store_times),
     "bornHost": lambda rows: rows._hosts("born_host", BORN_HOST_V6),
     "storeHost": lambda rows: rows._hosts("store_host", STORE_HOST_V6),

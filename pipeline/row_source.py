@@ -8,7 +8,14 @@ from typing import Protocol
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.file_source import FileSource, steady
 from ledgermq.pipeline.node_source import NodeSource
-from ledgermq.pipeline.queue_ranges import Offsets, Place, Queue, QueueRange, placed
+from ledgermq.pipeline.queue_ranges import (
+    Offsets,
+    Place,
+    Queue,
+    QueueRange,
+    placed,
+    ranges_between,
+)
 from ledgermq.pipeline.queued_records import QueuedRecords
 from ledgermq.pipeline.replica_source import ReplicaSource
 from ledgermq.pipeline.source_options import SourceOptions
@@ -107,6 +114,20 @@ def chosen_bounds(source: RowSource, options: SourceOptions) -> dict[Queue, Queu
     queues = source.queues()
     options.choice.check_found(set(queues))
     return source.bounds(queue for queue in queues if options.choice.has(queue))
+
+
+def chosen_ranges(source: RowSource, options: SourceOptions) -> list[QueueRange]:
+    """What of the queues lies between the places or times that the options name.
+
+    Raises:
+        LedgerError: the options do not fit what there is, or it cannot be read.
+    """
+    bounds = chosen_bounds(source, options)
+    starts = offsets_at(
+        source, bounds, options.starting, options.starting_ms, option="startingOffsets"
+    )
+    ends = offsets_at(source, bounds, options.ending, options.ending_ms, option="endingOffsets")
+    return ranges_between(starts, ends, bounds, fail=options.fail_on_data_loss)
 
 
 def offsets_at(
