@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.broker.group_offsets import FILE, GroupOffsets
 from ledgermq.client.admin import Admin
 from ledgermq.formats.config_json import choose_document
 from ledgermq.model.errors import ConfigError
@@ -115,17 +115,31 @@ def _stored_lags(source: FileSource, options: SourceOptions) -> Iterator[GroupLa
     bounds = source.bounds(queue for queue in source.queues() if options.choice.has(queue))
     furthest: dict[tuple[str, str, int], int] = {}
     for root in options.paths:
-        path = root / "config" / FILE
-        backup = path.with_name(path.name + ".bak")
-        document = choose_document(read_file(path), read_file(backup), file=str(path))
-        for (group, topic), queues in GroupOffsets.read(document or {}):
-            for queue_id, offset in queues.items():
-                owner = group, topic, queue_id
-                furthest[owner] = max(offset, furthest.get(owner, 0))
+        for owner, offset in _stored_offsets(root):
+            furthest[owner] = max(offset, furthest.get(owner, 0))
     for (group, topic, queue_id), offset in sorted(furthest.items()):
         held = bounds.get((topic, queue_id))
         if held is not None:
             yield _lag(group, held, offset)
+
+
+def _stored_offsets(root: Path) -> Iterator[tuple[tuple[str, str, int], int]]:
+    """Group, topic and queue of each offset in ``consumerOffset.json``, as ``topic@group`` there.
+
+    Raises:
+        ConfigError: it holds something else than offsets; names file, key and value.
+    """
+    path = root / "config" / "consumerOffset.json"
+    backup = path.with_name(path.name + ".bak")
+    document = choose_document(read_file(path), read_file(backup), file=str(path)) or {}
+    table = document.get("offsetTable", {})
+    rows = table.items() if isinstance(table, dict) else [("offsetTable", table)]
+    for name, offsets in rows:
+        topic, _, group = name.partition("@")
+        for queue_id, offset in offsets.items() if isinstance(offsets, dict) else [("", offsets)]:
+            if not (queue_id.isdigit() and isinstance(offset, int)):
+                raise ConfigError("no offset of a queue", file=str(path), key=name, value=offset)
+            yield (group, topic, int(queue_id)), offset
 
 
 def _lag(group: str, held: QueueRange, offset: int) -> GroupLag:

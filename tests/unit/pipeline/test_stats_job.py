@@ -88,6 +88,9 @@ def test_lags_are_those_of_the_offsets_that_are_stored(golden: Any, tmp_path: Pa
         GroupLag("billing", "plain0", 0, 1, ends[0], ends[0] - 1, 0),
         GroupLag("billing", "plain0", 1, ends[1], ends[1], 0, 0),
     )
+    path.write_bytes(encode_document({"offsetTable": {"plain0@billing": {"0": "x"}}}))
+    with pytest.raises(ConfigError, match="no offset of a queue"):
+        counted(root)
 
 
 @pytest.mark.slow
