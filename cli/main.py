@@ -91,7 +91,7 @@ COMMANDS = {
     "acl": Command("acl_command", "say who may do what"),
     "quota": Command("quota_command", "say how much may be sent and read a second"),
     "store": Command("store_commands", "read and convert a store directory"),
-    "spark": Command("spark_command", "rebuild and audit stores on Spark"),
+    "spark": Command("spark_command", "rebuild, audit, archive and count on Spark"),
     "backup": Command("backup_command", "back a store up, and restore it"),
     "bench": Command("bench_command", "put load on a running node and measure it"),
     "cluster": Command("cluster_command", "try a group of three nodes on this machine"),
