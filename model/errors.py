@@ -93,6 +93,12 @@ class TransactionEndedError(LedgerError):
     number = 51
 
 
+class StagedUnknownError(LedgerError):
+    """Rows that are to be committed are not staged, or not any more; nothing was committed."""
+
+    number = 52
+
+
 class NotLeaderError(LedgerError):
     """This node may not take the request now; another one may."""
 

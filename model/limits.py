@@ -35,6 +35,9 @@ DELAY_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC = "LEDGERMQ_TIMER"
 """Where messages wait that have a time of delivery of their own."""
 
+STAGED_TOPIC = "LEDGERMQ_STAGED"
+"""Where rows of batches wait that are not committed, many in a message."""
+
 DELIVERY_AHEAD_MS_MAX = 366 * 24 * 3_600_000
 """Farthest time of delivery: a year, also one with a leap day."""
 
@@ -48,6 +51,7 @@ FORBIDDEN_TOPICS = frozenset(
         "OFFSET_MOVED_EVENT",
         SYSTEM_TOPIC,
         TIMER_TOPIC,
+        STAGED_TOPIC,
     }
 )
 """Topics that clients may not send to (RocketMQ's list and our own)."""

@@ -158,6 +158,14 @@ class TransactionsSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SinksSection:
+    """How long the batches of sinks are remembered, and what was staged for them."""
+
+    staged_reserved_ms: int = 86_400_000
+    batch_reserved_ms: int = 2_592_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsSection:
     """When consumers that share the queues of a group count as gone."""
 
@@ -241,6 +249,7 @@ class Settings:
     access: AccessSection = field(default_factory=AccessSection)
     quotas: QuotasSection = field(default_factory=QuotasSection)
     transactions: TransactionsSection = field(default_factory=TransactionsSection)
+    sinks: SinksSection = field(default_factory=SinksSection)
     groups: GroupsSection = field(default_factory=GroupsSection)
     limits: LimitsSection = field(default_factory=LimitsSection)
     reads: ReadsSection = field(default_factory=ReadsSection)

@@ -32,6 +32,8 @@ RELOADABLE = frozenset(
         "transactions.transaction_timeout_ms",
         "transactions.transaction_check_interval_ms",
         "transactions.transaction_check_max",
+        "sinks.staged_reserved_ms",
+        "sinks.batch_reserved_ms",
         "limits.client_window_bytes",
         "limits.total_window_bytes",
         "limits.total_answers_bytes",

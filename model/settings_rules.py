@@ -333,6 +333,8 @@ RULES = {
     "transactions.transaction_timeout_ms": _between(1, 86_400_000),
     "transactions.transaction_check_interval_ms": _between(100, 86_400_000),
     "transactions.transaction_check_max": _between(1, 1_000_000),
+    "sinks.staged_reserved_ms": _between(1_000, 31_622_400_000),
+    "sinks.batch_reserved_ms": _between(60_000, 316_224_000_000),
     "groups.heartbeat_ms": _between(100, 600_000),
     "groups.member_expiry_ms": _between(300, 3_600_000),
     "groups.lock_expiry_ms": _between(300, 3_600_000),

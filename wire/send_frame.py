@@ -31,6 +31,7 @@ _DUPLICATE = Struct("<IiqI")
 DUPLICATES_VERSION = 4
 """From it on a SENT may tell of duplicates."""
 
+RUN_SIZE = _RUN.size
 SEND_TABLES_AT = HEADER_SIZE + _SEND.size
 SENT_SPANS_AT = HEADER_SIZE + _SENT.size
 
@@ -161,7 +162,7 @@ def decode_send(message: bytes | memoryview) -> SendFrame:
             expected=topics_at + topics_size,
         )
     view = memoryview(message)
-    runs = _decode_runs(view[runs_at:topics_at], view[topics_at:], records)
+    runs = decode_runs(view[runs_at:topics_at], view[topics_at:], records)
     return SendFrame(
         header.request_id,
         bool(header.flags & FLAG_RETRY),
@@ -176,7 +177,17 @@ def decode_send(message: bytes | memoryview) -> SendFrame:
     )
 
 
-def _decode_runs(table: memoryview, topics: memoryview, records: int) -> list[SendRun]:
+def decode_runs(table: memoryview, topics: memoryview, records: int) -> list[SendRun]:
+    """The runs of ``encode_tables``.
+
+    Args:
+        table: ``RUN_SIZE`` bytes for each.
+        topics: their topics, one behind the other.
+        records: how many they have in all.
+
+    Raises:
+        ProtocolError: counts and sizes do not fit one another.
+    """
     runs: list[SendRun] = []
     counted = 0
     at = 0

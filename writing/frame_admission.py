@@ -15,16 +15,18 @@ from numpy.typing import NDArray
 from ledgermq.broker.access import Right
 from ledgermq.broker.rate_limits import RateLimits
 from ledgermq.formats.delayed_message import real_queue
-from ledgermq.formats.message import properties_in
+from ledgermq.formats.message import decode_message, properties_in
 from ledgermq.model.errors import BusyError
 from ledgermq.model.settings import Settings
 from ledgermq.model.transactions import HALF_TOPIC
 from ledgermq.process.client_rights import AccessGate, ClientRights, Peer
 from ledgermq.wire.send_frame import SendFrame
+from ledgermq.wire.staged_pack import decode_pack
 from ledgermq.writing.access_files import AccessFiles
 from ledgermq.writing.delayed_frames import WAITING_TOPICS
+from ledgermq.writing.staged_frames import STAGED, Tables
 
-_ON_THE_WAY = WAITING_TOPICS | {HALF_TOPIC.encode()}
+_ON_THE_WAY = WAITING_TOPICS | {HALF_TOPIC.encode(), STAGED}
 """Topics of messages that belong to another one, which each of them names."""
 
 
@@ -173,12 +175,12 @@ class FrameAdmission:
         )
 
 
-def _by_topic(frame: SendFrame) -> dict[str, Amount]:
-    """Bytes and records of each topic; with one topic nothing is summed."""
+def _by_topic(frame: Tables) -> dict[str, Amount]:
+    """Bytes and records of each topic; with one topic nothing is cut."""
     topics = {run.topic for run in frame.runs}
     if len(topics) == 1:
         (topic,) = topics
-        return {_name(topic): (frame.payload_size, len(frame.sizes))}
+        return {_name(topic): (int(np.sum(frame.sizes)), len(frame.sizes))}
     ends = _ends(frame)
     found: dict[str, tuple[int, int]] = {}
     first = 0
@@ -204,10 +206,20 @@ def _by_real_topic(frame: SendFrame, payload: memoryview, header_size: int) -> d
             continue
         for number in range(first, last):
             size, end = frame.sizes[number], int(ends[number])
+            if run.topic == STAGED:
+                record = payload[end - size + header_size : end]
+                for topic, (rows_size, rows) in _in_pack(record).items():
+                    _add(found, topic, rows_size, rows)
+                continue
             real = real_queue(properties_in(payload[end - size + header_size : end]))
             _add(found, _name(run.topic) if real is None else real.topic, size, 1)
         first = last
     return found
+
+
+def _in_pack(record: memoryview) -> dict[str, Amount]:
+    """What a pack's rows will be, by their topic."""
+    return _by_topic(decode_pack(decode_message(record, check_crc=False).body))
 
 
 def _add(found: dict[str, Amount], topic: str, size: int, records: int) -> None:
@@ -215,7 +227,7 @@ def _add(found: dict[str, Amount], topic: str, size: int, records: int) -> None:
     found[topic] = (before[0] + size, before[1] + records)
 
 
-def _ends(frame: SendFrame) -> NDArray[np.int64]:
+def _ends(frame: Tables) -> NDArray[np.int64]:
     """Where each record of the payload ends."""
     return np.cumsum(np.frombuffer(frame.sizes, np.uint32), dtype=np.int64)
 

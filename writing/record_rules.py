@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from ledgermq.formats.crc32 import crc32
 from ledgermq.formats.kernel import check_run
 from ledgermq.formats.record_fault import RecordFault
 from ledgermq.model.errors import MessageIllegalError, ProtocolError
-from ledgermq.wire.send_frame import SendFrame
 from ledgermq.writing.delayed_frames import WAITING_TOPICS, DelayRules
+from ledgermq.writing.staged_frames import STAGED, Tables, check_packs, check_place
 from ledgermq.writing.writable_topics import WritableTopics
 
 
@@ -38,11 +40,25 @@ class RecordRules:
         self._delays = DelayRules(
             topics.check, levels=levels, header_size=header_size, record_max=record_max
         )
+        self._levels = levels
 
-    def check(self, frame: SendFrame, payload: memoryview, now_ms: int) -> None:
+    @cached_property
+    def _of_packs(self) -> RecordRules:
+        """The rules of records without an entry header."""
+        return RecordRules(
+            self._topics,
+            levels=self._levels,
+            header_size=0,
+            store_host_size=self._store_host_size,
+            record_max=self._record_max - self._header_size,
+            body_max=self._body_max,
+        )
+
+    def check(self, frame: Tables, payload: memoryview, now_ms: int) -> None:
         """Refuse a frame with a record that may not be stored where it says.
 
         Args:
+            frame: says where the records of ``payload`` are.
             now_ms: epoch.
 
         Raises:
@@ -55,6 +71,8 @@ class RecordRules:
             check_content = None
             if run.topic in WAITING_TOPICS:
                 self._delays.check_place(run)
+            elif run.topic == STAGED:
+                check_place(run)
             else:
                 check_content = self._topics.check(run.topic, run.queue_id)
             fault, record, at = check_run(
@@ -75,7 +93,20 @@ class RecordRules:
                 raise self._error(RecordFault(fault), record, frame.sizes[record])
             if check_content is not None:
                 check_content(payload[begin:at], frame.sizes, first, self._header_size)
-            self._delays.check_run(run, payload[begin:], frame.sizes, first=first, now_ms=now_ms)
+            if run.topic == STAGED:
+                check_packs(
+                    payload[begin:at],
+                    frame.sizes,
+                    first=first,
+                    header_size=self._header_size,
+                    host_size=self._store_host_size,
+                    now_ms=now_ms,
+                    check=self._of_packs.check,
+                )
+            else:
+                self._delays.check_run(
+                    run, payload[begin:], frame.sizes, first=first, now_ms=now_ms
+                )
             first += run.records
         if at != len(payload):
             raise ProtocolError("bytes behind the last record", size=len(payload), expected=at)
