@@ -17,6 +17,7 @@ from ledgermq.broker import (
     moves,
     queue_locks,
     quotas,
+    sinks,
     topics,
 )
 from ledgermq.broker.access import User, UserTable
@@ -29,6 +30,7 @@ from ledgermq.broker.holds import QueueName
 from ledgermq.broker.moves import Moved, MoveEnded, MoveTable
 from ledgermq.broker.queue_locks import QueueLocks
 from ledgermq.broker.quotas import Quota, QuotaTable
+from ledgermq.broker.sinks import SinkMoved, SinkSet, SinkTable
 from ledgermq.broker.state_commands import (
     SNAPSHOT_TAG,
     STATE_TAG,
@@ -51,7 +53,7 @@ from ledgermq.broker.topics import Topic, TopicTable
 APPLIED_KEY = "ledgermqApplied"
 """In each file: the queue offset behind the last command that is in it."""
 
-OWN_FILES = (queue_locks.FILE, access.FILE, quotas.FILE, moves.FILE)
+OWN_FILES = (queue_locks.FILE, access.FILE, quotas.FILE, moves.FILE, sinks.FILE)
 """Tables that RocketMQ does not know; their files are not in its folder."""
 
 FILES = (topics.FILE, groups.FILE, group_offsets.FILE, delays.FILE, *OWN_FILES)
@@ -109,6 +111,7 @@ class BrokerState:
         self.quotas = QuotaTable.read(own[quotas.FILE])
         self.delays = DelayTable.read(own[delays.FILE])
         self.moves = MoveTable.read(own[moves.FILE])
+        self.sinks = SinkTable.read(own[sinks.FILE])
         self.given_back = GivenBackTokens()
         self.snapshots = 0
         """How often all tables were replaced."""
@@ -208,6 +211,7 @@ class BrokerState:
             quotas.FILE: self.quotas.to_document,
             delays.FILE: self.delays.to_document,
             moves.FILE: self.moves.to_document,
+            sinks.FILE: self.sinks.to_document,
         }
 
     def moves_of(self, topic: str) -> MoveTable:
@@ -252,6 +256,7 @@ class BrokerState:
             QuotaTable.read(tables.get(quotas.FILE, {})),
             DelayTable.read(tables.get(delays.FILE, {})),
             MoveTable.read(tables.get(moves.FILE, {})),
+            SinkTable.read(tables.get(sinks.FILE, {})),
         )
         if offset >= self._places[topics.FILE]:
             self.topics.replace_with(fresh[0])
@@ -269,6 +274,8 @@ class BrokerState:
             self.delays.replace_with(fresh[6])
         if offset >= self._places[moves.FILE]:
             self.moves.replace_with(fresh[7])
+        if offset >= self._places[sinks.FILE]:
+            self.sinks.replace_with(fresh[8])
         self.snapshots += 1
         self.needs_snapshot = False
 
@@ -296,8 +303,14 @@ class BrokerState:
                 self.locks.set(change.group, change.topic, change.locks)
         elif isinstance(change, Moved | MoveEnded):
             self._move(offset, change)
+        elif isinstance(change, SinkSet | SinkMoved):
+            self._apply_sink(offset, change)
         else:
             self._apply_access(offset, change)
+
+    def _apply_sink(self, offset: int, change: SinkSet | SinkMoved) -> None:
+        if offset >= self._places[sinks.FILE]:
+            self.sinks.apply(change)
 
     def _apply_access(self, offset: int, change: UserSet | QuotaSet) -> None:
         if isinstance(change, QuotaSet):

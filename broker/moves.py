@@ -11,7 +11,7 @@ The table has for each source queue up to where it is moved, and whether a group
 and not known to be whole. Commands as JSON:
 
     {"moved": "TOPIC/ID", "offsets": [[FIRST, COUNT], ...], "done": N, "before": N, "records": N,
-     "next": N, "marks": {NAME: N, ...}, "again": true}
+     "next": N, "marks": {NAME: N, ...}, "again": true, "sums": false}
     {"ended": "TOPIC/ID"}
 """
 
@@ -27,6 +27,7 @@ from ledgermq.broker.documents import Document, read_integer, read_table
 from ledgermq.broker.holds import QueueName
 from ledgermq.formats.message import BODY_CRC_AT, QUEUE_ID_AT, properties_in, queue_of
 from ledgermq.model.errors import ConfigError, CorruptLogError
+from ledgermq.model.offset_ranges import ranges_of
 
 FILE = "moves.json"
 _TABLE = "moves"
@@ -52,6 +53,8 @@ class Moved(NamedTuple):
         next_offset: everything below it in the source queue is done with.
         marks: what the service that moves wants to find again; replaces what was there.
         again: the messages themselves follow, at the end of the queue that they were in.
+        has_sums: the command has the sums of its records; else they are compared with what the
+            messages become, which is always the same.
     """
 
     queue: QueueName
@@ -62,12 +65,13 @@ class Moved(NamedTuple):
     done: int = 0
     before: int = 0
     again: bool = False
+    has_sums: bool = True
 
     def to_fields(self) -> dict[str, object]:
         """As in the command."""
         fields: dict[str, object] = {
             "moved": _key_of(self.queue),
-            "offsets": _ranges(self.offsets),
+            "offsets": ranges_of(self.offsets),
             "done": self.done,
             "before": self.before,
             "records": self.records,
@@ -76,6 +80,8 @@ class Moved(NamedTuple):
         }
         if self.again:
             fields["again"] = True
+        if not self.has_sums:
+            fields["sums"] = False
         return fields
 
 
@@ -115,6 +121,7 @@ def decode_move(fields: Document) -> Moved | MoveEnded | None:
             numbers["done"],
             numbers["before"],
             fields.get("again") is True,
+            fields.get("sums") is not False,
         )
     except ConfigError as error:
         raise CorruptLogError("move that cannot be read", reason=str(error)) from error
@@ -258,16 +265,6 @@ def rest_of(moved: Moved, present: int) -> Moved:
     """
     own = min(max(present - moved.before, 0), moved.records)
     return moved._replace(done=moved.done + own, records=moved.records - own, before=0)
-
-
-def _ranges(offsets: Sequence[int]) -> list[list[int]]:
-    ranges: list[list[int]] = []
-    for offset in offsets:
-        if ranges and offset == sum(ranges[-1]):
-            ranges[-1][1] += 1
-        else:
-            ranges.append([offset, 1])
-    return ranges
 
 
 def _offsets_of(value: object, owner: str) -> Iterator[int]:

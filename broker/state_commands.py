@@ -14,6 +14,7 @@ and a CHANGE is one of
     {"quota": OWNER, "fields": {...}}                  as in quotas.json; null deletes it
     {"owned": "TOPIC@GROUP", "locks": {ID: [CLIENT, MS]}}    null: nobody owns that queue
     {"moved": ...}, {"ended": ...}                     see ``moves``
+    {"sink": NAME, "fields": {...}}, {"sink_moved": ...}     see ``sinks``
     {"given_back": TOKEN}                              see ``given_back``
 
 A command that other records follow in the log has their sums, too: ``"follows": [N, ...]``.
@@ -32,6 +33,7 @@ from typing import NamedTuple
 from ledgermq.broker.given_back import GivenBack
 from ledgermq.broker.moves import Moved, MoveEnded, decode_move
 from ledgermq.broker.queue_locks import Lock, read_lock
+from ledgermq.broker.sinks import SinkMoved, SinkSet, decode_sink_moved
 from ledgermq.model.errors import CorruptLogError
 
 STATE_QUEUE_ID = 1
@@ -89,7 +91,18 @@ class QuotaSet(NamedTuple):
     fields: Fields | None
 
 
-TableChange = TopicSet | GroupSet | OffsetsSet | LocksSet | UserSet | QuotaSet | Moved | MoveEnded
+TableChange = (
+    TopicSet
+    | GroupSet
+    | OffsetsSet
+    | LocksSet
+    | UserSet
+    | QuotaSet
+    | SinkSet
+    | SinkMoved
+    | Moved
+    | MoveEnded
+)
 Change = TableChange | GivenBack
 
 
@@ -204,11 +217,14 @@ def decode_snapshot(parts: Sequence[Part]) -> Snapshot:
     return Snapshot(*_head(document), {file: _object(tables[file], file) for file in tables})
 
 
-_NAMED: Mapping[str, type[TopicSet] | type[GroupSet] | type[UserSet] | type[QuotaSet]] = {
+_Named = type[TopicSet] | type[GroupSet] | type[UserSet] | type[QuotaSet] | type[SinkSet]
+
+_NAMED: Mapping[str, _Named] = {
     "topic": TopicSet,
     "group": GroupSet,
     "user": UserSet,
     "quota": QuotaSet,
+    "sink": SinkSet,
 }
 """Changes of what has a name, and fields or nothing."""
 
@@ -216,7 +232,7 @@ _NAMED: Mapping[str, type[TopicSet] | type[GroupSet] | type[UserSet] | type[Quot
 def _change_fields(change: Change) -> Fields:
     if isinstance(change, GivenBack):
         return {"given_back": change.token}
-    if isinstance(change, Moved | MoveEnded):
+    if isinstance(change, Moved | MoveEnded | SinkMoved):
         return change.to_fields()
     if isinstance(change, LocksSet):
         return {"owned": f"{change.topic}@{change.group}", "locks": change.locks}
@@ -239,7 +255,7 @@ def _decode_change(fields: Fields) -> Change:
         topic, at, group = owned.partition("@")
         if topic and at and group:
             return LocksSet(group, topic, _decode_locks(_object(fields.get("locks"), owned), owned))
-    if (move := decode_move(fields)) is not None:
+    if (move := decode_move(fields) or decode_sink_moved(fields)) is not None:
         return move
     if isinstance(token := fields.get("given_back"), str):
         return GivenBack(token)

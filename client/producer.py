@@ -19,6 +19,7 @@ from ledgermq.client.group import AnyLink, broker_link, writer_group
 from ledgermq.client.link import Context, Link, keys_of
 from ledgermq.client.outgoing import Body, OutgoingMessage, topic_bytes
 from ledgermq.client.received import ReceivedMessage
+from ledgermq.client.record_encoder import Form
 from ledgermq.client.request_reply import reply_target
 from ledgermq.client.results import BatchResult, SendResult
 from ledgermq.client.send_driver import SendDriver
@@ -42,6 +43,9 @@ class Producer:
     that).
 
     Safe to share among threads. A process that forks makes a producer of its own in the child.
+
+    Attributes:
+        born_host: this client's address, as in its messages.
     """
 
     def __init__(
@@ -82,7 +86,8 @@ class Producer:
             link = Link(context, endpoint, client=name, keys=keys_of(places[0]))
         self._pipeline = SendPipeline(link, self.options)
         self._driver = SendDriver(self._pipeline, name=f"ledgermq-{name}")
-        self._sender = Sender(self._pipeline, self._driver, born_host=local_host(places))
+        self.born_host = local_host(places)
+        self._sender = Sender(self._pipeline, self._driver, born_host=self.born_host)
         self._is_closed = False
 
     def send(
@@ -308,6 +313,23 @@ class Producer:
             limit=self.options.window_bytes,
             setting="window_bytes",
         )
+
+    def form(self) -> Form:
+        """What the encoding of records depends on of the node that takes them; waits for it.
+
+        Raises:
+            NotLeaderError: no node answers.
+        """
+        until = time.monotonic() + self.options.timeout_s
+        while True:
+            with self._driver.lock:
+                if self._pipeline.link.failure is not None:
+                    raise self._pipeline.link.failure
+                form = self._pipeline.form
+            if form is not None:
+                return form
+            if not self._driver.wait_for_room(0, until):
+                raise self._no_room()
 
     def write_queues(self, topic: str) -> int:
         """How many queues ``topic`` has, which is created if it may be; asks now and then.

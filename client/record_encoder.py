@@ -34,7 +34,7 @@ from ledgermq.formats.message import (
 )
 from ledgermq.formats.message_id import UniqueIds
 from ledgermq.model.errors import MessageIllegalError
-from ledgermq.model.limits import ENTRY_SIZE_MAX
+from ledgermq.model.limits import ENTRY_SIZE_MAX, PROPERTIES_SIZE_MAX
 
 _CRC_MASK = 0x7FFF_FFFF
 _COMPRESSION_BITS = COMPRESSED | COMPRESSION_MASK
@@ -161,6 +161,46 @@ class RecordEncoder:
         return self._assemble(
             bodies, lengths, sizes, middles=middles, tails=tails, ids=ids, own=own
         )
+
+    def encode_rows(
+        self,
+        target: Target,
+        bodies: Sequence[Body],
+        properties: Sequence[bytes],
+        flags: Sequence[int] | None = None,
+    ) -> Records:
+        """Records of ``bodies``, each with encoded properties (``outgoing.properties_bytes``).
+
+        Args:
+            flags: of each record; that of ``target`` when left out.
+
+        Raises:
+            MessageIllegalError: a record breaks a limit of the format; ``record`` is its number.
+        """
+        lengths = self._body_lengths(bodies)
+        ids = self._ids.reserve(len(bodies))
+        id_prefix = ids[0].encode()
+        id_size = len(id_prefix) + UNIQUE_ID_DIGITS
+        longest = max(properties, key=len)
+        if len(longest) + id_size > PROPERTIES_SIZE_MAX:
+            raise MessageIllegalError(
+                "properties are too large",
+                record=properties.index(longest),
+                size=len(longest) + id_size,
+                limit=PROPERTIES_SIZE_MAX,
+            )
+        topic = bytes((len(target.topic),)) + target.topic
+        pack_size = _PROPERTIES_SIZE.pack
+        tails = [topic + pack_size(len(own) + id_size) + own + id_prefix for own in properties]
+        around = self._head.size + UNIQUE_ID_DIGITS
+        sizes = [around + length + len(tail) for length, tail in zip(lengths, tails, strict=True)]
+        middles: Iterable[bytes]
+        if flags is None:
+            middles = repeat(self._pack_middle(target))
+        else:
+            packed = {flag: self._pack_middle(target._replace(flag=flag)) for flag in set(flags)}
+            middles = [packed[flag] for flag in flags]
+        return self._assemble(bodies, lengths, sizes, middles=middles, tails=tails, ids=ids)
 
     def _encode_one(
         self, target: Target, body: Body, length: int, properties: bytes, ids: tuple[str, int]

@@ -127,6 +127,8 @@ class BrokerCounter(IntEnum):
     QUEUE_LOCKS = auto()
     OFFSET_COMMITS = auto()
     MOVES_MENDED = auto()
+    SINK_BATCHES = auto()
+    SINK_ROWS = auto()
 
 
 def _names(counters: type[IntEnum]) -> tuple[str, ...]:

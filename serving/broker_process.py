@@ -40,6 +40,8 @@ from ledgermq.serving.pull_service import PullService
 from ledgermq.serving.query_service import QueryService
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.retry_calls import RetryCalls
+from ledgermq.serving.sink_calls import SinkCalls
+from ledgermq.serving.sink_service import SinkService
 from ledgermq.serving.state_log import Generations, StateLog
 from ledgermq.serving.timer_calls import TimerCalls
 from ledgermq.serving.timer_service import TimerService
@@ -94,8 +96,9 @@ class BrokerWorker:
             self._store, self._moves, self._log, settings.store.message_delay_level
         )
         self._timers = TimerService(self._store, self._moves, self._log)
-        self._log.keep_log_from(self._delays.oldest_position)
-        self._log.keep_log_from(self._timers.oldest_position)
+        self._sinks = SinkService(self._store, tables, self._log, self._moves, settings)
+        for keeper in (self._delays, self._timers, self._sinks):
+            self._log.keep_log_from(keeper.oldest_position)
         self._calls = CallService(
             self._store,
             tables,
@@ -110,6 +113,7 @@ class BrokerWorker:
             self._store, tables, self._log, self._moves, settings, find=queries.with_key
         )
         self._calls.register(TransactionCalls(self._transactions).verbs)
+        self._calls.register(SinkCalls(self._sinks, tables).verbs)
         self._members = MemberCalls(self._calls.known, settings.groups, settings.topics, self._log)
         self._calls.register(self._members.verbs)
         self._pulls = PullService(
@@ -123,9 +127,8 @@ class BrokerWorker:
         self._calls.register(timer_calls.verbs)
         self._retries = RetryCalls(self._calls.known, self._log, queries.record_at, settings)
         self._dead_letters = DeadLetterCalls(self._calls.known, self._log, self._moves, settings)
-        self._calls.register(self._retries.verbs)
-        self._calls.register(self._dead_letters.verbs)
-        self._calls.register(self._node_calls().verbs)
+        for answering in (self._retries, self._dead_letters, self._node_calls()):
+            self._calls.register(answering.verbs)
         self._service = make_consumers(self._pulls, self._calls, queries)
         self._standing = ReaderStanding(
             around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER
@@ -133,9 +136,7 @@ class BrokerWorker:
         self._services_term = 0
         self._ordered_revision = -1
         self._writer_generation = self._around.page.read_process(Role.WRITER).generation
-        self._order_due_ms = 0
-        self._used_ms = 0
-        self._looked_ms = 0
+        self._order_due_ms = self._used_ms = self._looked_ms = 0
         self._is_tidy = False
 
     @property
@@ -151,6 +152,8 @@ class BrokerWorker:
         """Until the first deadline; 0 while queues with holds wait to be looked at."""
         if self._pulls.is_behind() or self._standing.has_news or self._transactions.is_behind:
             return 0
+        if self._sinks.is_behind:
+            return 0
         if self._awaits_dispatch and self._store.has_moved():
             # Since this turn looked; the bell for it may have been rung before it was listened for.
             return 0
@@ -163,6 +166,7 @@ class BrokerWorker:
             self._transactions.next_deadline_ms(),
             self._delays.next_deadline_ms(),
             self._timers.next_deadline_ms(),
+            self._sinks.next_deadline_ms(),
             self._members.next_deadline_ms(),
         ]
         if not self._calls.notice.is_confirmed:
@@ -179,7 +183,8 @@ class BrokerWorker:
 
     @property
     def _awaits_dispatch(self) -> bool:
-        return self._log.awaits or self._transactions.awaits or self._timers.awaits
+        waits = self._log.awaits or self._transactions.awaits or self._timers.awaits
+        return waits or self._sinks.awaits
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Orders, requests, growth of queues, deadlines; then what has to be written."""
@@ -190,6 +195,7 @@ class BrokerWorker:
             self._pulls.notice_growth()
             self._delays.notice_growth(now_ms)
             self._timers.notice_growth(now_ms)
+            self._sinks.notice_growth(now_ms)
         self._log.apply()
         standing = self._standing.look()
         if standing is not None:
@@ -203,7 +209,7 @@ class BrokerWorker:
         self._service.send_answers(self._pulls.due(now_ms))
         self._dead_letters.turn()
         self._moves.turn(now_ms)
-        for reply in self._transactions.turn(now_ms):
+        for reply in (*self._transactions.turn(now_ms), *self._sinks.turn(now_ms)):
             self._service.send_reply(reply)
         self._delays.turn(now_ms)
         self._timers.turn(now_ms)
@@ -276,8 +282,9 @@ class BrokerWorker:
             self._is_tidy = True
 
     def take_settings(self, settings: Settings) -> None:
-        """The settings were read again: those of transactions count from now on."""
+        """The settings were read again: those of transactions and sinks count from now on."""
         self._transactions.take_settings(settings)
+        self._sinks.take_settings(settings)
 
     def finish(self) -> None:
         """Answer everybody who waits, and write what is not written."""
@@ -286,6 +293,7 @@ class BrokerWorker:
         for reply in (
             *self._transactions.end_all(),
             *self._log.end_all(),
+            *self._sinks.end_all(),
             *self._calls.notice.end_all(),
             *self._members.end_all(),
         ):

@@ -20,6 +20,7 @@ from ledgermq.broker import (
     moves,
     queue_locks,
     quotas,
+    sinks,
     topics,
 )
 from ledgermq.broker.access import UserTable
@@ -261,7 +262,7 @@ class BrokerTables:
         """Have files that say up to where moves are applied, before any is: one that is missing is
         taken to be as new as others, and what is moved twice is there twice.
         """
-        for file in (moves.FILE, delays.FILE):
+        for file in (moves.FILE, delays.FILE, sinks.FILE):
             if self._files[file].path.exists():
                 continue
             try:
@@ -275,6 +276,7 @@ class BrokerTables:
         return {
             moves.FILE: self.state.moves.revision,
             delays.FILE: self.state.delays.revision,
+            sinks.FILE: self.state.sinks.revision,
             queue_locks.FILE: self.locks.revision,
             group_offsets.FILE: self.offsets.revision,
             topics.FILE: self._revision(topics.FILE),

@@ -56,12 +56,16 @@ NEEDS: Mapping[str, Needs] = {
     "transactions": Needs(),
     "transaction_end": Needs(),
     "transaction_checks": Needs(),
+    "sink_commit": Needs(),
+    "sink_wait": Needs(),
+    "sink_abort": Needs(),
     "group_commit": Needs(topic=Right.SUB, is_of_group=True),
 }
 """Of calls that users make; where users are checked, all others are for admins.
 
 ``timers`` and ``transactions`` leave out what is of topics that the user has no right to, and
-``timer_cancel`` needs PUB to the topic where the message belongs: they find that out by themselves.
+``timer_cancel`` needs PUB to the topic where the message belongs, ``sink_commit`` to all topics of
+the batch's rows: they find that out by themselves.
 """
 
 ADMIN_VERBS = frozenset(

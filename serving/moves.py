@@ -12,12 +12,12 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from ledgermq.broker.holds import QueueName
-from ledgermq.broker.moves import Moved, Source, count_present, rest_of
+from ledgermq.broker.moves import Moved, Source, count_present, record_sum, rest_of
 from ledgermq.broker.state_commands import Change, Command, decode_command
 from ledgermq.formats.message import decode_message
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.errors import BusyError, CorruptLogError, LedgerError
-from ledgermq.model.limits import DELAY_TOPIC, TIMER_TOPIC
+from ledgermq.model.limits import DELAY_TOPIC, STAGED_TOPIC, TIMER_TOPIC
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.state_log import QUEUE, Caller, Request, StateLog
@@ -32,6 +32,7 @@ RETRY_MS = 1_000
 COUNTER_OF = {
     DELAY_TOPIC: BrokerCounter.DELAYED_DELIVERED,
     TIMER_TOPIC: BrokerCounter.TIMERS_DELIVERED,
+    STAGED_TOPIC: BrokerCounter.SINK_ROWS,
 }
 """Of sources whose messages become one record each: what counts the records."""
 
@@ -210,7 +211,8 @@ class Moves:
         )
         if moved is None:
             raise CorruptLogError("no move where its command was", queue=str(queue), at=place)
-        rest = rest_of(moved, count_present(command.follows, self._records_behind(behind)))
+        sums = self._sums_of(command)
+        rest = rest_of(moved, count_present(sums, self._records_behind(behind)))
         records = self.build(queue, moved.offsets, again=moved.again)[rest.done :]
         if len(records) != rest.records:
             raise CorruptLogError(
@@ -228,6 +230,17 @@ class Moves:
             rest.records,
         )
         return rest, records
+
+    def _sums_of(self, command: Command) -> list[int]:
+        """The sums of what follows a command, also of moves that were made without."""
+        sums = list(command.follows)
+        for change in command.changes:
+            if isinstance(change, Moved) and not change.has_sums:
+                made = self.build(change.queue, change.offsets)[change.done :]
+                sums[change.before : change.before + change.records] = [
+                    record_sum(memoryview(record)) for record in made
+                ]
+        return sums
 
     def _command_at(self, place: int) -> tuple[Command, int]:
         """A command, and the position behind its record.

@@ -127,6 +127,7 @@ class _Plan:
         self.requests: list[Request] = []
         self.changes: list[Change] = []
         self.records: list[bytes] = []
+        self._without_sums: list[range] = []
         self._size = 0
 
     def has_room(self, records: Sequence[bytes]) -> bool:
@@ -144,6 +145,8 @@ class _Plan:
         for change in changes:
             if isinstance(change, Moved):
                 self.changes.append(change._replace(before=before))
+                if not change.has_sums:
+                    self._without_sums.append(range(before, before + change.records))
                 before += change.records
             else:
                 self.changes.append(change)
@@ -151,6 +154,15 @@ class _Plan:
         self.requests.append(request)
         self.records += records
         self._size += sum(map(len, records))
+
+    def sums(self, hole: int) -> tuple[int, ...]:
+        """By which the records are found again; 0 where a move does without."""
+        found = [0] * len(self.records)
+        lacking = {number for numbers in self._without_sums for number in numbers}
+        for number, record in enumerate(self.records):
+            if number not in lacking:
+                found[number] = record_sum(memoryview(record)[hole:])
+        return tuple(found)
 
 
 class Generations(NamedTuple):
@@ -517,7 +529,7 @@ class StateLog:
 
     def _propose(self, term: Term, plan: _Plan, now_ms: int) -> None:
         identity, at_ms = self._new_identity(), self.epoch_ms()
-        sums = tuple(record_sum(memoryview(record)[self.hole :]) for record in plan.records)
+        sums = plan.sums(self.hole)
         # What says that the records are there stands behind them.
         is_late = [bool(sums) and isinstance(change, GivenBack) for change in plan.changes]
         late = list(compress(plan.changes, is_late))

@@ -222,13 +222,14 @@ def make_group(
     raft: Mapping[str, object] | None = None,
     reads: Mapping[str, object] | None = None,
     scrub: Mapping[str, object] | None = None,
+    sinks: Mapping[str, object] | None = None,
     network: Network | None = None,
     prepare: Callable[[Member], None] | None = None,
 ) -> Group:
     """A group that was started, with keys and one topic of four queues.
 
     Args:
-        raft, scrub: settings of these tables, besides the keys.
+        raft, scrub, sinks: settings of these tables, besides the keys.
         network: what lies between the members; loopback when left out.
         prepare: called with each member before any is started.
     """
@@ -242,7 +243,8 @@ def make_group(
         made.append(
             _make_member(
                 node, name, peers, keys,
-                ack=ack, sizes=sizes, raft=raft, reads=reads, scrub=scrub, prefix=prefix,
+                ack=ack, sizes=sizes, raft=raft, reads=reads, scrub=scrub, sinks=sinks,
+                prefix=prefix,
             )
         )  # fmt: skip
     for member in made:
@@ -283,6 +285,7 @@ def _make_member(
     raft: Mapping[str, object] | None = None,
     reads: Mapping[str, object] | None = None,
     scrub: Mapping[str, object] | None = None,
+    sinks: Mapping[str, object] | None = None,
     prefix: Sequence[str] = (),
     **about: str,
 ) -> Member:
@@ -293,6 +296,7 @@ def _make_member(
         raft={"keys_dir": str(keys), **(raft or {})},
         reads=dict(reads or {}),
         scrub=dict(scrub or {}),
+        sinks=dict(sinks or {}),
         # Tests kill processes more often than an operator would stand.
         supervision={"restarts_max": 1_000},
     )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ledgermq.broker import state_commands
 from ledgermq.broker.queue_locks import Lock
+from ledgermq.broker.sinks import SinkMoved, SinkSet
 from ledgermq.broker.state_commands import (
     Change,
     Command,
@@ -39,6 +40,8 @@ CHANGES: st.SearchStrategy[Change] = st.one_of(
     st.builds(GroupSet, NAMES, FIELDS),
     st.builds(OffsetsSet, NAMES, NAMES, OFFSETS),
     st.builds(LocksSet, NAMES, NAMES, LOCKS),
+    st.builds(SinkSet, NAMES, FIELDS),
+    st.builds(SinkMoved, NAMES, st.integers(0, 2**62), st.integers(0, 2**62)),
 )
 
 

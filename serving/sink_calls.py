@@ -1,0 +1,108 @@
+"""Calls about batches of sinks: their commits and aborts, and which sinks there are."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ledgermq.broker.access import Right
+from ledgermq.broker.sinks import offsets_in
+from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.model.stages import STAGE_SIZE_MAX, check_sink_name
+from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.call_arguments import OFFSET_MAX, Arguments, flag, integer, text
+from ledgermq.serving.calls import Call, Result, Verbs
+from ledgermq.serving.sink_service import COMMIT_MS, Commit, SinkService
+
+WAIT_MS_MAX = 60_000
+STAGES_MAX = 100_000
+
+
+class SinkCalls:
+    """A commit goes through the log, and is answered from there; ``sinks`` any node answers."""
+
+    def __init__(self, service: SinkService, tables: BrokerTables) -> None:
+        self._service = service
+        self._tables = tables
+        self.verbs: Verbs = {
+            "sink_commit": self._commit,
+            "sink_wait": self._wait,
+            "sink_abort": self._abort,
+            "sinks": self._list,
+        }
+
+    def _commit(self, call: Call) -> None:
+        arguments = call.arguments
+        sink, batch = _batch_of(arguments)
+        check = partial(_check_topic, call)
+        packs = _packs_of(arguments)
+        until_ms = call.now_ms + COMMIT_MS
+        is_once = flag(arguments, "once")
+        self._service.commit(Commit(call.caller, sink, batch, is_once, packs, check, until_ms))
+
+    def _wait(self, call: Call) -> None:
+        sink, batch = _batch_of(call.arguments)
+        wait_ms = integer(call.arguments, "wait_ms", 0, WAIT_MS_MAX)
+        self._service.wait(call.caller, sink, batch, call.now_ms + wait_ms)
+
+    def _abort(self, call: Call) -> Result:
+        sink, batch = _batch_of(call.arguments)
+        stages = call.arguments.get("stages", [])
+        if not isinstance(stages, list) or len(stages) > STAGES_MAX:
+            raise ProtocolError("argument not a list, or too long", argument="stages")
+        self._service.abort(sink, batch, [_stage_name(one) for one in stages])
+        return {"sink": sink, "batch": batch}
+
+    def _list(self, call: Call) -> Result:
+        """The sinks that are remembered, and the part of the staged queue that is kept."""
+        del call
+        first, end = self._service.staged()
+        rows = [
+            {
+                "sink": name,
+                "batch": sink.batch,
+                "committed": sink.at_ms,
+                "rows": sink.rows,
+                "packs_left": len(sink.left),
+                "once": sink.is_once,
+            }
+            for name, sink in self._tables.state.sinks
+        ]
+        return {"sinks": rows, "staged_first": first, "staged_end": end}
+
+
+def _check_topic(call: Call, topic: str) -> None:
+    call.check_topic(topic, Right.PUB)
+
+
+def _batch_of(arguments: Arguments) -> tuple[str, int]:
+    return check_sink_name(text(arguments, "sink")), integer(arguments, "batch", 0, OFFSET_MAX)
+
+
+def _stage_name(value: object) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= STAGE_SIZE_MAX:
+        raise ProtocolError("not the name of a stage", found=str(value)[:80], limit=STAGE_SIZE_MAX)
+    return value
+
+
+def _packs_of(arguments: Arguments) -> tuple[tuple[str, int], ...]:
+    """The packs of ``stages``, which is a list of [name, [[first, count], ...]].
+
+    Raises:
+        ProtocolError: it is none, or names a pack twice.
+    """
+    stages = arguments.get("stages")
+    if not isinstance(stages, list) or len(stages) > STAGES_MAX:
+        raise ProtocolError("argument not a list, or too long", argument="stages", limit=STAGES_MAX)
+    packs: list[tuple[str, int]] = []
+    for stage in stages:
+        match stage:
+            case [name, ranges]:
+                try:
+                    packs += ((_stage_name(name), offset) for offset in offsets_in(ranges))
+                except ConfigError as error:
+                    raise ProtocolError("not the packs of a stage", reason=str(error)) from error
+            case _:
+                raise ProtocolError("not a stage and its packs", found=str(stage)[:80])
+    if len({offset for _, offset in packs}) < len(packs):
+        raise ProtocolError("a pack is named twice", argument="stages", packs=len(packs))
+    return tuple(packs)

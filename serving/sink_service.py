@@ -1,0 +1,595 @@
+"""Batches of sinks: what the leader's broker does with rows that are staged.
+
+A commit names the packs of a batch, each by its offset in the staged queue. The leader looks at
+each of them, and proposes one command with all (``broker/sinks.py``). From then on it moves them,
+some at a time, each group exactly once (``serving/moves.py``); so does whoever leads next. What
+nobody commits is dropped after a time: the queue's source moves on, and the log is kept no longer
+for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from ledgermq.broker.holds import QueueName
+from ledgermq.broker.moves import Moved
+from ledgermq.broker.sinks import QUEUE, Sink, SinkMoved, SinkSet, stage_of
+from ledgermq.broker.state_commands import Change
+from ledgermq.formats.host_address import HOST_V4_SIZE, HOST_V6_SIZE, is_v6
+from ledgermq.formats.message import decode_message, encode_message
+from ledgermq.ipc.counters import BrokerCounter
+from ledgermq.model.errors import (
+    BusyError,
+    CorruptLogError,
+    LedgerError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    ProtocolError,
+    StagedUnknownError,
+    TopicUnknownError,
+)
+from ledgermq.model.limits import STAGED_TOPIC
+from ledgermq.model.settings import Settings
+from ledgermq.model.stages import Stage
+from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.moves import NOBODY, Moves
+from ledgermq.serving.readable_store import ReadableStore
+from ledgermq.serving.state_log import Caller, Reply, Request, StateLog
+from ledgermq.wire.staged_pack import decode_pack
+
+logger = logging.getLogger(__name__)
+
+GROUP_ROWS_MAX = 16_384
+GROUP_SIZE_MAX = 4 * 1024 * 1024
+"""Rows and bytes of one group, which is one order to the writer and one hold of the put lock: so
+many that a round through all processes is small beside it. One pack may have more."""
+
+LOOKED_AT_PER_TURN = 128
+"""Packs of commits that one turn looks at, so that a large batch does not keep others waiting."""
+
+PASSED_MAX = 1_024
+"""Packs that one command passes over when it drops some."""
+
+WAITING_MAX = 10_000
+COMMIT_MS = 30_000
+RETRY_MS = 1_000
+LOOK_MS = 60_000
+"""So often at least it is looked whether something is to be dropped: clocks may be set."""
+
+ABORTED_MAX = 65_536
+MOVE_TOUCHES = f"move {QUEUE.topic}/{QUEUE.queue_id}"
+
+
+class Pack(NamedTuple):
+    """What is known of a pack without its rows."""
+
+    stage: Stage
+    rows: int
+    topics: frozenset[str]
+    stored_ms: int
+
+
+@dataclass(slots=True)
+class Commit:
+    """Somebody commits a batch.
+
+    Attributes:
+        packs: name of the stage and offset of each, in the order in which they become messages.
+        check_topic: refuses a topic that the client may not send to.
+        looked: so many of the packs were looked at.
+        is_submitted: all were, and the command is on its way.
+    """
+
+    caller: Caller
+    sink: str
+    batch: int
+    is_once: bool
+    packs: tuple[tuple[str, int], ...]
+    check_topic: Callable[[str], None]
+    until_ms: int
+    looked: int = 0
+    rows: int = 0
+    topics: set[str] = field(default_factory=set)
+    is_submitted: bool = False
+
+
+class _Waiting(NamedTuple):
+    caller: Caller
+    sink: str
+    batch: int
+    until_ms: int
+
+
+class SinkService:
+    """Owned by the broker process.
+
+    Invariants: at most one move is under way; while this node does not lead, none is, and nobody
+    waits. A pack of a committed batch is moved once; one that is not committed never is.
+    """
+
+    def __init__(
+        self,
+        store: ReadableStore,
+        tables: BrokerTables,
+        log: StateLog,
+        moves: Moves,
+        settings: Settings,
+    ) -> None:
+        self._store = store
+        self._tables = tables
+        self._log = log
+        self._moves = moves
+        self._settings = settings
+        self._host = (settings.node.broker_ip, settings.node.listen_port)
+        self._host_size = HOST_V6_SIZE if is_v6(self._host) else HOST_V4_SIZE
+        self._commits: deque[Commit] = deque()
+        self._waiting: list[_Waiting] = []
+        self._aborted: OrderedDict[str, None] = OrderedDict()
+        self._moved: SinkMoved | None = None
+        self._is_moving = False
+        self._is_behind = False
+        self._last_moved = ""
+        self._look_ms: int | None = 0
+        self._now_ms = self._retry_ms = 0
+        self._replies: list[Reply] = []
+        moves.register(STAGED_TOPIC, self._build)
+
+    @property
+    def awaits(self) -> bool:
+        """Whether somebody waits for what is dispatched next."""
+        return bool(self._commits or self._waiting) or self._is_moving
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is more to look at at once."""
+        return self._is_behind
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``turn`` has something to do that nothing else tells of; None when never."""
+        if not self._log.leads:
+            return None
+        deadlines = [one.until_ms for one in self._commits]
+        deadlines += [one.until_ms for one in self._waiting]
+        if self._now_ms < self._retry_ms:
+            deadlines.append(self._retry_ms)
+        elif self._look_ms is not None and not self._is_moving and self._moves.is_free(QUEUE):
+            deadlines.append(self._look_ms)
+        return min(deadlines, default=None)
+
+    def notice_growth(self, now_ms: int) -> None:
+        """Something was stored: it may be a pack that nobody will commit."""
+        if self._look_ms is None:
+            self._look_ms = now_ms + min(LOOK_MS, self._settings.sinks.staged_reserved_ms)
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again."""
+        self._settings = settings
+        self._look_ms = 0
+
+    def oldest_position(self) -> int | None:
+        """Where the oldest pack that may yet become messages lies; None when there is none."""
+        bounds = self._store.bounds(QUEUE)
+        first = min(self._moves.source(QUEUE).safe_offset, *self._left(), bounds.end)
+        if first >= bounds.end:
+            return None
+        units = self._store.units(QUEUE, max(first, bounds.first), 1)
+        return 0 if units is None or len(units) == 0 else int(units["position"][0])
+
+    def commit(self, commit: Commit) -> None:
+        """Take a commit; ``turn`` answers it.
+
+        Raises:
+            NotLeaderError: another node leads, or none is known to.
+            BusyError: too many wait.
+        """
+        self._check_leads()
+        if self._is_known(commit.sink, commit.batch):
+            self._replies.append(Reply(commit.caller, self._committed(commit, is_already=True)))
+            return
+        if len(self._commits) >= WAITING_MAX:
+            raise BusyError("too many commits of batches wait", limit=WAITING_MAX)
+        self._commits.append(commit)
+
+    def wait(self, caller: Caller, sink: str, batch: int, until_ms: int) -> None:
+        """Answer once all rows of a batch are messages, or the time is over.
+
+        Raises:
+            NotLeaderError: another node leads, or none is known to.
+            StagedUnknownError: no such batch is committed, or it is not remembered.
+            BusyError: too many wait.
+        """
+        self._check_leads()
+        if not self._is_known(sink, batch):
+            raise StagedUnknownError("batch is not committed", sink=sink, batch=batch)
+        if len(self._waiting) >= WAITING_MAX:
+            raise BusyError("too many wait for batches", limit=WAITING_MAX)
+        self._waiting.append(_Waiting(caller, sink, batch, until_ms))
+
+    def abort(self, sink: str, batch: int, stages: Iterable[str]) -> None:
+        """Drop what was staged, unless it is committed; without ``stages`` all of the batch.
+
+        It is gone at once for this leader, and after its time for others.
+
+        Raises:
+            NotLeaderError: another node leads, or none is known to.
+        """
+        self._check_leads()
+        for label in [Stage(sink, batch, stage).label for stage in stages or ("",)]:
+            self._aborted[label] = None
+        while len(self._aborted) > ABORTED_MAX:
+            self._aborted.popitem(last=False)
+        self._look_ms = 0
+
+    def staged(self) -> tuple[int, int]:
+        """Offsets of the staged queue where packs may wait, half-open."""
+        bounds = self._store.bounds(QUEUE)
+        return min(self._moves.source(QUEUE).next_offset, bounds.end), bounds.end
+
+    def turn(self, now_ms: int) -> list[Reply]:
+        """Look at packs, move what is committed, drop what never will be; the answers due.
+
+        To be called when the state's log was applied, and before it takes new requests.
+        """
+        self._now_ms = now_ms
+        self._is_behind = False
+        if self._log.leads:
+            self._refuse_late()
+            self._look_at_commits()
+            if now_ms >= self._retry_ms and not self._is_moving and self._moves.is_free(QUEUE):
+                self._ask()
+            self._answer_waiting()
+        else:
+            self._stop(NotLeaderError("node does not lead now"))
+            self._look_ms = now_ms
+        replies, self._replies = self._replies, []
+        return replies
+
+    def end_all(self) -> list[Reply]:
+        """Refusals of all that wait: the node stops."""
+        self._stop(OutcomeUnknownError("node stops; ask again"))
+        replies, self._replies = self._replies, []
+        return replies
+
+    def _check_leads(self) -> None:
+        if not self._log.leads:
+            raise NotLeaderError("node does not lead now")
+        self._log.check()
+
+    def _stop(self, error: LedgerError) -> None:
+        # Those that were submitted are told by the log.
+        callers = [one.caller for one in self._commits if not one.is_submitted]
+        callers += [one.caller for one in self._waiting]
+        self._replies += [Reply(caller, error) for caller in callers]
+        self._commits.clear()
+        self._waiting.clear()
+        self._aborted.clear()
+        self._is_moving = False
+
+    def _is_known(self, name: str, batch: int) -> bool:
+        sink = self._tables.state.sinks.get(name)
+        return sink is not None and sink.batch >= batch
+
+    def _committed(self, commit: Commit, *, is_already: bool) -> dict[str, object]:
+        return {
+            "sink": commit.sink,
+            "batch": commit.batch,
+            "rows": commit.rows,
+            "already": is_already,
+        }
+
+    def _refuse_late(self) -> None:
+        for commit in [one for one in self._commits if one.until_ms <= self._now_ms]:
+            # One that was submitted is answered by the log.
+            self._commits.remove(commit)
+            if not commit.is_submitted:
+                error = BusyError("packs are not in the queue yet", sink=commit.sink)
+                self._replies.append(Reply(commit.caller, error))
+
+    def _look_at_commits(self) -> None:
+        budget = LOOKED_AT_PER_TURN
+        for commit in list(self._commits):
+            if commit.is_submitted:
+                continue
+            before = commit.looked
+            try:
+                self._look_at(commit, budget)
+                if commit.looked == len(commit.packs):
+                    self._submit(commit)
+            except LedgerError as error:
+                self._commits.remove(commit)
+                self._replies.append(Reply(commit.caller, error))
+            budget -= commit.looked - before
+            if budget <= 0:
+                self._is_behind = True
+                return
+
+    def _look_at(self, commit: Commit, budget: int) -> None:
+        """Look at more packs of a commit, as far as they are dispatched."""
+        end = self._store.bounds(QUEUE).end
+        for name, offset in commit.packs[commit.looked : commit.looked + budget]:
+            if offset >= end:
+                return
+            pack = self._pack(offset)
+            if pack is None or pack.stage != Stage(commit.sink, commit.batch, name):
+                raise StagedUnknownError(
+                    "no such rows are staged", sink=commit.sink, stage=name, offset=offset
+                )
+            for topic in pack.topics - commit.topics:
+                commit.check_topic(topic)
+            commit.topics |= pack.topics
+            commit.rows += pack.rows
+            commit.looked += 1
+
+    def _submit(self, commit: Commit) -> None:
+        is_already = False
+
+        def plan() -> Sequence[Change]:
+            nonlocal is_already
+            is_already = self._is_known(commit.sink, commit.batch)
+            return () if is_already else [self._change_of(commit)]
+
+        def answer() -> dict[str, object]:
+            self._forget(commit)
+            if not is_already:
+                self._log.counts[BrokerCounter.SINK_BATCHES] += 1
+                logger.info(
+                    "batch committed: sink=%s batch=%d rows=%d packs=%d",
+                    commit.sink,
+                    commit.batch,
+                    commit.rows,
+                    len(commit.packs),
+                )
+            return self._committed(commit, is_already=is_already)
+
+        def refused(error: LedgerError) -> None:
+            self._forget(commit)
+            self._replies.append(Reply(commit.caller, error))
+
+        # Nothing may be dropped in the same command: both look at where the queue's source is.
+        touches = frozenset({f"sink {commit.sink}", MOVE_TOUCHES})
+        self._log.submit(
+            Request(commit.caller, plan, touches, answer, tuple, refused), self._now_ms
+        )
+        commit.is_submitted = True
+
+    def _forget(self, commit: Commit) -> None:
+        if commit in self._commits:
+            self._commits.remove(commit)
+
+    def _change_of(self, commit: Commit) -> SinkSet:
+        known = self._tables.state.sinks.get(commit.sink)
+        if known is not None and known.left:
+            raise BusyError(
+                "rows of the batch before are not all messages yet",
+                sink=commit.sink,
+                batch=known.batch,
+                packs=len(known.left),
+            )
+        lowest = min((offset for _, offset in commit.packs), default=None)
+        if lowest is not None and lowest < self._moves.source(QUEUE).next_offset:
+            raise StagedUnknownError(
+                "rows were dropped, which nobody had committed in time",
+                sink=commit.sink,
+                batch=commit.batch,
+                limit=self._settings.sinks.staged_reserved_ms,
+                setting="sinks.staged_reserved_ms",
+            )
+        for name, _ in commit.packs:
+            if self._is_aborted(Stage(commit.sink, commit.batch, name)):
+                raise StagedUnknownError("batch was aborted", sink=commit.sink, stage=name)
+        for topic in sorted(commit.topics):
+            if self._tables.topics.get(topic) is None:
+                raise TopicUnknownError("topic does not exist any more", topic=topic)
+        packs = tuple(offset for _, offset in commit.packs)
+        made = Sink(commit.batch, self._log.epoch_ms(), commit.rows, packs, 0, commit.is_once)
+        return SinkSet(commit.sink, made.to_fields())
+
+    def _is_aborted(self, stage: Stage) -> bool:
+        return (
+            stage.label in self._aborted
+            or Stage(stage.sink, stage.batch, "").label in self._aborted
+        )
+
+    def _pack(self, offset: int) -> Pack | None:
+        """The pack at an offset within the queue's bounds; None when none is there (any more)."""
+        units = self._store.units(QUEUE, offset, 1)
+        if units is None or len(units) == 0:
+            return None
+        record = self._store.record_at(int(units["position"][0]))
+        if record is None:
+            return None
+        message = decode_message(record, check_crc=False)
+        stage = stage_of(message)
+        if stage is None:
+            return None
+        pack = decode_pack(message.body)
+        topics = frozenset(run.topic.decode() for run in pack.runs)
+        return Pack(stage, len(pack.sizes), topics, message.store_timestamp)
+
+    def _build(self, queue: QueueName, offset: int, record: memoryview) -> list[bytes]:
+        """The records in a pack; see ``Moves.register``."""
+        del queue, offset
+        pack = decode_pack(decode_message(record).body)
+        if pack.store_host_size == self._host_size:
+            payload, ends, at = bytes(pack.payload), list(pack.sizes), 0
+            records = []
+            for size in ends:
+                records.append(payload[at : at + size])
+                at += size
+            return records
+        # Staged while a node with an address of the other kind led.
+        return [
+            encode_message(replace(decode_message(one), store_host=self._host))
+            for one in pack.records()
+        ]
+
+    def _ask(self) -> None:
+        """Have the next packs moved, or others dropped, if there are some."""
+        name = self._next_sink()
+        if name is not None:
+            self._request(lambda: self._plan_move(name))
+        elif self._look_ms is not None and self._now_ms >= self._look_ms:
+            self._look_ms = None
+            self._forget_sinks()
+            floor = self._floor(frozenset())
+            if floor > self._moves.source(QUEUE).next_offset:
+                self._request(self._plan_drop)
+
+    def _request(self, plan: Callable[[], tuple[Moved, Sequence[bytes]] | None]) -> None:
+        def done() -> None:
+            self._is_moving = False
+            self._look_ms = self._now_ms
+
+        def refused(error: LedgerError) -> None:
+            self._is_moving = False
+            self._look_ms = self._retry_ms = self._now_ms + RETRY_MS
+            logger.warning("staged rows not moved yet: %s", error)
+
+        self._is_moving = True
+        try:
+            self._moves.request(
+                QUEUE, plan, done=done, refused=refused, now_ms=self._now_ms, also=self._also
+            )
+        except LedgerError as error:
+            refused(error)
+
+    def _also(self) -> list[Change]:
+        return [] if self._moved is None else [self._moved]
+
+    def _next_sink(self) -> str | None:
+        """Whose packs are moved next: sinks take turns."""
+        names = self._tables.state.sinks.unmoved
+        if not names:
+            return None
+        self._last_moved = min((one for one in names if one > self._last_moved), default=min(names))
+        return self._last_moved
+
+    def _plan_move(self, name: str) -> tuple[Moved, Sequence[bytes]] | None:
+        self._moved = None
+        sink = self._tables.state.sinks.get(name)
+        if sink is None or not sink.left:
+            return None
+        offsets: list[int] = []
+        records: list[bytes] = []
+        size = 0
+        for offset in sink.left:
+            made = self._moves.build(QUEUE, (offset,))
+            if not made:
+                raise CorruptLogError(
+                    "rows of a committed batch are not in the log", sink=name, offset=offset
+                )
+            size += sum(map(len, made))
+            if records and (len(records) + len(made) > GROUP_ROWS_MAX or size > GROUP_SIZE_MAX):
+                break
+            offsets.append(offset)
+            records += made
+        self._moved = SinkMoved(name, sink.batch, sink.moved + len(offsets))
+        floor = self._floor(frozenset(offsets))
+        return Moved(QUEUE, tuple(offsets), len(records), floor, {}, has_sums=False), records
+
+    def _plan_drop(self) -> tuple[Moved, Sequence[bytes]] | None:
+        self._moved = None
+        floor = self._floor(frozenset())
+        source = self._moves.source(QUEUE)
+        return None if floor <= source.next_offset else (Moved(QUEUE, (), 0, floor, {}), ())
+
+    def _left(self) -> list[int]:
+        """The lowest pack of each batch that is not moved as a whole."""
+        return [min(sink.left) for sink in self._unmoved()]
+
+    def _unmoved(self) -> list[Sink]:
+        sinks = self._tables.state.sinks
+        found = [sinks.get(name) for name in sinks.unmoved]
+        return [sink for sink in found if sink is not None]
+
+    def _floor(self, moving: frozenset[int]) -> int:
+        """Below it nothing waits in the queue but what is ``moving``; notes when to look again."""
+        bounds = self._store.bounds(QUEUE)
+        begin = self._moves.source(QUEUE).next_offset
+        at = max(begin, bounds.first)
+        waiting = {offset for sink in self._unmoved() for offset in sink.left} - moving
+        end = min(bounds.end, at + PASSED_MAX)
+        while at < end and at not in waiting:
+            if at not in moving and not self._is_over(at):
+                return max(at, begin)
+            at += 1
+        if at < bounds.end:
+            self._look_ms = self._now_ms
+        return max(at, begin)
+
+    def _is_over(self, offset: int) -> bool:
+        """Whether a pack that is not waiting to be moved can become messages no more."""
+        try:
+            pack = self._pack(offset)
+        except (CorruptLogError, ProtocolError) as error:
+            logger.error("pack cannot be read: offset=%d: %s", offset, error)
+            self._look_ms = self._now_ms + LOOK_MS
+            return False
+        if pack is None or self._is_known(pack.stage.sink, pack.stage.batch):
+            return True
+        if self._is_aborted(pack.stage):
+            return True
+        wait_ms = pack.stored_ms + self._settings.sinks.staged_reserved_ms - self._log.epoch_ms()
+        if wait_ms > 0:
+            self._look_ms = self._now_ms + min(wait_ms, LOOK_MS)
+            return False
+        logger.warning(
+            "staged rows dropped, nobody has committed them: sink=%s batch=%d stage=%s rows=%d",
+            *pack.stage,
+            pack.rows,
+        )
+        return True
+
+    def _forget_sinks(self) -> None:
+        """Have sinks forgotten that nobody will ask for any more."""
+        rules, now_ms = self._settings.sinks, self._log.epoch_ms()
+        for name, sink in list(self._tables.state.sinks):
+            kept_ms = rules.staged_reserved_ms if sink.is_once else rules.batch_reserved_ms
+            if sink.left or sink.at_ms + kept_ms > now_ms:
+                continue
+            plan = _forgetting(self._tables, name, sink)
+            touches = frozenset({f"sink {name}"})
+            try:
+                self._log.submit(
+                    Request(NOBODY, plan, touches, _nothing, refused=self._look_later), self._now_ms
+                )
+            except BusyError as error:
+                self._look_later(error)
+                return
+
+    def _look_later(self, error: LedgerError) -> None:
+        logger.info("sinks not forgotten yet: %s", error)
+        self._look_ms = self._now_ms + RETRY_MS
+
+    def _answer_waiting(self) -> None:
+        # The command of a group says that it is moved, and stands before its rows.
+        is_whole = self._moves.source(QUEUE).open_at is None
+        left: list[_Waiting] = []
+        for waiting in self._waiting:
+            sink = self._tables.state.sinks.get(waiting.sink)
+            is_moved = sink is None or sink.batch > waiting.batch or not sink.left
+            is_done = is_moved and is_whole
+            if is_done or waiting.until_ms <= self._now_ms:
+                packs = 0 if sink is None else len(sink.left)
+                result = {"done": is_done, "packs": 0 if is_done else packs}
+                self._replies.append(Reply(waiting.caller, result))
+            else:
+                left.append(waiting)
+        self._waiting = left
+
+
+def _forgetting(tables: BrokerTables, name: str, sink: Sink) -> Callable[[], Sequence[Change]]:
+    """Forget ``sink``, unless it has another batch by then."""
+
+    def plan() -> Sequence[Change]:
+        return [SinkSet(name, None)] if tables.state.sinks.get(name) == sink else ()
+
+    return plan
+
+
+def _nothing() -> None:
+    """Nobody is answered."""
