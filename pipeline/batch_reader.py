@@ -67,6 +67,9 @@ class BatchReader(DataSourceReader):
         Raises:
             LedgerError: they cannot be read, or are gone and that is to fail.
         """
+        if type(partition) is InputPartition:
+            # What Spark makes of a plan without tasks: nothing is there to be read.
+            return
         options = self._options
         source = open_source(options)
         try:
