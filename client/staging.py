@@ -38,7 +38,7 @@ from ledgermq.wire.session import BODY_SIZE_MAX
 from ledgermq.wire.staged_pack import encode_pack
 
 PACK_BYTES = 1024 * 1024
-PACK_ROWS_MAX = 16_384
+PACK_ROWS_MAX = 4_096
 UNANSWERED_PACKS = 16
 WAIT_MS = 20_000
 TIMEOUT_S = 120.0

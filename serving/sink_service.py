@@ -43,7 +43,7 @@ from ledgermq.wire.staged_pack import decode_pack
 
 logger = logging.getLogger(__name__)
 
-GROUP_ROWS_MAX = 16_384
+GROUP_ROWS_MAX = 8_192
 GROUP_SIZE_MAX = 4 * 1024 * 1024
 """Rows and bytes of one group, which is one order to the writer and one hold of the put lock: so
 many that a round through all processes is small beside it. One pack may have more."""
