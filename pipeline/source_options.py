@@ -117,7 +117,7 @@ def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
         columns = checked_columns(names, option="columns")
     else:
         columns = COLUMNS
-    if not _flag(given, "includeBody", default=True):
+    if not flag_option(given, "includeBody", default=True):
         columns = tuple(name for name in columns if name != "body")
     return columns
 
@@ -130,8 +130,8 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
     """
     given = _canonical(options)
     _check_kind(given, streaming=streaming)
-    starting_ms = _number(given, "startingTimestamp", minimum=0)
-    ending_ms = _number(given, "endingTimestamp", minimum=0)
+    starting_ms = number_option(given, "startingTimestamp", minimum=0)
+    ending_ms = number_option(given, "endingTimestamp", minimum=0)
     for timestamp, offsets in (
         ("startingTimestamp", "startingOffsets"),
         ("endingTimestamp", "endingOffsets"),
@@ -166,13 +166,13 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
         ending=_place(given, "endingOffsets", default="latest", refused="earliest"),
         starting_ms=starting_ms,
         ending_ms=ending_ms,
-        min_partitions=_number(given, "minPartitions", minimum=1) or 1,
-        split_bytes=_number(given, "splitBytes", minimum=SPLIT_BYTES_MIN) or SPLIT_BYTES,
-        max_offsets=_number(given, "maxOffsetsPerTrigger", minimum=1),
-        fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
-        inflate=_flag(given, "inflateBodies", default=True),
-        push_filters=_flag(given, "pushFilters", default=False),
-        timeout_ms=_number(given, "timeoutMs", minimum=1) or 120_000,
+        min_partitions=number_option(given, "minPartitions", minimum=1) or 1,
+        split_bytes=number_option(given, "splitBytes", minimum=SPLIT_BYTES_MIN) or SPLIT_BYTES,
+        max_offsets=number_option(given, "maxOffsetsPerTrigger", minimum=1),
+        fail_on_data_loss=flag_option(given, "failOnDataLoss", default=True),
+        inflate=flag_option(given, "inflateBodies", default=True),
+        push_filters=flag_option(given, "pushFilters", default=False),
+        timeout_ms=number_option(given, "timeoutMs", minimum=1) or 120_000,
         read_from=_read_from(given),
     )
 
@@ -265,7 +265,12 @@ def _place(given: Mapping[str, str], option: str, *, default: Place, refused: st
     return parse_queue_table(text, option=option)
 
 
-def _number(given: Mapping[str, str], option: str, *, minimum: int) -> int | None:
+def number_option(given: Mapping[str, str], option: str, *, minimum: int) -> int | None:
+    """The whole number that an option gives; None when it is left out.
+
+    Raises:
+        ConfigError: it is none, or too small.
+    """
     text = given.get(option)
     if text is None:
         return None
@@ -278,7 +283,12 @@ def _number(given: Mapping[str, str], option: str, *, minimum: int) -> int | Non
     return value
 
 
-def _flag(given: Mapping[str, str], option: str, *, default: bool) -> bool:
+def flag_option(given: Mapping[str, str], option: str, *, default: bool) -> bool:
+    """Whether an option is set; ``default`` when it is left out.
+
+    Raises:
+        ConfigError: it is neither true nor false.
+    """
     text = given.get(option)
     if text is None:
         return default

@@ -8,13 +8,21 @@ spark.read.format("ledgermq").option("subscribe", "orders").load("/var/lib/ledge
 from __future__ import annotations
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.batch_reader import BatchReader, FilteringReader
 from ledgermq.pipeline.message_schema import checked_columns, spark_schema, spark_type
+from ledgermq.pipeline.sink_options import parse_sink_options
 from ledgermq.pipeline.source_options import columns_of, parse_options
+from ledgermq.pipeline.spark_sink import BatchSink, StreamSink
 from ledgermq.pipeline.stream_reader import StreamReader
 
 
@@ -51,6 +59,30 @@ class LedgermqSource(DataSource):
             ConfigError: an option or the schema cannot be used.
         """
         return StreamReader(parse_options(self.options, streaming=True), _columns_in(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """The writer of a batch job.
+
+        Raises:
+            ConfigError: an option, the schema or the mode cannot be used.
+        """
+        if overwrite:
+            raise ConfigError("messages are not overwritten", option="mode", allowed=["append"])
+        return BatchSink(parse_sink_options(self.options, streaming=False), schema)
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """The writer of a streaming query.
+
+        Raises:
+            ConfigError: an option, the schema or the mode cannot be used.
+        """
+        if overwrite:
+            raise ConfigError(
+                "messages are not overwritten", option="outputMode", allowed=["append", "update"]
+            )
+        return StreamSink(parse_sink_options(self.options, streaming=True), schema)
 
 
 def register(spark: SparkSession) -> None:

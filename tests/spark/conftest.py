@@ -37,7 +37,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session of ``local[2]`` that knows the format ``ledgermq``."""
+    """A session that knows the format ``ledgermq``: two slots, and a second try for each task."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.fail(
             "Spark's tests need Java 17: apt-get install openjdk-17-jre-headless, or"
@@ -49,7 +49,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     from ledgermq.pipeline.spark_source import register
 
-    builder = SparkSession.builder.master("local[2]").appName("ledgermq tests")
+    builder = SparkSession.builder.master("local[2,2]").appName("ledgermq tests")
     folder = tmp_path_factory.mktemp("spark")
     settings = {
         **SETTINGS,
