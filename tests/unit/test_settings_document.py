@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
+from types import ModuleType
 
 import tomli
 
@@ -18,7 +20,8 @@ from ledgermq.model.settings_file import (
 )
 from ledgermq.model.settings_rules import RULES
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "operating" / "settings.md").read_text()
+ROOT = Path(__file__).parents[2]
+DOCUMENT = (ROOT / "docs" / "operating" / "settings.md").read_text()
 
 
 def told() -> dict[str, list[str]]:
@@ -67,3 +70,46 @@ def test_the_example_is_a_settings_file() -> None:
     assert read_settings(example, name="example").store.path_root_dir == Path(
         tomli.loads(example)["store"]["path_root_dir"]
     )
+
+
+def writer() -> ModuleType:
+    """The program that writes the document."""
+    path = ROOT / "packaging" / "settings_reference.py"
+    spec = importlib.util.spec_from_file_location("settings_reference", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_document_is_what_its_program_writes() -> None:
+    assert writer().reference(DOCUMENT) == DOCUMENT
+
+
+def test_the_program_puts_right_what_is_out_of_date_and_asks_for_meanings() -> None:
+    program = writer()
+    row = re.search(r"^\| `heartbeat_ms` .*\n", DOCUMENT, re.M)
+    assert row is not None
+    stale = (
+        DOCUMENT.replace(row[0], "", 1)
+        .replace("`store.max_message_size`, ", "", 1)
+        .replace('| `level` | `"INFO"` |', '| `level` | `"LOUD"` |')
+        .replace("| `every_s` |", "| `every_minute` |")
+    )
+    written = program.reference(stale)
+
+    assert program.without_meaning(written) == ["raft.heartbeat_ms", "scrub.every_s"]
+    assert re.sub(r"[^|]*\|$", "", written, flags=re.M) == re.sub(
+        r"[^|]*\|$", "", DOCUMENT, flags=re.M
+    )
+
+
+def test_a_table_that_is_new_gets_its_section() -> None:
+    program = writer()
+    before, _, rest = DOCUMENT.partition("## [scrub]")
+    without = before + rest[rest.index("## [ack]") :]
+    written = program.reference(without)
+
+    assert "## [scrub]" not in without
+    assert program.without_meaning(written) == ["scrub.rate_bytes_per_s", "scrub.every_s"]
