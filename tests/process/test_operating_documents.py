@@ -16,9 +16,12 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import Golden
-from tests.operating_commands import Told, documents, told_in
+from tests.operating_commands import Told, documents, told_in, words_of
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, Member, free_port, make_group, producer
+
+from ledgermq.cli.main import _parser
+from ledgermq.client.address import DEFAULT_ADDRESS
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +29,12 @@ PROGRAMS = Path(sys.executable).parent
 FIRST = "n0"
 BROKER_CONF = "brokerClusterName=DefaultCluster\nbrokerName=orders-a\nlistenPort=10911\n"
 DOCTOR_FAILS = 4
+GIVEN = (
+    "ledgermq receive orders --group billing",
+    "ledgermq send orders more --count 30 --queue 3",
+)
+"""What the documents take for granted: a group that consumes, and messages that it has not read."""
+
 UNLIKE_ANY_OTHER = re.compile(r"\d{8}T\d{6}\.\d{3}Z")
 
 
@@ -57,6 +66,16 @@ class Host:
             (scratch / name).mkdir()
         (scratch / "broker.conf").write_text(BROKER_CONF)
 
+    def _addressed(self, text: str) -> str:
+        """``text``, asked of the first host where it says nothing, for its place is the default."""
+        if not text.startswith("ledgermq "):
+            return text
+        words = words_of(text)
+        arguments = _parser(words).parse_args(words)
+        if getattr(arguments, "address", None) == DEFAULT_ADDRESS and "--address" not in words:
+            return f"{text} --address ipc:///run/ledgermq"
+        return text
+
     def lead(self) -> None:
         """Have the first host lead, as the documents assume."""
 
@@ -71,7 +90,7 @@ class Host:
 
     def run(self, told: Told) -> subprocess.CompletedProcess[str]:
         """Run a command; names of backups are those of the only one that there is."""
-        text = told.text
+        text = self._addressed(re.split(r"  +#", told.text)[0])
         for place, here in self._places.items():
             text = text.replace(place, here)
         made = sorted(self._scratch.glob("backup/*/*Z"))
@@ -102,7 +121,12 @@ def host(make_node: Callable[[], Node], golden_copy: Golden, tmp_path: Path) -> 
         member.node.wait_ready()
     with producer(*group.members) as sender:
         sender.send(TOPIC, b"a message").result()
-    return Host(group, ports, tmp_path, golden_copy("g6"))
+    made = Host(group, ports, tmp_path, golden_copy("g6"))
+    made.lead()
+    for command in GIVEN:
+        done = made.run(Told("", command, True))
+        assert done.returncode == 0, done.stderr
+    return made
 
 
 def test_every_command_that_is_told_does_what_it_says(host: Host) -> None:
