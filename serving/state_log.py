@@ -375,13 +375,13 @@ class StateLog:
         self._refuse_late(now_ms)
         is_free = self._batch is None and now_ms >= self._retry_ms
         if self._term is not None and is_free and self._next >= 0 and self._trouble is None:
-            if self._is_snapshot_due or self._commands_since >= COMMANDS_PER_SNAPSHOT:
-                if self._is_certain:
-                    self._propose_snapshot(self._term, now_ms)
-                else:
-                    # What was sent before may yet come: a snapshot behind it would take it back.
-                    self._propose(self._term, _Plan(), now_ms)
-            elif self._waiting or not self._is_certain:
+            if not self._is_certain:
+                # What was sent before may yet come, and say otherwise than the tables do now:
+                # nothing is planned by them before a later command has come back.
+                self._propose(self._term, _Plan(), now_ms)
+            elif self._is_snapshot_due or self._commands_since >= COMMANDS_PER_SNAPSHOT:
+                self._propose_snapshot(self._term, now_ms)
+            elif self._waiting:
                 self._propose_waiting(self._term, now_ms)
         replies, self._replies = self._replies, []
         return replies
@@ -505,8 +505,7 @@ class StateLog:
         for _ in range(len(self._waiting)):
             waiting = self._waiting.popleft()
             request = waiting.request
-            is_early = request.records is not None and not self._is_certain
-            if is_early or not touched.isdisjoint(request.touches):
+            if not touched.isdisjoint(request.touches):
                 touched |= request.touches
                 self._waiting.append(waiting)
                 continue
@@ -523,8 +522,7 @@ class StateLog:
                 plan.add(request, planned, records)
             else:
                 self._waiting.append(waiting)
-        if plan.requests or not self._is_certain:
-            # One without changes is there to be seen: then what was sent before it is, too.
+        if plan.requests:
             self._propose(term, plan, now_ms)
 
     def _propose(self, term: Term, plan: _Plan, now_ms: int) -> None:

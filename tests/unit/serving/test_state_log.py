@@ -211,6 +211,30 @@ def test_a_snapshot_takes_nothing_back_that_comes_late(broker: Broker) -> None:
     assert broker.tables.offsets.offsets("g", "t") == {0: 5}
 
 
+def test_nothing_is_planned_by_tables_that_a_late_command_may_change(broker: Broker) -> None:
+    """The end of a timer's move was taken back so, and its messages were delivered again."""
+    broker.lead()
+    broker.ask(1, queue=0, offset=5)
+    broker.turn()
+    late = broker.log.orders.pop()
+    seen: list[dict[int, int]] = []
+
+    def plan() -> list[Change]:
+        seen.append(dict(broker.tables.offsets.offsets("g", "t")))
+        return []
+
+    request = Request(Caller(b"c", 2), plan, frozenset({"other"}), dict)
+    broker.state.submit(request, PROPOSAL_MS - 1)
+    broker.turn(PROPOSAL_MS)
+    assert seen == []
+    broker.log.orders.insert(0, late)
+    while broker.log.orders:
+        broker.log.take()
+        broker.turn(PROPOSAL_MS)
+
+    assert seen == [{0: 5}]
+
+
 def test_files_that_are_ahead_of_what_is_dispatched_do_not_go_back(tmp_path: Path) -> None:
     first = Broker(tmp_path)
     first.lead()
