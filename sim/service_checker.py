@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from difflib import unified_diff
 from typing import NamedTuple
 
+from ledgermq.broker.state_commands import decode_command
 from ledgermq.formats.delayed_message import real_queue
-from ledgermq.formats.message import Message
+from ledgermq.formats.dledger_entry import HEADER_SIZE
+from ledgermq.formats.message import Message, decode_message
 from ledgermq.model.ids import NodeId
 from ledgermq.model.limits import DELAY_TOPIC
 from ledgermq.model.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC, Decision
@@ -79,6 +81,7 @@ class ServiceChecker(Checker):
         self.given_back: set[str] = set()
         self.retried: Counter[str] = Counter()
         self._waits_for_retry: Counter[str] = Counter()
+        self._group = range(0)
         self._places: dict[str, set[Stored]] = {}
         self._tables: dict[tuple[str, int], tuple[NodeId, bytes]] = {}
 
@@ -131,6 +134,19 @@ class ServiceChecker(Checker):
             if transaction.is_ended and transaction.asked is Decision.COMMIT:
                 found += [one for one in transaction.messages if one not in self.delivered]
         return found + sorted(one for one in self.given_back if not self.retried[one])
+
+    def is_inside_group(self, index: int) -> bool:
+        """Whether a log that ends with ``index`` has a command, and not all that belongs to it."""
+        return index in self._group
+
+    def stored(self, node: NodeId, entry: Entry, before: int) -> None:
+        """As for all; a command that records follow is noted."""
+        super().stored(node, entry, before)
+        if b'"follows"' in entry.data:
+            message = decode_message(memoryview(entry.data), HEADER_SIZE)
+            follows = decode_command(bytes(message.body)).follows
+            # Its records, and the command that says that they are there.
+            self._group = range(entry.number, entry.number + len(follows) + 1)
 
     def _note(self, node: NodeId, entry: Entry, message: Message) -> None:
         unique_id, topic = message.unique_id, message.topic

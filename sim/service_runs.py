@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from random import Random
 
 from ledgermq.broker.broker_state import APPLIED_KEY
 from ledgermq.formats.config_json import encode_document
@@ -34,6 +35,12 @@ DELIVERED_MS = 12_000
 """The longest level that is used, a timer as long, and ends that are asked for again."""
 
 APPLIED_MS = 4_000
+ONE_ENTRY = 300
+"""Less than the smallest entry and the next one: a frame of one."""
+
+SINGLE_FRACTION = 0.3
+"""Of the seeds, in which groups of records are cut by the death of their leader."""
+
 JUMPS_MS = (-3_000, -200, 200, 3_000)
 """Of a clock's time of day: further ones would make all timers due, or none."""
 
@@ -47,6 +54,9 @@ class ServiceRun(Run):
     def _world(self, seed: int, shape: Shape) -> World:
         self.spoils = False
         self.checker = ServiceChecker()
+        if Random(f"frames {self.seed}").random() < SINGLE_FRACTION:
+            # One entry a frame, one frame under way: a command and its records come one by one.
+            shape = replace(shape, frame_bytes=ONE_ENTRY, frames_in_flight=1)
         return World(seed, replace(shape, has_readers=True, producers=1), self.checker)
 
     def _begin(self) -> None:
@@ -57,6 +67,7 @@ class ServiceRun(Run):
         self._led: dict[NodeId, int] = {}
         self._compared: dict[NodeId, int] = {}
         world.read = self._read
+        world.is_inside_group = checker.is_inside_group
         checker.latest_ms = self._look_at_clocks
         makers = Makers(world, checker)
         canceller = Canceller(world, "canceller", checker)

@@ -42,6 +42,7 @@ from ledgermq.store.log_checkpoint import decode
 
 MEMORY_FOLDER = Path("/dev/shm")
 QUEUE_FILE_SIZE = 2_000
+IN_GROUP = 0.2
 INDEX_SLOTS = 64
 INDEX_ITEMS = 256
 DELAY_LEVELS = "1s 1s 1s 2s 3s 1h"
@@ -53,6 +54,7 @@ class Shape:
 
     Attributes:
         has_readers: dispatchers and brokers are driven, too.
+        frame_bytes, frames_in_flight: entries that a leader sends at once, and without an answer.
     """
 
     members: int = 3
@@ -63,6 +65,8 @@ class Shape:
     preferred: tuple[str, ...] = ()
     producers: int = 3
     has_readers: bool = False
+    frame_bytes: int = 2_048
+    frames_in_flight: int = 4
 
 
 class World:
@@ -71,6 +75,7 @@ class World:
     Attributes:
         read: called after each turn of a dispatcher or broker.
         crash_points: how probable a crash is at the moments between a promise and what follows.
+        is_inside_group: whether a log that ends with an index lacks what belongs to its last entry.
     """
 
     def __init__(self, seed: int, shape: Shape, checker: Checker | None = None) -> None:
@@ -85,6 +90,7 @@ class World:
         self.observers: dict[NodeId, Observer] = {}
         self.producers: list[Producer] = []
         self.crash_points = 0.0
+        self.is_inside_group: Callable[[int], bool] = lambda index: False
         self.read: Callable[[Node, Role], None] = lambda node, role: None
         self._disks = Disks()
         self._stack = ExitStack()
@@ -317,8 +323,8 @@ class World:
             raft=RaftSection(
                 election_timeout_max_ms=self.shape.election_max_ms,
                 in_flight_bytes=8_192,
-                in_flight_frames=4,
-                frame_bytes=2_048,
+                in_flight_frames=self.shape.frames_in_flight,
+                frame_bytes=self.shape.frame_bytes,
                 transfer_timeout_ms=1_000,
                 preferred_leaders=self.shape.preferred,
             ),
@@ -347,6 +353,7 @@ class World:
         observer = self.observers[node.name]
         if role is Role.WRITER:
             observer.look_at_log(page)
+            self._cut_group(observer)
             return
         before = observer.standing
         observer.look_at_raft(page)
@@ -357,10 +364,21 @@ class World:
             self.events.trace(f"{node.name} is {after.role.name.lower()} in term {after.term}")
         # Between what a node has promised and what follows from it lies most trouble.
         if self.crash_points and self.random.random() < self.crash_points:
-            power = self.shape.ack is AckMode.MAJORITY_FSYNC
-            self.kill(node.name, power=power)
-            wait = self.random.choice((5, 20, 100, 1_000)) * MS
-            self.events.after(wait, lambda: self.start(node.name))
+            self._crash(node)
+
+    def _cut_group(self, observer: Observer) -> None:
+        """The leader dies, perhaps, when a follower has a part of what belongs together."""
+        if not self.crash_points or observer.role is RaftRole.LEADER:
+            return
+        leaders = self.leaders()
+        is_inside = self.is_inside_group(len(observer.log) - 1)
+        if is_inside and leaders and self.random.random() < IN_GROUP:
+            self._crash(leaders[-1])
+
+    def _crash(self, node: Node) -> None:
+        self.kill(node.name, power=self.shape.ack is AckMode.MAJORITY_FSYNC)
+        wait = self.random.choice((5, 20, 100, 1_000)) * MS
+        self.events.after(wait, lambda: self.start(node.name))
 
     def _failed(self, node: Node, role: Role, error: Exception) -> None:
         """A process has ended by itself: only one of a node whose disk has spoilt something may.

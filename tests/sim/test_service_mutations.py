@@ -8,7 +8,7 @@ import pytest
 
 from ledgermq.broker.half_table import HalfTable
 from ledgermq.broker.timer_index import TimerIndex, Watermark
-from ledgermq.serving import timer_service
+from ledgermq.serving import moves, timer_service
 from ledgermq.serving.state_log import Request, StateLog
 from ledgermq.sim.runs import run_seed
 from ledgermq.sim.service_runs import ServiceRun
@@ -69,19 +69,26 @@ def rolled_back_halves_are_committed(patch: Patch) -> None:
     patch.setattr(HalfTable, "messages_of", more)
 
 
+def a_cut_move_is_made_again_from_its_beginning(patch: Patch) -> None:
+    """What came into the log before its leader died is there twice."""
+    patch.setattr(moves, "count_present", lambda sums, records: 0)
+
+
 MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     a_snapshot_does_not_wait_for_what_was_sent_before,
     late_timers_are_passed_over,
     a_cancellation_is_forgotten,
     commits_are_acknowledged_at_once,
     rolled_back_halves_are_committed,
+    a_cut_move_is_made_again_from_its_beginning,
 )
 
 # Where each was found last: looked at first, for a search from 0 takes a while.
 LIKELY: dict[Callable[[Patch], None], int] = {
     a_snapshot_does_not_wait_for_what_was_sent_before: 1,
-    a_cancellation_is_forgotten: 1,
+    a_cancellation_is_forgotten: 6,
     commits_are_acknowledged_at_once: 3,
+    a_cut_move_is_made_again_from_its_beginning: 100,
 }
 
 
