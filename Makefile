@@ -8,7 +8,8 @@ WITHOUT_ORACLE := not oracle
 # Programs of bench/ say themselves how they are run; the other modules there are their parts.
 BENCHES = $(basename $(notdir $(shell grep -l 'python -m bench\.' bench/*.py)))
 
-.PHONY: help demo test test-again test-quick check check-all bench bootstrap clean distclean
+.PHONY: help demo test test-again test-quick check check-all check-boot check-deb deb wheel bench
+.PHONY: bootstrap clean distclean
 
 help:
 	@echo 'make demo        take over a store that RocketMQ wrote, and go on with it; then a group of three'
@@ -17,6 +18,9 @@ help:
 	@echo 'make test-quick  the tests that take less than a quarter of a second each'
 	@echo 'make check       ruff, mypy --strict, import contracts'
 	@echo 'make check-all   check, and all tests for longer, with the real RocketMQ and Porcupine'
+	@echo 'make deb         the Debian package, in dist/; make wheel: client and Spark source for other hosts'
+	@echo 'make check-deb   lintian, and whether the package is the same bytes when built elsewhere'
+	@echo 'make check-boot  the package on a Debian machine that is booted for it; needs root'
 	@echo 'make bench       measure this machine (bench/)'
 	@echo 'make clean       remove what was built; make distclean: .venv too'
 
@@ -44,11 +48,28 @@ check: bootstrap
 	$(PYTHON_BIN)/mypy src/ledgermq
 	$(PYTHON_BIN)/lint-imports
 
-check-all: check
-	LEDGERMQ_KILLS=20 LEDGERMQ_MEMBER_KILLS=5 LEDGERMQ_FULL_DISK_ROUNDS=5 LEDGERMQ_KILL_POINTS=200 \
+check-all: check check-deb
+	packaging/install-tools.sh boot
+	LEDGERMQ_BOOT=1 LEDGERMQ_BOOT_LONG=1 LEDGERMQ_KILLS=20 LEDGERMQ_MEMBER_KILLS=5 LEDGERMQ_FULL_DISK_ROUNDS=5 LEDGERMQ_KILL_POINTS=200 \
 	LEDGERMQ_CONVERSION_KILLS=260 LEDGERMQ_SEEDS=2000 LEDGERMQ_LEADER_KILLS=100 \
 	LEDGERMQ_SPARK_KILLS=10 \
 	LEDGERMQ_FLIP_STEP=1 LEDGERMQ_FAULT_ROUNDS=3 LEDGERMQ_FAULT_S=30 LEDGERMQ_PORCUPINE=1 $(PYTEST)
+
+deb:
+	@packaging/make-deb.sh
+
+wheel: bootstrap
+	# One for any machine, and one with the kernels compiled for machines like this: pip takes what fits.
+	LEDGERMQ_PURE=1 $(PYTHON_BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps \
+		--wheel-dir dist .
+	$(PYTHON_BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+
+check-deb:
+	packaging/check-deb.sh
+
+check-boot: bootstrap
+	packaging/install-tools.sh boot
+	LEDGERMQ_BOOT=1 LEDGERMQ_BOOT_LONG=1 $(PYTHON_BIN)/python -m pytest -q tests/boot
 
 bench: bootstrap
 	for name in $(BENCHES); do echo "== $$name"; $(PYTHON_BIN)/python -m bench.$$name || exit 1; done

@@ -182,6 +182,28 @@ def daemon_main(argv: Sequence[str] | None = None) -> int:
     return main(["serve", *(sys.argv[1:] if argv is None else argv)])
 
 
+def whole_parser() -> argparse.ArgumentParser:
+    """A parser that knows all commands, for documents and completions.
+
+    It imports the modules of all of them. A command whose libraries are not installed has its
+    summary for a description, and no options.
+    """
+    parser = _bare_parser()
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in dict.fromkeys(command.module for command in COMMANDS.values()):
+        try:
+            _register(module, subparsers)
+        except ModuleNotFoundError as error:
+            if _foreign_package(error) is None:
+                raise
+            for name, command in COMMANDS.items():
+                if command.module == module:
+                    subparsers.add_parser(
+                        name, help=command.summary, description=command.summary, add_help=False
+                    )
+    return parser
+
+
 def exit_status_of(error: LedgerError) -> int:
     """Exit status of a command that ended with ``error``."""
     storage = (StorageError, CorruptLogError, StoreLockedError)
@@ -200,21 +222,30 @@ def _run(words: Sequence[str]) -> int:
 
 def _parser(words: Sequence[str]) -> CommandParser:
     """A parser for the command that ``words`` begin with, else for the mere names of all."""
-    parser = CommandParser(
-        prog="ledgermq",
-        description="A replicated message broker that keeps RocketMQ's store.",
-        epilog="Each command explains itself: ledgermq COMMAND --help",
-    )
-    parser.add_argument("--version", action="version", version=f"ledgermq {ledgermq.__version__}")
+    parser = _bare_parser()
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     command = COMMANDS.get(words[0]) if words else None
     if command is None:
         for name, (_, summary) in COMMANDS.items():
             subparsers.add_parser(name, help=summary, add_help=False)
     else:
-        module = importlib.import_module(f"ledgermq.cli.{command.module}")
-        cast("_CommandModule", module).register(subparsers)
+        _register(command.module, subparsers)
     return parser
+
+
+def _bare_parser() -> CommandParser:
+    parser = CommandParser(
+        prog="ledgermq",
+        description="A replicated message broker that keeps RocketMQ's store.",
+        epilog="Each command explains itself: ledgermq COMMAND --help",
+    )
+    parser.add_argument("--version", action="version", version=f"ledgermq {ledgermq.__version__}")
+    return parser
+
+
+def _register(module: str, subparsers: Subparsers[CommandParser]) -> None:
+    imported = importlib.import_module(f"ledgermq.cli.{module}")
+    cast("_CommandModule", imported).register(subparsers)
 
 
 def _failed(error: Exception, *, as_json: bool) -> int:

@@ -1,0 +1,2 @@
+#!/bin/sh
+exec /usr/lib/ledgermq/bin/python3 -I -m ledgermq.cli.main serve "$@"
