@@ -38,7 +38,13 @@ def test_unit_node_and_events_are_told_of_a_node_that_runs_and_of_one_that_has_s
         )
         node.wait_ready()
         os.kill(node.pids()["broker"], signal.SIGKILL)
-        wait_until(lambda: node.child("broker")["state"] == "running", "another broker")
+        # The one that was killed is told as running until it is reaped.
+        wait_until(
+            lambda: (
+                (child := node.child("broker"))["restarts"] == 1 and child["state"] == "running"
+            ),
+            "another broker",
+        )
         wait_until(lambda: journald.entries("LEDGERMQ_EVENT=PROCESS_DIED"), "the death's line")
         running = service_status(node, journald)
         told: dict[str, Any] = json.loads(service_status(node, journald, "--json").stdout)
