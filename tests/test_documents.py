@@ -42,3 +42,10 @@ def test_every_make_target_that_is_told_exists() -> None:
     }
 
     assert told - targets == set()
+
+
+def test_the_operators_index_leads_to_every_document() -> None:
+    folder = ROOT / "docs" / "operating"
+    links = set(re.findall(r"\]\((\w[\w-]*\.md)\)", (folder / "README.md").read_text()))
+
+    assert links == {path.name for path in folder.glob("*.md")} - {"README.md"}

@@ -30,12 +30,6 @@ def test_commands_that_are_run_are_told_in_most_documents() -> None:
     assert len(run) >= 8
 
 
-def test_the_index_leads_to_every_document() -> None:
-    links = set(re.findall(r"\]\((\w[\w-]*\.md)\)", (FOLDER / "README.md").read_text()))
-
-    assert links == {name for name in documents() if name != "README.md"}
-
-
 def test_the_results_that_capacity_names_are_there() -> None:
     named = set(re.findall(r"`(\w+\.json)`", (FOLDER / "capacity.md").read_text()))
     there = {path.name for path in (ROOT / "bench" / "results").glob("*.json")}
