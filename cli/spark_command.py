@@ -8,7 +8,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from ledgermq.cli import spark_archive_command, spark_stats_command
+from ledgermq.cli import spark_archive_command, spark_replay_command, spark_stats_command
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.spark_options import add_job_options
 from ledgermq.cli.store_check_command import EXIT_OF_SEVERITY
@@ -26,11 +26,14 @@ _MIB = 1 << 20
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``spark`` with its jobs."""
-    parser = subparsers.add_parser("spark", help="rebuild, audit, archive and count on Spark")
+    parser = subparsers.add_parser(
+        "spark", help="rebuild, audit, archive, replay and count on Spark"
+    )
     jobs = parser.add_subparsers(title="jobs", metavar="JOB", required=True)
     _register_rebuild(jobs)
     _register_audit(jobs)
     spark_archive_command.register(jobs)
+    spark_replay_command.register(jobs)
     spark_stats_command.register(jobs)
 
 

@@ -197,10 +197,11 @@ def file_path(topic: str, day: int, *, run: int, task: int, number: int, attempt
         attempt: differs where Spark runs a task twice, so that neither writes the other's file.
     """
     name = f"part-{run:08d}-{task:05d}-{number:05d}-{attempt}.parquet"
-    return f"topic={_escaped(topic)}/day={day_text(day)}/{name}"
+    return f"topic={escaped(topic)}/day={day_text(day)}/{name}"
 
 
-def _escaped(topic: str) -> str:
+def escaped(topic: str) -> str:
+    """A topic as names of folders and files have it."""
     text = "".join(f"%{ord(one):02X}" if one in _ESCAPED else one for one in topic)
     # No topic of a broker is so; a folder must not get a name that leads elsewhere.
     return {".": "%2E", "..": "%2E%2E"}.get(text, text)

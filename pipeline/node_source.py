@@ -19,7 +19,7 @@ from ledgermq.client.requests import Request, call_request, call_result
 from ledgermq.formats.message import PHYSICAL_OFFSET_AT
 from ledgermq.model.errors import TimedOutError, TopicUnknownError
 from ledgermq.pipeline.data_loss import report_loss
-from ledgermq.pipeline.queue_ranges import Queue, QueueRange
+from ledgermq.pipeline.queue_ranges import Queue, Queued, QueueRange
 from ledgermq.pipeline.queued_records import QueuedRecords
 from ledgermq.pipeline.record_columns import Records
 from ledgermq.pipeline.split_plan import split_by_count, split_count
@@ -118,9 +118,19 @@ class NodeSource:
         at = int(pulled.starts[0]) + PHYSICAL_OFFSET_AT
         return int.from_bytes(records[at : at + 8], "big")
 
-    def position_queued(self) -> int | None:
-        """Nothing is known of it."""
-        return None
+    def wait_message(self, range_: QueueRange) -> bool:
+        """Whether a message came behind a range within ``HOLD_MS``; waits for it."""
+        pulled, _ = self._answer(self._ask(range_, range_.end, range_.end + 1))
+        return pulled.status is PullStatus.FOUND
+
+    def queued(self) -> Queued | None:
+        """Up to where the leader's queues have the log.
+
+        Raises:
+            LedgerError: the broker refused, or did not answer.
+        """
+        answer = self._broker.call("archive_list")
+        return Queued(str(answer.get("node")), integer(answer, "queued"))
 
     def plan(
         self, ranges: Sequence[QueueRange], *, split_bytes: int, splits_min: int

@@ -35,6 +35,17 @@ class QueueRange(NamedTuple):
         return self.topic, self.queue_id
 
 
+class Queued(NamedTuple):
+    """Up to where a node's queues have the log: all below ``position`` is in them.
+
+    Attributes:
+        node: whose queues; those of another one may be behind.
+    """
+
+    node: str
+    position: int
+
+
 def parse_queue_table(text: str, *, option: str) -> dict[Queue, int]:
     """``{"topic": {"0": 23, "1": -2}}`` by queue.
 

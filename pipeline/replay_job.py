@@ -1,0 +1,125 @@
+"""``replay``: messages of an archive, sent into topics of a running cluster."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from ledgermq.model.errors import ConfigError, StorageError, StoreLockedError
+from ledgermq.pipeline.archive_folder import existing_archive
+from ledgermq.pipeline.archive_layout import PLAIN, ArchiveState
+from ledgermq.pipeline.job_session import Tasks
+from ledgermq.pipeline.replay_layout import ReplayChoice, ReplayFolder, check_name
+from ledgermq.pipeline.replay_writer import ReplayedPart, ReplayTask, replay_part
+
+
+class Replayed(NamedTuple):
+    """What a run has done; see ``ReplayedPart``."""
+
+    sent: int
+    found: int
+    duplicates: int
+    damaged: int
+    topics: int
+    tasks: int
+
+
+def replay(
+    job: Tasks,
+    root: Path,
+    nodes: Sequence[str],
+    choice: ReplayChoice,
+    *,
+    name: str,
+    timeout_s: float,
+) -> Replayed:
+    """Send what the archive in ``root`` has of ``choice``, and was not sent by this name yet.
+
+    Args:
+        nodes: addresses of the cluster.
+        name: of the replay: one that was stopped goes on by its name.
+        timeout_s: how long the cluster may be away.
+
+    Raises:
+        ConfigError: no archive, a wrong name, a topic that it does not have, or a replay of that
+            name was begun otherwise.
+        StoreLockedError: this replay runs already.
+        LedgerError: the cluster refused, or did not answer in time: to be run again.
+        JobFailedError: Spark gave up.
+    """
+    check_name(name)
+    folder = ReplayFolder(root, name)
+    state = existing_archive(root).state
+    _check_topics(state, choice)
+    with _locked(folder, choice):
+        tasks = list(_tasks(state, choice, job.slots))
+        whole = [
+            ReplayTask(
+                root=root,
+                name=name,
+                nodes=tuple(nodes),
+                timeout_s=timeout_s,
+                choice=choice,
+                topic=topic,
+                queues=queues,
+                files=tuple(
+                    file for file in state.files if file.topic == topic and choice.has_file(file)
+                ),
+                bodies=state.bodies or PLAIN,
+            )
+            for topic, queues in tasks
+        ]
+        parts = job.each(whole, replay_part, size=len(whole), split_bytes=1)
+    sums = (
+        ReplayedPart(*(sum(column) for column in zip(*parts, strict=True))) if parts else (0,) * 4
+    )
+    return Replayed(*sums, topics=len({topic for topic, _ in tasks}), tasks=len(tasks))
+
+
+def _check_topics(state: ArchiveState, choice: ReplayChoice) -> None:
+    known = {topic for topic, _ in state.marks}
+    missing = sorted(set(choice.topics or ()) - known)
+    if missing:
+        raise ConfigError("archive has no such topic", option="--topics", topics=missing)
+
+
+def _tasks(
+    state: ArchiveState, choice: ReplayChoice, slots: int
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Topics, each with its queues divided for as many tasks as can run at once.
+
+    A queue is one task's, which keeps its order; each task reads all files of the topic.
+    """
+    queues: dict[str, set[int]] = {}
+    for file in state.files:
+        if choice.has_file(file):
+            found = (span.queue_id for span in file.spans if choice.has_queue(span.queue_id))
+            queues.setdefault(file.topic, set()).update(found)
+    for topic, ids in sorted(queues.items()):
+        ordered = sorted(ids)
+        for number in range(min(slots, len(ordered))):
+            yield topic, tuple(ordered[number::slots])
+
+
+@contextmanager
+def _locked(folder: ReplayFolder, choice: ReplayChoice) -> Iterator[None]:
+    """The replay for this process alone."""
+    try:
+        folder.begin(choice)
+        lock = os.open(folder.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    except OSError as error:
+        raise StorageError(
+            "replay not begun", errno=error.errno, directory=str(folder.path), reason=str(error)
+        ) from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreLockedError("replay runs already", directory=str(folder.path)) from error
+        yield
+    finally:
+        os.close(lock)

@@ -1,0 +1,202 @@
+"""``spark replay``: what an archive has is sent once, as it was, wherever a run is stopped."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
+from tests.unit.pipeline.archives import TasksHere, archived, visible_rows
+
+from ledgermq.cli.main import main
+from ledgermq.client.admin import Admin
+from ledgermq.formats.body_compression import plain_body
+from ledgermq.model.errors import ConfigError, StoreLockedError
+from ledgermq.pipeline.replay_job import Replayed, replay
+from ledgermq.pipeline.replay_layout import ORIGIN, ReplayChoice
+from ledgermq.pipeline.replay_writer import NOT_REPLAYED
+from ledgermq.store.store_view import StoreView
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parents[2]
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def archive(golden: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a store that RocketMQ wrote; not to be changed but for its replays."""
+    root: Path = tmp_path_factory.mktemp("archive")
+    archived(golden("gs1"), root)
+    return root
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    with nodes_made() as make:
+        made = make()
+        start_client_node(made)
+        yield made
+
+
+def address_of(node: Node) -> str:
+    return f"ipc://{node.runtime}"
+
+
+def replayed(archive: Path, node: Node, name: str, **choice: Any) -> Replayed:
+    wanted = ReplayChoice(**{"to_topic": "orders", **choice})
+    tasks = TasksHere()
+    return replay(tasks, archive, [address_of(node)], wanted, name=name, timeout_s=60.0)
+
+
+def stored(node: Node, topic: str, count: int) -> list[Any]:
+    """All messages of a topic, once there are so many."""
+
+    def found() -> list[Any]:
+        return [one for one in StoreView(node.root).messages() if one.queue.topic == topic]
+
+    wait_until(lambda: len(found()) >= count, "messages in the queues")
+    return found()
+
+
+def as_sent(row: Row) -> tuple[Any, ...]:
+    properties = {name: value for name, value in row["properties"] if name not in NOT_REPLAYED}
+    keys = (row["keys"] or "").split()
+    return row["body"], row["tags"], keys, properties, row["flag"]
+
+
+def as_stored(one: Any) -> tuple[Any, ...]:
+    message = one.message
+    properties = message.parsed_properties()
+    others = {name: value for name, value in properties.items() if name not in NOT_REPLAYED}
+    keys = properties.get("KEYS", "").split()
+    body = bytes(plain_body(message.body, message.sys_flag))
+    return body, properties.get("TAGS"), keys, others, message.flag
+
+
+def test_messages_are_sent_as_they_were_and_in_their_order(archive: Path, node: Node) -> None:
+    rows = visible_rows(archive)
+    found = replayed(archive, node, "whole")
+    again = replayed(archive, node, "whole")
+    target = stored(node, "orders", len(rows))
+    origins: dict[str, list[int]] = {}
+    by_origin = {}
+    for one in target:
+        text = one.message.parsed_properties()[ORIGIN]
+        queue, _, offset = text.rpartition("/")
+        origins.setdefault(queue, []).append(int(offset))
+        by_origin[text] = one
+
+    assert found.sent == len(rows) == len(target) == len(by_origin)
+    assert found.tasks > found.topics > 1
+    assert again.sent == again.found == 0
+    assert all(offsets == sorted(offsets) for offsets in origins.values())
+    for row in rows:
+        topic = row["topic"].replace("%25", "%")
+        one = by_origin[f"whole/{topic}/{row['queueId']}/0/{row['queueOffset']}"]
+
+        assert as_stored(one) == as_sent(row)
+        assert one.queue.queue_id == row["queueId"] % 4
+
+
+def test_a_part_is_chosen_by_all_that_is_said(archive: Path, node: Node) -> None:
+    rows = [row for row in visible_rows(archive) if row["topic"] == "plain0"]
+    times = sorted(row["storeTimestamp"] for row in rows)
+    middle = round(times[len(times) // 2].timestamp() * 1_000)
+    tag = Counter(row["tags"] for row in rows if row["tags"]).most_common(1)[0][0]
+    key = next(row["keys"].split()[0] for row in rows if row["keys"])
+    only = {"topics": ("plain0",), "to_topic": "other"}
+
+    def expected(wanted: Any) -> int:
+        return sum(map(wanted, rows))
+
+    def ms(row: Row) -> int:
+        return round(row["storeTimestamp"].timestamp() * 1_000)
+
+    assert replayed(archive, node, "q", **only, queues=(1,)).sent == expected(
+        lambda row: row["queueId"] == 1
+    )
+    assert replayed(archive, node, "t", **only, tag=tag).sent == expected(
+        lambda row: row["tags"] == tag
+    )
+    assert replayed(archive, node, "k", **only, key=key).sent == expected(
+        lambda row: key in (row["keys"] or "").split()
+    )
+    assert replayed(archive, node, "b", **only, begin_ms=middle).sent == expected(
+        lambda row: ms(row) >= middle
+    )
+    assert replayed(archive, node, "e", **only, end_ms=middle).sent == expected(
+        lambda row: ms(row) < middle
+    )
+
+
+def test_a_run_that_dies_anywhere_sends_nothing_twice(archive: Path, node: Node) -> None:
+    rows = visible_rows(archive)
+    plans = ["sent 1", "noted 12", "sent 9", "sent 12", "noted 30", "sent 3", "never", "never"]
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.unit.pipeline.replay_dying"),
+            *(str(archive), address_of(node), "orders"),
+        ],
+        input="\n".join(plans) + "\n",
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": "src"},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    target = stored(node, "orders", len(rows))
+    origins = Counter(one.message.parsed_properties()[ORIGIN] for one in target)
+
+    assert done.stdout.split() == ["died"] * 6 + ["ended"] * 2
+    assert len(origins) == len(rows)
+    assert set(origins.values()) == {1}
+
+
+def test_what_cannot_be_replayed_is_refused(archive: Path, node: Node, tmp_path: Path) -> None:
+    replayed(archive, node, "first", topics=("plain1",))
+    with pytest.raises(ConfigError, match="begun otherwise"):
+        replayed(archive, node, "first")
+    with pytest.raises(ConfigError, match="no such topic"):
+        replayed(archive, node, "other", topics=("nothing",))
+    with pytest.raises(ConfigError, match="not the name"):
+        replayed(archive, node, "a/b")
+    with pytest.raises(ConfigError, match="no archive"):
+        replayed(tmp_path, node, "other")
+    lock = archive / "_ledgermq" / "replays" / "first" / "lock"
+    with lock.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(StoreLockedError, match="runs already"):
+            replayed(archive, node, "first", topics=("plain1",))
+
+
+def test_the_command_sends_into_a_topic_with_a_window_only_what_it_lacks(
+    spark: SparkSession, archive: Path, node: Node, capsys: Any
+) -> None:
+    with Admin([address_of(node)]) as admin:
+        admin.alter_topic("orders", deduplication_window_ms=600_000)
+    words = ["spark", "replay", str(archive), "--nodes", address_of(node), "--to-topic", "orders"]
+    words += ["--topics", "plain0", "--json"]
+    results = []
+    for name in ("one", "two"):
+        capsys.readouterr()
+
+        assert main([*words, "--name", name]) == 0
+
+        results.append(json.loads(capsys.readouterr().out))
+    rows = [row for row in visible_rows(archive) if row["topic"] == "plain0"]
+
+    assert [result["sent"] for result in results] == [len(rows), 0]
+    assert results[1]["duplicates"] == len(rows)
+    assert len(stored(node, "orders", len(rows))) == len(rows)
