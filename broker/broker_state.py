@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ledgermq.broker import (
     access,
+    archives,
     delays,
     group_offsets,
     groups,
@@ -21,6 +22,7 @@ from ledgermq.broker import (
     topics,
 )
 from ledgermq.broker.access import User, UserTable
+from ledgermq.broker.archives import ArchiveMark, ArchiveTable
 from ledgermq.broker.delays import DelayTable
 from ledgermq.broker.documents import Document, read_integer
 from ledgermq.broker.given_back import GivenBack, GivenBackTokens
@@ -34,6 +36,7 @@ from ledgermq.broker.sinks import SinkMoved, SinkSet, SinkTable
 from ledgermq.broker.state_commands import (
     SNAPSHOT_TAG,
     STATE_TAG,
+    ArchiveSet,
     Command,
     GroupSet,
     LocksSet,
@@ -53,7 +56,14 @@ from ledgermq.broker.topics import Topic, TopicTable
 APPLIED_KEY = "ledgermqApplied"
 """In each file: the queue offset behind the last command that is in it."""
 
-OWN_FILES = (queue_locks.FILE, access.FILE, quotas.FILE, moves.FILE, sinks.FILE)
+OWN_FILES = (
+    queue_locks.FILE,
+    access.FILE,
+    quotas.FILE,
+    moves.FILE,
+    sinks.FILE,
+    archives.FILE,
+)
 """Tables that RocketMQ does not know; their files are not in its folder."""
 
 FILES = (topics.FILE, groups.FILE, group_offsets.FILE, delays.FILE, *OWN_FILES)
@@ -112,6 +122,7 @@ class BrokerState:
         self.delays = DelayTable.read(own[delays.FILE])
         self.moves = MoveTable.read(own[moves.FILE])
         self.sinks = SinkTable.read(own[sinks.FILE])
+        self.archives = ArchiveTable.read(own[archives.FILE])
         self.given_back = GivenBackTokens()
         self.snapshots = 0
         """How often all tables were replaced."""
@@ -212,6 +223,7 @@ class BrokerState:
             delays.FILE: self.delays.to_document,
             moves.FILE: self.moves.to_document,
             sinks.FILE: self.sinks.to_document,
+            archives.FILE: self.archives.to_document,
         }
 
     def moves_of(self, topic: str) -> MoveTable:
@@ -257,6 +269,7 @@ class BrokerState:
             DelayTable.read(tables.get(delays.FILE, {})),
             MoveTable.read(tables.get(moves.FILE, {})),
             SinkTable.read(tables.get(sinks.FILE, {})),
+            ArchiveTable.read(tables.get(archives.FILE, {})),
         )
         if offset >= self._places[topics.FILE]:
             self.topics.replace_with(fresh[0])
@@ -266,10 +279,7 @@ class BrokerState:
             self.offsets.replace_with(fresh[2])
         if offset >= self._places[queue_locks.FILE]:
             self.locks.replace_with(fresh[3])
-        if offset >= self._places[access.FILE]:
-            self.users.replace_with(fresh[4])
-        if offset >= self._places[quotas.FILE]:
-            self.quotas.replace_with(fresh[5])
+        self._replace_own(offset, fresh[4], fresh[5], fresh[9])
         if offset >= self._places[delays.FILE]:
             self.delays.replace_with(fresh[6])
         if offset >= self._places[moves.FILE]:
@@ -278,6 +288,16 @@ class BrokerState:
             self.sinks.replace_with(fresh[8])
         self.snapshots += 1
         self.needs_snapshot = False
+
+    def _replace_own(
+        self, offset: int, users: UserTable, fresh_quotas: QuotaTable, archived: ArchiveTable
+    ) -> None:
+        if offset >= self._places[access.FILE]:
+            self.users.replace_with(users)
+        if offset >= self._places[quotas.FILE]:
+            self.quotas.replace_with(fresh_quotas)
+        if offset >= self._places[archives.FILE]:
+            self.archives.replace_with(archived)
 
     def _apply(self, offset: int, command: Command) -> None:
         for change in command.changes:
@@ -306,14 +326,17 @@ class BrokerState:
         elif isinstance(change, SinkSet | SinkMoved):
             self._apply_sink(offset, change)
         else:
-            self._apply_access(offset, change)
+            self._apply_own(offset, change)
 
     def _apply_sink(self, offset: int, change: SinkSet | SinkMoved) -> None:
         if offset >= self._places[sinks.FILE]:
             self.sinks.apply(change)
 
-    def _apply_access(self, offset: int, change: UserSet | QuotaSet) -> None:
-        if isinstance(change, QuotaSet):
+    def _apply_own(self, offset: int, change: UserSet | QuotaSet | ArchiveSet) -> None:
+        if isinstance(change, ArchiveSet):
+            if offset >= self._places[archives.FILE]:
+                self._set_archive(change)
+        elif isinstance(change, QuotaSet):
             if offset >= self._places[quotas.FILE]:
                 self._set_quota(change)
         elif offset >= self._places[access.FILE]:
@@ -330,6 +353,12 @@ class BrokerState:
             self.quotas.delete(change.owner)
         else:
             self.quotas.put(change.owner, Quota.read(change.owner, change.fields))
+
+    def _set_archive(self, change: ArchiveSet) -> None:
+        if change.fields is None:
+            self.archives.delete(change.name)
+        else:
+            self.archives.put(change.name, ArchiveMark.read(change.name, change.fields))
 
     def _set_topic(self, change: TopicSet, at_ms: int) -> None:
         if change.fields is None:

@@ -12,6 +12,7 @@ and a CHANGE is one of
     {"consumed": "TOPIC@GROUP", "offsets": {ID: N}}    queue offsets; null forgets them all
     {"user": NAME, "fields": {...}}                    as in access.json; null deletes the user
     {"quota": OWNER, "fields": {...}}                  as in quotas.json; null deletes it
+    {"archive": NAME, "fields": {...}}                 as in archives.json; null deletes it
     {"owned": "TOPIC@GROUP", "locks": {ID: [CLIENT, MS]}}    null: nobody owns that queue
     {"moved": ...}, {"ended": ...}                     see ``moves``
     {"sink": NAME, "fields": {...}}, {"sink_moved": ...}     see ``sinks``
@@ -91,18 +92,15 @@ class QuotaSet(NamedTuple):
     fields: Fields | None
 
 
-TableChange = (
-    TopicSet
-    | GroupSet
-    | OffsetsSet
-    | LocksSet
-    | UserSet
-    | QuotaSet
-    | SinkSet
-    | SinkMoved
-    | Moved
-    | MoveEnded
-)
+class ArchiveSet(NamedTuple):
+    """The archive is so far from now on; without ``fields`` nothing waits for it."""
+
+    name: str
+    fields: Fields | None
+
+
+NamedSet = TopicSet | GroupSet | UserSet | QuotaSet | SinkSet | ArchiveSet
+TableChange = NamedSet | OffsetsSet | LocksSet | SinkMoved | Moved | MoveEnded
 Change = TableChange | GivenBack
 
 
@@ -217,14 +215,13 @@ def decode_snapshot(parts: Sequence[Part]) -> Snapshot:
     return Snapshot(*_head(document), {file: _object(tables[file], file) for file in tables})
 
 
-_Named = type[TopicSet] | type[GroupSet] | type[UserSet] | type[QuotaSet] | type[SinkSet]
-
-_NAMED: Mapping[str, _Named] = {
+_NAMED: Mapping[str, type[NamedSet]] = {
     "topic": TopicSet,
     "group": GroupSet,
     "user": UserSet,
     "quota": QuotaSet,
     "sink": SinkSet,
+    "archive": ArchiveSet,
 }
 """Changes of what has a name, and fields or nothing."""
 

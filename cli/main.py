@@ -89,9 +89,10 @@ COMMANDS = {
         "transaction_command", "look at transactions without an end, and end them"
     ),
     "acl": Command("acl_command", "say who may do what"),
+    "archive": Command("archive_command", "show the archives that retention waits for"),
     "quota": Command("quota_command", "say how much may be sent and read a second"),
     "store": Command("store_commands", "read and convert a store directory"),
-    "spark": Command("spark_command", "rebuild, audit, archive and count on Spark"),
+    "spark": Command("spark_command", "rebuild, audit, archive, replay and count on Spark"),
     "backup": Command("backup_command", "back a store up, and restore it"),
     "bench": Command("bench_command", "put load on a running node and measure it"),
     "cluster": Command("cluster_command", "try a group of three nodes on this machine"),

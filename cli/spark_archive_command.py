@@ -10,7 +10,10 @@ from pathlib import Path
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.spark_options import add_job_options, add_source_options, source_options
 from ledgermq.cli.store_check_command import EXIT_OF_SEVERITY
+from ledgermq.client.archive_admin import ArchiveAdmin
+from ledgermq.client.broker_connection import connect_broker
 from ledgermq.formats.findings import Severity
+from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.archive_check import check_archive
 from ledgermq.pipeline.archive_job import Archived, archive
 from ledgermq.pipeline.archive_writer import LEVEL_DEFAULT, LEVELS
@@ -44,6 +47,12 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         metavar="N",
         help=f"of zstd, {LEVELS[0]} (fast) to {LEVELS[-1]} (small) (%(default)s)",
     )
+    parser.add_argument(
+        "--watermark", metavar="NAME", help="let retention wait for this archive, by this name"
+    )
+    parser.add_argument(
+        "--commit-to", metavar="ADDRESSES", help="who is told of it (default: those of --nodes)"
+    )
     add_job_options(parser)
     parser.set_defaults(func=_archive)
     verify = jobs.add_parser(
@@ -60,6 +69,9 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def _archive(arguments: argparse.Namespace) -> int:
     root: Path = arguments.to.absolute()
     options = source_options(arguments, inflateBodies=str(not arguments.stored_bodies).lower())
+    addresses = (arguments.commit_to or arguments.nodes or "").split(",")
+    if arguments.watermark and not addresses[0]:
+        raise ConfigError("nobody to tell of the watermark", option="--commit-to")
     begun = time.monotonic()
     with (
         ProgressLine("tasks") as line,
@@ -73,11 +85,23 @@ def _archive(arguments: argparse.Namespace) -> int:
             level=arguments.level,
         )
     seconds = time.monotonic() - begun
+    if arguments.watermark:
+        _commit(arguments.watermark, found.position, addresses, timeout_s=arguments.timeout)
     if arguments.json:
         print(json.dumps(_archived_as_json(found, root, seconds)))
         return 0
     _print_archived(found, root, seconds)
     return 0
+
+
+def _commit(name: str, position: int | None, addresses: list[str], *, timeout_s: float) -> None:
+    """Tell the cluster up to where the archive has the log."""
+    if position is None:
+        raise ConfigError(
+            "source does not tell up to where its queues have the log", option="--watermark"
+        )
+    with connect_broker(addresses, name="spark", timeout_s=timeout_s) as broker:
+        ArchiveAdmin(broker).commit(name, position)
 
 
 def _print_archived(found: Archived, root: Path, seconds: float) -> None:
@@ -99,8 +123,8 @@ def _print_archived(found: Archived, root: Path, seconds: float) -> None:
         print(f"made anew: queue {queue_id} of {topic} has been numbered from its beginning again")
     if found.damaged:
         print(f"damaged: {found.damaged:,} bodies are not what was sent (crcOk is false)")
-    if found.run.position is not None:
-        print(f"archived up to position {found.run.position:,} of the log")
+    if found.position is not None:
+        print(f"archived up to position {found.position:,} of the log")
 
 
 def _archived_as_json(found: Archived, root: Path, seconds: float) -> dict[str, object]:
@@ -116,7 +140,7 @@ def _archived_as_json(found: Archived, root: Path, seconds: float) -> dict[str, 
         "gaps": [] if run is None else [gap._asdict() for gap in run.gaps],
         "files": [] if run is None else [file.path for file in run.files],
         "bytes": 0 if run is None else sum(file.bytes for file in run.files),
-        "position": None if run is None else run.position,
+        "position": found.position,
         "tasks": found.tasks,
         "seconds": round(seconds, 3),
     }

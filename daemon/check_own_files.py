@@ -38,6 +38,8 @@ KNOWN = frozenset(
         "access.json.bak",
         "quotas.json",
         "quotas.json.bak",
+        "archives.json",
+        "archives.json.bak",
     }
 )
 """What may stand in the folder; the text of ``lock`` is a process id, and is not looked at."""

@@ -77,6 +77,8 @@ class Event(StrEnum):
     """Nothing becomes durable: this member does not lead."""
     DISK_WELL = "b65e150e19294ac19e8f38f3cf531f72"
     """The disk, or the writer, makes progress again."""
+    ARCHIVE_PASSED = "3f0e5f7ab7d94c0c8d3a5c0e4a1b6d27"
+    """Old messages are deleted although an archive lacks them: it was waited for long enough."""
     RETENTION_HELD = "d1c5dac5cdea4cd1ae24fe7222304829"
     """Old files are kept for a reason that the line names, and space is wanted."""
 

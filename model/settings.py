@@ -214,6 +214,8 @@ class RetentionSection:
     force_clean: ForceClean = ForceClean.NEVER
     keep_groups: tuple[str, ...] = ()
     keep_for_members: str = "1GiB"
+    archive_wait_hours: int = 72
+    archive_wait_below: str = "80%"
     reserve_bytes: int = 8 * 1024 * 1024
 
 

@@ -58,6 +58,8 @@ RELOADABLE = frozenset(
         "retention.force_clean",
         "retention.keep_groups",
         "retention.keep_for_members",
+        "retention.archive_wait_hours",
+        "retention.archive_wait_below",
         "supervision.restarts_max",
         "supervision.restart_window_s",
         "supervision.beat_timeout_ms",

@@ -362,6 +362,8 @@ RULES = {
     "retention.force_clean": _text('"never", "archived" or "oldest"', lambda text: True),
     "retention.keep_groups": _each(_TOPIC_NAME),
     "retention.keep_for_members": _AMOUNT,
+    "retention.archive_wait_hours": _between(0, 876_000),
+    "retention.archive_wait_below": _WATERMARK,
     "retention.reserve_bytes": _between(MIB, 1024 * MIB),
     "supervision.restarts_max": _between(0, 1_000),
     "supervision.restart_window_s": _between(1, 86_400),

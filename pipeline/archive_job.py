@@ -49,12 +49,15 @@ class Archived(NamedTuple):
         run: None when there was nothing new.
         made_anew: queues whose offsets have begun again since the last run: the topic was deleted,
             and made again by a broker that numbers from 0.
+        position: of the log: the archive has all that it takes below it; None where no source has
+            told.
         tasks: of Spark.
     """
 
     run: Run | None
     runs: int
     made_anew: tuple[Queue, ...]
+    position: int | None
     tasks: int
 
     @property
@@ -125,13 +128,17 @@ def archive(
         folder.state.check_choice(bodies, topics)
         source = open_to_plan(options)
         try:
-            position = source.position_queued()
+            before = source.queued()
             plan = steady(
                 lambda: _plan(source, options, folder, split_bytes, job.slots),
                 again=source.refresh,
             )
+            after = source.queued()
         finally:
             source.close()
+        # Queues that another leader has listed may have less than the first one had.
+        is_same = before is not None and after is not None and before.node == after.node
+        position = before.position if is_same and before is not None else None
         staged = folder.staging()
         number = folder.state.runs + 1
         tasks = [
@@ -152,7 +159,7 @@ def archive(
         is_further = position is not None and position > (folder.state.position or 0)
         if not marks and not is_further:
             folder.recover()
-            return Archived(None, folder.state.runs, plan.made_anew, 0)
+            return Archived(None, folder.state.runs, plan.made_anew, folder.state.position, 0)
         run = Run(
             number=number,
             at_ms=time.time_ns() // 1_000_000,
@@ -165,7 +172,7 @@ def archive(
             files=tuple(file for part in parts for file in part.files),
         )
         folder.commit(run, staged)
-        return Archived(run, number, plan.made_anew, len(tasks))
+        return Archived(run, number, plan.made_anew, folder.state.position, len(tasks))
 
 
 def _plan(

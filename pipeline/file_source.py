@@ -16,7 +16,7 @@ import numpy as np
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.pipeline.arrow_slices import Integers
 from ledgermq.pipeline.data_loss import report_loss
-from ledgermq.pipeline.queue_ranges import Queue, QueueRange
+from ledgermq.pipeline.queue_ranges import Queue, Queued, QueueRange
 from ledgermq.pipeline.queued_records import QueuedRecords
 from ledgermq.pipeline.record_columns import Records
 from ledgermq.pipeline.split_plan import RangeExtent, split_ranges
@@ -138,7 +138,7 @@ class FileSource(ABC):
         """Where a message that a range has stands in the log."""
         return int(self.units_of(range_.queue, offset, 1)["position"][0])
 
-    def position_queued(self) -> int | None:
+    def queued(self) -> Queued | None:
         """Up to where the log is in the queues that are listed from now on.
 
         None where no dispatcher of ours has said so: which of several queues grew first is not

@@ -12,6 +12,7 @@ from ledgermq.pipeline.queue_ranges import (
     Offsets,
     Place,
     Queue,
+    Queued,
     QueueRange,
     placed,
     ranges_between,
@@ -43,7 +44,7 @@ class RowSource(Protocol):
     def position_of(self, range_: QueueRange, offset: int) -> int:
         """Where a message that a range has stands in the log."""
 
-    def position_queued(self) -> int | None:
+    def queued(self) -> Queued | None:
         """Up to where the log is in the queues that are listed from now on, if that is known."""
 
     def plan(

@@ -14,7 +14,7 @@ from ledgermq.formats.message import MAGIC
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.pipeline.data_loss import report_loss
 from ledgermq.pipeline.file_source import BATCH_BYTES, BATCH_ROWS, FileSource, steady
-from ledgermq.pipeline.queue_ranges import Queue, QueueRange
+from ledgermq.pipeline.queue_ranges import Queue, Queued, QueueRange
 from ledgermq.pipeline.queued_records import QueuedRecords
 from ledgermq.pipeline.record_columns import Records
 from ledgermq.store import dispatch_checkpoint
@@ -91,10 +91,10 @@ class StoreSource(FileSource):
         """The units of a queue from ``first`` on."""
         return self._reader(queue).units(first, count)
 
-    def position_queued(self) -> int | None:
+    def queued(self) -> Queued | None:
         """Up to where our dispatcher has made its queues durable; None without one."""
         saved = dispatch_checkpoint.read(own_path(self.directory.root))
-        return None if saved is None else saved.position
+        return None if saved is None else Queued(str(self.directory.root), saved.position)
 
     def store_time_at(self, position: int, size: int) -> int:
         """Store time, epoch ms, of the message that a unit points to."""

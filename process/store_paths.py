@@ -70,11 +70,6 @@ class StorePaths:
         return self.own / "dispatch-checkpoint"
 
     @property
-    def archived(self) -> Path:
-        """Up to where an archive has the log; nothing of ours writes it."""
-        return self.own / "archived"
-
-    @property
     def reserve(self) -> Path:
         """Blocks for small files on a full disk (``store/disk_space.py``)."""
         return self.own / "reserve"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ledgermq.broker import (
     access,
+    archives,
     delays,
     group_offsets,
     groups,
@@ -24,6 +25,7 @@ from ledgermq.broker import (
     topics,
 )
 from ledgermq.broker.access import UserTable
+from ledgermq.broker.archives import ArchiveTable
 from ledgermq.broker.broker_state import FILES, OWN_FILES, BrokerState
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.broker.groups import GroupTable
@@ -150,6 +152,11 @@ class BrokerTables:
     def quotas(self) -> QuotaTable:
         """As far as the log is applied."""
         return self.state.quotas
+
+    @property
+    def archives(self) -> ArchiveTable:
+        """As far as the log is applied."""
+        return self.state.archives
 
     @property
     def has_news(self) -> bool:
@@ -279,6 +286,7 @@ class BrokerTables:
             sinks.FILE: self.state.sinks.revision,
             queue_locks.FILE: self.locks.revision,
             group_offsets.FILE: self.offsets.revision,
+            archives.FILE: self.archives.revision,
             topics.FILE: self._revision(topics.FILE),
             groups.FILE: self._revision(groups.FILE),
         }

@@ -18,7 +18,7 @@ Arguments = Mapping[str, object]
 ANY = Right.PUB | Right.SUB
 """Either is enough."""
 
-SUBJECTS = ("user", "owner", "topic", "group", "queue", "id")
+SUBJECTS = ("user", "owner", "topic", "group", "queue", "id", "archive")
 """Arguments that say on what a call acts; no other ever comes into the log."""
 
 SUBJECT_SIZE_MAX = 200
@@ -35,6 +35,7 @@ NEEDS: Mapping[str, Needs] = {
     "topics": Needs(),
     "groups": Needs(),
     "node_report": Needs(),
+    "archive_list": Needs(),
     "route": Needs(topic=ANY),
     "queue": Needs(topic=ANY),
     "offset_by_time": Needs(topic=ANY),
@@ -85,6 +86,8 @@ ADMIN_VERBS = frozenset(
         "quota_list",
         "quota_set",
         "quota_remove",
+        "archive_commit",
+        "archive_remove",
     }
 )
 """Of calls that only admins make, on this machine unless the settings allow it elsewhere."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.settings import TopicsSection
 from ledgermq.serving.access_calls import AccessCalls
+from ledgermq.serving.archive_calls import ArchiveCalls
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.calls import (
     Arguments,
@@ -63,6 +64,7 @@ class CallService:
         self.register(self.groups.verbs)
         self.register(OffsetCalls(self.known, rules, log, consuming).verbs)
         self.register(AccessCalls(tables, log, self.notice).verbs)
+        self.register(ArchiveCalls(store, tables, log).verbs)
 
     def register(self, verbs: Verbs) -> None:
         """Answer these verbs, too."""

@@ -95,6 +95,11 @@ class ReadableStore:
         self._shown_size = 0
         self._touched = False
 
+    @property
+    def position(self) -> int:
+        """Up to where the log is in the queues that are shown."""
+        return self._position
+
     def look(self) -> bool:
         """Read the cursor; true when it has moved since the last call."""
         page = self._page

@@ -51,7 +51,8 @@ class Survey:
 
     Attributes:
         store_bytes: log, queues and index together, on disk; 0 when no setting asks for it.
-        archived: what is below was archived; None without an archive.
+        archived: what is below was archived, by all archives; None without one.
+        archive: the name of that which has least.
         hour: of the day, local time.
         is_dledger: files are kept an hour longer, as DLedger does.
     """
@@ -64,6 +65,7 @@ class Survey:
     now_ms: int
     hour: int
     is_dledger: bool
+    archive: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +74,14 @@ class Plan:
 
     Attributes:
         held_end: end of the file that should go and is held; 0 when none is.
+        unarchived: what goes although an archive lacks it, and why; empty when nothing does.
     """
 
     begin: int
     reasons: tuple[str, ...] = ()
     held: str = ""
     held_end: int = 0
+    unarchived: str = ""
 
 
 def plan(survey: Survey, settings: RetentionSection) -> Plan:
@@ -86,14 +90,18 @@ def plan(survey: Survey, settings: RetentionSection) -> Plan:
     begin = files[0].start if files else 0
     reasons: list[str] = []
     freed = 0
+    unarchived = ""
     for file in files[:-1]:
         reason, held = _judge(file, survey, settings, freed)
         if held or not reason:
-            return Plan(begin, tuple(reasons), held, file.end if held else 0)
+            return Plan(begin, tuple(reasons), held, file.end if held else 0, unarchived)
+        if _is_unarchived(file, survey):
+            unarchived = _lost(file, survey, settings, reason)
         begin = file.end
         freed += file.bytes_on_disk
         reasons.append(reason)
-    return Plan(begin, tuple(reasons), _why_no_more(survey, settings, freed))
+    held = _why_no_more(survey, settings, freed)
+    return Plan(begin, tuple(reasons), held, unarchived=unarchived)
 
 
 def _judge(
@@ -101,7 +109,7 @@ def _judge(
 ) -> tuple[str, str]:
     """Why ``file`` should go, and why it may not all the same; empty texts when there is none."""
     reason = _reason(file, survey, settings, freed)
-    held = _held(file, survey, None) if reason else ""
+    held = (_waits(file, survey, settings) or _held(file, survey, None)) if reason else ""
     if reason and not held:
         return reason, ""
     pressure = _pressure(survey, settings, freed)
@@ -157,12 +165,54 @@ def _held(file: LogFileAge, survey: Survey, force: ForceClean | None) -> str:
                 f"{guard.name} needs the log from {guard.position} on ({guard.setting}),"
                 f" and the file ends at {file.end}"
             )
-    archived = survey.archived
-    if force is ForceClean.ARCHIVED and archived is None:
+    if force is ForceClean.ARCHIVED and survey.archived is None:
         return 'nothing is archived (retention.force_clean = "archived")'
-    if archived is not None and file.end > archived and force is not ForceClean.OLDEST:
-        return f"the archive has the log up to {archived}, and the file ends at {file.end}"
+    if force is ForceClean.ARCHIVED and _is_unarchived(file, survey):
+        return _lack(file, survey)
     return ""
+
+
+def _is_unarchived(file: LogFileAge, survey: Survey) -> bool:
+    return survey.archived is not None and file.end > survey.archived
+
+
+def _lack(file: LogFileAge, survey: Survey) -> str:
+    return (
+        f"archive {survey.archive} has the log up to {survey.archived},"
+        f" and the file ends at {file.end}"
+    )
+
+
+def _waits(file: LogFileAge, survey: Survey, settings: RetentionSection) -> str:
+    """What an archive lacks of a file whose time is over, while it is waited for; else empty."""
+    if not _is_unarchived(file, survey) or _why_waited_enough(file, survey, settings):
+        return ""
+    return (
+        f"{_lack(file, survey)} (it is waited for: retention.archive_wait_hours ="
+        f" {settings.archive_wait_hours}, retention.archive_wait_below ="
+        f" {settings.archive_wait_below})"
+    )
+
+
+def _why_waited_enough(file: LogFileAge, survey: Survey, settings: RetentionSection) -> str:
+    hours = settings.file_reserved_time + settings.archive_wait_hours
+    if survey.now_ms - file.last_store_ms > hours * HOUR_MS:
+        return (
+            f"it is older than {hours} h (retention.archive_wait_hours ="
+            f" {settings.archive_wait_hours})"
+        )
+    if amount(settings.archive_wait_below).is_passed(survey.disk):
+        return (
+            f"{survey.disk.used_percent}% of the disk are used (retention.archive_wait_below ="
+            f" {settings.archive_wait_below})"
+        )
+    return ""
+
+
+def _lost(file: LogFileAge, survey: Survey, settings: RetentionSection, reason: str) -> str:
+    """What is said when a file goes that an archive lacks."""
+    why = _why_waited_enough(file, survey, settings) or reason
+    return f"deleted before it is archived: {_lack(file, survey)}, but {why}"
 
 
 def _why_no_more(survey: Survey, settings: RetentionSection, freed: int) -> str:

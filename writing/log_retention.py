@@ -17,7 +17,7 @@ from typing import Protocol
 
 from ledgermq.ipc.cursor_page import HeldBy, Role
 from ledgermq.ipc.orders import Order, OrderKind
-from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.events import Event
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import RetentionSection
@@ -134,7 +134,7 @@ class LogRetention:
         self._due_ns = now_ns + LOOK_NS
         try:
             found = survey.result()
-        except (CorruptLogError, StorageError, OSError) as error:
+        except (ConfigError, CorruptLogError, StorageError, OSError) as error:
             # What cannot be looked at is not deleted; who reads it says so, too.
             self._tell(f"nothing is deleted: the store cannot be surveyed: {error}")
             return False
@@ -153,6 +153,8 @@ class LogRetention:
             len(found.reasons),
             found.reasons[0],
         )
+        if found.unarchived:
+            logger.warning("%s", found.unarchived, extra={"event": Event.ARCHIVE_PASSED})
         self.wanted = Position(found.begin)
         self._page.publish_log_begin(self.wanted, self.begin)
         self._raft.ring()

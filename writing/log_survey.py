@@ -6,7 +6,6 @@ none goes away meanwhile. Files of queues and of the broker may change under the
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -14,13 +13,14 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from ledgermq.broker import group_offsets
+from ledgermq.broker import archives, group_offsets
+from ledgermq.broker.archives import ArchiveTable
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.formats.config_json import choose_document
 from ledgermq.formats.message import MAGIC, MAGIC_AT, store_fields_at
 from ledgermq.ipc.cursor_page import CursorPage
-from ledgermq.model.errors import StorageError
 from ledgermq.model.settings import LogKind, RetentionSection, Settings
+from ledgermq.process.config_file import ConfigFile
 from ledgermq.process.state_mark import read_state_mark
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.store import dispatch_checkpoint
@@ -66,12 +66,14 @@ def take_survey(settings: Settings, retention: RetentionSection, page: CursorPag
     disk = measure(paths.root)
     files = tuple(_files(settings))
     now_ms = time.time_ns() // 1_000_000
+    least = _least_archive(paths)
     return Survey(
         files=files,
         guards=tuple(_guards(settings, retention, page, files)),
         disk=disk,
         store_bytes=_store_bytes(paths) if retention.bytes_max is not None else 0,
-        archived=_archived(paths),
+        archived=least.position if least else None,
+        archive=least.name if least else "",
         now_ms=now_ms,
         hour=time.localtime(now_ms // 1_000).tm_hour,
         is_dledger=settings.store.log is LogKind.DLEDGER,
@@ -177,22 +179,21 @@ def _unread(directory: Path, offset: int, settings: Settings) -> int:
         reader.close()
 
 
-def _archived(paths: StorePaths) -> int | None:
-    """Up to where an archive has the log: ``{"position": n}``; None without one.
+class _Archive(NamedTuple):
+    position: int
+    name: str
+
+
+def _least_archive(paths: StorePaths) -> _Archive | None:
+    """The archive that has least of the log; None without one.
+
+    The broker writes the file a moment after the command, so it never says more than is so.
 
     Raises:
-        StorageError: the file is there, and says something else: nothing may be deleted.
+        ConfigError: it says something else: nothing may be deleted.
     """
-    content = read_file(paths.archived)
-    if content is None:
-        return None
-    try:
-        position = json.loads(content)["position"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise StorageError("mark of the archive not read", file=str(paths.archived)) from error
-    if not isinstance(position, int):
-        raise StorageError("mark of the archive not read", file=str(paths.archived))
-    return position
+    table = ArchiveTable.read(ConfigFile(paths.own / archives.FILE).load())
+    return min((_Archive(mark.position, name) for name, mark in table), default=None)
 
 
 def _store_bytes(paths: StorePaths) -> int:

@@ -95,10 +95,45 @@ def test_before_its_time_only_what_force_clean_names_goes(
 
 
 def test_what_an_archive_lacks_stays_after_its_time() -> None:
-    found = replace(survey(100, 90), archived=SIZE + 1)
+    found = replace(survey(100, 90), archived=SIZE + 1, archive="nightly")
 
     assert begin(found) == SIZE
-    assert "the archive has the log up to 1001" in plan(found, SETTINGS).held
+    assert "archive nightly has the log up to 1001" in plan(found, SETTINGS).held
+    assert "retention.archive_wait_hours = 72" in plan(found, SETTINGS).held
+
+
+def test_an_archive_is_waited_for_so_long() -> None:
+    found = replace(survey(146, 100), archived=10, archive="nightly")
+    told = plan(found, SETTINGS)
+
+    assert told.begin == SIZE
+    assert "deleted before it is archived: archive nightly has the log up to 10" in told.unarchived
+    assert "older than 144 h (retention.archive_wait_hours = 72)" in told.unarchived
+    assert "archive nightly has the log up to 10" in told.held
+    assert begin(found, archive_wait_hours=0) == 2 * SIZE
+    assert begin(found, archive_wait_hours=100) == 0
+
+
+def test_an_archive_is_waited_for_until_the_disk_is_so_full() -> None:
+    found = replace(survey(100, 90, disk=CROWDED), archived=10, archive="nightly")
+    told = plan(found, SETTINGS)
+
+    assert told.begin == 2 * SIZE
+    assert "88% of the disk are used (retention.archive_wait_below = 80%)" in told.unarchived
+    assert begin(found, archive_wait_below="89%") == 0
+
+
+def test_an_archive_is_waited_for_although_the_store_has_more_bytes_than_it_may() -> None:
+    found = replace(survey(3, 2, 1, hour=5), archived=SIZE, archive="nightly")
+
+    assert begin(found, bytes_max="2000B") == SIZE
+    assert begin(replace(found, archived=5 * SIZE), bytes_max="2000B") == 2 * SIZE
+
+
+def test_what_is_archived_goes_without_a_word() -> None:
+    found = replace(survey(146, 100), archived=2 * SIZE, archive="nightly")
+
+    assert plan(found, SETTINGS) == Plan(2 * SIZE, plan(found, SETTINGS).reasons)
 
 
 def test_what_the_store_itself_needs_stays_also_on_a_full_disk() -> None:
