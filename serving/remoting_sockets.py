@@ -1,0 +1,311 @@
+"""The connections of RocketMQ's clients: TCP, one ``epoll`` for all, commands in and replies out.
+
+An idle connection costs a descriptor and a small object. A connection that sends what is no
+command, or does not read what it asked for, is closed, and no other one is harmed.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.remoting.command import Command, decode_command, encode_command
+from ledgermq.remoting.frames import FRAME_SIZE_MAX, FrameSplitter
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 1_024
+ACCEPTED_PER_TURN = 64
+READ_SIZE = 256 * 1024
+BYTES_PER_TURN = 8 * 1024 * 1024
+"""What is read in one turn, before bells and timers get theirs; epoll tells of the rest again."""
+
+PARTS_PER_WRITE = 64
+IDLE_MS = 120_000
+"""RocketMQ's ``serverChannelMaxIdleTimeSeconds``: with neither a byte in nor one out."""
+
+
+REPORTED_MAX = 1_000
+
+
+class RemotingLimits(NamedTuple):
+    """What one port bears.
+
+    Attributes:
+        connections: open at a time; more are closed as they come.
+        queued_bytes: replies of one connection that wait for it to read.
+        frame_size: of a request.
+        idle_ms: a connection is closed when nothing came or went for so long.
+    """
+
+    connections: int = 20_000
+    queued_bytes: int = 64 * 1024 * 1024
+    frame_size: int = FRAME_SIZE_MAX
+    idle_ms: int = IDLE_MS
+
+
+class Connection:
+    """One client's; ``peer`` is its address, as it is the born host of what it sends.
+
+    Attributes:
+        is_open: cleared when it is closed, by whichever side; what is sent then goes nowhere.
+    """
+
+    __slots__ = (
+        "_queued",
+        "_sock",
+        "_splitter",
+        "_waits_for_room",
+        "is_open",
+        "last_ms",
+        "peer",
+        "queued_bytes",
+    )
+
+    def __init__(
+        self, sock: socket.socket, peer: tuple[str, int], frame_size: int, now_ms: int
+    ) -> None:
+        self._sock = sock
+        self._splitter = FrameSplitter(frame_size)
+        self._queued: deque[memoryview] = deque()
+        self._waits_for_room = False
+        self.peer = peer
+        self.is_open = True
+        self.queued_bytes = 0
+        self.last_ms = now_ms
+
+
+class Arrival(NamedTuple):
+    """A command that has come."""
+
+    connection: Connection
+    command: Command
+
+
+class RemotingSockets:
+    """The listening socket and all connections; ``fileno`` is readable when there is work.
+
+    Invariants: a connection is in ``_idle`` exactly while it is open, the one that was used longest
+    ago first; ``EPOLLOUT`` is asked for exactly while it has bytes queued.
+    """
+
+    def __init__(self, host: str, port: int, limits: RemotingLimits, *, now_ms: int) -> None:
+        """Listen.
+
+        Raises:
+            ConfigError: the address cannot be listened at.
+        """
+        self._limits = limits
+        self._now_ms = now_ms
+        self._connections: dict[int, Connection] = {}
+        self._idle: OrderedDict[int, Connection] = OrderedDict()
+        self._closed: list[Connection] = []
+        self._unsent: dict[int, Connection] = {}
+        self._reported: set[str] = set()
+        self._listener = _listen(host, port)
+        self._epoll = select.epoll()
+        self._epoll.register(self._listener.fileno(), select.EPOLLIN)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens; the port was chosen by the system when 0 was asked for."""
+        name = self._listener.getsockname()
+        return str(name[0]), int(name[1])
+
+    @property
+    def count(self) -> int:
+        """Connections that are open."""
+        return len(self._connections)
+
+    def fileno(self) -> int:
+        """For the poll set of the process."""
+        return self._epoll.fileno()
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``turn`` closes the next idle connection; None while there is none."""
+        if not self._idle:
+            return None
+        return self._deadline_ms(next(iter(self._idle.values())))
+
+    def turn(self, now_ms: int) -> Iterator[Arrival]:
+        """What has come, connection by connection, in the order in which each has sent it.
+
+        To be gone through to its end. Bodies are views that keep what was read alive.
+        """
+        self._now_ms = now_ms
+        budget = BYTES_PER_TURN
+        for fd, events in self._epoll.poll(0):
+            if fd == self._listener.fileno():
+                self._accept()
+                continue
+            connection = self._connections.get(fd)
+            if connection is None:
+                continue
+            if events & select.EPOLLOUT:
+                self._write(connection)
+            if events & ~select.EPOLLOUT and connection.is_open and budget > 0:
+                data = self._read(connection)
+                budget -= len(data)
+                yield from self._commands(connection, data)
+        self._close_idle()
+
+    def send(self, connection: Connection, command: Command) -> None:
+        """Queue a command for a client; ``flush`` writes it. Nothing is done when it has gone."""
+        if not connection.is_open:
+            return
+        parts = [memoryview(part) for part in encode_command(command)]
+        connection._queued.extend(parts)
+        connection.queued_bytes += sum(map(len, parts))
+        if connection.queued_bytes > self._limits.queued_bytes:
+            self.close_one(connection, "does not read what it asked for")
+        else:
+            self._unsent[connection._sock.fileno()] = connection
+
+    def flush(self) -> None:
+        """Write what was queued since the last turn, as far as it goes without waiting."""
+        unsent, self._unsent = self._unsent, {}
+        for connection in unsent.values():
+            if connection.is_open and not connection._waits_for_room:
+                self._write(connection)
+
+    def take_closed(self) -> list[Connection]:
+        """Connections that have ended since the last call, by whichever side."""
+        closed, self._closed = self._closed, []
+        return closed
+
+    def close_one(self, connection: Connection, reason: str) -> None:
+        """End a connection; the reason is logged, once for each host and reason."""
+        if not connection.is_open:
+            return
+        key = f"{connection.peer[0]} {reason}"
+        if reason and key not in self._reported and len(self._reported) < REPORTED_MAX:
+            self._reported.add(key)
+            logger.warning("connection closed: peer=%s:%d reason=%s", *connection.peer, reason)
+        fd = connection._sock.fileno()
+        connection.is_open = False
+        connection._queued.clear()
+        del self._connections[fd], self._idle[fd]
+        self._unsent.pop(fd, None)
+        self._epoll.unregister(fd)
+        connection._sock.close()
+        self._closed.append(connection)
+
+    def close(self) -> None:
+        """End all connections, and listen no more."""
+        for connection in list(self._connections.values()):
+            self.close_one(connection, "")
+        self._listener.close()
+        self._epoll.close()
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_PER_TURN):
+            try:
+                sock, peer = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                # It has gone again, or no descriptor is left: those that are open go on.
+                self._report(f"connection not accepted: {error.strerror}")
+                return
+            if len(self._connections) >= self._limits.connections:
+                self._report(f"connection refused: {self._limits.connections} are open")
+                sock.close()
+                continue
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            address = (str(peer[0]), int(peer[1]))
+            connection = Connection(sock, address, self._limits.frame_size, self._now_ms)
+            fd = sock.fileno()
+            self._connections[fd] = self._idle[fd] = connection
+            self._epoll.register(fd, select.EPOLLIN)
+
+    def _read(self, connection: Connection) -> bytes:
+        """What can be read now; a connection at its end is closed, and gives nothing."""
+        try:
+            data = connection._sock.recv(READ_SIZE)
+        except BlockingIOError:
+            return b""
+        except OSError:
+            data = b""
+        if not data:
+            self.close_one(connection, "")
+        return data
+
+    def _commands(self, connection: Connection, data: bytes) -> Iterator[Arrival]:
+        try:
+            for frame in connection._splitter.feed(data):
+                command = decode_command(frame)
+                self._touch(connection)
+                yield Arrival(connection, command)
+                if not connection.is_open:
+                    return
+        except ProtocolError as error:
+            self.close_one(connection, str(error))
+
+    def _touch(self, connection: Connection) -> None:
+        connection.last_ms = self._now_ms
+        self._idle.move_to_end(connection._sock.fileno())
+
+    def _write(self, connection: Connection) -> None:
+        queued = connection._queued
+        while queued:
+            parts = [queued[number] for number in range(min(PARTS_PER_WRITE, len(queued)))]
+            try:
+                written = connection._sock.sendmsg(parts)
+            except BlockingIOError:
+                break
+            except OSError:
+                self.close_one(connection, "")
+                return
+            self._touch(connection)
+            connection.queued_bytes -= written
+            while queued and written >= len(queued[0]):
+                written -= len(queued.popleft())
+            if written:
+                queued[0] = queued[0][written:]
+        if connection._waits_for_room == bool(queued):
+            return
+        connection._waits_for_room = bool(queued)
+        events = select.EPOLLIN | (select.EPOLLOUT if queued else 0)
+        self._epoll.modify(connection._sock.fileno(), events)
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            connection = next(iter(self._idle.values()))
+            if self._deadline_ms(connection) > self._now_ms:
+                return
+            self.close_one(connection, "")
+
+    def _deadline_ms(self, connection: Connection) -> int:
+        return connection.last_ms + self._limits.idle_ms
+
+    def _report(self, text: str) -> None:
+        if text not in self._reported and len(self._reported) < REPORTED_MAX:
+            self._reported.add(text)
+            logger.warning("%s", text)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setblocking(False)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        with suppress(OSError):
+            listener.close()
+        raise ConfigError(
+            "remoting port cannot be listened at",
+            address=f"{host}:{port}",
+            reason=error.strerror,
+            setting="listen.remoting",
+        ) from error
+    return listener

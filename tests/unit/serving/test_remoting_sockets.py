@@ -1,0 +1,211 @@
+"""Connections over loopback: what comes in, what goes out, and who is closed."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ledgermq.model.errors import ConfigError
+from ledgermq.remoting.command import Command, decode_command, encode_command
+from ledgermq.serving.remoting_sockets import Arrival, RemotingLimits, RemotingSockets
+
+LIMITS = RemotingLimits(
+    connections=3, queued_bytes=4 * 1024 * 1024, frame_size=64 * 1024, idle_ms=1_000
+)
+WAIT_S = 20.0
+
+
+class Port:
+    """The sockets under test, turned until something is so."""
+
+    def __init__(self, limits: RemotingLimits = LIMITS) -> None:
+        self.now_ms = 0
+        self.sockets = RemotingSockets("127.0.0.1", 0, limits, now_ms=0)
+        self.arrived: list[Arrival] = []
+        self._clients: list[socket.socket] = []
+
+    def connect(self) -> socket.socket:
+        client = socket.create_connection(self.sockets.address, timeout=WAIT_S)
+        self._clients.append(client)
+        return client
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            ready, _, _ = select.select([self.sockets], [], [], WAIT_S)
+            assert ready, "nothing more happens"
+            self.turn()
+
+    def turn(self) -> None:
+        self.arrived += self.sockets.turn(self.now_ms)
+        self.sockets.flush()
+
+    def close(self) -> None:
+        self.sockets.close()
+        for client in self._clients:
+            client.close()
+
+
+@pytest.fixture
+def port() -> Iterator[Port]:
+    port = Port()
+    yield port
+    port.close()
+
+
+def sent(opaque: int, body: bytes = b"") -> bytes:
+    return b"".join(encode_command(Command(34, opaque, body=body)))
+
+
+def received(client: socket.socket) -> Command:
+    size = int.from_bytes(exactly(client, 4), "big")
+    return decode_command(memoryview(exactly(client, size)))
+
+
+def exactly(client: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = client.recv(size - len(data))
+        assert part, "connection was closed"
+        data += part
+    return data
+
+
+def is_closed(client: socket.socket) -> bool:
+    """Whether the other side has ended the connection, or does within the time of the test."""
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_commands_come_in_their_order_and_replies_go_back(port: Port) -> None:
+    client = port.connect()
+    client.sendall(sent(1) + sent(2, b"body")[:9])
+    port.until(lambda: len(port.arrived) == 1)
+    client.sendall(sent(2, b"body")[9:])
+    port.until(lambda: len(port.arrived) == 2)
+
+    for connection, command in port.arrived:
+        port.sockets.send(connection, command.reply(body=bytes(command.body)))
+    port.sockets.flush()
+
+    replies = [received(client), received(client)]
+    assert [(one.opaque, bytes(one.body), one.is_reply) for one in replies] == [
+        (1, b"", True),
+        (2, b"body", True),
+    ]
+    assert port.arrived[0].connection.peer == client.getsockname()
+
+
+def test_who_sends_no_command_is_closed_and_nobody_else(port: Port) -> None:
+    good, bad = port.connect(), port.connect()
+    bad.sendall(sent(1) + b"\xff\xff\xff\xff" + sent(2))
+    good.sendall(sent(3))
+    port.until(lambda: len(port.arrived) == 2 and port.sockets.count == 1)
+
+    assert {arrival.command.opaque for arrival in port.arrived} == {1, 3}
+    assert is_closed(bad)
+    (closed,) = port.sockets.take_closed()
+    assert (closed.peer, closed.is_open) == (bad.getsockname(), False)
+    port.sockets.send(closed, Command(0))
+    alive = next(one for one, command in port.arrived if command.opaque == 3)
+    port.sockets.send(alive, Command(0, 3, flag=1))
+    port.sockets.flush()
+    assert received(good).opaque == 3
+
+
+def test_a_frame_larger_than_the_limit_closes_its_connection(port: Port) -> None:
+    client = port.connect()
+    client.sendall((LIMITS.frame_size + 1).to_bytes(4, "big"))
+    port.until(lambda: port.sockets.count == 0 and bool(port.sockets.take_closed()))
+
+    assert is_closed(client)
+    assert port.arrived == []
+
+
+def test_replies_wait_for_who_reads_slowly_and_end_who_does_not(port: Port) -> None:
+    slow, stuck = port.connect(), port.connect()
+    slow.sendall(sent(1))
+    stuck.sendall(sent(2))
+    port.until(lambda: len(port.arrived) == 2)
+    of = {command.opaque: connection for connection, command in port.arrived}
+    body = b"x" * (1024 * 1024)
+
+    count = 0
+    while not of[1].queued_bytes:
+        port.sockets.send(of[1], Command(0, count, flag=1, body=body))
+        port.sockets.flush()
+        count += 1
+    for _ in range(32):
+        port.sockets.send(of[2], Command(0, 9, flag=1, body=body))
+        port.sockets.flush()
+
+    assert not of[2].is_open
+    slow.settimeout(0.05)
+    data = bytearray()
+    while len(data) < count * len(body):
+        try:
+            data += slow.recv(1 << 20)
+        except TimeoutError:
+            port.turn()
+    port.until(lambda: of[1].queued_bytes == 0)
+    assert of[1].is_open
+
+
+def test_who_is_idle_is_closed_when_its_time_comes_and_who_talks_is_not(port: Port) -> None:
+    idle, talker, dripping = port.connect(), port.connect(), port.connect()
+    for client in (idle, talker, dripping):
+        client.sendall(sent(1))
+    port.until(lambda: len(port.arrived) == 3)
+    port.now_ms = 600
+    talker.sendall(sent(2))
+    dripping.sendall(sent(2)[:5])
+    port.until(lambda: len(port.arrived) == 4)
+
+    assert port.sockets.next_deadline_ms() == LIMITS.idle_ms
+    port.now_ms = LIMITS.idle_ms
+    port.turn()
+
+    assert port.sockets.count == 1
+    assert is_closed(idle)
+    assert is_closed(dripping)
+    assert port.sockets.next_deadline_ms() == 600 + LIMITS.idle_ms
+
+
+def test_more_connections_than_allowed_are_closed_as_they_come(port: Port) -> None:
+    clients = [port.connect() for _ in range(4)]
+    for client in clients[:3]:
+        client.sendall(sent(1))
+    port.until(lambda: len(port.arrived) == 3)
+
+    assert is_closed(clients[3])
+    assert port.sockets.count == 3
+
+
+def test_a_client_that_goes_is_told(port: Port) -> None:
+    client = port.connect()
+    client.sendall(sent(1))
+    port.until(lambda: len(port.arrived) == 1)
+    client.close()
+    closed: list[object] = []
+
+    def gone() -> bool:
+        closed.extend(port.sockets.take_closed())
+        return bool(closed)
+
+    port.until(gone)
+
+    assert closed == [port.arrived[0].connection]
+    assert port.sockets.next_deadline_ms() is None
+
+
+def test_an_address_that_is_taken_is_named(port: Port) -> None:
+    host, number = port.sockets.address
+
+    with pytest.raises(ConfigError, match="cannot be listened at") as refused:
+        RemotingSockets(host, number, LIMITS, now_ms=0)
+
+    assert refused.value.details["address"] == f"{host}:{number}"
