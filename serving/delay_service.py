@@ -20,7 +20,7 @@ from ledgermq.formats.delayed_message import delivered
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.limits import DELAY_TOPIC
-from ledgermq.serving.moves import Moves
+from ledgermq.serving.moves import Buffer, Moves
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.state_log import StateLog
 from ledgermq.store.queue_end import Units
@@ -143,7 +143,7 @@ class DelayService:
         return min(max(wanted, bounds.first), bounds.end)
 
     def _ask(self, level: _Level, now_ms: int) -> None:
-        def plan() -> tuple[Moved, Sequence[bytes]] | None:
+        def plan() -> tuple[Moved, Sequence[Buffer]] | None:
             return self._plan(level)
 
         def done() -> None:
@@ -161,7 +161,7 @@ class DelayService:
         except LedgerError as error:
             refused(error)
 
-    def _plan(self, level: _Level) -> tuple[Moved, Sequence[bytes]] | None:
+    def _plan(self, level: _Level) -> tuple[Moved, Sequence[Buffer]] | None:
         units = self._units(level, GROUP_RECORDS_MAX)
         if units is None:
             return None

@@ -36,7 +36,9 @@ COUNTER_OF = {
 }
 """Of sources whose messages become one record each: what counts the records."""
 
-Build = Callable[[QueueName, int, memoryview], Sequence[bytes]]
+Buffer = bytes | memoryview
+
+Build = Callable[[QueueName, int, memoryview], Sequence[Buffer]]
 """What the message at a queue offset becomes: records, without the hole of an entry header.
 
 From that message alone, on any node and at any time the same; times and hosts of the store are not
@@ -81,7 +83,7 @@ class Moves:
     def request(
         self,
         queue: QueueName,
-        plan: Callable[[], tuple[Moved, Sequence[bytes]] | None],
+        plan: Callable[[], tuple[Moved, Sequence[Buffer]] | None],
         *,
         done: Callable[[], None],
         refused: Callable[[LedgerError], None],
@@ -129,7 +131,7 @@ class Moves:
 
     def build(
         self, queue: QueueName, offsets: Sequence[int], *, again: bool = False
-    ) -> list[bytes]:
+    ) -> list[Buffer]:
         """What the messages at ``offsets`` become, in order; those that are deleted become nothing.
 
         Args:
@@ -181,7 +183,7 @@ class Moves:
         ]
 
     def _mend(self, queue: QueueName, now_ms: int) -> None:
-        def plan() -> tuple[Moved, Sequence[bytes]] | None:
+        def plan() -> tuple[Moved, Sequence[Buffer]] | None:
             place = self.source(queue).open_at
             return None if place is None else self._rest(queue, place)
 
@@ -203,7 +205,7 @@ class Moves:
         except LedgerError as error:
             refused(error)
 
-    def _rest(self, queue: QueueName, place: int) -> tuple[Moved, Sequence[bytes]]:
+    def _rest(self, queue: QueueName, place: int) -> tuple[Moved, Sequence[Buffer]]:
         """What is missing of the move whose command is at ``place`` of the state's queue."""
         command, behind = self._command_at(place)
         moved = next(

@@ -36,7 +36,7 @@ from ledgermq.model.limits import STAGED_TOPIC
 from ledgermq.model.settings import Settings
 from ledgermq.model.stages import Stage
 from ledgermq.serving.broker_tables import BrokerTables
-from ledgermq.serving.moves import NOBODY, Moves
+from ledgermq.serving.moves import NOBODY, Buffer, Moves
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.state_log import Caller, Reply, Request, StateLog
 from ledgermq.wire.staged_pack import decode_pack
@@ -410,17 +410,13 @@ class SinkService:
         topics = frozenset(run.topic.decode() for run in pack.runs)
         return Pack(stage, len(pack.sizes), topics, message.store_timestamp)
 
-    def _build(self, queue: QueueName, offset: int, record: memoryview) -> list[bytes]:
+    def _build(self, queue: QueueName, offset: int, record: memoryview) -> Sequence[Buffer]:
         """The records in a pack; see ``Moves.register``."""
         del queue, offset
-        pack = decode_pack(decode_message(record).body)
+        pack = decode_pack(decode_message(record, check_crc=False).body)
         if pack.store_host_size == self._host_size:
-            payload, ends, at = bytes(pack.payload), list(pack.sizes), 0
-            records = []
-            for size in ends:
-                records.append(payload[at : at + size])
-                at += size
-            return records
+            # A copy: the file that has the pack may be let go of.
+            return list(pack._replace(payload=memoryview(bytes(pack.payload))).records())
         # Staged while a node with an address of the other kind led.
         return [
             encode_message(replace(decode_message(one), store_host=self._host))
@@ -439,7 +435,7 @@ class SinkService:
             if floor > self._moves.source(QUEUE).next_offset:
                 self._request(self._plan_drop)
 
-    def _request(self, plan: Callable[[], tuple[Moved, Sequence[bytes]] | None]) -> None:
+    def _request(self, plan: Callable[[], tuple[Moved, Sequence[Buffer]] | None]) -> None:
         def done() -> None:
             self._is_moving = False
             self._look_ms = self._now_ms
@@ -468,13 +464,13 @@ class SinkService:
         self._last_moved = min((one for one in names if one > self._last_moved), default=min(names))
         return self._last_moved
 
-    def _plan_move(self, name: str) -> tuple[Moved, Sequence[bytes]] | None:
+    def _plan_move(self, name: str) -> tuple[Moved, Sequence[Buffer]] | None:
         self._moved = None
         sink = self._tables.state.sinks.get(name)
         if sink is None or not sink.left:
             return None
         offsets: list[int] = []
-        records: list[bytes] = []
+        records: list[Buffer] = []
         size = 0
         for offset in sink.left:
             made = self._moves.build(QUEUE, (offset,))
@@ -491,7 +487,7 @@ class SinkService:
         floor = self._floor(frozenset(offsets))
         return Moved(QUEUE, tuple(offsets), len(records), floor, {}, has_sums=False), records
 
-    def _plan_drop(self) -> tuple[Moved, Sequence[bytes]] | None:
+    def _plan_drop(self) -> tuple[Moved, Sequence[Buffer]] | None:
         self._moved = None
         floor = self._floor(frozenset())
         source = self._moves.source(QUEUE)

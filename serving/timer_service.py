@@ -20,7 +20,7 @@ from ledgermq.model.events import Event
 from ledgermq.model.ids import Position
 from ledgermq.model.limits import TIMER_TOPIC
 from ledgermq.serving.delay_service import RECORD_GROWTH_MAX
-from ledgermq.serving.moves import Moves
+from ledgermq.serving.moves import Buffer, Moves
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.timer_records import parse_timers
@@ -49,7 +49,7 @@ PLANS_PER_SCAN = 32
 """How often the oldest timer that waits is looked for among all."""
 
 
-Plan = Callable[[], tuple[Moved, Sequence[bytes]] | None]
+Plan = Callable[[], tuple[Moved, Sequence[Buffer]] | None]
 
 
 class TimerService:
@@ -282,7 +282,7 @@ class TimerService:
             return
         self._ask(self._plan_again, now_ms)
 
-    def _plan_again(self) -> tuple[Moved, Sequence[bytes]] | None:
+    def _plan_again(self) -> tuple[Moved, Sequence[Buffer]] | None:
         """The oldest that wait, to be stored once more as they are."""
         self.follow()
         self.forget_delivered()
@@ -312,7 +312,7 @@ class TimerService:
         except LedgerError as error:
             refused(error)
 
-    def _plan(self) -> tuple[Moved, Sequence[bytes]] | None:
+    def _plan(self) -> tuple[Moved, Sequence[Buffer]] | None:
         """The next group: what came late first, or what is due; see ``TimerIndex``."""
         self.follow()
         watermark = self._watermark()

@@ -308,6 +308,26 @@ def test_rows_of_somebody_else_are_not_committed(
     assert bodies(log) == []
 
 
+def test_rows_from_under_a_leader_of_another_kind_of_address_get_the_own_one(
+    tmp_path: Path,
+) -> None:
+    log = MemoryLog()
+    node = begun(tmp_path, log)
+    row = encode_message(
+        Message(topic=TOPIC, queue_id=0, body=b"row", store_host=("::1", 10_911), flag=5)
+    )
+    runs = [SendRun(1, 0, TOPIC.encode())]
+    pack = encode_pack(20, array("I", [len(row)]).tobytes(), runs, row)
+    properties = encode_properties({"STAGE": Stage("q", 0, "a").label})
+    message = Message(topic=QUEUE.topic, queue_id=0, body=pack, properties=properties)
+    offset = log.put(encode_message(message)).queue_offset
+    node.commit(0, [("a", offset)])
+    (found,) = log.messages(TOPIC)
+
+    assert (bytes(found.body), found.flag) == (b"row", 5)
+    assert ":" not in found.store_host[0]
+
+
 def test_a_commit_waits_for_packs_that_are_not_dispatched_yet(tmp_path: Path) -> None:
     log = MemoryLog()
     node = begun(tmp_path, log)
