@@ -16,7 +16,7 @@ from ledgermq.broker.offset_plans import (
 )
 from ledgermq.broker.state_commands import Change, GroupSet, OffsetsSet
 from ledgermq.ipc.counters import BrokerCounter
-from ledgermq.model.errors import GroupUnknownError, NotLeaderError, ProtocolError
+from ledgermq.model.errors import GroupUnknownError, ProtocolError
 from ledgermq.model.settings import TopicsSection
 from ledgermq.serving.call_arguments import (
     Arguments,
@@ -156,9 +156,7 @@ class OffsetCalls:
     ) -> Result | None:
         """Have what ``plan`` says in the log; with ``dry_run`` tell what it would be."""
         if flag(call.arguments, "dry_run"):
-            if not self._log.leads:
-                raise NotLeaderError("node does not lead now: its tables may be old")
-            self._log.check()
+            self._log.check_leads()
             return _told(group, plan(), is_done=False)
         moves: dict[str, list[Move]] = {}
 

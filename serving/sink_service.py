@@ -186,7 +186,7 @@ class SinkService:
             NotLeaderError: another node leads, or none is known to.
             BusyError: too many wait.
         """
-        self._check_leads()
+        self._log.check_leads()
         if self._is_known(commit.sink, commit.batch):
             self._replies.append(Reply(commit.caller, self._committed(commit, is_already=True)))
             return
@@ -202,7 +202,7 @@ class SinkService:
             StagedUnknownError: no such batch is committed, or it is not remembered.
             BusyError: too many wait.
         """
-        self._check_leads()
+        self._log.check_leads()
         if not self._is_known(sink, batch):
             raise StagedUnknownError("batch is not committed", sink=sink, batch=batch)
         if len(self._waiting) >= WAITING_MAX:
@@ -217,7 +217,7 @@ class SinkService:
         Raises:
             NotLeaderError: another node leads, or none is known to.
         """
-        self._check_leads()
+        self._log.check_leads()
         for label in [Stage(sink, batch, stage).label for stage in stages or ("",)]:
             self._aborted[label] = None
         while len(self._aborted) > ABORTED_MAX:
@@ -253,11 +253,6 @@ class SinkService:
         self._stop(OutcomeUnknownError("node stops; ask again"))
         replies, self._replies = self._replies, []
         return replies
-
-    def _check_leads(self) -> None:
-        if not self._log.leads:
-            raise NotLeaderError("node does not lead now")
-        self._log.check()
 
     def _stop(self, error: LedgerError) -> None:
         # Those that were submitted are told by the log.

@@ -334,6 +334,17 @@ class StateLog:
         if self._trouble is not None:
             raise BusyError("topics, groups and offsets are held up", reason=str(self._trouble))
 
+    def check_leads(self) -> None:
+        """Refuse what only a leader may do, or knows.
+
+        Raises:
+            NotLeaderError: this node does not lead.
+            BusyError: as of ``check``.
+        """
+        if not self.leads:
+            raise NotLeaderError("node does not lead now")
+        self.check()
+
     def _apply_new(self) -> None:
         bounds = self._store.bounds(QUEUE)
         state = self._tables.state

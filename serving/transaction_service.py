@@ -188,7 +188,7 @@ class TransactionService:
             NotLeaderError: another node leads, or none is known to.
             BusyError: too many wait.
         """
-        self._check_leads()
+        self._log.check_leads()
         if len(self._ends) >= WAITING_MAX:
             raise BusyError("too many ends of transactions wait", limit=WAITING_MAX)
         self._ends.append(end)
@@ -200,7 +200,7 @@ class TransactionService:
             NotLeaderError: another node leads, or none is known to.
             BusyError: too many wait.
         """
-        self._check_leads()
+        self._log.check_leads()
         reply = self._desk.wait(caller, group, until_ms)
         if reply is not None:
             self._replies.append(reply)
@@ -211,7 +211,7 @@ class TransactionService:
         Raises:
             NotLeaderError: another node leads, or this one does not know them yet.
         """
-        self._check_leads()
+        self._log.check_leads()
         if self._reader.table is None or not self._reader.is_current:
             raise NotLeaderError("node does not know the half messages yet")
         return self._reader.table
@@ -242,11 +242,6 @@ class TransactionService:
         self._stop(OutcomeUnknownError("node stops; ask again"))
         replies, self._replies = self._replies, []
         return replies
-
-    def _check_leads(self) -> None:
-        if not self._log.leads:
-            raise NotLeaderError("node does not lead now")
-        self._log.check()
 
     def _doubt(self) -> None:
         self._reader.forget()
