@@ -241,7 +241,7 @@ def test_rows_of_a_task_that_is_run_again_are_there_once_and_of_a_failed_job_not
     assert of_failed == Counter()
     assert of_retried == Counter(range(COUNT))
     assert bodies(tried, group, topic) == Counter(range(COUNT))
-    wait_until(lambda: is_all_dropped(group), "what was staged and not committed to be dropped")
+    wait_until(lambda: is_all_dropped(group), "what nobody committed to be dropped", 180)
 
 
 def is_all_dropped(group: Group) -> bool:
