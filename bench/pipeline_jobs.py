@@ -1,11 +1,12 @@
-"""How many rows a second does ``spark rebuild`` build, and how many MB a second does audit read?
+"""How many rows a second do ``spark rebuild`` and ``archive`` write, and how fast does audit read?
 
 The log has several files, and in another store one; queues are built with the index and without.
 
 Estimate beforehand, two cores, 1 KiB, page cache: the dispatcher's kernel takes 0.2 µs a message, a
 unit and a key 0.1 µs more, so each of two workers builds 2 million rows a second or 2.4 GB/s, and
 the page cache is the limit; a job of Spark costs 0.2 s. Audit computes the CRC of each body and a
-digest of each byte: 2 GB/s a core, 3 GB/s for both, less what the first job costs.
+digest of each byte: 2 GB/s a core, 3 GB/s for both, less what the first job costs. Archive makes
+all columns (1 µs a row), checks the CRC, compresses and hashes the file: 2.5 µs a row and core.
 
     python -m bench.pipeline_jobs [--smoke] [--directory DIR] [--gib N]
 """
@@ -22,10 +23,12 @@ from bench.machine import spread, write
 from bench.spark_session import spark_session
 from bench.store_check import BODY_SIZE, build_queues, write_log
 from ledgermq.model.settings import StoreSection
+from ledgermq.pipeline.archive_job import archive
 from ledgermq.pipeline.audit_job import audit
 from ledgermq.pipeline.job_session import Job
 from ledgermq.pipeline.log_splits import SPLIT_BYTES
 from ledgermq.pipeline.rebuild_job import rebuild
+from ledgermq.pipeline.source_options import parse_options
 from ledgermq.repair.check_store import CheckOptions
 from ledgermq.store.store_directory import open_directory
 
@@ -42,6 +45,17 @@ def rebuilt_rows_per_s(job: Job, root: Path, *, with_index: bool) -> float:
     seconds = time.perf_counter() - begin
     shutil.rmtree(root / "derived")
     return built.staged.messages / seconds
+
+
+def archived_rows_per_s(job: Job, root: Path) -> float:
+    """Messages a second of wall time, until files and manifest are durable."""
+    target = root / "archive"
+    options = parse_options({"path": str(root)}, streaming=False)
+    begin = time.perf_counter()
+    found = archive(job, options, target, split_bytes=SPLIT_BYTES)
+    seconds = time.perf_counter() - begin
+    shutil.rmtree(target)
+    return found.rows / seconds
 
 
 def audited_bytes_per_s(job: Job, roots: list[Path]) -> float:
@@ -86,6 +100,9 @@ def main() -> None:
                     figures[f"rebuild_krows_per_s{index}{files}"] = spread(
                         [rate / 1_000 for rate in rates]
                     )
+            archived_rows_per_s(job, roots[0])
+            rates = [archived_rows_per_s(job, roots[0]) for _ in range(runs)]
+            figures["archive_krows_per_s"] = spread([rate / 1_000 for rate in rates])
             rates = [audited_bytes_per_s(job, roots) for _ in range(runs)]
             figures["audit_mb_per_s"] = spread([rate / 1_000_000 for rate in rates])
     if arguments.smoke:

@@ -108,7 +108,7 @@ def test_a_running_node_and_its_files_go_into_one_archive(
             total += count(*words)
             return total >= expected
 
-        wait_until(is_there, "messages in the queues")
+        wait_until(is_there, "messages in the queues", 300)
         assert total == expected
 
     sent(0, 40)
@@ -116,11 +116,19 @@ def test_a_running_node_and_its_files_go_into_one_archive(
     sent(40, 30)
     counted(30, node.root)
     sent(70, 20)
-    counted(20, "--nodes", address)
+    counted(20, "--nodes", address, "--watermark", "nightly")
+    marked = run(capsys, "archive", "list", "--address", address)["archives"]
+    from_files = run(
+        capsys, "spark", "archive", node.root, *to, "--watermark", "nightly", "--commit-to", address
+    )
+    nobody = run(capsys, "spark", "archive", node.root, *to, "--watermark", "nightly", status=1)
     frame = spark.read.parquet(str(tmp_path / "archive"))
     bodies = sorted(int(bytes(row["body"])) for row in frame.select("body").collect())
 
     assert bodies == list(range(90))
+    assert [row["archive"] for row in marked] == ["nightly"]
+    assert 0 < marked[0]["position"] <= from_files["position"]
+    assert nobody["error"]["details"]["option"] == "--commit-to"
     assert frame.select(PLACE).distinct().count() == 90
     assert run(capsys, "spark", "archive-verify", tmp_path / "archive")["faults"] == []
 
@@ -141,7 +149,7 @@ def test_a_driver_that_is_killed_leaves_an_archive_that_goes_on(
             env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
         )
         has_begun: Callable[[], bool] = (target / "_ledgermq" / "staging").is_dir
-        wait_until(lambda: has_begun() or driver.poll() is not None, "a run", 120)
+        wait_until(lambda: has_begun() or driver.poll() is not None, "a run", 300)
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait(60)
     found = run(capsys, *words)

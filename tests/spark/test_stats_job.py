@@ -50,10 +50,12 @@ def test_files_and_node_say_the_same(
         ]
         for future in futures:
             future.result(60)
-    wait_until(lambda: run(capsys, "--nodes", address)["messages"] == 60, "messages in the queues")
+    wait_until(
+        lambda: run(capsys, "--nodes", address)["messages"] == 60, "messages in the queues", 300
+    )
     with Consumer([address], topic="orders", group="billing", queues=[0]) as consumer:
         consumer.commit({0: 1})
-    wait_until(lambda: run(capsys, node.root)["lags"], "the offset in the node's files")
+    wait_until(lambda: run(capsys, node.root)["lags"], "the offset in the files", 300)
     by_files = run(capsys, node.root, "--out", tmp_path / "out")
     by_node = run(capsys, "--nodes", address, "--topics", "orders", "--bucket", 1)
     orders = by_node["topics"][0]
