@@ -49,6 +49,7 @@ class Killer:
 
     def __init__(self, at: int | None) -> None:
         self.count = 0
+        self.renames: list[int] = []
         self._at = at
         for name in CHANGING:
             setattr(os, name, self._counted(getattr(os, name)))
@@ -59,6 +60,8 @@ class Killer:
             if call.__name__ != "open" or arguments[1] & os.O_CREAT:
                 if self.count == self._at:
                     os.kill(os.getpid(), signal.SIGKILL)
+                if call.__name__ in ("rename", "replace"):
+                    self.renames.append(self.count)
                 self.count += 1
             return call(*arguments, **named)
 
@@ -89,8 +92,14 @@ def undo(verb: str, root: Path) -> None:
             raise
 
 
-def in_child(work: Callable[[], None], *, kill_at: int | None) -> tuple[bool, int]:
-    """Run ``work`` in a child; whether it came to its end, and how many calls it made."""
+def in_child(
+    work: Callable[[], None], *, kill_at: int | None, renames: Path | None = None
+) -> tuple[bool, int]:
+    """Run ``work`` in a child; whether it came to its end, and how many calls it made.
+
+    Args:
+        renames: gets the numbers of the calls that renamed, one a line.
+    """
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -101,6 +110,8 @@ def in_child(work: Callable[[], None], *, kill_at: int | None) -> tuple[bool, in
             status = 0
         finally:
             killer._at = None
+            if renames is not None:
+                renames.write_text("\n".join(map(str, killer.renames)))
             os.write(writer, b"%d" % killer.count)
             os._exit(status)
     os.close(writer)
