@@ -1,0 +1,168 @@
+"""Jobs and source on Spark's own cluster: a master and two workers, each a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyspark
+import pytest
+from tests.format.test_dispatch_golden import SIZES as GOLDEN_SIZES
+from tests.process.conftest import wait_until
+from tests.spark.test_rebuild_job import derived, size_options
+
+from ledgermq.pipeline.store_source import StoreSource
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+SPARK_HOME = Path(pyspark.__file__).parent
+WORKERS = 2
+MEMORY_MIB = 512
+LOOPBACK = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.executor.memory": f"{MEMORY_MIB}m",
+    "spark.executor.cores": "1",
+    "spark.log.level": "ERROR",
+    # No task before both workers have given their slot.
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
+}
+
+
+class Cluster(NamedTuple):
+    """A running cluster."""
+
+    master: str
+    folder: Path
+
+    def submit(self, *words: object, python_path: str = "") -> str:
+        """What a program prints that ``spark-submit`` runs."""
+        settings = [f"--conf={name}={value}" for name, value in LOOPBACK.items()]
+        done = subprocess.run(
+            [
+                str(SPARK_HOME / "bin" / "spark-submit"),
+                "--master",
+                self.master,
+                *settings,
+                *list(map(str, words)),
+            ],
+            env={**environment(self.folder), "PYTHONPATH": python_path},
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stderr[-4_000:]
+        return done.stdout
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """All processes on loopback, with this Python, their files below ``folder``."""
+    return {
+        **os.environ,
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(folder / "local"),
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false -Dspark.ui.enabled=false",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A master and its workers on loopback."""
+    with ExitStack() as running:
+
+        def start(name: str, *words: str) -> Path:
+            log = tmp_path / f"{name}.log"
+            file = running.enter_context(log.open("wb"))
+            process = subprocess.Popen(
+                [
+                    str(SPARK_HOME / "bin" / "spark-class"),
+                    f"org.apache.spark.deploy.{words[0]}",
+                    *list(words[1:]),
+                ],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=environment(tmp_path),
+                cwd=tmp_path,
+            )
+            running.callback(process.wait, 60)
+            # A worker that is terminated stops its executors.
+            running.callback(process.terminate)
+            return log
+
+        host = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        log = start("master", "master.Master", *host)
+        wait_until(lambda: master_in(log) is not None, "a master", 120)
+        master = master_in(log)
+        assert master is not None
+        size = ("--cores", "1", "--memory", f"{MEMORY_MIB}m")
+        for number in range(WORKERS):
+            folder = str(tmp_path / f"work-{number}")
+            start(f"worker-{number}", "worker.Worker", *host, *size, "-d", folder, master)
+        wait_until(
+            lambda: log.read_text().count("Registering worker") == WORKERS, "both workers", 120
+        )
+        yield Cluster(master, tmp_path)
+
+
+def master_in(log: Path) -> str | None:
+    found = re.search(r"Starting Spark master at (spark://\S+)", log.read_text())
+    return None if found is None else found[1]
+
+
+def package_archive(folder: Path) -> Path:
+    """The package as ``--py-files`` takes it."""
+    archive = folder / "ledgermq.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in sorted((ROOT / "src" / "ledgermq").rglob("*.py")):
+            file.write(path, path.relative_to(ROOT / "src"))
+        for package in sorted((ROOT / "src" / "ledgermq").iterdir()):
+            for path in sorted(package.glob("*.py")) if package.is_symlink() else ():
+                file.write(path, path.relative_to(ROOT / "src"))
+    return archive
+
+
+def test_jobs_and_source_work_on_two_workers(cluster: Cluster, golden: Any, tmp_path: Path) -> None:
+    program = ROOT / "src" / "ledgermq" / "pipeline" / "__main__.py"
+    out = tmp_path / "derived"
+    words = ("rebuild", golden("gd0"), "--out", out, "--json", "--split-mib=1")
+    built = json.loads(cluster.submit(program, *words, *size_options(GOLDEN_SIZES)))
+    replicas = [golden(name) for name in ("gd0", "gd1", "gd2")]
+    archive = package_archive(tmp_path)
+    read = json.loads(
+        cluster.submit(
+            "--py-files", archive, Path(__file__).with_name("cluster_read.py"), *replicas
+        )
+    )
+    source = StoreSource(golden("gd0"))
+    expected = sorted(
+        position
+        for range_ in source.bounds(source.queues()).values()
+        for position in source.units(range_)["position"].tolist()
+    )
+
+    assert derived(out) == derived(golden("gd0"))
+    assert built["units"] == built["messages"] > 200
+    assert read["master"] == cluster.master
+    assert read["faults"] == []
+    assert len(set(read["records"])) == 1
+    assert read["positions"] == expected
+    assert read["whole"]
+    # Workers have the package from the archive that was submitted, and are two.
+    assert all("ledgermq.zip" in file for file in read["packages"])
+    assert read["processes"] >= WORKERS
