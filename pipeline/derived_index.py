@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +50,8 @@ def index_tasks(
 ) -> list[IndexFileTask]:
     """The files into which the keys of ``pieces`` go, named for ``now_ms``."""
     room = layout.items - 1
-    keys = sum(piece.keys for piece in pieces)
+    begins = list(accumulate((piece.keys for piece in pieces), initial=0))
+    keys = begins[-1]
     last = max((piece.last for piece in pieces), default=-1)
     last_key = max((piece.last_key for piece in pieces), default=(-1, 0))
     # A full file is followed by an empty one as soon as a message follows.
@@ -62,8 +65,8 @@ def index_tasks(
                 staging,
                 f"{first_name + number:017d}",
                 layout,
-                tuple(_slices(pieces, first, min(first + room, keys))),
-                _key_at(staging, pieces, first - 1) if number else None,
+                tuple(_slices(pieces, begins, first, min(first + room, keys))),
+                _key_at(staging, pieces, begins, first - 1) if number else None,
                 last,
             )
         )
@@ -118,17 +121,22 @@ def _chunks(task: IndexFileTask) -> Iterator[KeyRows]:
             at = until
 
 
-def _slices(pieces: Sequence[Piece], first: int, end: int) -> Iterator[tuple[int, int, int]]:
-    begin = 0
-    for piece in pieces:
-        low, high = max(first - begin, 0), min(end - begin, piece.keys)
+def _slices(
+    pieces: Sequence[Piece], begins: Sequence[int], first: int, end: int
+) -> Iterator[tuple[int, int, int]]:
+    """Where the keys ``[first, end)`` are; ``begins`` has each piece's first one, and the end."""
+    at = bisect_right(begins, first) - 1
+    while at < len(pieces) and begins[at] < end:
+        low, high = max(first, begins[at]) - begins[at], min(end, begins[at + 1]) - begins[at]
         if low < high:
-            yield piece.number, low, high
-        begin += piece.keys
+            yield pieces[at].number, low, high
+        at += 1
 
 
-def _key_at(staging: Path, pieces: Sequence[Piece], number: int) -> tuple[int, int]:
+def _key_at(
+    staging: Path, pieces: Sequence[Piece], begins: Sequence[int], number: int
+) -> tuple[int, int]:
     """Store time and position of the key with this number."""
-    ((part, at, _),) = _slices(pieces, number, number + 1)
+    ((part, at, _),) = _slices(pieces, begins, number, number + 1)
     row = np.memmap(keys_path(staging, part), KEY, "r")[at]
     return int(row["time"]), int(row["position"])

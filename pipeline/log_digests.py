@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -133,11 +134,22 @@ def digest_tasks(
             chosen.append(cell)
             size += cell[1] - cell[0]
             if size >= split_bytes:
-                tasks.append(DigestTask(number, log.files, tuple(chosen)))
+                tasks.append(_digest_task(number, log, chosen))
                 chosen, size = [], 0
         if chosen:
-            tasks.append(DigestTask(number, log.files, tuple(chosen)))
+            tasks.append(_digest_task(number, log, chosen))
     return tasks
+
+
+def _digest_task(number: int, log: ReplicaLog, cells: list[tuple[int, int]]) -> DigestTask:
+    """A task takes no more along than the files of its cells: a log may have 100,000 of them."""
+    first = max(0, bisect_right(log.files, cells[0][0], key=_start) - 1)
+    end = bisect_right(log.files, cells[-1][0], key=_start)
+    return DigestTask(number, log.files[first:end], tuple(cells))
+
+
+def _start(file: LogFile) -> int:
+    return file.start
 
 
 def digests_of(task: DigestTask) -> list[int | None]:

@@ -28,7 +28,7 @@ class Replica:
         self.log = LooseLog(root, self_id=None)
         self._readers: dict[Queue, QueueReader | None] = {}
         self._dispatched_end = 0
-        self._committed_end: int | None = None
+        self._committed: tuple[object, int] | None = None
 
     @property
     def has_queues(self) -> bool:
@@ -38,7 +38,6 @@ class Replica:
     def refresh(self) -> None:
         """Look for what came and went since."""
         self.log.refresh()
-        self._committed_end = None
         for queue, reader in list(self._readers.items()):
             if reader is None:
                 # It may have been repaired.
@@ -110,9 +109,11 @@ class Replica:
         """
         if position < self._dispatched_end:
             return self._dispatched_end
-        if self._committed_end is None:
-            self._committed_end = self._find_committed_end()
-        return self._committed_end
+        told = self._last_told()
+        if self._committed is None or self._committed[0] != told:
+            # To find it, the last file is read: not again for a replica that has not moved.
+            self._committed = told, self._find_committed_end()
+        return self._committed[1]
 
     def units(self, queue: Queue, first: int, count: int) -> Units:
         """Units within ``bounds``.
@@ -135,6 +136,18 @@ class Replica:
             return None
         at = position - file.start
         return unit.tobytes() + bytes(view[at : at + HEAD_SIZE])
+
+    def _last_told(self) -> object:
+        """Changes when the store may say something else of its committed end."""
+        times: list[int] = []
+        for path in (self.root / "abort", *self.root.glob("dledger-*/checkpoint")):
+            try:
+                times.append(path.stat().st_mtime_ns)
+            except FileNotFoundError:
+                times.append(0)
+            except OSError as error:
+                self.log.tell(path, error)
+        return times, self.log.end
 
     def _find_committed_end(self) -> int:
         try:

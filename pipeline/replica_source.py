@@ -277,12 +277,11 @@ class ReplicaSource(FileSource):
             for _, file, view, _ in self._copies_at(position)
         )
 
-    def _copies_at(self, position: int) -> list[_Copy]:
+    def _copies_at(self, position: int) -> Iterator[_Copy]:
         """Where a committed message may be; what is behind a replica's own commit may be another's.
 
         A leader that was deposed has entries, whole ones, that the group has never committed.
         """
-        copies: list[_Copy] = []
         for replica in self._replicas:
             file = replica.log.file_at(position)
             if file is None:
@@ -290,8 +289,7 @@ class ReplicaSource(FileSource):
             end = min(file.end, replica.committed_end(position))
             view = replica.log.view(file) if position < end else None
             if view is not None:
-                copies.append(_Copy(replica, file, view, end))
-        return copies
+                yield _Copy(replica, file, view, end)
 
     def _whole(self, loaded: Loaded, at: int) -> Records | None:
         """The messages from number ``at`` on that the first replica with a whole one has whole."""

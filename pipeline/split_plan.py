@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from ledgermq.pipeline.queue_ranges import QueueRange
-
-_GRID = 64
-"""Places looked at for each part, to find where equal parts begin."""
 
 
 class RangeExtent(NamedTuple):
@@ -52,11 +51,13 @@ def split_ranges(
         return [tuple(ranges)]
     cuts = _cuts(extents, count)
     parts: list[list[QueueRange]] = [[] for _ in range(count)]
-    for range_ in ranges:
-        offsets = [range_.first, *(offset_at(range_, cut) for cut in cuts), range_.end]
-        for part, first, end in zip(parts, offsets[:-1], offsets[1:], strict=True):
+    for range_, extent in zip(ranges, extents, strict=True):
+        # Of all parts only those between the range's own ends can have something of it.
+        low, high = bisect_right(cuts, extent.first), bisect_left(cuts, extent.end)
+        offsets = [range_.first, *(offset_at(range_, cut) for cut in cuts[low:high]), range_.end]
+        for number, (first, end) in enumerate(pairwise(offsets), low):
             if first < end:
-                part.append(range_._replace(first=first, end=end))
+                parts[number].append(range_._replace(first=first, end=end))
     return [tuple(part) for part in parts if part]
 
 
@@ -79,13 +80,12 @@ def split_by_count(ranges: Sequence[QueueRange], count: int) -> list[tuple[Queue
 
 def _cuts(extents: Sequence[RangeExtent], count: int) -> list[int]:
     """Positions that divide the bytes of ``extents`` into ``count`` equal parts."""
-    first = min(extent.first for extent in extents)
-    end = max(extent.end for extent in extents)
-    grid = np.linspace(first, end, _GRID * count + 1)
-    before = np.zeros(len(grid))
-    for extent in extents:
-        # A queue's messages are taken to lie evenly in its stretch.
-        share = (grid - extent.first) / max(extent.end - extent.first, 1)
-        before += extent.size * np.clip(share, 0.0, 1.0)
+    # A queue's messages are taken to lie evenly in its stretch: so many bytes a position.
+    firsts = np.array([extent.first for extent in extents], np.float64)
+    ends = np.array([max(extent.end, extent.first + 1) for extent in extents], np.float64)
+    density = np.array([extent.size for extent in extents]) / (ends - firsts)
+    edges, places = np.unique(np.concatenate((firsts, ends)), return_inverse=True)
+    steps = np.bincount(places, np.concatenate((density, -density)))
+    before = np.concatenate(([0.0], np.cumsum(np.cumsum(steps)[:-1] * np.diff(edges))))
     wanted = before[-1] * np.arange(1, count) / count
-    return [int(cut) for cut in np.interp(wanted, before, grid)]
+    return [int(cut) for cut in np.interp(wanted, before, edges)]
