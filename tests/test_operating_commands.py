@@ -36,11 +36,3 @@ def test_the_results_that_capacity_names_are_there() -> None:
 
     assert named
     assert named - there == set()
-
-
-def test_the_events_of_the_journal_are_told_as_the_code_has_them() -> None:
-    from ledgermq.model.events import Event
-
-    told = re.findall(r"^\| `([A-Z_]+)` \| ", (FOLDER / "service.md").read_text(), re.M)
-
-    assert [name for name in told if name in Event.__members__] == [one.name for one in Event]

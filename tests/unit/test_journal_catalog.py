@@ -41,6 +41,13 @@ def test_an_entry_says_what_happened_and_what_to_do(event: Event) -> None:
     assert re.search(r"^What to do: \S", text, re.M)
 
 
+def test_the_operators_list_has_every_event_in_the_order_of_the_code() -> None:
+    document = (ROOT / "docs" / "operating" / "service.md").read_text()
+    told = re.findall(r"^\| `([A-Z_]+)` \| \S", document, re.M)
+
+    assert [name for name in told if name in Event.__members__] == [one.name for one in Event]
+
+
 def test_the_documents_that_it_leads_to_are_there() -> None:
     links = set(re.findall(rf"^Documentation: {DOCUMENTS}(\S+)$", CATALOG.read_text(), re.M))
     missing = [link for link in links if not (ROOT / "docs" / link).is_file()]
