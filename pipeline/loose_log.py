@@ -110,12 +110,13 @@ class LooseLog:
         self._tell(str(path), reason)
 
     def _listed(self, folder: Path, header_size: int) -> list[LooseFile]:
+        files: list[LooseFile] = []
         try:
-            return [
-                LooseFile(path, int(path.name), path.stat().st_size, header_size)
-                for path in folder.iterdir()
-                if len(path.name) == _NAME_SIZE and path.name.isascii() and path.name.isdigit()
-            ]
+            for path in folder.iterdir():
+                if not (len(path.name) == _NAME_SIZE and path.name.isascii()):
+                    continue
+                if path.name.isdigit() and path.exists():
+                    files.append(LooseFile(path, int(path.name), path.stat().st_size, header_size))
         except FileNotFoundError:
             # Retention was faster; or the folder is one of those that are lacking.
             return self._listed(folder, header_size) if folder.is_dir() else []
@@ -123,7 +124,7 @@ class LooseLog:
             self._tell(
                 str(folder), StorageError("not read", errno=error.errno, reason=error.strerror)
             )
-            return []
+        return files
 
     def _tell(self, place: str, reason: object) -> None:
         if place not in self._told:
