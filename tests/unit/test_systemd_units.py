@@ -76,6 +76,12 @@ def test_nothing_is_denied_that_libzmq_needs(name: str) -> None:
     assert unit["ProcSubset"] == []
 
 
+@pytest.mark.parametrize("name", SERVICES)
+def test_accounts_of_local_clients_stay_who_they_are(name: str) -> None:
+    # In a user namespace the kernel tells «nobody» of every account that connects.
+    assert directives(name)["PrivateUsers"] == []
+
+
 def test_folders_of_instances_do_not_lie_in_those_of_the_single_node() -> None:
     single, instance = (directives(name) for name in SERVICES)
 
