@@ -1,0 +1,113 @@
+"""What the Debian package is made from: documents that programs write, and locked libraries."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+import tomli
+
+from ledgermq.cli.main import COMMANDS
+from ledgermq.model.settings import Settings
+from ledgermq.model.settings_file import keys_of, read_settings, tables
+
+ROOT = Path(__file__).parents[2]
+PACKAGING = ROOT / "packaging"
+
+
+def printed_by(script: str, *words: str) -> str:
+    """What one of packaging's programs prints."""
+    done = subprocess.run(
+        [sys.executable, str(PACKAGING / script), *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def locked(name: str) -> dict[str, str]:
+    """Versions by library of one of the locked files; each has a digest."""
+    text = (PACKAGING / "locked" / f"{name}.txt").read_text()
+    found = re.findall(r"^([\w.-]+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}$", text, re.M)
+    assert len(found) == len(re.findall(r"^\w", text, re.M))
+    return {normal(library): version for library, version in found}
+
+
+@pytest.mark.slow
+def test_every_command_gets_a_manual_page_that_has_its_verbs(tmp_path: Path) -> None:
+    printed_by("man_pages.py", str(tmp_path))
+    pages = {path.name: path.read_text() for path in tmp_path.iterdir()}
+
+    assert pages.keys() == {
+        "ledgermq.1", "ledgermqd.8", "ledgermq.toml.5", *(f"ledgermq-{n}.1" for n in COMMANDS)
+    }  # fmt: skip
+    assert '.SS "ledgermq topic create"' in pages["ledgermq-topic.1"]
+    assert r"\-\-config" in pages["ledgermq-serve.1"]
+    assert all(rf"ledgermq\-{name} (1)" in pages["ledgermq.1"] for name in COMMANDS)
+    if groff := shutil.which("groff"):
+        for path in sorted(tmp_path.iterdir()):
+            done = subprocess.run(
+                [groff, "-man", "-Tutf8", "-Kutf8", "-ww", "-z", path],
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+
+            assert (done.returncode, done.stderr) == (0, ""), path
+
+
+def test_the_settings_file_changes_nothing_and_shows_every_default() -> None:
+    sample = printed_by("settings_sample.py")
+    shown = re.sub(r"^#(?=\[|[a-z_]+ = )", "", sample, flags=re.M)
+
+    assert tomli.loads(sample) == {}
+    assert read_settings(shown, name="sample") == Settings()
+    for table in tables():
+        for key in keys_of(getattr(Settings(), table)):
+            assert re.search(rf"^#(# )?{key} (=|is not set)", sample, re.M), key
+
+
+def test_the_changelog_of_the_package_tells_the_fragments() -> None:
+    text = printed_by("debian_changelog.py", "1.2.3", "0")
+
+    assert text.startswith("ledgermq (1.2.3) bookworm; urgency=medium\n")
+    assert text.count("\n  * ") == len(list((ROOT / "changelog.d").glob("*.*.md")))
+    assert text.rstrip().endswith("Thu, 01 Jan 1970 00:00:00 -0000")
+
+
+def test_locked_versions_are_those_that_the_checkout_is_tested_with() -> None:
+    tested = dict(
+        line.split("==")
+        for line in (PACKAGING / "constraints.txt").read_text().split()
+        if "==" in line
+    )
+    tested = {normal(name): version for name, version in tested.items()}
+
+    for name in ("server", "build"):
+        assert locked(name).items() <= tested.items()
+
+
+def test_the_package_has_what_a_node_and_the_command_line_need() -> None:
+    extras = tomli.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*extras["dependencies"]]
+    for extra in ("server", "compression"):
+        wanted += extras["optional-dependencies"][extra]
+    needed: set[str] = set()
+    while wanted:
+        requirement = wanted.pop()
+        name = normal(re.split(r"[^\w.-]", requirement)[0])
+        # Of others' requirements those under a condition are for other systems and for extras.
+        if ";" not in requirement and name not in needed:
+            needed.add(name)
+            wanted += requires(name) or []
+
+    assert locked("server").keys() == needed
