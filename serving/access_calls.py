@@ -12,7 +12,8 @@ from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_arguments import fields, text
 from ledgermq.serving.calls import Call, Result, Verbs
-from ledgermq.serving.state_log import Request, StateLog
+from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_requests import Request
 from ledgermq.serving.writer_notice import WriterNotice
 
 SECRET = "secretKey"

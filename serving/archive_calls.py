@@ -11,7 +11,8 @@ from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_arguments import integer, text
 from ledgermq.serving.calls import Call, Result, Verbs
 from ledgermq.serving.readable_store import ReadableStore
-from ledgermq.serving.state_log import Request, StateLog
+from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_requests import Request
 
 ARCHIVES_MAX = 100
 POSITION_MAX = 2**62

@@ -28,7 +28,8 @@ from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.offset_calls import OffsetCalls
 from ledgermq.serving.queue_calls import QueueCalls
 from ledgermq.serving.readable_store import ReadableStore
-from ledgermq.serving.state_log import Caller, StateLog
+from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_requests import Caller
 from ledgermq.serving.topic_calls import TopicCalls
 from ledgermq.serving.writer_notice import WriterNotice
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ledgermq.broker.access import Right
 from ledgermq.model.errors import NoPermissionError
-from ledgermq.serving.state_log import Caller
+from ledgermq.serving.state_requests import Caller
 
 Result = Mapping[str, object]
 Arguments = Mapping[str, object]

@@ -43,7 +43,7 @@ from ledgermq.serving.call_rights import Act, audit, check_call
 from ledgermq.serving.call_service import CallService
 from ledgermq.serving.pull_service import Answer, PullService
 from ledgermq.serving.query_service import QueryService
-from ledgermq.serving.state_log import Caller, Reply
+from ledgermq.serving.state_requests import Caller, Reply
 from ledgermq.wire.header import Header, Kind, decode_header
 from ledgermq.wire.pull_frame import decode_pull
 from ledgermq.wire.query_frame import decode_query

@@ -13,7 +13,7 @@ from ledgermq.process.loop import Pollable
 from ledgermq.serving.call_service import CallService
 from ledgermq.serving.pull_service import Answer, PullService
 from ledgermq.serving.query_service import QueryService
-from ledgermq.serving.state_log import Reply
+from ledgermq.serving.state_requests import Reply
 from ledgermq.wire.session import Standing
 
 

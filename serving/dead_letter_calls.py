@@ -30,7 +30,8 @@ from ledgermq.serving.calls import Arguments, Call, Result, Verbs
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.moves import Moves
 from ledgermq.serving.retry_topics import RetryTopics
-from ledgermq.serving.state_log import Caller, Reply, Request, StateLog
+from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_requests import Caller, Reply, Request
 
 
 class DeadLetterCalls:

@@ -21,7 +21,8 @@ from ledgermq.serving.call_arguments import (
 )
 from ledgermq.serving.calls import Call, Members, Result, Verbs
 from ledgermq.serving.known_topics import KnownTopics
-from ledgermq.serving.state_log import Request, StateLog
+from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_requests import Request
 
 ROWS_MAX = 1_000
 

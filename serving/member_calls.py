@@ -32,7 +32,8 @@ from ledgermq.model.settings import GroupsSection, TopicsSection
 from ledgermq.serving.call_arguments import Arguments, flag, text
 from ledgermq.serving.calls import Call, Result, Verbs
 from ledgermq.serving.known_topics import KnownTopics
-from ledgermq.serving.state_log import Caller, Reply, Request, StateLog
+from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_requests import Caller, Reply, Request
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,8 @@ from ledgermq.serving.call_arguments import integer, text
 from ledgermq.serving.calls import Arguments, Call, Result, Verbs
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.retry_topics import RetryTopics
-from ledgermq.serving.state_log import Caller, Reply, Request, StateLog
+from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_requests import Caller, Reply, Request
 
 LEVEL_MAX = 1_000
 TIMES_MAX = 1_000_000

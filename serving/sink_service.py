@@ -38,7 +38,8 @@ from ledgermq.model.stages import Stage
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.moves import NOBODY, Buffer, Moves
 from ledgermq.serving.readable_store import ReadableStore
-from ledgermq.serving.state_log import Caller, Reply, Request, StateLog
+from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_requests import Caller, Reply, Request
 from ledgermq.wire.staged_pack import decode_pack
 
 logger = logging.getLogger(__name__)

@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import NamedTuple
 
 from ledgermq.broker.broker_state import Applied
 from ledgermq.broker.given_back import GivenBack
 from ledgermq.broker.holds import QueueName
-from ledgermq.broker.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved, MoveEnded, record_sum
+from ledgermq.broker.moves import Moved, MoveEnded
 from ledgermq.broker.state_commands import (
     PART_PROPERTY,
     STATE_QUEUE_ID,
-    Change,
     Command,
     Snapshot,
     encode_command,
@@ -52,6 +51,7 @@ from ledgermq.process.store_paths import StorePaths
 from ledgermq.process.system_entries import command_record, snapshot_record
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.readable_store import ReadableStore
+from ledgermq.serving.state_requests import Plan, Reply, Request
 from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
 from ledgermq.wire.session import Standing
 
@@ -69,45 +69,6 @@ RETRY_MS = 1_000
 COMMANDS_PER_SNAPSHOT = 10_000
 UNITS_PER_READ = 512
 
-Result = Mapping[str, object]
-
-
-class Caller(NamedTuple):
-    """Who called, and the number to answer with."""
-
-    client: bytes
-    request_id: int
-
-
-class Reply(NamedTuple):
-    """A result, or why there is none."""
-
-    caller: Caller
-    outcome: Result | LedgerError
-
-
-class Request(NamedTuple):
-    """What somebody wants to be changed.
-
-    Attributes:
-        plan: the changes to make, from the tables as they are when it is called; none when all is
-            as it is wanted. Raises the refusal.
-        touches: what the plan looks at and changes: two of one batch have nothing in common.
-        answer: the result once the changes are applied; None when it is given later, by others.
-        records: called right after the plan, and as often as that: messages of any topics, with
-            their entry header hole, that follow the command directly in the log, at most a group
-            (``broker/moves.py``). A ``Moved`` of the plan counts its own; of several the records
-            come in their order. None: no record ever follows.
-        refused: told instead of the caller why nothing came of it, or may come of it.
-    """
-
-    caller: Caller
-    plan: Callable[[], Sequence[Change]]
-    touches: frozenset[str]
-    answer: Callable[[], Result | None]
-    records: Callable[[], Sequence[bytes]] | None = None
-    refused: Callable[[LedgerError], None] | None = None
-
 
 class _Waiting(NamedTuple):
     request: Request
@@ -118,51 +79,6 @@ class _Batch(NamedTuple):
     identity: str
     requests: tuple[Request, ...]
     until_ms: int
-
-
-class _Plan:
-    """The requests of one batch, what they change, and the records that follow the command."""
-
-    def __init__(self) -> None:
-        self.requests: list[Request] = []
-        self.changes: list[Change] = []
-        self.records: list[bytes] = []
-        self._without_sums: list[range] = []
-        self._size = 0
-
-    def has_room(self, records: Sequence[bytes]) -> bool:
-        """Whether the group takes ``records``, too; the first ones always."""
-        size = sum(map(len, records))
-        is_small = (
-            len(self.records) + len(records) <= GROUP_RECORDS_MAX
-            and self._size + size <= GROUP_SIZE_MAX
-        )
-        return is_small or not records or not self.records
-
-    def add(self, request: Request, changes: Sequence[Change], records: Sequence[bytes]) -> None:
-        """Take a request that there is room for."""
-        before = len(self.records)
-        for change in changes:
-            if isinstance(change, Moved):
-                self.changes.append(change._replace(before=before))
-                if not change.has_sums:
-                    self._without_sums.append(range(before, before + change.records))
-                before += change.records
-            else:
-                self.changes.append(change)
-        assert before <= len(self.records) + len(records), "a move without all of its records"
-        self.requests.append(request)
-        self.records += records
-        self._size += sum(map(len, records))
-
-    def sums(self, hole: int) -> tuple[int, ...]:
-        """By which the records are found again; 0 where a move does without."""
-        found = [0] * len(self.records)
-        lacking = {number for numbers in self._without_sums for number in numbers}
-        for number, record in enumerate(self.records):
-            if number not in lacking:
-                found[number] = record_sum(memoryview(record)[hole:])
-        return tuple(found)
 
 
 class Generations(NamedTuple):
@@ -389,7 +305,7 @@ class StateLog:
             if not self._is_certain:
                 # What was sent before may yet come, and say otherwise than the tables do now:
                 # nothing is planned by them before a later command has come back.
-                self._propose(self._term, _Plan(), now_ms)
+                self._propose(self._term, Plan(), now_ms)
             elif self._is_snapshot_due or self._commands_since >= COMMANDS_PER_SNAPSHOT:
                 self._propose_snapshot(self._term, now_ms)
             elif self._waiting:
@@ -511,7 +427,7 @@ class StateLog:
 
     def _propose_waiting(self, term: Term, now_ms: int) -> None:
         """One command of what waits, in order; what touches the same waits for the next one."""
-        plan = _Plan()
+        plan = Plan()
         touched: set[str] = set()
         for _ in range(len(self._waiting)):
             waiting = self._waiting.popleft()
@@ -536,7 +452,7 @@ class StateLog:
         if plan.requests:
             self._propose(term, plan, now_ms)
 
-    def _propose(self, term: Term, plan: _Plan, now_ms: int) -> None:
+    def _propose(self, term: Term, plan: Plan, now_ms: int) -> None:
         identity, at_ms = self._new_identity(), self.epoch_ms()
         sums = plan.sums(self.hole)
         # What says that the records are there stands behind them.

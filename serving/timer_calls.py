@@ -13,7 +13,8 @@ from ledgermq.model.errors import MessageIllegalError
 from ledgermq.model.settings import Settings
 from ledgermq.serving.call_arguments import integer, text
 from ledgermq.serving.calls import Call, Result, Verbs
-from ledgermq.serving.state_log import Request, StateLog
+from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_requests import Request
 from ledgermq.serving.timer_records import cancel_record
 from ledgermq.serving.timer_service import QUEUE, TimerService
 

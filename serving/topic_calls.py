@@ -29,7 +29,8 @@ from ledgermq.serving.call_arguments import (
 )
 from ledgermq.serving.calls import Call, Result, Verbs
 from ledgermq.serving.known_topics import KnownTopics
-from ledgermq.serving.state_log import Request, StateLog
+from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_requests import Request
 from ledgermq.serving.writer_notice import WriterNotice
 
 ROWS_MAX = 500

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ledgermq.broker.half_table import HalfTable, TransactionKey
 from ledgermq.broker.transactions import Half
 from ledgermq.model.errors import BusyError, LedgerError
-from ledgermq.serving.state_log import Caller, Reply
+from ledgermq.serving.state_requests import Caller, Reply
 
 CHECKS_PER_ANSWER = 32
 WAITING_MAX = 10_000

@@ -49,7 +49,8 @@ from ledgermq.serving.ended_transactions import Find, check_ended
 from ledgermq.serving.half_reader import HalfReader
 from ledgermq.serving.moves import Moves
 from ledgermq.serving.readable_store import ReadableStore
-from ledgermq.serving.state_log import Caller, Reply, StateLog
+from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_requests import Caller, Reply
 from ledgermq.serving.transaction_checks import CheckDesk, checks_of
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ledgermq.model.errors import BusyError, LedgerError, NotLeaderError
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.calls import Result
-from ledgermq.serving.state_log import Caller, Reply
+from ledgermq.serving.state_requests import Caller, Reply
 
 CONFIRMATION_MS = 2_000
 """Longest wait for the writer to read a new topic; it is restarted within milliseconds."""

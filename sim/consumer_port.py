@@ -12,7 +12,7 @@ from ledgermq.process.loop import Pollable
 from ledgermq.serving.call_service import CallService
 from ledgermq.serving.pull_service import Answer, PullService
 from ledgermq.serving.query_service import QueryService
-from ledgermq.serving.state_log import Caller, Reply
+from ledgermq.serving.state_requests import Caller, Reply
 from ledgermq.sim.events import Events
 from ledgermq.sim.network import FASTEST_NS
 from ledgermq.wire.session import Standing

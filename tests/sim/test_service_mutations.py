@@ -9,7 +9,8 @@ import pytest
 from ledgermq.broker.half_table import HalfTable
 from ledgermq.broker.timer_index import TimerIndex, Watermark
 from ledgermq.serving import moves, timer_service
-from ledgermq.serving.state_log import Request, StateLog
+from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_requests import Request
 from ledgermq.sim.runs import run_seed
 from ledgermq.sim.service_runs import ServiceRun
 

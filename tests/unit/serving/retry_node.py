@@ -17,7 +17,8 @@ from ledgermq.serving.dead_letter_calls import DeadLetterCalls
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.moves import Moves
 from ledgermq.serving.retry_calls import RetryCalls
-from ledgermq.serving.state_log import Caller, Reply, StateLog
+from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_requests import Caller, Reply
 from ledgermq.wire.session import LEADER, Standing
 
 

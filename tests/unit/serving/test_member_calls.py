@@ -14,7 +14,8 @@ from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.calls import Call
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.member_calls import MemberCalls
-from ledgermq.serving.state_log import Caller, StateLog
+from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_requests import Caller
 from ledgermq.wire.session import LEADER, Standing
 
 HEARTBEAT: dict[str, object] = {

@@ -27,7 +27,8 @@ from ledgermq.serving import sink_service
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.moves import NOBODY, RETRY_MS, Moves
 from ledgermq.serving.sink_service import COMMIT_MS, Commit, SinkService
-from ledgermq.serving.state_log import Caller, Reply, Request, StateLog
+from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_requests import Caller, Reply, Request
 from ledgermq.wire.send_frame import SendRun
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing
 from ledgermq.wire.staged_pack import encode_pack

@@ -37,7 +37,8 @@ from ledgermq.process.state_mark import read_state_mark
 from ledgermq.process.system_entries import command_record
 from ledgermq.serving import state_log
 from ledgermq.serving.broker_tables import BrokerTables
-from ledgermq.serving.state_log import PROPOSAL_MS, Caller, Reply, Request, StateLog
+from ledgermq.serving.state_log import PROPOSAL_MS, StateLog
+from ledgermq.serving.state_requests import Caller, Reply, Request
 from ledgermq.store.queue_end import UNIT
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing
 

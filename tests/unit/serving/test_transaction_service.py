@@ -27,7 +27,8 @@ from ledgermq.model.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.calls import Call
 from ledgermq.serving.moves import Moves
-from ledgermq.serving.state_log import Caller, Reply, StateLog
+from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_requests import Caller, Reply
 from ledgermq.serving.transaction_calls import TransactionCalls
 from ledgermq.serving.transaction_service import END_MS, TransactionService
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing
