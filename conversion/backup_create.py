@@ -29,6 +29,7 @@ from ledgermq.conversion.backup_manifest import (
 from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.formats.findings import Severity
 from ledgermq.model.errors import ConfigError, StorageError
+from ledgermq.model.own_tables import OWN_TABLES
 from ledgermq.repair.file_family import FileFamily, find_family
 from ledgermq.store.disk_sync import sync_directory
 from ledgermq.store.store_directory import StoreDirectory
@@ -39,9 +40,9 @@ TRIES_MAX = 3
 """Retention deletes a file at most now and then: a third attempt finds one that has just gone."""
 
 _PARTIAL = "partial-"
-_OWN_FILES = ("members", "moves.json")
-"""Of ``ROOT/ledgermq``: who belongs to the group, what is delivered. Term, identity and peers are
-made new."""
+_OWN_FILES = frozenset(("members", *OWN_TABLES))
+"""Of ``ROOT/ledgermq``: who belongs to the group, and the tables. Term, identity and peers are made
+new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +214,7 @@ class _Creation:
         return True
 
     def _take_documents(self) -> None:
-        folders: Mapping[str, tuple[str, ...] | None] = {"config": None, "ledgermq": _OWN_FILES}
+        folders: Mapping[str, frozenset[str] | None] = {"config": None, "ledgermq": _OWN_FILES}
         for folder, wanted in folders.items():
             source = self._root / folder
             for path in sorted(source.iterdir()) if source.is_dir() else ():

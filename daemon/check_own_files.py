@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ledgermq.formats.findings import START_MENDS, Finding, Severity
 from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.own_tables import OWN_TABLES
 from ledgermq.process.roster import RosterFile
 from ledgermq.raft.term_slots import SLOT_SIZE, SLOT_USED, StoredState, decode_slot, decode_slots
 from ledgermq.replication.peer_identity import KnownPeers, identity_of
@@ -34,12 +35,11 @@ KNOWN = frozenset(
         "conversion",
         "conversion.json",
         "lock",
-        "access.json",
-        "access.json.bak",
-        "quotas.json",
-        "quotas.json.bak",
-        "archives.json",
-        "archives.json.bak",
+        "reserve",
+        "state-snapshot",
+        "derived",
+        *OWN_TABLES,
+        *(f"{name}.bak" for name in OWN_TABLES),
     }
 )
 """What may stand in the folder; the text of ``lock`` is a process id, and is not looked at."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ledgermq.broker.broker_state import OWN_FILES
 from ledgermq.cli.main import EXIT_CONFIG, EXIT_STORAGE, main
 from ledgermq.conversion import backup_create
 from ledgermq.conversion.backup_create import Backup, create_backup
@@ -18,6 +19,7 @@ from ledgermq.daemon.store_lock import JavaLock
 from ledgermq.formats.index_file import IndexLayout
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, Term
+from ledgermq.model.own_tables import OWN_TABLES
 from ledgermq.model.settings import StoreSection
 from ledgermq.repair.check_store import CheckOptions, check_store
 from ledgermq.repair.log_verify import verify_log
@@ -74,6 +76,26 @@ def test_what_is_restored_is_what_was_backed_up(tmp_path: Path, *, entries: bool
     options = CheckOptions(index_layout=IndexLayout(slots=5, items=4))
     assert check_store(again, options).findings == []
     assert not (again / "restoring").exists()
+
+
+def test_the_brokers_own_tables_come_back(tmp_path: Path) -> None:
+    """Users and quotas were lost with a restore."""
+    root, again = tmp_path / "store", tmp_path / "again"
+    root.mkdir()
+    write_store(root)
+    own = root / "ledgermq"
+    own.mkdir(exist_ok=True)
+    for name in OWN_FILES:
+        (own / name).write_text(f'{{"of": "{name}"}}')
+
+    assert restore(back_up(root, tmp_path / "backups"), again) == 0
+
+    for name in OWN_FILES:
+        assert (again / "ledgermq" / name).read_text() == f'{{"of": "{name}"}}'
+
+
+def test_who_copies_tables_knows_all_that_the_broker_has() -> None:
+    assert OWN_TABLES == OWN_FILES
 
 
 @pytest.mark.parametrize("name", ["gs1", "gd0", "gu0"])

@@ -1,0 +1,13 @@
+"""Names of the broker's tables that RocketMQ does not know: ``ROOT/ledgermq/NAME``."""
+
+from __future__ import annotations
+
+OWN_TABLES = (
+    "queue-locks.json",
+    "access.json",
+    "quotas.json",
+    "moves.json",
+    "sinks.json",
+    "archives.json",
+)
+"""Those of ``broker.broker_state``, for who copies or checks a store without a broker."""
