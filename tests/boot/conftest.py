@@ -1,0 +1,76 @@
+"""Machines with the package, for tests of what only a real systemd shows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.boot import root
+from tests.boot.machine import Machine
+
+UNIT = "ledgermq.service"
+PACKAGES = "/packages"
+
+LONG = pytest.mark.skipif(
+    os.environ.get("LEDGERMQ_BOOT_LONG") != "1", reason="only with LEDGERMQ_BOOT_LONG=1"
+)
+
+
+@pytest.fixture(scope="session")
+def bootable() -> None:
+    """Leaves the test out where no machine can be booted; LEDGERMQ_BOOT=1 says that one can."""
+    reason = root.why_not()
+    if reason and os.environ.get("LEDGERMQ_BOOT") == "1":
+        pytest.fail(f"LEDGERMQ_BOOT=1, and yet: {reason}")
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def packages(bootable: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package as ``this.deb``, and as a later version's ``next.deb``."""
+    folder = tmp_path_factory.mktemp("packages")
+    built = root.package()
+    shutil.copy(built, folder / "this.deb")
+    root.next_package(built, folder).rename(folder / "next.deb")
+    # apt reads as a user of its own.
+    folder.chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def installed(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """A machine that the package was installed on, and nothing else done; off, for layers on it."""
+    folder = tmp_path_factory.mktemp("installed")
+    machine = Machine(folder, [root.debian_root()], [(packages, PACKAGES)])
+    machine.boot()
+    try:
+        told = machine.run(f"apt-get install --yes {PACKAGES}/this.deb", timeout_s=300)
+        (folder / "apt").write_text(told.stdout + told.stderr)
+        machine.wait_active(UNIT)
+        machine.power_off()
+        # A file of a lower layer is copied when someone opens it to write, and who had opened it
+        # to read before goes on with the old one: a node's store has to be in its own layer.
+        store = machine.upper / "var/lib/ledgermq"
+        shutil.rmtree(store)
+    finally:
+        machine.close()
+    yield machine
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def machine(installed: Machine, packages: Path, tmp_path: Path) -> Iterator[Machine]:
+    """A machine of its own for each test, with the package; booted, and its node serves."""
+    machine = Machine(tmp_path, [installed.upper, root.debian_root()], [(packages, PACKAGES)])
+    machine.boot()
+    try:
+        machine.wait_active(UNIT)
+        yield machine
+    finally:
+        machine.close()
+        for name in ("upper", "work"):
+            shutil.rmtree(tmp_path / name, ignore_errors=True)

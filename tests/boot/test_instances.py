@@ -1,0 +1,158 @@
+"""Three instances of the template are a group on one host, upgraded while clients send."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.boot.conftest import LONG, PACKAGES, UNIT
+from tests.boot.machine import Machine
+from tests.boot.messages import status
+from tests.boot.root import CHECKOUT, NEXT_VERSION
+from tests.process.history import History, Outcome
+
+pytestmark = [pytest.mark.slow, pytest.mark.boot, LONG]
+
+NODES = ("n0", "n1", "n2")
+TOPIC = "orders"
+ADDRESSES = ",".join(f"tcp://127.0.0.1:{10922 + 10 * number}" for number in range(3))
+PRODUCERS = ("p0", "p1")
+
+
+def settings(number: int) -> str:
+    peers = json.dumps([f"{name}-127.0.0.1:{40911 + at}" for at, name in enumerate(NODES)])
+    return f"""
+[node]
+self_id = "n{number}"
+peers = {peers}
+[store]
+path_root_dir = "/var/lib/ledgermq-n{number}"
+mapped_file_size_commit_log = 16777216
+[listen]
+runtime_dir = "/run/ledgermq-n{number}"
+produce = "tcp://127.0.0.1:{10921 + 10 * number}"
+consume = "tcp://127.0.0.1:{10922 + 10 * number}"
+[retention]
+refuse_above = "100%"
+"""
+
+
+def make_group(machine: Machine) -> None:
+    """Do what docs/operating/install.md says, and wait until all serve."""
+    machine.run(f"systemctl disable --now {UNIT}")
+    machine.run(f"cd /root && ledgermq keys init keys --nodes {','.join(NODES)}")
+    for number, name in enumerate(NODES):
+        machine.run(f"cat >/etc/ledgermq/{name}.toml <<'END'\n{settings(number)}END")
+        store = f"/var/lib/ledgermq-{name}"
+        machine.run(
+            f"install -d -o ledgermq -g ledgermq -m 0750 {store} {store}/ledgermq && "
+            f"cp -r /root/keys/{name} {store}/ledgermq/keys && "
+            f"chown -R ledgermq: {store}/ledgermq"
+        )
+        machine.run(f"ledgermq config check /etc/ledgermq/{name}.toml")
+    units = " ".join(f"ledgermq@{name}" for name in NODES)
+    machine.run(f"systemctl enable --now --no-block {units} ledgermq.target")
+    for name in NODES:
+        machine.wait_active(f"ledgermq@{name}.service")
+
+
+def members(machine: Machine) -> dict[str, dict[str, str]]:
+    """Role and version of each node."""
+    found = {name: status(machine, f"/etc/ledgermq/{name}.toml") for name in NODES}
+    return {
+        name: {"role": one["raft"]["role"], "version": one["versions"]["ledgermq"]}
+        for name, one in found.items()
+    }
+
+
+def pids(machine: Machine) -> dict[str, str]:
+    return {name: machine.unit(f"ledgermq@{name}.service", "MainPID") for name in NODES}
+
+
+@contextmanager
+def load(machine: Machine, folder: Path) -> Iterator[History]:
+    """Producers on this machine that send to that one's nodes, until the end of the block."""
+    environment = {**os.environ, "PYTHONPATH": f"{CHECKOUT / 'src'}:{CHECKOUT}"}
+    script = CHECKOUT / "tests" / "process" / "fault_producer.py"
+    started = [
+        subprocess.Popen(
+            [*machine.inside("--net"), sys.executable, str(script), ADDRESSES, TOPIC, name,
+             str(folder / f"history-{name}.jsonl"), "60"],
+            env=environment, stdin=subprocess.DEVNULL,
+        )
+        for name in PRODUCERS
+    ]  # fmt: skip
+    try:
+        yield History([folder / f"history-{name}.jsonl" for name in PRODUCERS])
+    finally:
+        for producer in started:
+            producer.terminate()
+        for producer in started:
+            producer.wait(timeout=120)
+
+
+def wait_for_acks(machine: Machine, history: History) -> None:
+    """Until each producer has an acknowledgement of something that it sends from now on."""
+    since_ns = time.monotonic_ns()
+
+    def all_acked() -> bool:
+        acked = history.refresh().last_acked_start_ns()
+        return all(acked.get(name, 0) > since_ns for name in PRODUCERS)
+
+    machine.wait_until(all_acked, "every producer to be acknowledged")
+
+
+def test_a_group_is_upgraded_node_by_node_under_load_without_a_loss(
+    machine: Machine, tmp_path: Path
+) -> None:
+    make_group(machine)
+    with load(machine, tmp_path) as history:
+        wait_for_acks(machine, history)
+        before = pids(machine)
+        machine.run(f"apt-get install --yes {PACKAGES}/next.deb", timeout_s=300)
+
+        # The package leaves instances alone: three at once would be the majority.
+        assert pids(machine) == before
+        wait_for_acks(machine, history)
+
+        for name in NODES:
+            machine.run(f"systemctl restart ledgermq@{name}")
+            machine.run(
+                f"ledgermq status --config /etc/ledgermq/{name}.toml --wait-ready 60 >/dev/null"
+            )
+            wait_for_acks(machine, history)
+        after = members(machine)
+
+    assert {one["version"] for one in after.values()} == {NEXT_VERSION}
+    assert sorted(one["role"] for one in after.values()) == ["follower", "follower", "leader"]
+    told = machine.output(f"ledgermq receive {TOPIC} --address {ADDRESSES} --timeout 60")
+    found = [line.split()[0] for line in told.splitlines()]
+    acked = [
+        value
+        for one in history.refresh().appends.values()
+        if one.outcome is Outcome.ACKED
+        for value in one.values
+    ]
+
+    assert len(acked) > 100
+    assert sorted(set(found)) == sorted(found)
+    assert set(acked) <= set(found)
+
+    # Folders of one unit do not lie in those of another: a stop removes its own.
+    machine.run(f"systemctl start {UNIT} && systemctl stop {UNIT}")
+    machine.output("ls /run/ledgermq-n0/control.sock /run/ledgermq-n2/control.sock")
+    machine.run("systemctl stop ledgermq.target")
+    for name in NODES:
+        unit = f"ledgermq@{name}.service"
+        machine.wait_until(lambda unit=unit: machine.unit(unit, "ActiveState") == "inactive", unit)
+    states = [machine.unit(f"ledgermq@{name}.service", "Result") for name in NODES]
+
+    assert states == ["success"] * 3
+    assert machine.run("pgrep -u ledgermq", check=False).stdout == ""
