@@ -466,10 +466,11 @@ def run(settings: Settings, config_file: Path, *, table: ProcessTable | None = N
     if not __debug__:
         raise ConfigError("python -O removes the assertions that guard the store: run without -O")
     log_lines.configure(Role.SUPERVISOR.title, settings.log.level, node=settings.node.self_id)
+    # Before the environment changes, at which the place for the name cannot be found any more.
+    setproctitle.setproctitle(process_title(Role.SUPERVISOR, settings))
     notifier = notify.connect()
     if table is None:
         table = ProcessTable.load()
-    setproctitle.setproctitle(process_title(Role.SUPERVISOR, settings))
     with ExitStack() as resources:
         page = _open_node(settings, resources)
         stop = StopFlag()
