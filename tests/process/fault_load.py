@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.process.conftest import SOURCES
+from tests.process.conftest import SOURCES, wait_until
 from tests.process.fault_consumer import MESSAGES_MAX, values_of
 from tests.process.group_nodes import TOPIC, Group, Member
 from tests.process.history import History, HistoryWriter
@@ -58,6 +58,9 @@ class Run:
 
     def stop(self) -> list[int]:
         """Let producers end what is under way; the exit statuses of all."""
+        # Who has a history knows what SIGTERM means; before it would just die of it.
+        for name in (*self._names, "c0"):
+            wait_until(self._path(name).exists, f"a history of {name}", HEAL_S)
         for one in self._all():
             one.terminate()
         return [one.wait(END_S) for one in self._all()]
