@@ -18,7 +18,7 @@ MODULES = {
     Role.RAFT: "ledgermq.replication.raft_process",
     Role.WRITER: "ledgermq.writing.writer",
     Role.DISPATCHER: "ledgermq.dispatching.dispatcher",
-    Role.BROKER: "ledgermq.serving.broker_process",
+    Role.BROKER: "ledgermq.gateway.broker_process",
 }
 
 _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")

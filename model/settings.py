@@ -106,13 +106,25 @@ class AckSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenSection:
-    """Sockets for clients: always ipc; ``produce`` and ``consume`` are ``tcp://`` endpoints."""
+    """Sockets for clients: always ipc; ``produce`` and ``consume`` are ``tcp://`` endpoints.
+
+    ``remoting`` and ``name_server`` are ``HOST:PORT`` for RocketMQ's clients.
+    """
 
     runtime_dir: Path = Path("/run/ledgermq")
     produce: str | None = None
     consume: str | None = None
+    remoting: str | None = None
+    name_server: str | None = None
     socket_mode: int = 0o660
     curve_secret_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemotingSection:
+    """RocketMQ's clients; ``addresses`` are those of the members, as ``n0-10.0.0.1:10911``."""
+
+    addresses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +259,7 @@ class Settings:
     scrub: ScrubSection = field(default_factory=ScrubSection)
     ack: AckSection = field(default_factory=AckSection)
     listen: ListenSection = field(default_factory=ListenSection)
+    remoting: RemotingSection = field(default_factory=RemotingSection)
     topics: TopicsSection = field(default_factory=TopicsSection)
     access: AccessSection = field(default_factory=AccessSection)
     quotas: QuotasSection = field(default_factory=QuotasSection)

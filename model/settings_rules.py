@@ -67,11 +67,35 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
     yield from _raft_conflicts(settings)
     yield from _size_conflicts(settings)
     yield from _access_conflicts(settings)
+    yield from _remoting_conflicts(settings)
     listen = settings.listen
     if listen.produce is not None and listen.produce == listen.consume:
         yield Conflict(
             "listen.consume", f"is {listen.consume!r}, and so is listen.produce: take another port"
         )
+
+
+def _remoting_conflicts(settings: Settings) -> Iterator[Conflict]:
+    listen, node = settings.listen, settings.node
+    if listen.remoting is not None and listen.remoting == listen.name_server:
+        yield Conflict(
+            "listen.name_server",
+            f"is {listen.name_server!r}, and so is listen.remoting, which answers the same: leave"
+            " one out",
+        )
+    if settings.access.enabled and not (listen.remoting is None and listen.name_server is None):
+        yield Conflict(
+            "listen.remoting", "is open to everybody, and access.enabled wants to know them all"
+        )
+    names = [entry.partition("-")[0] for entry in settings.remoting.addresses]
+    for name in _repeated(names):
+        yield Conflict("remoting.addresses", f"has {name} more than once")
+    members = member_names(node)
+    for name in names:
+        if name not in members:
+            yield Conflict(
+                "remoting.addresses", f"has {name}, which is no member ({', '.join(members)})"
+            )
 
 
 def _access_conflicts(settings: Settings) -> Iterator[Conflict]:
@@ -256,6 +280,9 @@ _ENDPOINT = _text(
     "tcp://HOST:PORT, HOST an address, an interface or *",
     _has_port(rf"tcp://(?:\*|{_HOST}):{_PORT}"),
 )
+_REMOTING = _text(
+    "HOST:PORT, HOST an address of this machine or *", _has_port(rf"(?:\*|{_HOST}):{_PORT}")
+)
 _PEER = _text("ID-HOST:PORT, as n0-10.0.0.1:40911", _has_port(rf"{_MEMBER}-{_HOST}:{_PORT}"))
 
 _MEMBER_RULE = _text(
@@ -313,8 +340,11 @@ RULES = {
     ),
     "listen.produce": _ENDPOINT,
     "listen.consume": _ENDPOINT,
+    "listen.remoting": _REMOTING,
+    "listen.name_server": _REMOTING,
     "listen.socket_mode": _between(0, 0o777),
     "listen.curve_secret_file": _path("an absolute path", size_max=4_000),
+    "remoting.addresses": _each(_PEER),
     "topics.auto_create_topic_enable": _BOOLEAN,
     "topics.default_topic_queue_nums": _between(1, 1_024),
     "topics.auto_create_subscription_group": _BOOLEAN,

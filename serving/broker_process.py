@@ -10,7 +10,7 @@ TOPICS_LOADED releases the answers about new topics.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ledgermq.broker.holds import Holds
 from ledgermq.ipc.counters import BrokerCounter
@@ -168,6 +168,7 @@ class BrokerWorker:
             self._timers.next_deadline_ms(),
             self._sinks.next_deadline_ms(),
             self._members.next_deadline_ms(),
+            self._service.next_deadline_ms(),
         ]
         if not self._calls.notice.is_confirmed:
             deadlines.append(self._order_due_ms)
@@ -201,8 +202,7 @@ class BrokerWorker:
         if standing is not None:
             self._take_standing(standing, now_ms)
         self._service.let_in(ready)
-        if self._service.socket in ready:
-            self._service.take_requests(now_ms)
+        if self._service.take_requests(ready, now_ms):
             self._used_ms = now_ms
             self._is_tidy = False
         self._service.send_answers(self._pulls.grown(now_ms))
@@ -222,6 +222,7 @@ class BrokerWorker:
             self._service.send_reply(reply)
         for reply in (*self._retries.take_replies(), *self._dead_letters.take_replies()):
             self._service.send_reply(reply)
+        self._service.flush()
         self._tell_stage()
         self._order_topics(now_ms)
         self._tables.tick(now_ns)
@@ -301,6 +302,8 @@ class BrokerWorker:
         for reply in (*self._retries.take_replies(), *self._dead_letters.take_replies()):
             self._service.send_reply(reply)
 
+        self._service.flush()
+
     def close(self) -> None:
         """Close the socket, write the offsets."""
         self._service.close()
@@ -370,7 +373,18 @@ class BrokerWorker:
         self._order_due_ms = now_ms + ORDER_REPEAT_MS
 
 
-def run(settings: Settings, stop: StopFlag) -> int:
+Services = tuple[PullService, CallService, QueryService]
+AroundClients = Callable[[Consumers, Surroundings, BrokerTables, Services], Consumers]
+"""Puts other clients beside our own."""
+
+
+def _alone(
+    own: Consumers, _around: Surroundings, _tables: BrokerTables, _services: Services
+) -> Consumers:
+    return own
+
+
+def run(settings: Settings, stop: StopFlag, *, around_clients: AroundClients = _alone) -> int:
     """Run the broker until it is told to stop; the exit status.
 
     Raises:
@@ -387,7 +401,7 @@ def run(settings: Settings, stop: StopFlag) -> int:
             around, pulls, calls, queries, users=tables.users, quotas=tables.quotas
         )
         services.append(made)
-        return made
+        return around_clients(made, around, tables, (pulls, calls, queries))
 
     worker = BrokerWorker(around, tables, consumers)
 

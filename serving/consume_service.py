@@ -182,8 +182,14 @@ class ConsumeService:
         counters[BrokerCounter.TABLES_TERM] = tables
         counters[BrokerCounter.SERVICES_TERM] = services
 
-    def take_requests(self, now_ms: int) -> None:
+    def next_deadline_ms(self) -> int | None:
+        """Never: what waits here is waited for by the services."""
+        return None
+
+    def take_requests(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
         """Answer or hold what clients ask for, a bounded number of requests and bytes."""
+        if self.socket not in ready:
+            return False
         begin = self._counters[BrokerCounter.BYTES]
         for _ in range(REQUESTS_PER_TURN_MAX):
             try:
@@ -193,6 +199,10 @@ class ConsumeService:
             self._take(parts, head, now_ms)
             if self._counters[BrokerCounter.BYTES] - begin >= BYTES_PER_TURN_MAX:
                 break
+        return True
+
+    def flush(self) -> None:
+        """Nothing is kept back here."""
 
     def send_answers(self, answers: Iterable[Answer]) -> None:
         """Answer pulls that were held."""

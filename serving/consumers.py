@@ -25,17 +25,16 @@ class Consumers(Protocol):
         """What wakes the process."""
         ...
 
-    @property
-    def socket(self) -> Pollable:
-        """That of ``sources`` from which requests come."""
+    def next_deadline_ms(self) -> int | None:
+        """When ``take_requests`` has something to do that no source tells of; monotonic."""
         ...
 
     def let_in(self, ready: Mapping[Pollable, int]) -> None:
         """Decide about those who connect."""
         ...
 
-    def take_requests(self, now_ms: int) -> None:
-        """Answer or hold what clients ask for, a bounded number."""
+    def take_requests(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
+        """Answer or hold what clients ask for, a bounded number; whether anybody asked."""
         ...
 
     def send_answers(self, answers: Iterable[Answer]) -> None:
@@ -52,6 +51,10 @@ class Consumers(Protocol):
 
     def tell_stage(self, *, serves: int, tables: int, services: int) -> None:
         """Note how far this node is as a leader: terms, 0 while it does not lead."""
+        ...
+
+    def flush(self) -> None:
+        """Hand on what this turn has answered; at its end."""
         ...
 
     def tidy(self) -> None:

@@ -65,19 +65,20 @@ class ConsumerPort:
     @property
     def sources(self) -> list[Pollable]:
         """See ``Consumers``."""
-        return [self.socket]
+        return [CONSUMERS_SOURCE]
 
-    @property
-    def socket(self) -> Pollable:
+    def next_deadline_ms(self) -> int | None:
         """See ``Consumers``."""
-        return CONSUMERS_SOURCE
+        return None
 
     def let_in(self, ready: Mapping[Pollable, int]) -> None:
         """See ``Consumers``; nobody has keys here."""
 
-    def take_requests(self, now_ms: int) -> None:
+    def take_requests(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
         """See ``Consumers``."""
         assert self._calls is not None
+        if CONSUMERS_SOURCE not in ready:
+            return False
         while self._waiting:
             caller, asked = self._waiting.popleft()
             self._asked[caller] = asked
@@ -88,6 +89,10 @@ class ConsumerPort:
                 continue
             if result is not None:
                 self.send_reply(Reply(caller, result))
+        return True
+
+    def flush(self) -> None:
+        """See ``Consumers``; nothing is kept back."""
 
     def send_answers(self, answers: Iterable[Answer]) -> None:
         """See ``Consumers``."""

@@ -12,6 +12,7 @@ SERVE = ["-m", "ledgermq.cli.main", "serve", "--config"]
 
 def start_client_node(
     node: Node,
+    /,
     *,
     log: str = "dledger",
     file_size: int = 1_048_576,

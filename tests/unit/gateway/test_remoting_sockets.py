@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from ledgermq.gateway.remoting_sockets import Arrival, RemotingLimits, RemotingSockets
 from ledgermq.model.errors import ConfigError
 from ledgermq.remoting.command import Command, decode_command, encode_command
-from ledgermq.serving.remoting_sockets import Arrival, RemotingLimits, RemotingSockets
 
 LIMITS = RemotingLimits(
     connections=3, queued_bytes=4 * 1024 * 1024, frame_size=64 * 1024, idle_ms=1_000
@@ -23,12 +23,12 @@ class Port:
 
     def __init__(self, limits: RemotingLimits = LIMITS) -> None:
         self.now_ms = 0
-        self.sockets = RemotingSockets("127.0.0.1", 0, limits, now_ms=0)
+        self.sockets = RemotingSockets([("127.0.0.1", 0)], limits, now_ms=0)
         self.arrived: list[Arrival] = []
         self._clients: list[socket.socket] = []
 
     def connect(self) -> socket.socket:
-        client = socket.create_connection(self.sockets.address, timeout=WAIT_S)
+        client = socket.create_connection(self.sockets.addresses[0], timeout=WAIT_S)
         self._clients.append(client)
         return client
 
@@ -203,9 +203,9 @@ def test_a_client_that_goes_is_told(port: Port) -> None:
 
 
 def test_an_address_that_is_taken_is_named(port: Port) -> None:
-    host, number = port.sockets.address
+    host, number = port.sockets.addresses[0]
 
     with pytest.raises(ConfigError, match="cannot be listened at") as refused:
-        RemotingSockets(host, number, LIMITS, now_ms=0)
+        RemotingSockets([(host, number)], LIMITS, now_ms=0)
 
     assert refused.value.details["address"] == f"{host}:{number}"

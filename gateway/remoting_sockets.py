@@ -10,7 +10,7 @@ import logging
 import select
 import socket
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -33,6 +33,9 @@ IDLE_MS = 120_000
 
 REPORTED_MAX = 1_000
 
+Address = tuple[str, int]
+"""Host and port; the host is an address of this machine."""
+
 
 class RemotingLimits(NamedTuple):
     """What one port bears.
@@ -51,9 +54,11 @@ class RemotingLimits(NamedTuple):
 
 
 class Connection:
-    """One client's; ``peer`` is its address, as it is the born host of what it sends.
+    """One client's.
 
     Attributes:
+        peer: its address, as it is the born host of what it sends.
+        number: no other connection of this process had it or will have it.
         is_open: cleared when it is closed, by whichever side; what is sent then goes nowhere.
     """
 
@@ -64,18 +69,20 @@ class Connection:
         "_waits_for_room",
         "is_open",
         "last_ms",
+        "number",
         "peer",
         "queued_bytes",
     )
 
     def __init__(
-        self, sock: socket.socket, peer: tuple[str, int], frame_size: int, now_ms: int
+        self, sock: socket.socket, peer: Address, number: int, frame_size: int, now_ms: int
     ) -> None:
         self._sock = sock
         self._splitter = FrameSplitter(frame_size)
         self._queued: deque[memoryview] = deque()
         self._waits_for_room = False
         self.peer = peer
+        self.number = number
         self.is_open = True
         self.queued_bytes = 0
         self.last_ms = now_ms
@@ -89,17 +96,19 @@ class Arrival(NamedTuple):
 
 
 class RemotingSockets:
-    """The listening socket and all connections; ``fileno`` is readable when there is work.
+    """The listening sockets and all connections; ``fileno`` is readable when there is work.
 
     Invariants: a connection is in ``_idle`` exactly while it is open, the one that was used longest
     ago first; ``EPOLLOUT`` is asked for exactly while it has bytes queued.
     """
 
-    def __init__(self, host: str, port: int, limits: RemotingLimits, *, now_ms: int) -> None:
+    def __init__(
+        self, addresses: Sequence[Address], limits: RemotingLimits, *, now_ms: int
+    ) -> None:
         """Listen.
 
         Raises:
-            ConfigError: the address cannot be listened at.
+            ConfigError: an address cannot be listened at.
         """
         self._limits = limits
         self._now_ms = now_ms
@@ -108,15 +117,25 @@ class RemotingSockets:
         self._closed: list[Connection] = []
         self._unsent: dict[int, Connection] = {}
         self._reported: set[str] = set()
-        self._listener = _listen(host, port)
+        self._count = 0
+        self._listeners: dict[int, socket.socket] = {}
+        try:
+            for host, port in addresses:
+                listener = _listen(host, port)
+                self._listeners[listener.fileno()] = listener
+        except ConfigError:
+            for listener in self._listeners.values():
+                listener.close()
+            raise
         self._epoll = select.epoll()
-        self._epoll.register(self._listener.fileno(), select.EPOLLIN)
+        for fd in self._listeners:
+            self._epoll.register(fd, select.EPOLLIN)
 
     @property
-    def address(self) -> tuple[str, int]:
-        """Where it listens; the port was chosen by the system when 0 was asked for."""
-        name = self._listener.getsockname()
-        return str(name[0]), int(name[1])
+    def addresses(self) -> list[Address]:
+        """Where it listens; a port was chosen by the system when 0 was asked for."""
+        names = [listener.getsockname() for listener in self._listeners.values()]
+        return [(str(name[0]), int(name[1])) for name in names]
 
     @property
     def count(self) -> int:
@@ -141,8 +160,8 @@ class RemotingSockets:
         self._now_ms = now_ms
         budget = BYTES_PER_TURN
         for fd, events in self._epoll.poll(0):
-            if fd == self._listener.fileno():
-                self._accept()
+            if fd in self._listeners:
+                self._accept(self._listeners[fd])
                 continue
             connection = self._connections.get(fd)
             if connection is None:
@@ -152,7 +171,8 @@ class RemotingSockets:
             if events & ~select.EPOLLOUT and connection.is_open and budget > 0:
                 data = self._read(connection)
                 budget -= len(data)
-                yield from self._commands(connection, data)
+                if data:
+                    yield from self._commands(connection, data)
         self._close_idle()
 
     def send(self, connection: Connection, command: Command) -> None:
@@ -200,13 +220,14 @@ class RemotingSockets:
         """End all connections, and listen no more."""
         for connection in list(self._connections.values()):
             self.close_one(connection, "")
-        self._listener.close()
+        for listener in self._listeners.values():
+            listener.close()
         self._epoll.close()
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         for _ in range(ACCEPTED_PER_TURN):
             try:
-                sock, peer = self._listener.accept()
+                sock, peer = listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -220,7 +241,10 @@ class RemotingSockets:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             address = (str(peer[0]), int(peer[1]))
-            connection = Connection(sock, address, self._limits.frame_size, self._now_ms)
+            self._count += 1
+            connection = Connection(
+                sock, address, self._count, self._limits.frame_size, self._now_ms
+            )
             fd = sock.fileno()
             self._connections[fd] = self._idle[fd] = connection
             self._epoll.register(fd, select.EPOLLIN)

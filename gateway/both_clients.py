@@ -1,0 +1,86 @@
+"""Our own clients and RocketMQ's, as one side of the broker's services."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ledgermq.gateway.port import RemotingPort
+from ledgermq.gateway.port_calls import PORT_CLIENT
+from ledgermq.process.loop import Pollable
+from ledgermq.serving.consumers import Consumers
+from ledgermq.serving.pull_service import Answer
+from ledgermq.serving.state_requests import Reply
+from ledgermq.wire.session import Standing
+
+
+class BothClients:
+    """The ``Consumers`` of a broker that has a port: answers go to the side that asked."""
+
+    def __init__(self, own: Consumers, port: RemotingPort) -> None:
+        self._own = own
+        self._port = port
+
+    @property
+    def sources(self) -> list[Pollable]:
+        """See ``Consumers``."""
+        return [*self._own.sources, self._port.fileno()]
+
+    def next_deadline_ms(self) -> int | None:
+        """See ``Consumers``."""
+        return self._port.next_deadline_ms()
+
+    def let_in(self, ready: Mapping[Pollable, int]) -> None:
+        """See ``Consumers``."""
+        self._own.let_in(ready)
+
+    def take_requests(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
+        """See ``Consumers``."""
+        has_come = self._own.take_requests(ready, now_ms)
+        # Each turn: connections are closed in time, and a poll costs next to nothing.
+        return self._port.take_requests(now_ms) or has_come
+
+    def send_answers(self, answers: Iterable[Answer]) -> None:
+        """See ``Consumers``."""
+        self._own.send_answers(self._without_ports(answers))
+
+    def send_reply(self, reply: Reply) -> None:
+        """See ``Consumers``."""
+        if reply.caller.client == PORT_CLIENT:
+            self._port.take_reply(reply)
+        else:
+            self._own.send_reply(reply)
+
+    def tell_standing(self, standing: Standing) -> None:
+        """See ``Consumers``."""
+        self._own.tell_standing(standing)
+        self._port.tell_standing(standing)
+
+    def tell_stage(self, *, serves: int, tables: int, services: int) -> None:
+        """See ``Consumers``."""
+        self._own.tell_stage(serves=serves, tables=tables, services=services)
+
+    def flush(self) -> None:
+        """See ``Consumers``."""
+        self._own.flush()
+        self._port.flush()
+
+    def tidy(self) -> None:
+        """See ``Consumers``."""
+        self._own.tidy()
+
+    def close(self) -> None:
+        """See ``Consumers``."""
+        self._own.close()
+        self._port.close()
+
+    def _without_ports(self, answers: Iterable[Answer]) -> Iterable[Answer]:
+        for answer in answers:
+            if is_of_port(answer.client):
+                self._port.take_answer(answer)
+            else:
+                yield answer
+
+
+def is_of_port(client: bytes) -> bool:
+    """Whether who pulls is one of the port's; see ``PORT_CLIENT``."""
+    return len(client) == len(PORT_CLIENT) and client[0] == 0

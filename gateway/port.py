@@ -1,0 +1,131 @@
+"""The port of RocketMQ's clients: requests to those who answer their codes, replies back."""
+
+from __future__ import annotations
+
+import logging
+import select
+from collections.abc import Callable
+
+from ledgermq.gateway.addresses import GroupAddresses
+from ledgermq.gateway.listening import listening_addresses
+from ledgermq.gateway.port_calls import PortCalls
+from ledgermq.gateway.refusals import refusal
+from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingLimits, RemotingSockets
+from ledgermq.gateway.requests import Asked, Codes, Handler
+from ledgermq.gateway.route_codes import RouteCodes
+from ledgermq.model.errors import LedgerError
+from ledgermq.process.environment import Environment
+from ledgermq.remoting.codes import ResponseCode
+from ledgermq.remoting.command import Command
+from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.call_service import CallService
+from ledgermq.serving.pull_service import Answer, PullService
+from ledgermq.serving.query_service import QueryService
+from ledgermq.serving.state_requests import Reply
+from ledgermq.wire.session import Standing
+
+logger = logging.getLogger(__name__)
+
+
+class RemotingPort:
+    """Owned by the broker process; ``fileno`` can be read when ``take_requests`` has work.
+
+    Invariant: a request that wants a reply gets at most one, and none when its connection is gone.
+    """
+
+    def __init__(
+        self,
+        around: Environment,
+        tables: BrokerTables,
+        pulls: PullService,
+        calls: CallService,
+        queries: QueryService,
+    ) -> None:
+        """Listen where the settings say.
+
+        Raises:
+            ConfigError: an address cannot be listened at.
+        """
+        del pulls, queries
+        settings = around.settings
+        self._calls = PortCalls(calls)
+        self._handlers: dict[int, Handler] = {}
+        self._routes = RouteCodes(tables, GroupAddresses(settings))
+        self._register(self._routes.codes)
+        self._closed: list[Callable[[Connection], object]] = []
+        self.sockets = RemotingSockets(
+            listening_addresses(settings.listen),
+            RemotingLimits(),
+            now_ms=around.clock.monotonic_ns() // 1_000_000,
+        )
+        # What else wakes the port joins here: the process polls one descriptor.
+        self._epoll = select.epoll()
+        self._epoll.register(self.sockets.fileno(), select.EPOLLIN)
+        for host, port in self.sockets.addresses:
+            logger.info("port of RocketMQ's clients is open: address=%s:%d", host, port)
+
+    def fileno(self) -> int:
+        """For the poll set of the process."""
+        return self._epoll.fileno()
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``take_requests`` has something to do that no descriptor tells of."""
+        return self.sockets.next_deadline_ms()
+
+    def take_requests(self, now_ms: int) -> bool:
+        """Answer or keep what has come; whether there was anything."""
+        has_come = False
+        for arrival in self.sockets.turn(now_ms):
+            has_come = True
+            self._take(arrival, now_ms)
+        for connection in self.sockets.take_closed():
+            for forget in self._closed:
+                forget(connection)
+        return has_come
+
+    def take_answer(self, answer: Answer) -> None:
+        """Answer a pull that was held."""
+        raise NotImplementedError
+
+    def take_reply(self, reply: Reply) -> None:
+        """Answer a call that has waited."""
+        self._calls.take_reply(reply)
+
+    def tell_standing(self, standing: Standing) -> None:
+        """This node is something else in its group now, or another one leads."""
+        self._routes.tell_standing(standing)
+
+    def reply(self, asked: Asked, reply: Command) -> None:
+        """Answer a request, unless its sender wants no answer; ``flush`` writes it."""
+        if not asked.command.is_oneway:
+            self.sockets.send(asked.connection, reply)
+
+    def flush(self) -> None:
+        """Write what this turn has answered; at the end of each turn."""
+        self.sockets.flush()
+
+    def close(self) -> None:
+        """End all connections."""
+        self.sockets.close()
+        self._epoll.close()
+
+    def _register(self, codes: Codes) -> None:
+        assert self._handlers.keys().isdisjoint(codes), codes.keys()
+        self._handlers |= codes
+
+    def _take(self, arrival: Arrival, now_ms: int) -> None:
+        command = arrival.command
+        if command.is_reply:
+            return
+        asked = Asked(arrival.connection, command, now_ms)
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            remark = f"request code {command.code} is not supported"
+            self.reply(asked, command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
+            return
+        try:
+            reply = handler(asked)
+        except LedgerError as error:
+            reply = refusal(command, error)
+        if reply is not None:
+            self.reply(asked, reply)

@@ -1,0 +1,64 @@
+"""Calls of the port to the broker's own services: the verbs that our clients use, too.
+
+What RocketMQ's clients want mostly is what ours want, in other words. An answer that comes through
+the log comes later, to whoever asked.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+
+from ledgermq.model.errors import LedgerError
+from ledgermq.serving.call_service import CallService
+from ledgermq.serving.calls import CheckTopic, Result, anybody
+from ledgermq.serving.state_requests import Caller, Reply
+
+PORT_CLIENT = bytes(9)
+"""Stands for the port among the callers. ZeroMQ's own names of clients have 5 bytes when they begin
+with a zero, and clients may not choose one that does."""
+
+Take = Callable[[Result | LedgerError], None]
+
+
+class PortCalls:
+    """Asks, and hands the answers to who asked."""
+
+    def __init__(self, calls: CallService) -> None:
+        self._calls = calls
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, Take] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Calls without an answer."""
+        return len(self._waiting)
+
+    def ask(
+        self,
+        verb: str,
+        arguments: Mapping[str, object],
+        now_ms: int,
+        take: Take,
+        *,
+        check_topic: CheckTopic = anybody,
+    ) -> None:
+        """Call ``verb``; ``take`` gets the result, or why there is none, now or later, once."""
+        number = next(self._ids)
+        self._waiting[number] = take
+        try:
+            result = self._calls.call(
+                Caller(PORT_CLIENT, number), verb, arguments, now_ms, check_topic=check_topic
+            )
+        except LedgerError as error:
+            self._take(number, error)
+            return
+        if result is not None:
+            self._take(number, result)
+
+    def take_reply(self, reply: Reply) -> None:
+        """An answer that has come later."""
+        self._take(reply.caller.request_id, reply.outcome)
+
+    def _take(self, number: int, outcome: Result | LedgerError) -> None:
+        self._waiting.pop(number)(outcome)

@@ -1,0 +1,40 @@
+"""One request of a RocketMQ client, and the shape of what answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from ledgermq.broker.access import Right
+from ledgermq.gateway.remoting_sockets import Connection
+from ledgermq.remoting.command import Command
+from ledgermq.serving.calls import CheckTopic, anybody
+
+
+class Asked(NamedTuple):
+    """A request, who sent it, and when it was taken (monotonic ms).
+
+    Attributes:
+        check_topic: refuses topics that the client may not use.
+    """
+
+    connection: Connection
+    command: Command
+    now_ms: int
+    check_topic: CheckTopic = anybody
+
+    def check(self, topic: str, right: Right) -> None:
+        """Refuse to use ``topic`` so.
+
+        Raises:
+            NoPermissionError: the client may not.
+        """
+        self.check_topic(topic, right)
+
+
+Handler = Callable[[Asked], Command | None]
+"""The reply to a request; ``None`` when it comes later, or never. Raises ``LedgerError``: why there
+is none."""
+
+Codes = Mapping[int, Handler]
+"""Who answers which request code."""

@@ -1,0 +1,88 @@
+"""A raw client of RocketMQ's protocol: one connection, requests and replies as they are."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from collections.abc import Mapping
+
+from ledgermq.remoting.codes import Language
+from ledgermq.remoting.command import REPLY, Command, HeaderKind, decode_command, encode_command
+
+WAIT_S = 30.0
+
+
+class RemotingClient:
+    """Asks one request after the other, and keeps what the broker sends on its own."""
+
+    def __init__(self, address: str, *, kind: HeaderKind = HeaderKind.JSON) -> None:
+        host, _, port = address.rpartition(":")
+        self.kind = kind
+        self.came: list[Command] = []
+        self.replies: dict[int, Command] = {}
+        self._socket = socket.create_connection((host, int(port)), timeout=WAIT_S)
+        self._ids = itertools.count(1)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """This end's."""
+        host, port = self._socket.getsockname()[:2]
+        return str(host), int(port)
+
+    def ask(
+        self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b""
+    ) -> Command:
+        """Send a request, and wait for its reply."""
+        return self.reply_to(self.send(code, fields, body))
+
+    def send(
+        self,
+        code: int,
+        fields: Mapping[str, object] | None = None,
+        body: bytes = b"",
+        *,
+        flag: int = 0,
+    ) -> int:
+        """Send a request; its number."""
+        opaque = next(self._ids)
+        texts = {name: str(value) for name, value in (fields or {}).items()}
+        command = Command(code, opaque, texts, body, flag, language=Language.PYTHON, kind=self.kind)
+        self._socket.sendall(b"".join(encode_command(command)))
+        return opaque
+
+    def answer(self, request: Command, code: int = 0, body: bytes = b"") -> None:
+        """Answer a request of the broker."""
+        self._socket.sendall(b"".join(encode_command(request.reply(code, body=body))))
+
+    def reply_to(self, opaque: int) -> Command:
+        """Wait for the reply to a request."""
+        while opaque not in self.replies:
+            self._take()
+        return self.replies.pop(opaque)
+
+    def next_request(self) -> Command:
+        """Wait for what the broker asks or tells on its own."""
+        while not self.came:
+            self._take()
+        return self.came.pop(0)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._socket.close()
+
+    def _take(self) -> None:
+        size = int.from_bytes(self._exactly(4), "big")
+        command = decode_command(memoryview(self._exactly(size)))
+        if command.flag & REPLY:
+            self.replies[command.opaque] = command
+        else:
+            self.came.append(command)
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            part = self._socket.recv(size - len(data))
+            if not part:
+                raise ConnectionError("the broker has closed the connection")
+            data += part
+        return bytes(data)
