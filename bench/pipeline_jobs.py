@@ -13,15 +13,14 @@ all columns (1 Âµs a row), checks the CRC, compresses and hashes the file: 2.5 Â
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import tempfile
 import time
 from pathlib import Path
 
 from bench.machine import spread, write
+from bench.made_store import BODY_SIZE, asked_for, build_queues, write_log
 from bench.spark_session import spark_session
-from bench.store_check import BODY_SIZE, build_queues, write_log
 from ledgermq.model.settings import StoreSection
 from ledgermq.pipeline.archive_job import archive
 from ledgermq.pipeline.audit_job import audit
@@ -69,21 +68,16 @@ def audited_bytes_per_s(job: Job, roots: list[Path]) -> float:
 
 def main() -> None:
     """Make three replicas, run both jobs, write the figures down."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", action="store_true")
-    parser.add_argument("--directory", type=Path)
-    parser.add_argument("--gib", type=float, default=1.0)
-    arguments = parser.parse_args()
-    size = (64 << 20) if arguments.smoke else int(arguments.gib * 2**30)
-    runs = 2 if arguments.smoke else 7
+    asked = asked_for(__doc__, gib=1.0)
+    runs = 2 if asked.smoke else 7
     figures: dict[str, object] = {"body_size": BODY_SIZE}
-    with tempfile.TemporaryDirectory(dir=arguments.directory) as scratch:
+    with tempfile.TemporaryDirectory(dir=asked.directory) as scratch:
         folder = Path(scratch)
         roots = [folder / f"n{number}" for number in range(REPLICAS)]
         few = folder / "one-file"
-        for root, file_size in ((roots[0], min(size, FILE_SIZE)), (few, size)):
+        for root, file_size in ((roots[0], min(asked.size, FILE_SIZE)), (few, asked.size)):
             root.mkdir()
-            write_log(root, size=size - BODY_SIZE, file_size=file_size)
+            write_log(root, size=asked.size - BODY_SIZE, file_size=file_size)
         build_queues(roots[0])
         for root in roots[1:]:
             shutil.copytree(roots[0], root)
@@ -105,7 +99,7 @@ def main() -> None:
             figures["archive_krows_per_s"] = spread([rate / 1_000 for rate in rates])
             rates = [audited_bytes_per_s(job, roots) for _ in range(runs)]
             figures["audit_mb_per_s"] = spread([rate / 1_000_000 for rate in rates])
-    if arguments.smoke:
+    if asked.smoke:
         print(figures)
     else:
         write("pipeline_jobs", figures)

@@ -9,14 +9,13 @@ a second, of which the properties take the most.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from bench.machine import spread, write
-from bench.store_check import BODY_SIZE, build_queues, write_log
+from bench.made_store import BODY_SIZE, asked_for, build_queues, write_log
 from ledgermq.pipeline.message_schema import COLUMNS
 from ledgermq.pipeline.queued_records import batches_of
 from ledgermq.pipeline.row_filter import RowFilter
@@ -49,22 +48,17 @@ def rows_per_s(root: Path, columns: Sequence[str]) -> float:
 
 def main() -> None:
     """Make a store, read it, write the figures down."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", action="store_true")
-    parser.add_argument("--directory", type=Path)
-    parser.add_argument("--gib", type=float, default=1.0)
-    arguments = parser.parse_args()
-    size = (64 << 20) if arguments.smoke else int(arguments.gib * 2**30)
+    asked = asked_for(__doc__, gib=1.0)
     figures: dict[str, object] = {"body_size": BODY_SIZE}
-    with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
+    with tempfile.TemporaryDirectory(dir=asked.directory) as folder:
         root = Path(folder)
-        write_log(root, size=size, file_size=min(size, 2**30))
+        write_log(root, size=asked.size, file_size=min(asked.size, 2**30))
         build_queues(root)
         rows_per_s(root, COLUMNS)
         for name, columns in CASES.items():
-            rates = [rows_per_s(root, columns) for _ in range(2 if arguments.smoke else 7)]
+            rates = [rows_per_s(root, columns) for _ in range(2 if asked.smoke else 7)]
             figures[f"krows_per_s_{name}"] = spread([rate / 1_000 for rate in rates])
-    if arguments.smoke:
+    if asked.smoke:
         print(figures)
     else:
         write("pipeline_parse", figures)

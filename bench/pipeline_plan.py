@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.machine import write
-from bench.store_check import BODY_SIZE
+from bench.made_store import BODY_SIZE
 from ledgermq.formats.host_address import encode_host
 from ledgermq.formats.index_file import IndexLayout
 from ledgermq.formats.message import Message, encode_message

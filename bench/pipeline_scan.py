@@ -11,7 +11,6 @@ bodies, and a million without. A new message waits half a trigger (50 ms), one l
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from collections.abc import Sequence
@@ -20,10 +19,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from bench.machine import spread, write
+from bench.made_store import BODY_SIZE, asked_for, build_queues, write_log
 from bench.node import BenchNode, bench_node
 from bench.pipeline_parse import CASES
 from bench.spark_session import spark_session
-from bench.store_check import BODY_SIZE, build_queues, write_log
 from ledgermq.client import Producer
 from ledgermq.pipeline.store_source import StoreSource
 
@@ -99,20 +98,15 @@ def _wait_for_batches(rows: Path, count: int) -> None:
 
 def main() -> None:
     """Make a store, scan it, follow a node, write the figures down."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", action="store_true")
-    parser.add_argument("--directory", type=Path)
-    parser.add_argument("--gib", type=float, default=1.0)
-    arguments = parser.parse_args()
-    size = (64 << 20) if arguments.smoke else int(arguments.gib * 2**30)
-    runs = 2 if arguments.smoke else 7
-    messages = 3 if arguments.smoke else 60
+    asked = asked_for(__doc__, gib=1.0)
+    runs = 2 if asked.smoke else 7
+    messages = 3 if asked.smoke else 60
     figures: dict[str, object] = {"body_size": BODY_SIZE, "trigger_ms": TRIGGER_MS}
-    with tempfile.TemporaryDirectory(dir=arguments.directory) as scratch:
+    with tempfile.TemporaryDirectory(dir=asked.directory) as scratch:
         folder = Path(scratch)
         root = folder / "store"
         root.mkdir()
-        write_log(root, size=size, file_size=min(size, 2**30))
+        write_log(root, size=asked.size, file_size=min(asked.size, 2**30))
         build_queues(root)
         for slots in SLOTS:
             with spark_session(folder, slots=slots) as session:
@@ -129,7 +123,7 @@ def main() -> None:
                 with bench_node(folder, ack="majority-fsync") as node:
                     times = visible_ms(session, node, folder, way=way, messages=messages + 1)
                     figures[f"visible_ms_{way}"] = spread(times[1:])
-    if arguments.smoke:
+    if asked.smoke:
         print(figures)
     else:
         write("pipeline_scan", figures)

@@ -9,13 +9,12 @@ it with a mask, at about 1 ns a byte; writing to the page cache takes another 0.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import tempfile
 from pathlib import Path
 
 from bench.machine import spread, write
-from bench.store_check import BODY_SIZE, build_queues, write_log
+from bench.made_store import BODY_SIZE, asked_for, build_queues, write_log
 from ledgermq.conversion.downgrade import Downgrade, downgrade, undo_downgrade
 from ledgermq.model.settings import LogKind, StoreSection
 
@@ -32,18 +31,13 @@ def converted(root: Path) -> Downgrade:
 
 def main() -> None:
     """Make a store, downgrade it several times, write the figures down."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", action="store_true")
-    parser.add_argument("--directory", type=Path)
-    parser.add_argument("--gib", type=float, default=4.0)
-    arguments = parser.parse_args()
-    size = (64 << 20) if arguments.smoke else int(arguments.gib * 2**30)
-    file_size = (16 << 20) if arguments.smoke else 2**30
-    with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
+    asked = asked_for(__doc__, gib=4.0)
+    file_size = (16 << 20) if asked.smoke else 2**30
+    with tempfile.TemporaryDirectory(dir=asked.directory) as folder:
         root = Path(folder)
-        write_log(root, size=size, file_size=file_size)
+        write_log(root, size=asked.size, file_size=file_size)
         build_queues(root)
-        runs = [converted(root) for _ in range(1 if arguments.smoke else 5)]
+        runs = [converted(root) for _ in range(1 if asked.smoke else 5)]
     figures: dict[str, object] = {
         "body_size": BODY_SIZE,
         "records": runs[0].records,
@@ -51,7 +45,7 @@ def main() -> None:
         "log_mb_per_s": spread([run.bytes / 1e6 / run.log_seconds for run in runs]),
         "queues_mb_per_s": spread([run.bytes / 1e6 / run.queue_seconds for run in runs]),
     }
-    if arguments.smoke:
+    if asked.smoke:
         print(figures)
     else:
         write("store_downgrade", figures)

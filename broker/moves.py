@@ -27,7 +27,7 @@ from ledgermq.broker.documents import Document, read_integer, read_table
 from ledgermq.broker.holds import QueueName
 from ledgermq.formats.message import BODY_CRC_AT, QUEUE_ID_AT, properties_in, queue_of
 from ledgermq.model.errors import ConfigError, CorruptLogError
-from ledgermq.model.offset_ranges import ranges_of
+from ledgermq.model.offset_ranges import offsets_in, ranges_of
 
 FILE = "moves.json"
 _TABLE = "moves"
@@ -268,16 +268,10 @@ def rest_of(moved: Moved, present: int) -> Moved:
 
 
 def _offsets_of(value: object, owner: str) -> Iterator[int]:
-    if not isinstance(value, list):
-        raise CorruptLogError("move without its offsets", queue=owner)
-    left = GROUP_RECORDS_MAX
-    for pair in value:
-        match pair:
-            case [int(first), int(count)] if first >= 0 and 0 < count <= left:
-                left -= count
-                yield from range(first, first + count)
-            case _:
-                raise CorruptLogError("not the offsets of a move", queue=owner, found=str(pair))
+    def refuse(found: object) -> CorruptLogError:
+        return CorruptLogError("not the offsets of a move", queue=owner, found=str(found)[:200])
+
+    return offsets_in(value, limit=GROUP_RECORDS_MAX, refuse=refuse)
 
 
 def _read_marks(fields: Document, owner: str) -> dict[str, int]:

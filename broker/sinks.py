@@ -27,7 +27,7 @@ from ledgermq.formats.message import Message
 from ledgermq.formats.properties import STAGE
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.limits import STAGED_TOPIC
-from ledgermq.model.offset_ranges import ranges_of
+from ledgermq.model.offset_ranges import offsets_in, ranges_of
 from ledgermq.model.stages import Stage
 
 FILE = "sinks.json"
@@ -114,7 +114,7 @@ class Sink:
         if min(numbers) < 0:
             raise ConfigError("negative number", file=FILE, key=name, value=str(numbers))
         batch, at_ms, rows, moved = numbers
-        packs = tuple(offsets_in(value.get("packs", [])))
+        packs = tuple(packs_in(value.get("packs", [])))
         once = read_flag(value, "once", False, file=FILE, owner=name)
         return cls(batch, at_ms, rows, packs, moved, once)
 
@@ -218,21 +218,14 @@ def stage_of(message: Message) -> Stage | None:
     return Stage.read(message.parsed_properties().get(STAGE, ""))
 
 
-def offsets_in(value: object) -> Iterator[int]:
-    """The offsets in ``ranges_of`` of them.
+def packs_in(value: object) -> Iterator[int]:
+    """The offsets of a batch's packs, in ``ranges_of`` of them.
 
     Raises:
         ConfigError: it is no such list, or names too many.
     """
-    if not isinstance(value, list):
-        raise ConfigError("not the packs of a batch", found=str(value)[:200])
-    left = PACKS_MAX
-    for pair in value:
-        match pair:
-            case [int(first), int(count)] if first >= 0 and 0 < count <= left:
-                left -= count
-                yield from range(first, first + count)
-            case _:
-                raise ConfigError(
-                    "not the packs of a batch", found=str(pair)[:200], limit=PACKS_MAX
-                )
+
+    def refuse(found: object) -> ConfigError:
+        return ConfigError("not the packs of a batch", found=str(found)[:200], limit=PACKS_MAX)
+
+    return offsets_in(value, limit=PACKS_MAX, refuse=refuse)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+from ledgermq.model.errors import LedgerError
 
 
 def ranges_of(offsets: Sequence[int]) -> list[list[int]]:
@@ -14,3 +16,24 @@ def ranges_of(offsets: Sequence[int]) -> list[list[int]]:
         else:
             ranges.append([offset, 1])
     return ranges
+
+
+def offsets_in(
+    value: object, *, limit: int, refuse: Callable[[object], LedgerError]
+) -> Iterator[int]:
+    """The offsets that ``ranges_of`` has made ``value`` of, or anybody else.
+
+    Args:
+        limit: most offsets.
+        refuse: makes the error of what was found instead; it is raised.
+    """
+    if not isinstance(value, list):
+        raise refuse(value)
+    left = limit
+    for pair in value:
+        match pair:
+            case [int(first), int(count)] if first >= 0 and 0 < count <= left:
+                left -= count
+                yield from range(first, first + count)
+            case _:
+                raise refuse(pair)

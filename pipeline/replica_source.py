@@ -35,7 +35,7 @@ from ledgermq.pipeline.queue_ranges import Queue, QueueRange
 from ledgermq.pipeline.queued_records import QueuedRecords
 from ledgermq.pipeline.record_columns import HEAD, HEAD_SIZE, Records, gathered
 from ledgermq.pipeline.replica import Replica
-from ledgermq.pipeline.store_source import points_to
+from ledgermq.pipeline.store_source import StoreSource, points_to
 from ledgermq.store.queue_end import UNIT, Units
 
 logger = logging.getLogger(__name__)
@@ -189,13 +189,8 @@ class ReplicaSource(FileSource):
 
     def walk(self, first: int, end: int) -> Iterator[Records]:
         """The records of a stretch, each from the first replica that has it whole."""
-        failed: LedgerError | None = None
-        for replica in self._replicas:
-            try:
-                source = replica.opened()
-            except LedgerError as error:
-                failed = failed or error
-                continue
+        failures: list[LedgerError] = []
+        for replica, source in self._each(failures):
             try:
                 upto = min(end, source.walk_bounds()[-1])
                 for records in source.walk(first, upto) if first < upto else ():
@@ -203,39 +198,41 @@ class ReplicaSource(FileSource):
                     first = int(records.starts[-1] + records.sizes[-1]) + (records.base or 0)
             except (ConfigError, CorruptLogError, StorageError) as error:
                 logger.warning("replica is replaced by another: %s: %s", replica.root, error)
-                failed = failed or error
+                failures.append(error)
             else:
                 # Behind the last record of a file there may be a blank.
                 first = max(first, upto)
-            finally:
-                source.close()
             if first >= end:
                 return
-        assert failed is not None
-        raise failed
+        raise failures[0]
 
     def walk_bounds(self) -> list[int]:
         """Where files begin, of the replica whose log is committed furthest."""
         found: list[list[int]] = []
-        failed: LedgerError | None = None
+        failures: list[LedgerError] = []
+        for _, source in self._each(failures):
+            try:
+                found.append(source.walk_bounds())
+            except LedgerError as error:
+                failures.append(error)
+        if not found:
+            raise failures[0]
+        begins = {begin for bounds in found for begin in bounds[:-1]}
+        end = max(bounds[-1] for bounds in found)
+        return [*sorted(begin for begin in begins if begin < end), end]
+
+    def _each(self, failures: list[LedgerError]) -> Iterator[tuple[Replica, StoreSource]]:
+        """Each replica with its store, open for its turn of a loop; why others cannot be opened."""
         for replica in self._replicas:
             try:
                 source = replica.opened()
             except LedgerError as error:
-                failed = failed or error
+                failures.append(error)
                 continue
             try:
-                found.append(source.walk_bounds())
-            except LedgerError as error:
-                failed = failed or error
+                yield replica, source
             finally:
                 source.close()
-        if not found:
-            assert failed is not None
-            raise failed
-        begins = {begin for bounds in found for begin in bounds[:-1]}
-        end = max(bounds[-1] for bounds in found)
-        return [*sorted(begin for begin in begins if begin < end), end]
 
     def _log_bounds(self) -> tuple[int, int]:
         starts = [replica.log.first for replica in self._replicas if replica.log.first is not None]

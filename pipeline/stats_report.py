@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -190,23 +191,17 @@ def _rate_plot(found: Stats, topics: dict[str, TopicCounts]) -> str:
 
 def _latency_plot(topics: dict[str, TopicCounts]) -> str:
     lines = [Line(topic, _shares(one.latencies.steps())) for topic, one in topics.items()]
-    return line_plot(
-        lines,
-        label="latencies",
-        x_text=lambda ms: f"{ms:,.0f} ms",
-        y_text=lambda share: f"{share:.0%}",
-        is_log_x=True,
-    )
+    return _share_plot(lines, "latencies", lambda ms: f"{ms:,.0f} ms")
 
 
 def _size_plot(topics: dict[str, TopicCounts]) -> str:
     lines = [Line(topic, _shares(one.sizes.steps())) for topic, one in topics.items()]
+    return _share_plot(lines, "sizes", lambda size: f"{size:,.0f}")
+
+
+def _share_plot(lines: list[Line], label: str, x_text: Callable[[float], str]) -> str:
     return line_plot(
-        lines,
-        label="sizes",
-        x_text=lambda size: f"{size:,.0f}",
-        y_text=lambda share: f"{share:.0%}",
-        is_log_x=True,
+        lines, label=label, x_text=x_text, y_text=lambda share: f"{share:.0%}", is_log_x=True
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ledgermq.broker.access import Right
-from ledgermq.broker.sinks import offsets_in
+from ledgermq.broker.sinks import packs_in
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.model.stages import STAGE_SIZE_MAX, check_sink_name
 from ledgermq.serving.broker_tables import BrokerTables
@@ -98,7 +98,7 @@ def _packs_of(arguments: Arguments) -> tuple[tuple[str, int], ...]:
         match stage:
             case [name, ranges]:
                 try:
-                    packs += ((_stage_name(name), offset) for offset in offsets_in(ranges))
+                    packs += ((_stage_name(name), offset) for offset in packs_in(ranges))
                 except ConfigError as error:
                     raise ProtocolError("not the packs of a stage", reason=str(error)) from error
             case _:

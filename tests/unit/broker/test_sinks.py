@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.broker.test_state import apply_all, command, fresh
 
 from ledgermq.broker.broker_state import APPLIED_KEY, FILES, YOUNGER_FILES, BrokerState
-from ledgermq.broker.sinks import FILE, Sink, SinkMoved, SinkSet, SinkTable, offsets_in
+from ledgermq.broker.sinks import FILE, Sink, SinkMoved, SinkSet, SinkTable, packs_in
 from ledgermq.broker.state_commands import Snapshot, decode_command
 from ledgermq.model.errors import ConfigError, CorruptLogError, ProtocolError
 from ledgermq.model.offset_ranges import ranges_of
@@ -105,7 +105,7 @@ def test_a_move_of_packs_without_its_numbers_is_refused() -> None:
 
 @given(st.lists(st.integers(0, 50)))
 def test_offsets_come_back_in_their_order(offsets: list[int]) -> None:
-    assert list(offsets_in(ranges_of(offsets))) == offsets
+    assert list(packs_in(ranges_of(offsets))) == offsets
 
 
 def test_a_stage_is_read_from_its_label_and_from_nothing_else() -> None:
