@@ -16,6 +16,7 @@ from ledgermq.broker import (
     group_offsets,
     groups,
     moves,
+    name_values,
     queue_locks,
     quotas,
     sinks,
@@ -30,6 +31,7 @@ from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.broker.groups import GroupTable, SubscriptionGroup
 from ledgermq.broker.holds import QueueName
 from ledgermq.broker.moves import Moved, MoveEnded, MoveTable
+from ledgermq.broker.name_values import NameValues
 from ledgermq.broker.queue_locks import QueueLocks
 from ledgermq.broker.quotas import Quota, QuotaTable
 from ledgermq.broker.sinks import SinkMoved, SinkSet, SinkTable
@@ -40,6 +42,7 @@ from ledgermq.broker.state_commands import (
     Command,
     GroupSet,
     LocksSet,
+    NamesSet,
     OffsetsSet,
     Part,
     QuotaSet,
@@ -63,6 +66,7 @@ OWN_FILES = (
     moves.FILE,
     sinks.FILE,
     archives.FILE,
+    name_values.FILE,
 )
 """Tables that RocketMQ does not know; their files are not in its folder."""
 
@@ -123,6 +127,7 @@ class BrokerState:
         self.moves = MoveTable.read(own[moves.FILE])
         self.sinks = SinkTable.read(own[sinks.FILE])
         self.archives = ArchiveTable.read(own[archives.FILE])
+        self.names = NameValues.read(own[name_values.FILE])
         self.given_back = GivenBackTokens()
         self.snapshots = 0
         """How often all tables were replaced."""
@@ -224,6 +229,7 @@ class BrokerState:
             moves.FILE: self.moves.to_document,
             sinks.FILE: self.sinks.to_document,
             archives.FILE: self.archives.to_document,
+            name_values.FILE: self.names.to_document,
         }
 
     def moves_of(self, topic: str) -> MoveTable:
@@ -270,6 +276,7 @@ class BrokerState:
             MoveTable.read(tables.get(moves.FILE, {})),
             SinkTable.read(tables.get(sinks.FILE, {})),
             ArchiveTable.read(tables.get(archives.FILE, {})),
+            NameValues.read(tables.get(name_values.FILE, {})),
         )
         if offset >= self._places[topics.FILE]:
             self.topics.replace_with(fresh[0])
@@ -286,6 +293,8 @@ class BrokerState:
             self.moves.replace_with(fresh[7])
         if offset >= self._places[sinks.FILE]:
             self.sinks.replace_with(fresh[8])
+        if offset >= self._places[name_values.FILE]:
+            self.names.replace_with(fresh[10])
         self.snapshots += 1
         self.needs_snapshot = False
 
@@ -332,10 +341,13 @@ class BrokerState:
         if offset >= self._places[sinks.FILE]:
             self.sinks.apply(change)
 
-    def _apply_own(self, offset: int, change: UserSet | QuotaSet | ArchiveSet) -> None:
+    def _apply_own(self, offset: int, change: UserSet | QuotaSet | ArchiveSet | NamesSet) -> None:
         if isinstance(change, ArchiveSet):
             if offset >= self._places[archives.FILE]:
                 self._set_archive(change)
+        elif isinstance(change, NamesSet):
+            if offset >= self._places[name_values.FILE]:
+                self.names.put(change.name, change.fields)
         elif isinstance(change, QuotaSet):
             if offset >= self._places[quotas.FILE]:
                 self._set_quota(change)

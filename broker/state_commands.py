@@ -13,6 +13,7 @@ and a CHANGE is one of
     {"user": NAME, "fields": {...}}                    as in access.json; null deletes the user
     {"quota": OWNER, "fields": {...}}                  as in quotas.json; null deletes it
     {"archive": NAME, "fields": {...}}                 as in archives.json; null deletes it
+    {"names": NAMESPACE, "fields": {KEY: TEXT}}        as in name-values.json; null deletes them all
     {"owned": "TOPIC@GROUP", "locks": {ID: [CLIENT, MS]}}    null: nobody owns that queue
     {"moved": ...}, {"ended": ...}                     see ``moves``
     {"sink": NAME, "fields": {...}}, {"sink_moved": ...}     see ``sinks``
@@ -99,7 +100,14 @@ class ArchiveSet(NamedTuple):
     fields: Fields | None
 
 
-NamedSet = TopicSet | GroupSet | UserSet | QuotaSet | SinkSet | ArchiveSet
+class NamesSet(NamedTuple):
+    """The namespace has these texts from now on; without ``fields`` it has none."""
+
+    name: str
+    fields: Fields | None
+
+
+NamedSet = TopicSet | GroupSet | UserSet | QuotaSet | SinkSet | ArchiveSet | NamesSet
 TableChange = NamedSet | OffsetsSet | LocksSet | SinkMoved | Moved | MoveEnded
 Change = TableChange | GivenBack
 
@@ -222,6 +230,7 @@ _NAMED: Mapping[str, type[NamedSet]] = {
     "quota": QuotaSet,
     "sink": SinkSet,
     "archive": ArchiveSet,
+    "names": NamesSet,
 }
 """Changes of what has a name, and fields or nothing."""
 

@@ -9,5 +9,6 @@ OWN_TABLES = (
     "moves.json",
     "sinks.json",
     "archives.json",
+    "name-values.json",
 )
 """Those of ``broker.broker_state``, for who copies or checks a store without a broker."""

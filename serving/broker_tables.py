@@ -19,6 +19,7 @@ from ledgermq.broker import (
     group_offsets,
     groups,
     moves,
+    name_values,
     queue_locks,
     quotas,
     sinks,
@@ -30,6 +31,7 @@ from ledgermq.broker.broker_state import FILES, OWN_FILES, BrokerState
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.broker.groups import GroupTable
 from ledgermq.broker.holds import QueueName
+from ledgermq.broker.name_values import NameValues
 from ledgermq.broker.queue_locks import QueueLocks
 from ledgermq.broker.quotas import QuotaTable
 from ledgermq.broker.topics import TopicTable, queues_for_writing
@@ -157,6 +159,11 @@ class BrokerTables:
     def archives(self) -> ArchiveTable:
         """As far as the log is applied."""
         return self.state.archives
+
+    @property
+    def names(self) -> NameValues:
+        """As far as the log is applied."""
+        return self.state.names
 
     @property
     def has_news(self) -> bool:
@@ -287,6 +294,7 @@ class BrokerTables:
             queue_locks.FILE: self.locks.revision,
             group_offsets.FILE: self.offsets.revision,
             archives.FILE: self.archives.revision,
+            name_values.FILE: self.names.revision,
             topics.FILE: self._revision(topics.FILE),
             groups.FILE: self._revision(groups.FILE),
         }

@@ -18,7 +18,7 @@ Arguments = Mapping[str, object]
 ANY = Right.PUB | Right.SUB
 """Either is enough."""
 
-SUBJECTS = ("user", "owner", "topic", "group", "queue", "id", "archive")
+SUBJECTS = ("user", "owner", "topic", "group", "queue", "id", "archive", "namespace", "key")
 """Arguments that say on what a call acts; no other ever comes into the log."""
 
 SUBJECT_SIZE_MAX = 200
@@ -88,6 +88,7 @@ ADMIN_VERBS = frozenset(
         "quota_remove",
         "archive_commit",
         "archive_remove",
+        "name_set",
     }
 )
 """Of calls that only admins make, on this machine unless the settings allow it elsewhere."""
@@ -111,7 +112,7 @@ def check_call(rights: ClientRights, verb: str, arguments: Arguments) -> Act | N
         NoPermissionError: names client, right, and topic or group.
     """
     if verb in ADMIN_VERBS:
-        act = Act(rights.who.name, verb, _subject(arguments))
+        act = act_of(rights.who.name, verb, arguments)
         try:
             rights.check_admin(verb)
         except LedgerError as error:
@@ -130,6 +131,11 @@ def check_call(rights: ClientRights, verb: str, arguments: Arguments) -> Act | N
     if needs.is_of_group and isinstance(group, str):
         rights.check_group(group)
     return None
+
+
+def act_of(who: str, verb: str, arguments: Arguments) -> Act:
+    """An admin's call that is about to be made."""
+    return Act(who, verb, _subject(arguments))
 
 
 def audit(act: Act, outcome: LedgerError | None) -> None:

@@ -25,6 +25,7 @@ from ledgermq.serving.calls import (
 )
 from ledgermq.serving.group_calls import GroupCalls
 from ledgermq.serving.known_topics import KnownTopics
+from ledgermq.serving.name_calls import NameCalls
 from ledgermq.serving.offset_calls import OffsetCalls
 from ledgermq.serving.queue_calls import QueueCalls
 from ledgermq.serving.readable_store import ReadableStore
@@ -66,6 +67,7 @@ class CallService:
         self.register(OffsetCalls(self.known, rules, log, consuming).verbs)
         self.register(AccessCalls(tables, log, self.notice).verbs)
         self.register(ArchiveCalls(store, tables, log).verbs)
+        self.register(NameCalls(tables, log).verbs)
 
     def register(self, verbs: Verbs) -> None:
         """Answer these verbs, too."""

@@ -1,0 +1,40 @@
+"""Calls about what tools keep at a name server: texts by namespace and key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledgermq.broker import name_values
+from ledgermq.broker.state_commands import Change, NamesSet
+from ledgermq.model.errors import ProtocolError
+from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.call_arguments import text
+from ledgermq.serving.calls import Call, Result, Verbs
+from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_requests import Request
+
+
+class NameCalls:
+    """Changes go through the log."""
+
+    def __init__(self, tables: BrokerTables, log: StateLog) -> None:
+        self._tables = tables
+        self._log = log
+        self.verbs: Verbs = {"name_set": self._set}
+
+    def _set(self, call: Call) -> Result | None:
+        """Have ``value`` at ``key`` of ``namespace``; without one have nothing there."""
+        namespace, key = text(call.arguments, "namespace"), text(call.arguments, "key")
+        value = call.arguments.get("value")
+        if value is not None and not isinstance(value, str):
+            raise ProtocolError("argument not a text", argument="value")
+
+        def plan() -> Sequence[Change]:
+            names = self._tables.names
+            values = names.with_value(namespace, key, value)
+            return [] if values == names.of(namespace) else [NamesSet(namespace, values or None)]
+
+        plan()  # refuses at once what cannot be made
+        touches = frozenset({f"{name_values.FILE} {namespace}"})
+        self._log.submit(Request(call.caller, plan, touches, dict), call.now_ms)
+        return None
