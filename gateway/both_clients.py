@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from ledgermq.gateway.port import RemotingPort
 from ledgermq.gateway.port_calls import PORT_CLIENT
+from ledgermq.model.settings import Settings
 from ledgermq.process.loop import Pollable
 from ledgermq.serving.consumers import Consumers
 from ledgermq.serving.pull_service import Answer
@@ -24,6 +25,11 @@ class BothClients:
     def sources(self) -> list[Pollable]:
         """See ``Consumers``."""
         return [*self._own.sources, self._port.fileno()]
+
+    def take_settings(self, settings: Settings) -> None:
+        """See ``Consumers``."""
+        self._own.take_settings(settings)
+        self._port.take_settings(settings)
 
     def next_deadline_ms(self) -> int | None:
         """See ``Consumers``."""

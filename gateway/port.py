@@ -7,13 +7,17 @@ import select
 from collections.abc import Callable
 
 from ledgermq.gateway.addresses import GroupAddresses
+from ledgermq.gateway.changes import Changes
 from ledgermq.gateway.listening import listening_addresses
+from ledgermq.gateway.name_value_codes import NameValueCodes
+from ledgermq.gateway.port_access import PortAccess
 from ledgermq.gateway.port_calls import PortCalls
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingLimits, RemotingSockets
 from ledgermq.gateway.requests import Asked, Codes, Handler
 from ledgermq.gateway.route_codes import RouteCodes
 from ledgermq.model.errors import LedgerError
+from ledgermq.model.settings import Settings
 from ledgermq.process.environment import Environment
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
@@ -50,8 +54,12 @@ class RemotingPort:
         settings = around.settings
         self._calls = PortCalls(calls)
         self._handlers: dict[int, Handler] = {}
-        self._routes = RouteCodes(tables, GroupAddresses(settings))
+        self._access = PortAccess(settings.access, tables.users)
+        self._changes = Changes(self._calls, self.reply)
+        addresses = GroupAddresses(settings)
+        self._routes = RouteCodes(tables, addresses)
         self._register(self._routes.codes)
+        self._register(NameValueCodes(settings, tables, addresses, self._changes).codes)
         self._closed: list[Callable[[Connection], object]] = []
         self.sockets = RemotingSockets(
             listening_addresses(settings.listen),
@@ -82,6 +90,10 @@ class RemotingPort:
             for forget in self._closed:
                 forget(connection)
         return has_come
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: those of access count from now on."""
+        self._access.take_settings(settings.access)
 
     def take_answer(self, answer: Answer) -> None:
         """Answer a pull that was held."""
@@ -124,7 +136,8 @@ class RemotingPort:
             self.reply(asked, command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
             return
         try:
-            reply = handler(asked)
+            rights = self._access.admitted(asked.connection.peer[0], command)
+            reply = handler(asked._replace(check_topic=rights.check_topic, who=rights.who.name))
         except LedgerError as error:
             reply = refusal(command, error)
         if reply is not None:

@@ -16,12 +16,14 @@ class Asked(NamedTuple):
 
     Attributes:
         check_topic: refuses topics that the client may not use.
+        who: the client, for people.
     """
 
     connection: Connection
     command: Command
     now_ms: int
     check_topic: CheckTopic = anybody
+    who: str = ""
 
     def check(self, topic: str, right: Right) -> None:
         """Refuse to use ``topic`` so.

@@ -1,32 +1,81 @@
-"""What RocketMQ's name servers answer: every node does, from the replicated tables."""
+"""What RocketMQ's name servers answer of topics and brokers: every node does, from its tables."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from ledgermq.broker.name_values import CLOSED_BROKERS, ORDER_TOPICS
+from ledgermq.broker.topics import Permission, Topic
 from ledgermq.gateway.addresses import GroupAddresses
 from ledgermq.gateway.requests import Asked, Codes
+from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fields import text
-from ledgermq.remoting.routes import QueueCounts, encode_cluster, encode_route
+from ledgermq.remoting.routes import (
+    QueueCounts,
+    encode_cluster,
+    encode_route,
+    encode_topic_list,
+)
 from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.topic_calls import order_config
 from ledgermq.wire.session import Standing
+
+_UNIT, _UNIT_SUB = 1, 2
+"""Bits of a topic's system flag (``TopicSysFlag``)."""
 
 
 class RouteCodes:
-    """Answers from tables as they are on this node, whether it leads or not."""
+    """Answers from tables as they are on this node, whether it leads or not.
+
+    Attributes:
+        leader: id of the member that leads; empty while none is known to.
+    """
 
     def __init__(self, tables: BrokerTables, addresses: GroupAddresses) -> None:
         self._tables = tables
         self._addresses = addresses
-        self._leader = ""
+        self.leader = ""
         self.codes: Codes = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._all_topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._broker_topics,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_route,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._listing(lambda flag: bool(flag & _UNIT)),
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._listing(
+                lambda flag: bool(flag & _UNIT_SUB)
+            ),
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._listing(
+                lambda flag: flag & (_UNIT | _UNIT_SUB) == _UNIT_SUB
+            ),
         }
 
     def tell_standing(self, standing: Standing) -> None:
         """Another node may lead now; nobody, when ``leader`` is empty."""
-        self._leader = standing.leader
+        self.leader = standing.leader
+
+    @property
+    def leader_address(self) -> str | None:
+        """Where the leader listens for RocketMQ's clients; None while none is known."""
+        return self._addresses.of(self.leader) if self.leader else None
+
+    def shown(self, topic: Topic) -> int:
+        """The permission of a topic as routes have it: not for writing where that is closed."""
+        permission = topic.permission
+        if self._tables.names.get(CLOSED_BROKERS, self._addresses.broker) is not None:
+            permission &= ~Permission.WRITE
+        return int(permission)
+
+    def order_of(self, topic: Topic) -> str:
+        """Where which queues of a topic are for ever; empty when nobody said so."""
+        told = self._tables.names.get(ORDER_TOPICS, topic.name)
+        if told is not None:
+            return told
+        return order_config(topic, self._tables.node) if topic.is_ordered else ""
 
     def _route(self, asked: Asked) -> Command:
         name = text(asked.command.fields, "topic")
@@ -34,15 +83,58 @@ class RouteCodes:
         if topic is None:
             remark = f"No topic route info in name server for the topic: {name}"
             return asked.command.reply(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
-        brokers = self._addresses.brokers(self._leader)
+        brokers = self._addresses.brokers(self.leader)
         queues = QueueCounts(
             brokers.name,
             topic.read_queues,
             topic.write_queues,
-            int(topic.permission),
+            self.shown(topic),
             topic.sys_flag,
         )
-        return asked.command.reply(body=encode_route([brokers], [queues]))
+        return asked.command.reply(
+            body=encode_route([brokers], [queues], order=self.order_of(topic))
+        )
 
     def _cluster(self, asked: Asked) -> Command:
-        return asked.command.reply(body=encode_cluster([self._addresses.brokers(self._leader)]))
+        return asked.command.reply(body=encode_cluster([self._addresses.brokers(self.leader)]))
+
+    def _names(self) -> list[str]:
+        return [topic.name for topic in self._tables.topics if topic.name != SYSTEM_TOPIC]
+
+    def _all_topics(self, asked: Asked) -> Command:
+        return asked.command.reply(body=encode_topic_list(self._names()))
+
+    def _topics_of_cluster(self, asked: Asked) -> Command:
+        cluster = text(asked.command.fields, "cluster")
+        names = self._names() if cluster == self._addresses.cluster else []
+        return asked.command.reply(body=encode_topic_list(names))
+
+    def _system_topics(self, asked: Asked) -> Command:
+        """Names of cluster and brokers; the client asks the broker for the rest."""
+        addresses = self._addresses
+        names = {addresses.cluster, addresses.broker}
+        broker = self.leader_address or addresses.own
+        return asked.command.reply(body=encode_topic_list(names, broker=broker))
+
+    def _broker_topics(self, asked: Asked) -> Command:
+        topics = self._tables.topics
+        names = [name for name in self._names() if topics.is_system(name)]
+        return asked.command.reply(body=encode_topic_list(names))
+
+    def _delete_route(self, asked: Asked) -> Command:
+        """Routes are those of the topics that there are: this only looks whether one is left."""
+        name = text(asked.command.fields, "topic")
+        if self._tables.topics.get(name) is None:
+            return asked.command.reply()
+        remark = (
+            f"topic {name} exists, and its route with it: delete the topic at its broker"
+            " (DELETE_TOPIC_IN_BROKER)"
+        )
+        return asked.command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
+
+    def _listing(self, is_wanted: Callable[[int], bool]) -> Callable[[Asked], Command]:
+        def listed(asked: Asked) -> Command:
+            found = [one.name for one in self._tables.topics if is_wanted(one.sys_flag)]
+            return asked.command.reply(body=encode_topic_list(found))
+
+        return listed

@@ -76,26 +76,16 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
 
 
 def _remoting_conflicts(settings: Settings) -> Iterator[Conflict]:
-    listen, node = settings.listen, settings.node
+    listen = settings.listen
     if listen.remoting is not None and listen.remoting == listen.name_server:
         yield Conflict(
             "listen.name_server",
             f"is {listen.name_server!r}, and so is listen.remoting, which answers the same: leave"
             " one out",
         )
-    if settings.access.enabled and not (listen.remoting is None and listen.name_server is None):
-        yield Conflict(
-            "listen.remoting", "is open to everybody, and access.enabled wants to know them all"
-        )
     names = [entry.partition("-")[0] for entry in settings.remoting.addresses]
     for name in _repeated(names):
         yield Conflict("remoting.addresses", f"has {name} more than once")
-    members = member_names(node)
-    for name in names:
-        if name not in members:
-            yield Conflict(
-                "remoting.addresses", f"has {name}, which is no member ({', '.join(members)})"
-            )
 
 
 def _access_conflicts(settings: Settings) -> Iterator[Conflict]:

@@ -33,10 +33,12 @@ class Peer(NamedTuple):
     Attributes:
         address: of tcp the peer's; of ipc ``localhost:UID:GID:PID``.
         key: its CURVE key (Z85); empty without CURVE.
+        signed_by: whose signature a request of RocketMQ's protocol has; empty without one.
     """
 
     address: str = ""
     key: str = ""
+    signed_by: str = ""
 
     @property
     def is_local(self) -> bool:
@@ -107,6 +109,10 @@ class AccessGate:
 
     def who(self, peer: Peer) -> Who:
         """Who ``peer`` is by the users that there are now."""
+        if peer.signed_by:
+            user = self.users.get(peer.signed_by)
+            told = f"{peer.signed_by} (signed, from {peer.address})"
+            return Who(told, "" if user is None else user.name, False)
         if peer.is_local:
             return self._who_is_local(peer)
         if peer.key:

@@ -394,14 +394,14 @@ def run(settings: Settings, stop: StopFlag, *, around_clients: AroundClients = _
     around = Surroundings.enter(Role.BROKER, settings)
     tables = BrokerTables(StorePaths.of(settings).topics.parent, settings)
 
-    services: list[ConsumeService] = []
+    services: list[Consumers] = []
 
     def consumers(pulls: PullService, calls: CallService, queries: QueryService) -> Consumers:
         made = ConsumeService(
             around, pulls, calls, queries, users=tables.users, quotas=tables.quotas
         )
-        services.append(made)
-        return around_clients(made, around, tables, (pulls, calls, queries))
+        services.append(around_clients(made, around, tables, (pulls, calls, queries)))
+        return services[0]
 
     worker = BrokerWorker(around, tables, consumers)
 

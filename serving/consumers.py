@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+from ledgermq.model.settings import Settings
 from ledgermq.process.loop import Pollable
 from ledgermq.serving.call_service import CallService
 from ledgermq.serving.pull_service import Answer, PullService
@@ -23,6 +24,10 @@ class Consumers(Protocol):
     @property
     def sources(self) -> list[Pollable]:
         """What wakes the process."""
+        ...
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: what clients may do is what these say."""
         ...
 
     def next_deadline_ms(self) -> int | None:

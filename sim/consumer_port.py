@@ -8,6 +8,7 @@ from random import Random
 from typing import NamedTuple, Self
 
 from ledgermq.model.errors import LedgerError
+from ledgermq.model.settings import Settings
 from ledgermq.process.loop import Pollable
 from ledgermq.serving.call_service import CallService
 from ledgermq.serving.pull_service import Answer, PullService
@@ -66,6 +67,9 @@ class ConsumerPort:
     def sources(self) -> list[Pollable]:
         """See ``Consumers``."""
         return [CONSUMERS_SOURCE]
+
+    def take_settings(self, settings: Settings) -> None:
+        """See ``Consumers``; nothing is checked here."""
 
     def next_deadline_ms(self) -> int | None:
         """See ``Consumers``."""

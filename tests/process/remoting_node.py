@@ -14,5 +14,6 @@ def start_remoting_node(node: Node, /, **tables: dict[str, Any]) -> str:
     port = free_port()
     listen = {**tables.pop("listen", {}), "remoting": f"127.0.0.1:{port}"}
     named = {**tables.pop("node", {}), "listen_port": port}
-    start_client_node(node, listen=listen, node=named, **tables)
+    access = {"admin_over_clients": True, **tables.pop("access", {})}
+    start_client_node(node, listen=listen, node=named, access=access, **tables)
     return f"127.0.0.1:{port}"

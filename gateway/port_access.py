@@ -1,0 +1,103 @@
+"""Who sends a request, by RocketMQ's signatures, and what that user may do.
+
+Where ``access.enabled`` is off nothing is asked, but that admin calls are allowed over sockets
+(``access.admin_over_clients``). A request with an access key must have the signature that the
+user's secret makes, unless it comes from one of the user's addresses; one without a key is that of
+the user to whom its address belongs.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from ledgermq.broker.access import UserTable
+from ledgermq.broker.remote_address import matches
+from ledgermq.gateway.changes import RELAYED_KEY
+from ledgermq.gateway.code_rights import NEEDS, OPEN_CODES, Need, needs_of
+from ledgermq.model.errors import NoPermissionError
+from ledgermq.model.settings import AccessSection
+from ledgermq.process.client_rights import AccessGate, ClientRights, Peer
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.signature import ACCESS_KEY, is_signed
+
+REMEMBERED_MAX = 10_000
+"""Users at addresses, with what they were let do."""
+
+
+class PortAccess:
+    """The rules of one port; the same for all its connections."""
+
+    def __init__(self, settings: AccessSection, users: UserTable) -> None:
+        self._gate = AccessGate(settings, users)
+        self._known: OrderedDict[tuple[str, str], ClientRights] = OrderedDict()
+
+    def take_settings(self, settings: AccessSection) -> None:
+        """The settings were read again: they count from the next request on."""
+        self._gate.take_settings(settings)
+
+    def admitted(self, host: str, command: Command) -> ClientRights:
+        """The rights of who sends a request, which has those that its code needs.
+
+        Args:
+            host: address of the peer.
+
+        Raises:
+            NoPermissionError: it is nobody, is not who it says, or has no right to that.
+            ProtocolError: a field is missing that says what the request is about.
+        """
+        needs = NEEDS.get(command.code)
+        if not self._gate.is_on:
+            rights = self._rights(host, "")
+            if needs is Need.ADMIN:
+                rights.check_admin(_name(command.code))
+            return rights
+        rights = self._rights(host, self._signed_by(host, command))
+        if command.code in OPEN_CODES:
+            return rights
+        if needs is Need.ADMIN:
+            rights.check_admin(_name(command.code))
+            return rights
+        if needs is None:
+            rights.check_listed(_name(command.code))
+        rights.check_known(_name(command.code))
+        for topic, right in needs_of(command):
+            if right is None:
+                rights.check_group(topic)
+            else:
+                rights.check_topic(topic, right)
+        return rights
+
+    def _signed_by(self, host: str, command: Command) -> str:
+        """The user whose access key the request has; empty when it has none.
+
+        Raises:
+            NoPermissionError: there is no such user, or the signature is another one.
+        """
+        key = command.fields.get(ACCESS_KEY, "")
+        if not key:
+            return ""
+        user = self._gate.users.get(key)
+        if user is None:
+            raise NoPermissionError("access key is none of the node's users", key=key[:127])
+        if matches(user.addresses, host):
+            return key
+        fields = {name: text for name, text in command.fields.items() if name != RELAYED_KEY}
+        if not user.secret or not is_signed(fields, command.body, user.secret):
+            raise NoPermissionError("signature of the request is wrong", user=key, peer=host)
+        return key
+
+    def _rights(self, host: str, signed_by: str) -> ClientRights:
+        key = (host, signed_by)
+        rights = self._known.get(key)
+        if rights is None:
+            while len(self._known) >= REMEMBERED_MAX:
+                self._known.popitem(last=False)
+            rights = self._known[key] = ClientRights(self._gate, Peer(host, signed_by=signed_by))
+        else:
+            self._known.move_to_end(key)
+        return rights
+
+
+def _name(code: int) -> str:
+    return RequestCode(code).name if code in RequestCode._value2member_map_ else str(code)
