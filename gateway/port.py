@@ -8,7 +8,10 @@ from collections.abc import Callable
 
 from ledgermq.gateway.addresses import GroupAddresses
 from ledgermq.gateway.changes import Changes
+from ledgermq.gateway.client_requests import ClientRequests
+from ledgermq.gateway.client_table import ClientTable
 from ledgermq.gateway.listening import listening_addresses
+from ledgermq.gateway.member_codes import MemberCodes
 from ledgermq.gateway.name_value_codes import NameValueCodes
 from ledgermq.gateway.port_access import PortAccess
 from ledgermq.gateway.port_calls import PortCalls
@@ -66,6 +69,11 @@ class RemotingPort:
             RemotingLimits(),
             now_ms=around.clock.monotonic_ns() // 1_000_000,
         )
+        self.clients = ClientTable()
+        self.requests = ClientRequests(self.sockets)
+        self._members = MemberCodes(self.clients, self.requests, self._calls, tables, self.reply)
+        self._register(self._members.codes)
+        self._closed += [self._members.forget, self.requests.forget]
         # What else wakes the port joins here: the process polls one descriptor.
         self._epoll = select.epoll()
         self._epoll.register(self.sockets.fileno(), select.EPOLLIN)
@@ -78,7 +86,12 @@ class RemotingPort:
 
     def next_deadline_ms(self) -> int | None:
         """When ``take_requests`` has something to do that no descriptor tells of."""
-        return self.sockets.next_deadline_ms()
+        deadlines = (
+            self.sockets.next_deadline_ms(),
+            self.requests.next_deadline_ms(),
+            self.clients.next_expiry_ms(),
+        )
+        return min((one for one in deadlines if one is not None), default=None)
 
     def take_requests(self, now_ms: int) -> bool:
         """Answer or keep what has come; whether there was anything."""
@@ -89,6 +102,8 @@ class RemotingPort:
         for connection in self.sockets.take_closed():
             for forget in self._closed:
                 forget(connection)
+        self._members.turn(now_ms)
+        self.requests.turn(now_ms)
         return has_come
 
     def take_settings(self, settings: Settings) -> None:
@@ -128,6 +143,7 @@ class RemotingPort:
     def _take(self, arrival: Arrival, now_ms: int) -> None:
         command = arrival.command
         if command.is_reply:
+            self.requests.take_reply(arrival.connection, command)
             return
         asked = Asked(arrival.connection, command, now_ms)
         handler = self._handlers.get(command.code)

@@ -36,6 +36,7 @@ from ledgermq.serving.group_lags import GroupLags
 from ledgermq.serving.member_calls import MemberCalls
 from ledgermq.serving.moves import Moves
 from ledgermq.serving.node_calls import NodeCalls
+from ledgermq.serving.prepared_groups import PreparedGroups
 from ledgermq.serving.pull_service import PullService
 from ledgermq.serving.query_service import QueryService
 from ledgermq.serving.readable_store import ReadableStore
@@ -127,7 +128,8 @@ class BrokerWorker:
         self._calls.register(timer_calls.verbs)
         self._retries = RetryCalls(self._calls.known, self._log, queries.record_at, settings)
         self._dead_letters = DeadLetterCalls(self._calls.known, self._log, self._moves, settings)
-        for answering in (self._retries, self._dead_letters, self._node_calls()):
+        prepared = PreparedGroups(self._calls.known, settings.topics, self._log)
+        for answering in (self._retries, self._dead_letters, self._node_calls(), prepared):
             self._calls.register(answering.verbs)
         self._service = make_consumers(self._pulls, self._calls, queries)
         self._standing = ReaderStanding(

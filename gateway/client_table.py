@@ -1,0 +1,226 @@
+"""Which of RocketMQ's clients are connected to this node, and what they produce and consume.
+
+As in RocketMQ's ``ProducerManager`` and ``ConsumerManager`` this is known from heartbeats alone, is
+kept in memory, and belongs to a connection: it goes with it. Otherwise than there each consumer has
+a subscription of its own: members of a group that differ do not overwrite one another's. No clock:
+the caller tells the time, in monotonic milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import NamedTuple
+
+from ledgermq.gateway.remoting_sockets import Connection
+from ledgermq.remoting.heartbeat import ConsumerGroup, Heartbeat, Subscription
+
+EXPIRY_MS = 120_000
+"""``CHANNEL_EXPIRED_TIMEOUT``: four heartbeats of a client."""
+
+
+class Client(NamedTuple):
+    """Who a connection says it is.
+
+    Attributes:
+        language: ``Language``, or another number.
+        version: ``MQVersion``.
+    """
+
+    client_id: str
+    connection: Connection
+    language: int
+    version: int
+
+
+class Consumer(NamedTuple):
+    """A member of a group, by its last heartbeat."""
+
+    client_id: str
+    connection: Connection
+    group: ConsumerGroup
+
+
+class _Side(Enum):
+    PRODUCER = 0
+    CONSUMER = 1
+
+
+class _Place(NamedTuple):
+    side: _Side
+    group: str
+    number: int
+
+
+class ClientTable:
+    """Who is connected, by connection and by group.
+
+    Invariants: a group without members is not kept; who is in a group has a place in ``_seen``, the
+    one that was heard of longest ago first.
+    """
+
+    def __init__(self, *, expiry_ms: int = EXPIRY_MS) -> None:
+        self._expiry_ms = expiry_ms
+        self._clients: dict[int, Client] = {}
+        self._producers: dict[str, dict[int, Client]] = {}
+        self._producer_of: dict[str, Connection] = {}
+        self._consumers: dict[str, dict[int, Consumer]] = {}
+        self._seen: dict[_Place, int] = {}
+
+    @property
+    def producer_groups(self) -> list[str]:
+        """Groups that somebody produces for."""
+        return list(self._producers)
+
+    @property
+    def consumer_groups(self) -> list[str]:
+        """Groups that somebody consumes for."""
+        return list(self._consumers)
+
+    def client(self, connection: Connection) -> Client | None:
+        """Who that is; ``None`` before its first heartbeat."""
+        return self._clients.get(connection.number)
+
+    def clients_of(self, group: str) -> list[Client]:
+        """Who produces for ``group``, in the order in which they came."""
+        return list(self._producers.get(group, {}).values())
+
+    def heard_ms(self, connection: Connection, *, producer_group: str) -> int:
+        """When a producer of a group was heard of for the last time; 0 for none."""
+        return self._seen.get(_Place(_Side.PRODUCER, producer_group, connection.number), 0)
+
+    def producers(self, group: str) -> list[Connection]:
+        """Connections of those who produce for ``group``, in the order in which they came."""
+        return [client.connection for client in self._producers.get(group, {}).values()]
+
+    def producer_of(self, client_id: str) -> Connection | None:
+        """The connection of the producer that has this client id, the latest if several do."""
+        return self._producer_of.get(client_id)
+
+    def consumers(self, group: str) -> list[Consumer]:
+        """Who consumes for ``group``, in the order in which they came."""
+        return list(self._consumers.get(group, {}).values())
+
+    def consumer_ids(self, group: str) -> list[str]:
+        """Client ids of those who consume for ``group``, each once.
+
+        A client that has connected anew is there twice until its old connection is known to be
+        gone, and would get two shares in RocketMQ.
+        """
+        return list(
+            dict.fromkeys(
+                consumer.client_id for consumer in self._consumers.get(group, {}).values()
+            )
+        )
+
+    def subscription(self, connection: Connection, group: str, topic: str) -> Subscription | None:
+        """What a consumer wants of a topic; the group's newest one when it has not said.
+
+        So it goes on at once where it has connected anew and other members are there.
+        """
+        members = self._consumers.get(group)
+        if members is None:
+            return None
+        own = members.get(connection.number)
+        if own is not None:
+            return _find(own.group.subscriptions, topic)
+        found = (_find(one.group.subscriptions, topic) for one in members.values())
+        return max((one for one in found if one is not None), key=_version, default=None)
+
+    def heartbeat(
+        self,
+        connection: Connection,
+        heartbeat: Heartbeat,
+        now_ms: int,
+        *,
+        language: int = 0,
+        version: int = 0,
+    ) -> set[str]:
+        """A client was heard of: the consumers' groups that are others by that.
+
+        Those are where it is new, or wants other topics.
+        """
+        client = Client(heartbeat.client_id, connection, language, version)
+        self._clients[connection.number] = client
+        for group in heartbeat.producers:
+            self._producers.setdefault(group, {})[connection.number] = client
+            self._producer_of[client.client_id] = connection
+            self._see(_Place(_Side.PRODUCER, group, connection.number), now_ms)
+        changed: set[str] = set()
+        for wanted in heartbeat.consumers:
+            members = self._consumers.setdefault(wanted.name, {})
+            known = members.get(connection.number)
+            members[connection.number] = Consumer(client.client_id, connection, wanted)
+            self._see(_Place(_Side.CONSUMER, wanted.name, connection.number), now_ms)
+            if known is None or _topics(known.group) != _topics(wanted):
+                changed.add(wanted.name)
+        return changed
+
+    def leave(self, connection: Connection, *, producer_group: str, consumer_group: str) -> bool:
+        """A client says goodbye to these groups, empty for none; whether a consumer was there."""
+        if producer_group:
+            self._forget(_Place(_Side.PRODUCER, producer_group, connection.number))
+        return bool(consumer_group) and self._forget(
+            _Place(_Side.CONSUMER, consumer_group, connection.number)
+        )
+
+    def forget(self, connection: Connection) -> set[str]:
+        """A connection has ended: the consumers' groups that lack a member by that."""
+        if self._clients.pop(connection.number, None) is None:
+            return set()
+        number = connection.number
+        for group in [group for group, of in self._producers.items() if number in of]:
+            self._forget(_Place(_Side.PRODUCER, group, number))
+        changed = {group for group, members in self._consumers.items() if number in members}
+        for group in changed:
+            self._forget(_Place(_Side.CONSUMER, group, number))
+        return changed
+
+    def expire(self, now_ms: int) -> list[Consumer]:
+        """Let go of who was not heard of for too long: the consumers among them."""
+        late: list[Consumer] = []
+        while (due_ms := self.next_expiry_ms()) is not None and due_ms <= now_ms:
+            place = next(iter(self._seen))
+            if place.side is _Side.CONSUMER:
+                late.append(self._consumers[place.group][place.number])
+            self._forget(place)
+        return late
+
+    def next_expiry_ms(self) -> int | None:
+        """When ``expire`` has something to do; ``None`` when nobody is here."""
+        oldest = next(iter(self._seen.values()), None)
+        return None if oldest is None else oldest + self._expiry_ms
+
+    def _see(self, place: _Place, now_ms: int) -> None:
+        self._seen.pop(place, None)
+        self._seen[place] = now_ms
+
+    def _forget(self, place: _Place) -> bool:
+        if self._seen.pop(place, None) is None:
+            return False
+        if place.side is _Side.CONSUMER:
+            members = self._consumers[place.group]
+            del members[place.number]
+            if not members:
+                del self._consumers[place.group]
+            return True
+        producers = self._producers[place.group]
+        client = producers.pop(place.number)
+        if not producers:
+            del self._producers[place.group]
+        is_last = not any(place.number in of for of in self._producers.values())
+        if is_last and self._producer_of.get(client.client_id) is client.connection:
+            del self._producer_of[client.client_id]
+        return True
+
+
+def _find(subscriptions: Iterable[Subscription], topic: str) -> Subscription | None:
+    return next((one for one in subscriptions if one.topic == topic), None)
+
+
+def _version(subscription: Subscription) -> int:
+    return subscription.version
+
+
+def _topics(group: ConsumerGroup) -> set[str]:
+    return {one.topic for one in group.subscriptions}

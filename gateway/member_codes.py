@@ -1,0 +1,140 @@
+"""Heartbeats and goodbyes of RocketMQ's clients, and who is in a group.
+
+Every node keeps who is connected to it: consumers tell all nodes of a broker name, so that one that
+begins to lead knows a group's members already. What a heartbeat makes, the group and its retry
+topic, only a leader can; a follower leaves it to the one that leads, which is told the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from ledgermq.gateway.client_requests import ClientRequests
+from ledgermq.gateway.client_table import ClientTable
+from ledgermq.gateway.port_calls import PortCalls
+from ledgermq.gateway.refusals import refusal
+from ledgermq.gateway.remoting_sockets import Connection
+from ledgermq.gateway.requests import Asked, Codes
+from ledgermq.model.errors import LedgerError, NotLeaderError
+from ledgermq.model.group_topics import retry_topic
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.fastjson import encode_body
+from ledgermq.remoting.fields import text
+from ledgermq.remoting.heartbeat import decode_heartbeat
+from ledgermq.serving.broker_tables import BrokerTables
+
+
+class ReplyLater(Protocol):
+    """The port's: answers a request whose code has returned ``None``."""
+
+    def __call__(self, asked: Asked, reply: Command) -> None: ...
+
+
+class MemberCodes:
+    """Keeps the table of clients, and tells groups that they have changed."""
+
+    def __init__(
+        self,
+        clients: ClientTable,
+        requests: ClientRequests,
+        calls: PortCalls,
+        tables: BrokerTables,
+        reply: ReplyLater,
+    ) -> None:
+        self._clients = clients
+        self._requests = requests
+        self._calls = calls
+        self._tables = tables
+        self._reply = reply
+        self.codes: Codes = {
+            RequestCode.HEART_BEAT: self._heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self._unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._list,
+        }
+
+    def forget(self, connection: Connection) -> None:
+        """A connection has ended."""
+        self._tell(self._clients.forget(connection))
+
+    def turn(self, now_ms: int) -> None:
+        """Let go of clients that were not heard of for too long."""
+        self._tell({consumer.group.name for consumer in self._clients.expire(now_ms)})
+
+    def _heartbeat(self, asked: Asked) -> Command | None:
+        command = asked.command
+        heartbeat = decode_heartbeat(command.body)
+        self._tell(
+            self._clients.heartbeat(
+                asked.connection,
+                heartbeat,
+                asked.now_ms,
+                language=command.language,
+                version=command.version,
+            )
+        )
+        lacking = [one.name for one in heartbeat.consumers if self._is_lacking(one.name)]
+        if not lacking:
+            return command.reply()
+        self._prepare(asked, lacking)
+        return None
+
+    def _is_lacking(self, group: str) -> bool:
+        tables = self._tables
+        known = tables.groups.get(group)
+        return known is None or (
+            known.retry_queues > 0 and tables.topics.get(retry_topic(group)) is None
+        )
+
+    def _prepare(self, asked: Asked, groups: list[str]) -> None:
+        """Have groups and their retry topics made, and answer when all are."""
+        waiting = len(groups)
+        failed: list[LedgerError] = []
+
+        def take(outcome: object) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if isinstance(outcome, LedgerError) and not isinstance(outcome, NotLeaderError):
+                failed.append(outcome)
+            if not waiting:
+                reply = refusal(asked.command, failed[0]) if failed else asked.command.reply()
+                self._reply(asked, reply)
+
+        for group in groups:
+            self._calls.ask("group_prepare", {"group": group}, asked.now_ms, take)
+
+    def _unregister(self, asked: Asked) -> Command:
+        fields = asked.command.fields
+        group = fields.get("consumerGroup", "")
+        if self._clients.leave(
+            asked.connection,
+            producer_group=fields.get("producerGroup", ""),
+            consumer_group=group,
+        ):
+            self._tell([group])
+        return asked.command.reply()
+
+    def _list(self, asked: Asked) -> Command:
+        group = text(asked.command.fields, "consumerGroup")
+        ids = self._clients.consumer_ids(group)
+        if not ids:
+            remark = f"no consumer for this group, {group}"
+            return asked.command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
+        return asked.command.reply(body=encode_body({"consumerIdList": ids}))
+
+    def _tell(self, groups: Iterable[str]) -> None:
+        """Have the members of groups that have changed share the queues anew."""
+        for group in groups:
+            if not self._is_told(group):
+                continue
+            for consumer in self._clients.consumers(group):
+                self._requests.tell(
+                    consumer.connection,
+                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                    {"consumerGroup": group},
+                )
+
+    def _is_told(self, group: str) -> bool:
+        known = self._tables.groups.get(group)
+        return known is None or known.fields.get("notifyConsumerIdsChangedEnable") is not False

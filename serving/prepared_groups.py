@@ -1,0 +1,32 @@
+"""The call that makes a group and its retry topic, where settings allow, before it consumes."""
+
+from __future__ import annotations
+
+from ledgermq.model.group_topics import retry_topic
+from ledgermq.model.settings import TopicsSection
+from ledgermq.serving.call_arguments import text
+from ledgermq.serving.calls import Call, Result, Verbs
+from ledgermq.serving.known_topics import KnownTopics
+from ledgermq.serving.retry_topics import RetryTopics
+from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_requests import Request
+
+
+class PreparedGroups:
+    """RocketMQ's clients want the retry topic to be there when they begin."""
+
+    def __init__(self, known: KnownTopics, rules: TopicsSection, log: StateLog) -> None:
+        self._topics = RetryTopics(known, rules)
+        self._log = log
+        self.verbs: Verbs = {"group_prepare": self._prepare}
+
+    def _prepare(self, call: Call) -> Result | None:
+        """The group and its retry topic; a group without retry queues has none."""
+        group = text(call.arguments, "group")
+        name = retry_topic(group)
+        touches = frozenset({f"group {group}", f"topic {name}"})
+        self._log.submit(
+            Request(call.caller, lambda: self._topics.lacking(group, name), touches, lambda: {}),
+            call.now_ms,
+        )
+        return None

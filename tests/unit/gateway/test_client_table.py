@@ -1,0 +1,142 @@
+"""Who is connected, by heartbeats: what each group has, and when it is another one."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from ledgermq.gateway.client_table import ClientTable
+from ledgermq.gateway.remoting_sockets import Connection
+from ledgermq.remoting.heartbeat import (
+    ConsumeFrom,
+    ConsumerGroup,
+    ConsumeType,
+    Heartbeat,
+    MessageModel,
+    Subscription,
+)
+
+GROUP = "billing"
+
+
+@pytest.fixture
+def connections() -> Iterator[list[Connection]]:
+    ends = [socket.socket() for _ in range(4)]
+    yield [
+        Connection(end, ("10.0.0.1", 1_000 + number), number, 1_024, 0)
+        for number, end in enumerate(ends, 1)
+    ]
+    for end in ends:
+        end.close()
+
+
+def consumer(*topics: str, group: str = GROUP, version: int = 1) -> ConsumerGroup:
+    wanted = tuple(
+        Subscription(topic, "*", "TAG", version, frozenset(), frozenset()) for topic in topics
+    )
+    return ConsumerGroup(
+        group,
+        ConsumeType.CONSUME_PASSIVELY,
+        MessageModel.CLUSTERING,
+        ConsumeFrom.CONSUME_FROM_LAST_OFFSET,
+        wanted,
+    )
+
+
+def heartbeat(
+    client_id: str, *consumers: ConsumerGroup, producers: tuple[str, ...] = ()
+) -> Heartbeat:
+    return Heartbeat(client_id, producers, consumers)
+
+
+def test_a_group_is_another_one_when_a_member_comes_or_wants_other_topics(
+    connections: list[Connection],
+) -> None:
+    table = ClientTable()
+    first, second = connections[:2]
+
+    assert table.heartbeat(first, heartbeat("a", consumer("x")), 0) == {GROUP}
+    assert table.heartbeat(first, heartbeat("a", consumer("x")), 1) == set()
+    assert table.heartbeat(second, heartbeat("b", consumer("x")), 2) == {GROUP}
+    assert table.heartbeat(second, heartbeat("b", consumer("x", "y")), 3) == {GROUP}
+    assert table.heartbeat(second, heartbeat("b", consumer("x", "y", version=2)), 4) == set()
+    assert table.consumer_ids(GROUP) == ["a", "b"]
+    assert [one.connection for one in table.consumers(GROUP)] == [first, second]
+
+
+def test_a_client_that_connects_anew_is_one_member(connections: list[Connection]) -> None:
+    table = ClientTable()
+    for connection in connections[:2]:
+        table.heartbeat(connection, heartbeat("a", consumer("x")), 0)
+
+    assert table.consumer_ids(GROUP) == ["a"]
+    assert table.forget(connections[0]) == {GROUP}
+    assert table.consumer_ids(GROUP) == ["a"]
+
+
+def test_who_leaves_or_disconnects_is_in_no_group_any_more(connections: list[Connection]) -> None:
+    table = ClientTable()
+    first, second = connections[:2]
+    table.heartbeat(first, heartbeat("a", consumer("x"), producers=("p", "q")), 0)
+    table.heartbeat(second, heartbeat("b", consumer("x"), producers=("p",)), 0)
+
+    assert not table.leave(first, producer_group="", consumer_group="another")
+    assert table.leave(first, producer_group="q", consumer_group=GROUP)
+    assert not table.leave(first, producer_group="q", consumer_group=GROUP)
+    assert table.producer_groups == ["p"]
+    assert table.producers("p") == [first, second]
+    assert table.producer_of("a") is first
+    assert table.forget(second) == {GROUP}
+    assert table.forget(second) == set()
+    assert (table.consumer_groups, table.producers("p")) == ([], [first])
+    assert table.forget(first) == set()
+    assert (table.producer_groups, table.producer_of("a")) == ([], None)
+    assert table.next_expiry_ms() is None
+
+
+def test_the_latest_connection_of_a_producers_id_is_the_one_to_ask(
+    connections: list[Connection],
+) -> None:
+    table = ClientTable()
+    for connection in connections[:2]:
+        table.heartbeat(connection, heartbeat("a", producers=("p",)), 0)
+
+    table.forget(connections[0])
+
+    assert table.producer_of("a") is connections[1]
+
+
+def test_who_is_silent_is_let_go_of_and_nobody_else(connections: list[Connection]) -> None:
+    table = ClientTable(expiry_ms=100)
+    first, second = connections[:2]
+    table.heartbeat(first, heartbeat("a", consumer("x"), producers=("p",)), 0)
+    table.heartbeat(second, heartbeat("b", consumer("x")), 10)
+    table.heartbeat(first, heartbeat("a", producers=("p",)), 50)
+
+    assert table.next_expiry_ms() == 100
+    assert table.expire(99) == []
+    assert [one.client_id for one in table.expire(100)] == ["a"]
+    assert table.producers("p") == [first]
+    assert [one.client_id for one in table.expire(110)] == ["b"]
+    assert table.expire(150) == []
+    assert (table.producers("p"), table.next_expiry_ms()) == ([], None)
+
+
+def test_each_member_has_its_own_subscription_and_a_stranger_the_newest(
+    connections: list[Connection],
+) -> None:
+    table = ClientTable()
+    first, second, stranger = connections[:3]
+    table.heartbeat(first, heartbeat("a", consumer("x", version=7)), 0)
+    table.heartbeat(second, heartbeat("b", consumer("x", "y", version=5)), 0)
+
+    def version_for(connection: Connection, topic: str) -> int | None:
+        found = table.subscription(connection, GROUP, topic)
+        return None if found is None else found.version
+
+    assert (version_for(first, "x"), version_for(second, "x")) == (7, 5)
+    assert (version_for(first, "y"), version_for(second, "y")) == (None, 5)
+    assert (version_for(stranger, "x"), version_for(stranger, "y")) == (7, 5)
+    assert table.subscription(first, "another", "x") is None
