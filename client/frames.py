@@ -29,6 +29,7 @@ class Frame:
         attempts: how often it was handed to ZeroMQ.
         may_be_stored: an attempt ended without an answer.
         refusal: why the last attempt was refused.
+        on_settled: is told the outcome, beside the futures; for who keeps none a message.
     """
 
     __slots__ = (
@@ -40,6 +41,7 @@ class Frame:
         "form",
         "futures",
         "may_be_stored",
+        "on_settled",
         "refusal",
         "runs",
         "sequence",
@@ -64,6 +66,7 @@ class Frame:
         self.attempts = 0
         self.may_be_stored = False
         self.refusal: LedgerError | None = None
+        self.on_settled: Callable[[FrameResult | LedgerError], None] | None = None
         self._payload = b"".join(parts)
         self.size = len(self._payload)
         self._tables = encode_tables(sizes.tobytes(), runs)

@@ -84,6 +84,11 @@ class FrameResult:
         self._firsts: list[int] = []
 
     @property
+    def sent(self) -> Sent:
+        """The node's whole answer; its spans tell of every record of the frame."""
+        return self._sent
+
+    @property
     def store_timestamp(self) -> int:
         """The node's clock when the frame was stored, epoch ms."""
         return self._sent.store_timestamp

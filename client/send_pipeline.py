@@ -227,8 +227,12 @@ class SendPipeline:
 
     def abandon(self) -> None:
         """Fail everything that has no outcome; the producer is being closed."""
+        self.give_up(LedgerError("producer was closed before the message was sent"))
+
+    def give_up(self, error: LedgerError) -> None:
+        """Fail everything that has no outcome; what may be stored, as an unknown outcome."""
         self._close_open()
-        self._fail_all(LedgerError("producer was closed before the message was sent"))
+        self._fail_all(error)
 
     def _take_answers(self, now: float) -> int:
         taken = 0
@@ -444,6 +448,8 @@ class SendPipeline:
 
     def _settle(self, frame: Frame, outcome: FrameResult | LedgerError) -> None:
         self.unanswered_bytes -= frame.size
+        if frame.on_settled is not None:
+            frame.on_settled(outcome)
         for future in frame.futures:
             future.settle(outcome)
             if future.callback is not None:

@@ -15,10 +15,13 @@ from ledgermq.gateway.member_codes import MemberCodes
 from ledgermq.gateway.name_value_codes import NameValueCodes
 from ledgermq.gateway.port_access import PortAccess
 from ledgermq.gateway.port_calls import PortCalls
+from ledgermq.gateway.produce_codes import ProduceCodes
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingLimits, RemotingSockets
 from ledgermq.gateway.requests import Asked, Codes, Handler
 from ledgermq.gateway.route_codes import RouteCodes
+from ledgermq.gateway.send_topics import SendTopics
+from ledgermq.gateway.writer_link import WriterLink
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.settings import Settings
 from ledgermq.process.environment import Environment
@@ -64,10 +67,11 @@ class RemotingPort:
         self._register(self._routes.codes)
         self._register(NameValueCodes(settings, tables, addresses, self._changes).codes)
         self._closed: list[Callable[[Connection], object]] = []
+        self._now_ms = around.clock.monotonic_ns() // 1_000_000
         self.sockets = RemotingSockets(
             listening_addresses(settings.listen),
             RemotingLimits(),
-            now_ms=around.clock.monotonic_ns() // 1_000_000,
+            now_ms=self._now_ms,
         )
         self.clients = ClientTable()
         self.requests = ClientRequests(self.sockets)
@@ -77,6 +81,16 @@ class RemotingPort:
         # What else wakes the port joins here: the process polls one descriptor.
         self._epoll = select.epoll()
         self._epoll.register(self.sockets.fileno(), select.EPOLLIN)
+        self._writer = WriterLink(around, self._epoll)
+        self._produce = ProduceCodes(
+            around,
+            tables,
+            topics=SendTopics(tables, self._calls),
+            writer=self._writer,
+            reply=self.reply,
+            send_bytes=self.sockets.send_bytes,
+        )
+        self._register(self._produce.codes)
         for host, port in self.sockets.addresses:
             logger.info("port of RocketMQ's clients is open: address=%s:%d", host, port)
 
@@ -90,12 +104,14 @@ class RemotingPort:
             self.sockets.next_deadline_ms(),
             self.requests.next_deadline_ms(),
             self.clients.next_expiry_ms(),
+            self._writer.next_deadline_ms(),
         )
         return min((one for one in deadlines if one is not None), default=None)
 
     def take_requests(self, now_ms: int) -> bool:
         """Answer or keep what has come; whether there was anything."""
         has_come = False
+        self._now_ms = now_ms
         for arrival in self.sockets.turn(now_ms):
             has_come = True
             self._take(arrival, now_ms)
@@ -104,6 +120,9 @@ class RemotingPort:
                 forget(connection)
         self._members.turn(now_ms)
         self.requests.turn(now_ms)
+        # At once, and not at the turn's end: producers wait for each of these steps.
+        self._writer.advance(now_ms)
+        self.sockets.flush()
         return has_come
 
     def take_settings(self, settings: Settings) -> None:
@@ -121,6 +140,7 @@ class RemotingPort:
     def tell_standing(self, standing: Standing) -> None:
         """This node is something else in its group now, or another one leads."""
         self._routes.tell_standing(standing)
+        self._produce.tell_standing(standing)
 
     def reply(self, asked: Asked, reply: Command) -> None:
         """Answer a request, unless its sender wants no answer; ``flush`` writes it."""
@@ -129,10 +149,14 @@ class RemotingPort:
 
     def flush(self) -> None:
         """Write what this turn has answered; at the end of each turn."""
+        if self._writer.has_gathered:
+            self._writer.advance(self._now_ms)
         self.sockets.flush()
 
     def close(self) -> None:
         """End all connections."""
+        self._writer.close()
+        self.sockets.flush()
         self.sockets.close()
         self._epoll.close()
 

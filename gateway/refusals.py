@@ -11,6 +11,7 @@ from ledgermq.model.errors import (
     MessageIllegalError,
     NoPermissionError,
     NotLeaderError,
+    OutcomeUnknownError,
     StaleGenerationError,
     TopicUnknownError,
 )
@@ -26,6 +27,7 @@ _CODES: dict[type[LedgerError], ResponseCode] = {
     NoPermissionError: ResponseCode.NO_PERMISSION,
     # Those on which a producer takes another broker at once.
     NotLeaderError: ResponseCode.SERVICE_NOT_AVAILABLE,
+    OutcomeUnknownError: ResponseCode.SERVICE_NOT_AVAILABLE,
     StaleGenerationError: ResponseCode.SERVICE_NOT_AVAILABLE,
     TopicUnknownError: ResponseCode.TOPIC_NOT_EXIST,
 }

@@ -177,11 +177,19 @@ class RemotingSockets:
 
     def send(self, connection: Connection, command: Command) -> None:
         """Queue a command for a client; ``flush`` writes it. Nothing is done when it has gone."""
-        if not connection.is_open:
-            return
-        parts = [memoryview(part) for part in encode_command(command)]
-        connection._queued.extend(parts)
-        connection.queued_bytes += sum(map(len, parts))
+        if connection.is_open:
+            parts = [memoryview(part) for part in encode_command(command)]
+            connection._queued.extend(parts)
+            self._note_queued(connection, sum(map(len, parts)))
+
+    def send_bytes(self, connection: Connection, data: bytes) -> None:
+        """Queue a whole encoded command; see ``send``."""
+        if connection.is_open:
+            connection._queued.append(memoryview(data))
+            self._note_queued(connection, len(data))
+
+    def _note_queued(self, connection: Connection, size: int) -> None:
+        connection.queued_bytes += size
         if connection.queued_bytes > self._limits.queued_bytes:
             self.close_one(connection, "does not read what it asked for")
         else:

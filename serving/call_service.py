@@ -29,6 +29,7 @@ from ledgermq.serving.name_calls import NameCalls
 from ledgermq.serving.offset_calls import OffsetCalls
 from ledgermq.serving.queue_calls import QueueCalls
 from ledgermq.serving.readable_store import ReadableStore
+from ledgermq.serving.send_topic_calls import SendTopicCalls
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Caller
 from ledgermq.serving.topic_calls import TopicCalls
@@ -61,6 +62,7 @@ class CallService:
         self.topics = TopicCalls(self.known, rules, log, self.notice)
         self._verbs: dict[str, Verb] = {}
         self.register(self.topics.verbs)
+        self.register(SendTopicCalls(self.known, rules, log, self.notice).verbs)
         self.register(QueueCalls(self.known).verbs)
         self.groups = GroupCalls(self.known, rules, log, members, warnings)
         self.register(self.groups.verbs)

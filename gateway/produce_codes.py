@@ -1,0 +1,285 @@
+"""Messages that RocketMQ's clients send: ``SEND_MESSAGE`` and its kin (``SendMessageProcessor``).
+
+Each is checked by the rules of the writer, encoded as it will stand in the log, and handed to the
+link to the writer, which sends what a turn has gathered as one frame. The reply comes when the
+group has it. A message whose topic is being made waits for it, and so do those behind it for the
+same topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from ipaddress import IPv6Address
+from random import Random
+from typing import NamedTuple
+
+from ledgermq.broker.access import Right
+from ledgermq.broker.transactions import check_half
+from ledgermq.client.send_pipeline import parse_host
+from ledgermq.formats.delayed_message import RealQueue
+from ledgermq.formats.host_address import encode_host
+from ledgermq.formats.message import Message
+from ledgermq.formats.message_id import ID_SEPARATOR
+from ledgermq.gateway.refusals import code_of
+from ledgermq.gateway.remoting_records import RemotingRecords
+from ledgermq.gateway.remoting_sockets import Address, Connection
+from ledgermq.gateway.requests import Asked, Codes
+from ledgermq.gateway.send_topics import SendTopic, SendTopics
+from ledgermq.gateway.sent_properties import SentProperties
+from ledgermq.gateway.writer_link import Place, ToStore, WriterLink
+from ledgermq.model.errors import (
+    GroupUnknownError,
+    LedgerError,
+    NotLeaderError,
+    ProtocolError,
+)
+from ledgermq.model.group_topics import RETRY_PREFIX, dead_letter_topic, retry_topic
+from ledgermq.process.environment import Environment
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.send_reply import TRACED, encode_send_reply
+from ledgermq.remoting.send_request import SendRequest, decode_send
+from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.wire.session import Standing, Welcome
+
+RETRIES_VERSION = 121
+"""``MQVersion`` from which a client's own limit of retries counts (V3_4_9)."""
+
+SendBytes = Callable[[Connection, bytes], None]
+
+
+class ProduceCodes:
+    """Owned by the port."""
+
+    def __init__(
+        self,
+        around: Environment,
+        tables: BrokerTables,
+        *,
+        topics: SendTopics,
+        writer: WriterLink,
+        reply: Callable[[Asked, Command], None],
+        send_bytes: SendBytes,
+    ) -> None:
+        self._tables = tables
+        self._topics = topics
+        self._writer = writer
+        self._reply = reply
+        self._send_bytes = send_bytes
+        self._clock = around.clock
+        self._rules = around.settings.topics
+        self._chance = Random(around.clock.seed())
+        self._properties = SentProperties(around.settings.node.broker_cluster_name)
+        self._leader = ""
+        self._leads = False
+        self._welcome: Welcome | None = None
+        self._records: RemotingRecords | None = None
+        self._id_prefix = ""
+        self.codes: Codes = {
+            RequestCode.SEND_MESSAGE: self._send,
+            RequestCode.SEND_MESSAGE_V2: self._send,
+            RequestCode.SEND_BATCH_MESSAGE: self._send,
+        }
+
+    def tell_standing(self, standing: Standing) -> None:
+        """Whether this node leads: only a leader stores anything."""
+        self._leader, self._leads = standing.leader, standing.leads
+        if not self._leads:
+            self._writer.give_up()
+
+    def _send(self, asked: Asked) -> Command | None:
+        try:
+            request = decode_send(asked.command)
+            self._check_may_send(asked, request)
+            if request.topic.startswith(RETRY_PREFIX) and not request.is_batch:
+                self._send_retry(asked, request)
+            else:
+                self._send_to(asked, request, request.topic)
+        except LedgerError as error:
+            return _refusal(asked.command, error)
+        return None
+
+    def _send_to(
+        self, asked: Asked, request: SendRequest, name: str, *, is_dead: bool = False
+    ) -> None:
+        """Store a request in the topic called ``name``, once that is there."""
+        topic = self._topics.find(name)
+        if topic is not None:
+            self._store(asked, request, topic, is_dead=is_dead)
+            return
+
+        def then(error: LedgerError | None) -> None:
+            try:
+                if error is not None:
+                    raise error
+                made = self._topics.find(name)
+                if made is None:
+                    raise NotLeaderError("topic was deleted as soon as it was made", topic=name)
+                self._store(asked, request, made, is_dead=is_dead)
+            except LedgerError as refused:
+                self._reply(asked, _refusal(asked.command, refused))
+
+        self._topics.make(name, request, asked.now_ms, then)
+
+    def _send_retry(self, asked: Asked, request: SendRequest) -> None:
+        """Store a message that a consumer could not process: a retry, or a dead letter."""
+        name = request.topic.removeprefix(RETRY_PREFIX)
+        group = self._tables.groups.get(name)
+        if group is None and not self._rules.auto_create_subscription_group:
+            raise GroupUnknownError("subscription group does not exist", group=name)
+        times = 16 if group is None else group.retry_times_max
+        if request.max_reconsume_times is not None and asked.command.version >= RETRIES_VERSION:
+            times = request.max_reconsume_times
+        if request.reconsume_times >= times:
+            dead = request._replace(queue_id=0)
+            self._send_to(asked, dead, dead_letter_topic(name), is_dead=True)
+        else:
+            self._send_to(asked, request, request.topic)
+
+    def _check_may_send(self, asked: Asked, request: SendRequest) -> None:
+        """Refuse what only a leader takes, and what the client has no right to."""
+        if not self._leads:
+            raise NotLeaderError(
+                "node does not lead now: nothing was stored", leader=self._leader or "not known"
+            )
+        if request.topic.startswith(RETRY_PREFIX):
+            asked.check(retry_topic(request.producer_group), Right.SUB)
+        else:
+            asked.check(request.topic, Right.PUB)
+
+    def _store(
+        self, asked: Asked, request: SendRequest, topic: SendTopic, *, is_dead: bool = False
+    ) -> None:
+        queue_id = request.queue_id
+        if queue_id < 0:
+            queue_id = self._chance.randrange(topic.queues)
+        elif queue_id >= topic.queues:
+            raise ProtocolError(
+                "topic has no such queue to write to",
+                topic=request.topic,
+                queue=queue_id,
+                queues=topic.queues,
+            )
+        records = self._encoder()
+        if request.is_batch:
+            raise ProtocolError("batches are not taken yet")
+        record = self._one(records, asked, request, topic, queue_id, is_dead=is_dead)
+        self._writer.store(record, _Waiting(self, asked, queue_id).take)
+
+    def _one(
+        self,
+        records: RemotingRecords,
+        asked: Asked,
+        request: SendRequest,
+        topic: SendTopic,
+        queue_id: int,
+        *,
+        is_dead: bool,
+    ) -> ToStore:
+        """The record of a single message."""
+        born_host = born_host_of(asked.connection.peer)
+        body = asked.command.body
+        properties = self._properties.plain(request.properties)
+        if properties is not None:
+            return records.one(
+                request,
+                body,
+                topic=topic.name,
+                queue_id=queue_id,
+                properties=properties,
+                born_host=born_host,
+            )
+        assert self._welcome is not None
+        place = self._properties.destination(
+            request.properties,
+            RealQueue(topic.topic.name, queue_id),
+            now_ms=self._clock.epoch_ns() // 1_000_000,
+            levels=0 if is_dead else self._welcome.delay_levels,
+            is_retried=request.reconsume_times > 0,
+        )
+        made = records.one(
+            request,
+            body,
+            topic=place.topic,
+            queue_id=place.queue_id,
+            properties=place.properties,
+            born_host=born_host,
+        )
+        if place.is_half:
+            check_half(
+                Message(
+                    topic=place.topic.decode(),
+                    queue_id=place.queue_id,
+                    body=b"",
+                    properties=place.properties,
+                    size=made.size,
+                )
+            )
+        return made
+
+    def _encoder(self) -> RemotingRecords:
+        """The encoder for the writer's log.
+
+        Raises:
+            NotLeaderError: the writer has not told how yet.
+        """
+        welcome = self._writer.welcome
+        if welcome is not self._welcome or self._records is None:
+            form = self._writer.form
+            if form is None or welcome is None:
+                raise NotLeaderError("node is starting: its writer does not answer yet")
+            if self._records is None or self._records.form != form:
+                self._records = RemotingRecords(form)
+            host = parse_host(welcome.store_host)
+            self._id_prefix = "" if host is None else encode_host(host).hex().upper()
+            self._welcome = welcome
+        return self._records
+
+    def _answer(self, waiting: _Waiting, outcome: Place | LedgerError) -> None:
+        asked = waiting.asked
+        command = asked.command
+        if command.is_oneway:
+            return
+        if isinstance(outcome, LedgerError):
+            self._reply(asked, _refusal(command, outcome))
+            return
+        prefix, positions = self._id_prefix, outcome.positions
+        if len(positions) == 1:
+            ids = f"{prefix}{positions[0]:016X}"
+        else:
+            ids = ID_SEPARATOR.join([f"{prefix}{position:016X}" for position in positions])
+        known = outcome.known_queue
+        reply = encode_send_reply(
+            command,
+            message_ids=ids,
+            queue_id=waiting.queue_id if known is None else known,
+            queue_offset=outcome.queue_offset,
+        )
+        self._send_bytes(asked.connection, reply)
+
+
+class _Waiting(NamedTuple):
+    """A request that is under way, and the queue that its reply names: that where it belongs."""
+
+    codes: ProduceCodes
+    asked: Asked
+    queue_id: int
+
+    def take(self, outcome: Place | LedgerError) -> None:
+        """Answer it."""
+        self.codes._answer(self, outcome)
+
+
+def _refusal(command: Command, error: LedgerError) -> Command:
+    return command.reply(code_of(error), fields=TRACED, remark=str(error))
+
+
+@lru_cache(maxsize=16_384)
+def born_host_of(peer: Address) -> bytes:
+    """A client's address as messages have it: one of IPv4 that came by IPv6 is one of IPv4."""
+    host, port = peer
+    if ":" in host:
+        mapped = IPv6Address(host.partition("%")[0])
+        host = str(mapped.ipv4_mapped or mapped).partition("%")[0]
+    return encode_host((host, port))
