@@ -9,6 +9,7 @@ from tests.process.conftest import Node, wait_until
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
 
+from ledgermq.client.queries import Queries
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import HeaderKind
 
