@@ -53,6 +53,7 @@ class RocketMQ:
     Attributes:
         store: the broker's store directory, which it changes.
         broker_address: host and port of the broker.
+        name_server: the same of the name server.
     """
 
     def __init__(self, store: Path, process: subprocess.Popen[bytes], said: Path) -> None:
@@ -60,14 +61,14 @@ class RocketMQ:
         self._process = process
         self._said = said
         self._program = oracle_program()
-        self._name_server = wait_until(self._find_name_server, "RocketMQ's start", START_TIMEOUT_S)
+        self.name_server = wait_until(self._find_name_server, "RocketMQ's start", START_TIMEOUT_S)
         wait_until(self._leads, "the broker's registration as master", START_TIMEOUT_S)
         told = [line.split() for line in said.read_text().splitlines()]
         self.broker_address = next(words[1] for words in told if words[:1] == [SELF_ID])
 
     def dump(self, target: Path) -> Any:
         """All that the broker serves, in the form of the golden ``*.json.xz``."""
-        command = ["java", "Dump", self._name_server, str(target), BROKER]
+        command = ["java", "Dump", self.name_server, str(target), BROKER]
         done = self._run(command, timeout_s=DUMP_TIMEOUT_S, **_DUMP_HEAP)
 
         assert done.returncode == 0, done.stdout + done.stderr
@@ -75,7 +76,7 @@ class RocketMQ:
 
     def mqadmin(self, *words: str) -> str:
         """What RocketMQ's own tool prints of this broker."""
-        done = self._run(["mqadmin", *words, "-n", self._name_server], timeout_s=DUMP_TIMEOUT_S)
+        done = self._run(["mqadmin", *words, "-n", self.name_server], timeout_s=DUMP_TIMEOUT_S)
 
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -84,7 +85,7 @@ class RocketMQ:
         """Queue and offset of each message that a push consumer of ``group`` is given, until there
         are so many.
         """
-        words = ["java", str(_READ_ON), self._name_server, group, topic, str(messages)]
+        words = ["java", str(_READ_ON), self.name_server, group, topic, str(messages)]
         done = self._run(words, timeout_s=DUMP_TIMEOUT_S)
 
         assert done.returncode == 0, done.stdout + done.stderr
@@ -102,7 +103,7 @@ class RocketMQ:
     def _leads(self) -> bool:
         """Whether the broker has won its election, and told the name server of its topics."""
         assert self._process.poll() is None
-        listed = self._run(["mqadmin", "clusterList", "-n", self._name_server], timeout_s=60.0)
+        listed = self._run(["mqadmin", "clusterList", "-n", self.name_server], timeout_s=60.0)
         rows = [line.split() for line in listed.stdout.splitlines()]
         return any(row[1:3] == [BROKER, MASTER_ID] for row in rows)
 
@@ -130,7 +131,7 @@ def rocketmq_serving(
     folder: Path,
     *,
     plain: bool,
-    settings: Mapping[str, int],
+    settings: Mapping[str, int | str],
     self_id: str = SELF_ID,
 ) -> Iterator[RocketMQ]:
     """The real broker on a copy of the store ``given``, which is left behind in ``folder``.

@@ -1,0 +1,152 @@
+"""A group of our own nodes with ports for RocketMQ's clients, and Java programs that use them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.compat.rocketmq import oracle_program
+from tests.process.conftest import Node
+from tests.process.group_nodes import SIZES, Group, Member, free_port, make_group
+
+JAVA_TIMEOUT_S = 300.0
+BROKER_NAME = "oracle"
+"""That of the real broker in ``rocketmq_serving``, so that both give the same answers."""
+
+
+def make_remoting_group(
+    make_node: Callable[[], Node],
+    *,
+    ack: str = "majority-memory",
+    members: int = 3,
+    sizes: Mapping[str, int] = SIZES,
+    tables: Mapping[str, Mapping[str, object]] | None = None,
+) -> tuple[Group, str]:
+    """A group that was started, each member with a port; name servers as Java's clients take them.
+
+    Args:
+        tables: more settings of each member, by their table.
+    """
+    ports = {f"n{number}": free_port() for number in range(members)}
+    addresses = [f'"{name}-127.0.0.1:{port}"' for name, port in ports.items()]
+
+    def open_port(member: Member) -> None:
+        port = ports[member.name]
+        own = {
+            "node": {"listen_port": port, "broker_name": BROKER_NAME},
+            "listen": {"remoting": f"127.0.0.1:{port}"},
+        }
+        text = member.node.config.read_text()
+        for table, keys in _merged(own, tables or {}).items():
+            lines = "".join(f"{key} = {toml_value(value)}\n" for key, value in keys.items())
+            heading = f"[{table}]\n"
+            if heading in text:
+                text = text.replace(heading, heading + lines)
+            else:
+                text += heading + lines
+        text += f"[remoting]\naddresses = [{', '.join(addresses)}]\n"
+        member.node.config.write_text(text)
+
+    group = make_group(make_node, members=members, ack=ack, sizes=sizes, prepare=open_port)
+    return group, ";".join(f"127.0.0.1:{port}" for port in ports.values())
+
+
+def toml_value(value: object) -> str:
+    """A text, number or truth value as TOML has it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _merged(
+    one: Mapping[str, Mapping[str, object]], other: Mapping[str, Mapping[str, object]]
+) -> dict[str, dict[str, object]]:
+    return {table: {**one.get(table, {}), **other.get(table, {})} for table in {**one, **other}}
+
+
+class JavaProgram:
+    """A Java program of this folder, or of the oracle's, that runs."""
+
+    def __init__(self, process: subprocess.Popen[str], said: Path) -> None:
+        self.process = process
+        self._said = said
+
+    @property
+    def lines(self) -> list[str]:
+        """What it has said so far."""
+        return self._said.read_text().splitlines()
+
+    def said(self, begin: str) -> list[str]:
+        """The rest of all lines that begin so."""
+        return [line.removeprefix(begin) for line in self.lines if line.startswith(begin)]
+
+    def has_said(self, begin: str) -> bool:
+        """Whether a line begins so; a program that has ended without one is a failure."""
+        if self.said(begin):
+            return True
+        assert self.process.poll() is None, self.lines
+        return False
+
+    def tell(self, line: str) -> None:
+        """Write a line to it."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def wait(self, timeout_s: float = JAVA_TIMEOUT_S) -> list[str]:
+        """What it has said, once it has ended well."""
+        status = self.process.wait(timeout_s)
+
+        assert status == 0, self.lines[-50:]
+        return self.lines
+
+
+@contextmanager
+def java_program(
+    name_servers: str, program: str | Path, *words: str, folder: Path, heap: str = "512m"
+) -> Iterator[JavaProgram]:
+    """Run a program with ``NAMESRV`` set; nothing of it is left at the end.
+
+    Args:
+        program: a class of the oracle's, or a source file.
+        folder: where what it says is kept.
+    """
+    said = folder / f"{Path(program).stem}-{os.urandom(4).hex()}.said"
+    with said.open("w") as target:
+        process = subprocess.Popen(
+            [sys.executable, str(oracle_program()), "java", str(program), *words],
+            env={
+                **os.environ,
+                "NAMESRV": name_servers,
+                "_JAVA_OPTIONS": f"-Xmx{heap} -XX:+UseSerialGC",
+            },
+            stdin=subprocess.PIPE,
+            stdout=target,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+    try:
+        yield JavaProgram(process, said)
+    finally:
+        # No such process: all of its session has ended by itself, as it should.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert process.stdin is not None
+        # What was not read any more cannot be flushed.
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+
+
+def run_java(
+    name_servers: str, program: str | Path, *words: str, folder: Path, timeout_s: float = 300.0
+) -> list[str]:
+    """All lines that a program says, once it has ended well."""
+    with java_program(name_servers, program, *words, folder=folder) as running:
+        return running.wait(timeout_s)

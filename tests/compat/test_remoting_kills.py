@@ -1,0 +1,49 @@
+"""Java's producers and consumers go on while the leader of our group is killed, and lose nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.compat.remoting_group import java_program, make_remoting_group
+from tests.compat.rocketmq import oracle_program
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC
+
+pytestmark = [pytest.mark.oracle, pytest.mark.slow]
+
+THROUGH = Path(__file__).with_name("Through.java")
+KILLS = int(os.environ.get("LEDGERMQ_JAVA_KILLS", "2"))
+START_S = 120.0
+THROUGH_S = 150.0
+
+
+def test_producers_and_consumers_of_java_live_through_the_deaths_of_leaders(
+    make_node: Callable[[], Node], tmp_path: Path
+) -> None:
+    oracle_program()
+    group, name_servers = make_remoting_group(make_node, ack="majority-fsync")
+    group.leader()
+    with java_program(name_servers, THROUGH, TOPIC, "through", folder=tmp_path) as java:
+        wait_until(lambda: java.has_said("runs"), "producers and consumers", START_S)
+        for number in range(KILLS):
+            leader = group.leader()
+            leader.kill()
+            group.leader(besides=leader)
+            java.tell(str(number))
+            wait_until(
+                lambda number=number: java.has_said(f"through {number} "), "the rest", THROUGH_S
+            )
+            leader.start()
+            leader.node.wait_ready()
+        java.tell("stop")
+        lines = java.wait()
+    print(*java.said("through "), *java.said("acked "), *java.said("again "), sep="\n")
+
+    assert "ordered missing 0 turned 0" in lines, lines[-50:]
+    assert "concurrent missing 0" in lines, lines[-50:]
+    group.wait_equal()
+    assert group.stop() == [0, 0, 0]
+    assert len({member.log_digest() for member in group.members}) == 1
