@@ -1,4 +1,4 @@
-"""Java's producers and consumers go on while the leader of our group is killed, and lose nothing."""
+"""Java's producers and consumers go on while leaders of our group die, and lose nothing."""
 
 from __future__ import annotations
 
