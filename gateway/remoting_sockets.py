@@ -44,12 +44,15 @@ class RemotingLimits(NamedTuple):
         connections: open at a time; more are closed as they come.
         queued_bytes: replies of one connection that wait for it to read.
         frame_size: of a request.
+        unfinished_bytes: of requests that are not whole yet, of all connections together; when it
+            is more, the connections that keep the largest parts are closed.
         idle_ms: a connection is closed when nothing came or went for so long.
     """
 
     connections: int = 20_000
     queued_bytes: int = 64 * 1024 * 1024
     frame_size: int = FRAME_SIZE_MAX
+    unfinished_bytes: int = 128 * 1024 * 1024
     idle_ms: int = IDLE_MS
 
 
@@ -72,6 +75,7 @@ class Connection:
         "number",
         "peer",
         "queued_bytes",
+        "unfinished_bytes",
     )
 
     def __init__(
@@ -85,6 +89,7 @@ class Connection:
         self.number = number
         self.is_open = True
         self.queued_bytes = 0
+        self.unfinished_bytes = 0
         self.last_ms = now_ms
 
 
@@ -99,7 +104,8 @@ class RemotingSockets:
     """The listening sockets and all connections; ``fileno`` is readable when there is work.
 
     Invariants: a connection is in ``_idle`` exactly while it is open, the one that was used longest
-    ago first; ``EPOLLOUT`` is asked for exactly while it has bytes queued.
+    ago first; ``EPOLLOUT`` is asked for exactly while it has bytes queued; ``_unfinished`` is the
+    sum of all open connections'.
     """
 
     def __init__(
@@ -118,6 +124,7 @@ class RemotingSockets:
         self._unsent: dict[int, Connection] = {}
         self._reported: set[str] = set()
         self._count = 0
+        self._unfinished = 0
         self._listeners: dict[int, socket.socket] = {}
         try:
             for host, port in addresses:
@@ -173,6 +180,7 @@ class RemotingSockets:
                 budget -= len(data)
                 if data:
                     yield from self._commands(connection, data)
+                    self._count_unfinished(connection)
         self._close_idle()
 
     def send(self, connection: Connection, command: Command) -> None:
@@ -218,6 +226,7 @@ class RemotingSockets:
         fd = connection._sock.fileno()
         connection.is_open = False
         connection._queued.clear()
+        self._unfinished -= connection.unfinished_bytes
         del self._connections[fd], self._idle[fd]
         self._unsent.pop(fd, None)
         self._epoll.unregister(fd)
@@ -279,6 +288,17 @@ class RemotingSockets:
                     return
         except ProtocolError as error:
             self.close_one(connection, str(error))
+
+    def _count_unfinished(self, connection: Connection) -> None:
+        """Whoever sends large requests in small pieces may not take the memory of all others."""
+        if not connection.is_open:
+            return
+        waiting = connection._splitter.waiting
+        self._unfinished += waiting - connection.unfinished_bytes
+        connection.unfinished_bytes = waiting
+        while self._unfinished > self._limits.unfinished_bytes:
+            largest = max(self._connections.values(), key=lambda one: one.unfinished_bytes)
+            self.close_one(largest, "keeps the largest request that is not whole, of too many")
 
     def _touch(self, connection: Connection) -> None:
         connection.last_ms = self._now_ms

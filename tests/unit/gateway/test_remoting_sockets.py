@@ -126,6 +126,27 @@ def test_a_frame_larger_than_the_limit_closes_its_connection(port: Port) -> None
     assert port.arrived == []
 
 
+def test_requests_that_are_never_whole_take_no_more_than_their_share() -> None:
+    limits = LIMITS._replace(connections=10, unfinished_bytes=100_000)
+    port = Port(limits)
+    clients = [port.connect() for _ in range(4)]
+    frame = sent(1, bytes(60_000))
+    for client, size in zip(clients, (30_000, 40_000, 20_000), strict=False):
+        client.sendall(frame[:size])
+    port.until(lambda: port.sockets._unfinished == 90_000)
+    clients[3].sendall(frame[:15_000])
+    port.until(lambda: port.sockets.count == 3)
+
+    assert is_closed(clients[1])
+    assert port.sockets._unfinished == 65_000
+    for client, size in ((clients[0], 30_000), (clients[2], 20_000), (clients[3], 15_000)):
+        client.sendall(frame[size:])
+    port.until(lambda: len(port.arrived) == 3)
+
+    assert port.sockets._unfinished == 0
+    port.close()
+
+
 def test_replies_wait_for_who_reads_slowly_and_end_who_does_not(port: Port) -> None:
     slow, stuck = port.connect(), port.connect()
     slow.sendall(sent(1))
