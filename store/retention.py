@@ -115,8 +115,12 @@ def _judge(
     pressure = _pressure(survey, settings, freed)
     if not pressure:
         return reason, f"{reason}, but {held}" if held else ""
-    held = _held(file, survey, settings.force_clean)
-    return pressure, f"{pressure}, but {held}" if held else ""
+    forced_held = _held(file, survey, settings.force_clean)
+    if not forced_held:
+        return pressure, ""
+    # What holds a file whose time is over is what an operator has to know, and not that its time
+    # is not over.
+    return pressure, f"{pressure}, but {held or forced_held}"
 
 
 def _reason(file: LogFileAge, survey: Survey, settings: RetentionSection, freed: int) -> str:

@@ -130,6 +130,15 @@ def test_an_archive_is_waited_for_although_the_store_has_more_bytes_than_it_may(
     assert begin(replace(found, archived=5 * SIZE), bytes_max="2000B") == 2 * SIZE
 
 
+def test_on_a_full_disk_the_archive_is_named_that_holds_what_is_old_enough() -> None:
+    found = replace(survey(100, disk=CROWDED), archived=10, archive="nightly")
+    held = plan(found, replace(SETTINGS, archive_wait_below="89%")).held
+
+    assert held.startswith("88% of the disk are used, 12000 bytes are free")
+    assert "but archive nightly has the log up to 10, and the file ends at 1000" in held
+    assert "its time is not over" not in held
+
+
 def test_what_is_archived_goes_without_a_word() -> None:
     found = replace(survey(146, 100), archived=2 * SIZE, archive="nightly")
 
