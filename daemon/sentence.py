@@ -5,7 +5,9 @@ from __future__ import annotations
 from ledgermq.ipc.cursor_page import CursorPage, SpaceState
 
 
-def sentence(page: CursorPage, *, state: str, waits_for: str, trouble: str) -> str:
+def sentence(
+    page: CursorPage, *, state: str, waits_for: str, trouble: str, lacks_settings: str = ""
+) -> str:
     """The node in one sentence, the same for as long as nothing changes.
 
     Lags are told where there are any: bytes that are written and not committed yet, and such that
@@ -16,6 +18,7 @@ def sentence(page: CursorPage, *, state: str, waits_for: str, trouble: str) -> s
         state: ``starting``, ``ready`` or ``stopping``.
         waits_for: what it waits for before its next state; empty when for nothing.
         trouble: why the watchdog is not fed; empty when it is.
+        lacks_settings: processes that did not take settings in time that were read again.
     """
     if waits_for:
         return f"{state}, waiting for {waits_for}"
@@ -31,6 +34,8 @@ def sentence(page: CursorPage, *, state: str, waits_for: str, trouble: str) -> s
         parts.append(f"{committed - dispatched} bytes to be dispatched")
     if page.read_space().state is not SpaceState.ROOMY:
         parts.append("disk full, producers are refused")
+    if lacks_settings:
+        parts.append(f"reloaded settings not taken by {lacks_settings}")
     if trouble:
         parts.append(f"not well: {trouble}")
     return "; ".join(parts)

@@ -28,6 +28,7 @@ from ledgermq.daemon.children import START_ORDER, STOP_ORDER, Child, Deaths, Exi
 from ledgermq.daemon.health import Readiness, silent_children
 from ledgermq.daemon.notify import Notifier
 from ledgermq.daemon.process_modules import ProcessTable
+from ledgermq.daemon.reloading import Reloading
 from ledgermq.daemon.sentence import sentence
 from ledgermq.daemon.status import collect
 from ledgermq.daemon.store_lock import FamilyLock, JavaLock
@@ -93,6 +94,7 @@ class Supervisor:
         self._readiness = Readiness()
         self._flush_watch = FlushWatch()
         self._deaths = Deaths()
+        self._reloading = Reloading(page)
         self._abort = settings.store.path_root_dir / "abort"
         self._is_open = False
         self._waits_for = ""
@@ -153,6 +155,8 @@ class Supervisor:
         if self._stop.reload:
             self._stop.reload = False
             self._reload(now_ns)
+        if self._reloading.is_going_on:
+            self._look_whether_settings_are_taken(now_ns)
         silent = self._silent(now_ns)
         if self.is_stopping:
             self._continue_stop(now_ns)
@@ -163,14 +167,20 @@ class Supervisor:
         self._watchdog(now_ns, is_silent=bool(silent))
         self._notifier.status(
             sentence(
-                self._page, state=self._state(), waits_for=self._waits_for, trouble=self._trouble
+                self._page,
+                state=self._state(),
+                waits_for=self._waits_for,
+                trouble=self._trouble,
+                lacks_settings=self._reloading.late,
             ),
             now_ns,
         )
         self._page.beat(Role.SUPERVISOR, now_ns)
 
     def _timeout_s(self) -> float:
-        is_settled = self._readiness.is_ready and not self.is_stopping
+        is_settled = (
+            self._readiness.is_ready and not self.is_stopping and not self._reloading.is_awaited
+        )
         longest = TURN_MAX_NS if is_settled else TURN_MIN_NS
         watchdog = self._notifier.watchdog_interval_ns
         if watchdog:
@@ -419,10 +429,15 @@ class Supervisor:
             self._notifier.reloading()
         self._settings = reload.reread(self._config_file, self._settings)
         reload.publish(self._settings)
+        self._reloading.begin(self._settings, now_ns)
         for child in self._children.values():
             child.send(signal.SIGHUP)
         self._counters[_RELOADS] += 1
-        if self._readiness.is_ready:
+
+    def _look_whether_settings_are_taken(self, now_ns: int) -> None:
+        was_awaited = self._reloading.is_awaited
+        self._reloading.look(self._children.values(), now_ns)
+        if was_awaited and not self._reloading.is_awaited and self._readiness.is_ready:
             self._notifier.ready()
 
     def _answer(self, verb: str, request: Mapping[str, object]) -> Mapping[str, object]:

@@ -7,7 +7,8 @@ sequence, whose last bit names the copy that counts. Its writer fills the other 
 the sequence up, so a reader never waits, not even for a writer that died inside.
 
     slot  name        writer      fields (S: a sequence first)
-    0     header      supervisor  magic, version, generation, supervisor pid, started_ms
+    0     header      supervisor  magic, version, generation, supervisor pid, started_ms,
+                                    number of the published settings
     1     written     writer      S position, index, term, count
     2     durable     writer      S position, index, term, flushed_ns
     3     committed   raft        S position, index, term
@@ -16,7 +17,8 @@ the sequence up, so a reader never waits, not even for a writer that died inside
     5     put_lock    writer      S holder pid, since_ns, taken, slow, recovered
     6     grant       raft        S term, granted (0/1), role, leader (16 bytes, ASCII)
     7     reader      raft        S follower to read old messages from (16 bytes, ASCII)
-    8-12  process     that one    pid, beat_ns, asleep, generation, started_ns, turns (0/1)
+    8-12  process     that one    pid, beat_ns, asleep, generation, started_ns, turns (0/1),
+                                    number of the settings that it has taken
     13    space       writer      S state, free, total, since_ns
     14    log_begin   writer      S wanted position, position
     15    queue_begin dispatcher  S position, waits (0/1)
@@ -178,7 +180,10 @@ class Grant(NamedTuple):
 
 
 class ProcessSlot(NamedTuple):
-    """A process's sign of life; ``turns`` says whether this life of it has reached its loop."""
+    """A process's sign of life; ``turns`` says whether this life of it has reached its loop.
+
+    ``settings``: the number of the published settings that this life has taken since it began.
+    """
 
     pid: int
     beat_ns: int
@@ -186,6 +191,7 @@ class ProcessSlot(NamedTuple):
     generation: int
     started_ns: int
     turns: bool
+    settings: int
 
 
 class CursorPage:
@@ -297,6 +303,16 @@ class CursorPage:
     def started_ms(self) -> int:
         """When the node was started, epoch milliseconds."""
         return self._cells[4]
+
+    @property
+    def settings_number(self) -> int:
+        """How often settings have been published again since the node was started."""
+        return self._cells[5]
+
+    def count_settings(self) -> int:
+        """Other settings are published from now on: their number; only the supervisor."""
+        self._cells[5] += 1
+        return self._cells[5]
 
     def _publish(self, slot: int, values: tuple[int, ...]) -> None:
         cells = self._cells
@@ -453,6 +469,7 @@ class CursorPage:
         cells[at + 1] = time.monotonic_ns()
         cells[at + 2] = 0
         cells[at + 5] = 0
+        cells[at + 6] = 0
         cells[at] = os.getpid()
         return cells[at + 3]
 
@@ -461,6 +478,10 @@ class CursorPage:
         at = (_PROCESS + role) * FIELDS
         self._cells[at + 1] = now_ns
         self._cells[at + 5] = 1
+
+    def take_settings(self, role: Role, number: int) -> None:
+        """Tell that ``role`` goes by the settings of that ``settings_number``, or later ones."""
+        self._cells[(_PROCESS + role) * FIELDS + 6] = number
 
     def give_sign(self, role: Role, now_ns: int) -> None:
         """Tell that ``role`` is at long work, before its loop or in a turn of it."""
@@ -477,8 +498,8 @@ class CursorPage:
     def read_process(self, role: Role) -> ProcessSlot:
         """The sign of life of ``role``."""
         at = (_PROCESS + role) * FIELDS
-        pid, beat, asleep, generation, started, turns = self._cells[at : at + 6].tolist()
-        return ProcessSlot(pid, beat, bool(asleep), generation, started, bool(turns))
+        pid, beat, asleep, generation, started, turns, number = self._cells[at : at + 7].tolist()
+        return ProcessSlot(pid, beat, bool(asleep), generation, started, bool(turns), number)
 
     def counters(self, role: Role) -> memoryview:
         """``COUNTERS_MAX`` 64-bit counters of ``role``, writable by that process alone."""

@@ -47,6 +47,8 @@ class Event(StrEnum):
     """SIGHUP: the file cannot be used, and nothing has changed."""
     SETTINGS_WAIT = "2d2c2c475d394efaa0cafef8e68c624f"
     """SIGHUP: some keys wait for a restart."""
+    SETTINGS_LATE = "a2046d7d067e4e2f908de3315b5708d5"
+    """SIGHUP: a process has not taken the settings in time."""
 
     # Of the group.
     ROLE_CHANGED = "bbd2ad70802f47b69075ec991365bb2c"

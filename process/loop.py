@@ -107,7 +107,10 @@ def run(worker: Worker, *, page: CursorPage, role: Role, stop: StopFlag) -> None
             stop.drain()
         if stop.reload and stop.on_reload is not None:
             stop.reload = False
+            # Read first: what is taken may be newer than its number, and never older.
+            number = page.settings_number
             stop.on_reload()
+            page.take_settings(role, number)
         now_ns = time.monotonic_ns()
         worker.turn(ready, now_ns)
         page.beat(role, now_ns)

@@ -5,8 +5,9 @@
 Each process attaches to the page and beats, as the real ones do. What else it does, it is told by
 files in the folder ORDERS: ``writer.once`` is obeyed by one life of the writer, ``writer.always``
 by every one. Content: ``exit N``, ``raise KIND``, ``kill``, ``silent`` (turns no more),
-``stubborn`` (does not stop), ``unflushed`` (writes, and never flushes), ``slow`` (is long in
-starting), ``behind`` (leaves something that is not dispatched).
+``stubborn`` (does not stop), ``deaf`` (takes no settings until it is told something else),
+``unflushed`` (writes, and never flushes), ``slow`` (is long in starting), ``behind`` (leaves
+something that is not dispatched).
 """
 
 from __future__ import annotations
@@ -58,9 +59,11 @@ def process(role: Role, orders: Path) -> Callable[[Settings, StopFlag], int]:
             publish(page, role, order)
             select.select([stop.fileno()], [], [], TURN_S)
             stop.drain()
-            if stop.reload and stop.on_reload is not None:
+            if stop.reload and stop.on_reload is not None and order != "deaf":
                 stop.reload = False
+                number = page.settings_number
                 stop.on_reload()
+                page.take_settings(role, number)
                 level = logging.getLevelName(logging.getLogger().level)
                 (orders / f"{role.title}.level").write_text(level)
             if order != "silent":

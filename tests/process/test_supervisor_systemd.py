@@ -195,6 +195,60 @@ def test_sighup_is_framed_by_reloading_and_ready(start_small_node: StartNode) ->
     assert "READY=1" in node.told[at + 2 :]
 
 
+def test_ready_after_sighup_waits_until_every_process_has_the_settings(
+    start_small_node: StartNode,
+) -> None:
+    node = start_small_node(supervision={"beat_timeout_ms": 60_000})
+    node.order("writer.once", "deaf")
+    wait_until((node.orders / "writer.knows").exists, "the order")
+    node.configure(log={"level": "WARNING"}, supervision={"beat_timeout_ms": 60_000})
+    node.signal(signal.SIGHUP)
+    wait_until(lambda: len(list(node.orders.glob("*.level"))) == 3, "the others to take them")
+    # A request is answered behind the look at the page that would have made it ready.
+    before = [node.status()["state"] for _ in range(3)]
+    told = list(node.listen())
+    node.order("writer.once", "hear")
+    node.wait_told("READY=1", count=2)
+
+    assert before == ["ready"] * 3
+    assert told.count("RELOADING=1") == 1
+    assert told.count("READY=1") == 1
+    assert (node.orders / "writer.level").read_text() == "WARNING"
+    assert not node.logged("settings are not taken")
+
+
+def test_a_process_that_does_not_take_the_settings_is_named_and_not_waited_for(
+    start_small_node: StartNode,
+) -> None:
+    node = start_small_node(supervision={"beat_timeout_ms": 1_000})
+    for role in ("raft", "broker"):
+        node.order(f"{role}.once", "deaf")
+        wait_until((node.orders / f"{role}.knows").exists, "the order")
+    node.signal(signal.SIGHUP)
+    node.wait_told("READY=1", count=2)
+    sentence = "STATUS=leader in term 3, committed up to 4096"
+    node.wait_told(f"{sentence}; reloaded settings not taken by raft and broker")
+    for role in ("raft", "broker"):
+        node.order(f"{role}.once", "hear")
+    node.wait_told(sentence, count=2)
+
+    assert node.logged("settings are not taken by every process processes=raft,broker")
+    assert node.logged("settings are taken by all processes")
+    assert node.listen().count("READY=1") == 2
+
+
+def test_a_process_forked_during_a_reload_has_the_settings(start_small_node: StartNode) -> None:
+    node = start_small_node(supervision={"beat_timeout_ms": 60_000})
+    node.order("writer.once", "deaf")
+    wait_until((node.orders / "writer.knows").exists, "the order")
+    node.signal(signal.SIGHUP)
+    node.wait_told("RELOADING=1")
+    os.kill(node.pids()["writer"], signal.SIGKILL)
+    node.wait_told("READY=1", count=2)
+
+    assert node.child("writer")["restarts"] == 1
+
+
 def test_sighup_applies_what_may_change_in_every_process(start_small_node: StartNode) -> None:
     node = start_small_node()
     node.configure(log={"level": "WARNING"}, limits={"put_lock_warn_ms": 7})

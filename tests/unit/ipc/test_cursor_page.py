@@ -122,6 +122,19 @@ def test_a_process_takes_its_slot_and_beats(tmp_path: Path) -> None:
     assert page.read_process(Role.WRITER).pid == 0
 
 
+def test_a_process_tells_which_settings_it_has_taken(tmp_path: Path) -> None:
+    page = CursorPage.create(tmp_path / "page")
+    page.enter_process(Role.BROKER)
+    first, second = page.count_settings(), page.count_settings()
+    page.take_settings(Role.BROKER, second)
+    taken = page.read_process(Role.BROKER).settings
+    page.enter_process(Role.BROKER)
+
+    assert (first, second, page.settings_number) == (1, 2, 2)
+    assert taken == 2
+    assert page.read_process(Role.BROKER).settings == 0
+
+
 def test_a_sign_of_life_is_no_turn_of_the_loop(tmp_path: Path) -> None:
     page = CursorPage.create(tmp_path / "page")
     turns = []
