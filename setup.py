@@ -7,7 +7,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-KERNELS = ("_scan", "_stamp", "_link", "_ids", "_columns")
+KERNELS = ("_scan", "_stamp", "_link", "_ids", "_columns", "_units")
 
 
 def kernels() -> list[Extension]:

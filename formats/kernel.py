@@ -18,6 +18,7 @@ _NAMES = (
     "ledgermq.formats._stamp",
     "ledgermq.formats._ids",
     "ledgermq.formats._columns",
+    "ledgermq.formats._units",
 )
 
 
@@ -62,6 +63,7 @@ from ledgermq.formats._stamp import (  # noqa: E402
     verify_span,
     whole_records,
 )
+from ledgermq.formats._units import measure_units, write_units  # noqa: E402
 from ledgermq.formats.crc32 import native_address  # noqa: E402
 
 _stamp.use_native_crc32(native_address())
@@ -83,6 +85,7 @@ __all__ = [
     "join_slices",
     "link_keys",
     "load_plain",
+    "measure_units",
     "put_ids",
     "scan_entries",
     "scan_ids",
@@ -92,6 +95,7 @@ __all__ = [
     "text_hash",
     "verify_span",
     "whole_records",
+    "write_units",
 ]
 
 compiled: bool = not any(str(sys.modules[name].__file__).endswith(".py") for name in _NAMES)

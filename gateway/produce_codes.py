@@ -163,8 +163,16 @@ class ProduceCodes:
             )
         records = self._encoder()
         if request.is_batch:
-            raise ProtocolError("batches are not taken yet")
-        record = self._one(records, asked, request, topic, queue_id, is_dead=is_dead)
+            record = records.batch(
+                request,
+                memoryview(asked.command.body),
+                topic=topic.name,
+                queue_id=queue_id,
+                added=self._properties.of_batch(request.properties),
+                born_host=born_host_of(asked.connection.peer),
+            )
+        else:
+            record = self._one(records, asked, request, topic, queue_id, is_dead=is_dead)
         self._writer.store(record, _Waiting(self, asked, queue_id).take)
 
     def _one(

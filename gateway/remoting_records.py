@@ -6,13 +6,15 @@ the leader knows is left empty: the writer stamps it.
 
 from __future__ import annotations
 
-import struct
+from array import array
 from struct import Struct
 
 from ledgermq.client.outgoing import Body
 from ledgermq.client.record_encoder import Form
+from ledgermq.formats.batch_payload import ITEM_SIZE_MIN as UNIT_SIZE_MIN
 from ledgermq.formats.crc32 import crc32
 from ledgermq.formats.host_address import HOST_V6_SIZE
+from ledgermq.formats.kernel import first_delayed, measure_units, write_units
 from ledgermq.formats.message import (
     BORN_HOST_V6,
     COMPRESSED,
@@ -25,13 +27,27 @@ from ledgermq.formats.message import (
 )
 from ledgermq.gateway.writer_link import ToStore
 from ledgermq.model.errors import MessageIllegalError
-from ledgermq.model.limits import ENTRY_SIZE_MAX
+from ledgermq.model.limits import (
+    ENTRY_SIZE_MAX,
+    FRAME_RECORDS_MAX,
+    FRAME_SIZE_MAX,
+    PROPERTIES_SIZE_MAX,
+)
 from ledgermq.remoting.send_request import SendRequest
 
 _CRC_MASK = 0x7FFF_FFFF
 _KEPT = COMPRESSED | COMPRESSION_MASK | MULTI_TAGS
 _REFUSED = NEED_UNWRAP | INNER_BATCH
 _PROPERTIES_SIZE = Struct(">H")
+_FAULTS = (
+    "batch is empty",
+    "batch has a unit that does not fit it",
+    f"batch has more than {FRAME_RECORDS_MAX} messages",
+    "body of a batch's message is too large",
+    "properties of a batch's message are too large",
+    "message of a batch is too large for one entry",
+)
+"""By the fault of ``measure_units``."""
 
 
 class RemotingRecords:
@@ -107,6 +123,67 @@ class RemotingRecords:
         tail = b"%c%b%b%b" % (len(topic), topic, _PROPERTIES_SIZE.pack(len(properties)), properties)
         return ToStore(topic, queue_id, (packed, body, tail), (size,), size)
 
+    def batch(
+        self,
+        request: SendRequest,
+        units: memoryview,
+        *,
+        topic: bytes,
+        queue_id: int,
+        added: bytes,
+        born_host: bytes,
+    ) -> ToStore:
+        """The records of a batch, which all go to one queue.
+
+        Args:
+            added: properties that each message gets besides its own.
+
+        Raises:
+            MessageIllegalError: the batch is empty or too large, or a message of it is; ``record``
+                is its number.
+        """
+        body_max = self.form.body_size_max
+        if len(units) > body_max:
+            raise MessageIllegalError(
+                "batch is too large",
+                size=len(units),
+                limit=body_max,
+                setting="store.max_message_size",
+            )
+        head = self._heads[len(born_host)]
+        name = bytes((len(topic),)) + topic
+        sizes = array("I", bytes(4 * min(len(units) // UNIT_SIZE_MIN + 1, FRAME_RECORDS_MAX)))
+        count, total, fault = measure_units(
+            units,
+            memoryview(sizes),
+            head.size + len(name) + 2,
+            len(added),
+            body_max,
+            PROPERTIES_SIZE_MAX,
+            self._record_max,
+        )
+        if fault or not count:
+            raise MessageIllegalError(_FAULTS[fault], record=count)
+        if total > FRAME_SIZE_MAX:
+            raise MessageIllegalError(
+                "batch is too large with what is stored beside its messages: send it in parts",
+                size=total,
+                limit=FRAME_SIZE_MAX,
+            )
+        hole = self.form.entry_header_size
+        flags = self.flags(request, born_host)
+        packed = head.pack(
+            0, MAGIC, 0, queue_id, 0, 0, 0, flags, request.born_timestamp, born_host,
+            0, self._no_host, request.reconsume_times, 0, 0,
+        )  # fmt: skip
+        records = bytearray(total)
+        write_units(units, records, memoryview(sizes), count, hole, packed, name, added, crc32)
+        del sizes[count:]
+        number = first_delayed(memoryview(records), 0, memoryview(sizes), 0, count, hole)
+        if number >= 0:
+            raise MessageIllegalError("message of a batch cannot be delayed", record=number)
+        return ToStore(topic, queue_id, (records,), sizes, total)
+
     def flags(self, request: SendRequest, born_host: bytes) -> int:
         """The flags of a request's messages as they are stored.
 
@@ -120,6 +197,3 @@ class RemotingRecords:
             )
         born = BORN_HOST_V6 if len(born_host) == HOST_V6_SIZE else 0
         return flags & _KEPT | born | self._store_flag
-
-
-assert struct.calcsize(">I") == 4

@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import zmq
@@ -271,16 +271,19 @@ def places(sent: Sent, entries: Sequence[_Entry]) -> Iterator[Place]:
     spans = iter(sent.spans)
     left = position = queue_offset = number = 0
     for record, _ in entries:
+        sizes = record.sizes
         found: list[int] = []
         first_offset = -1
-        for size in record.sizes:
+        while len(found) < len(sizes):
             if not left:
                 _, left, position, queue_offset = next(spans)
             if first_offset < 0:
                 first_offset = queue_offset
-            found.append(position)
-            position += size
-            queue_offset += 1
-            left -= 1
+            count = min(left, len(sizes) - len(found))
+            ends = accumulate(sizes[len(found) : len(found) + count], initial=position)
+            found.extend(ends)
+            position = found.pop()
+            queue_offset += count
+            left -= count
         yield Place(first_offset, found, duplicates.get(number))
         number += len(found)
