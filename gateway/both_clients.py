@@ -73,6 +73,7 @@ class BothClients:
     def tidy(self) -> None:
         """See ``Consumers``."""
         self._own.tidy()
+        self._port.tidy()
 
     def close(self) -> None:
         """See ``Consumers``."""

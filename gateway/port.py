@@ -7,6 +7,7 @@ import select
 from collections.abc import Callable
 
 from ledgermq.gateway.addresses import GroupAddresses
+from ledgermq.gateway.administration import Administration
 from ledgermq.gateway.changes import Changes
 from ledgermq.gateway.client_requests import ClientRequests
 from ledgermq.gateway.client_table import ClientTable
@@ -56,7 +57,7 @@ class RemotingPort:
         Raises:
             ConfigError: an address cannot be listened at.
         """
-        del pulls, queries
+        del pulls
         settings = around.settings
         self._calls = PortCalls(calls)
         self._handlers: dict[int, Handler] = {}
@@ -78,6 +79,18 @@ class RemotingPort:
         self._members = MemberCodes(self.clients, self.requests, self._calls, tables, self.reply)
         self._register(self._members.codes)
         self._closed += [self._members.forget, self.requests.forget]
+        self._administration = Administration(
+            around,
+            tables,
+            calls,
+            queries,
+            addresses=addresses,
+            changes=self._changes,
+            clients=self.clients,
+            requests=self.requests,
+            reply=self.reply,
+        )
+        self._register(self._administration.codes)
         # What else wakes the port joins here: the process polls one descriptor.
         self._epoll = select.epoll()
         self._epoll.register(self.sockets.fileno(), select.EPOLLIN)
@@ -146,6 +159,10 @@ class RemotingPort:
         """Answer a request, unless its sender wants no answer; ``flush`` writes it."""
         if not asked.command.is_oneway:
             self.sockets.send(asked.connection, reply)
+
+    def tidy(self) -> None:
+        """Note what tools will ask for; to be called every few seconds."""
+        self._administration.tidy()
 
     def flush(self) -> None:
         """Write what this turn has answered; at the end of each turn."""

@@ -18,6 +18,7 @@ class RemotingClient:
     def __init__(self, address: str, *, kind: HeaderKind = HeaderKind.JSON) -> None:
         host, _, port = address.rpartition(":")
         self.kind = kind
+        self.language = int(Language.PYTHON)
         self.came: list[Command] = []
         self.replies: dict[int, Command] = {}
         self._socket = socket.create_connection((host, int(port)), timeout=WAIT_S)
@@ -46,7 +47,7 @@ class RemotingClient:
         """Send a request; its number."""
         opaque = next(self._ids)
         texts = {name: str(value) for name, value in (fields or {}).items()}
-        command = Command(code, opaque, texts, body, flag, language=Language.PYTHON, kind=self.kind)
+        command = Command(code, opaque, texts, body, flag, language=self.language, kind=self.kind)
         self._socket.sendall(b"".join(encode_command(command)))
         return opaque
 

@@ -1,0 +1,177 @@
+"""Clients that are connected to this node, and what tools ask them through it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ledgermq.gateway.client_requests import ClientRequests
+from ledgermq.gateway.client_table import Client, ClientTable, Consumer
+from ledgermq.gateway.member_codes import ReplyLater
+from ledgermq.gateway.refusals import refusal
+from ledgermq.gateway.requests import Asked, Codes
+from ledgermq.model.errors import LedgerError, TimedOutError
+from ledgermq.process.clock import Clock
+from ledgermq.remoting.codes import Language, RequestCode, ResponseCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.fastjson import encode_body
+from ledgermq.remoting.fields import text
+from ledgermq.remoting.heartbeat import Subscription
+
+RELAY_TIMEOUT_MS = 10_000
+RELAYED_VERSION_MIN = 62
+"""Clients below V3_1_8 know no relayed requests."""
+
+
+class ConnectionCodes:
+    """Each node tells of those who are connected to it; consumers are connected to all nodes."""
+
+    def __init__(
+        self, clients: ClientTable, requests: ClientRequests, reply: ReplyLater, clock: Clock
+    ) -> None:
+        self._clients = clients
+        self._requests = requests
+        self._reply = reply
+        self._clock = clock
+        self.codes: Codes = {
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self._consumers,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self._producers,
+            RequestCode.GET_ALL_PRODUCER_INFO: self._all_producers,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running,
+        }
+
+    def _consumers(self, asked: Asked) -> Command:
+        group = text(asked.command.fields, "consumerGroup")
+        members = self._clients.consumers(group)
+        if not members:
+            remark = f"the consumer group[{group}] not online"
+            return asked.command.reply(ResponseCode.CONSUMER_NOT_ONLINE, remark=remark)
+        newest = members[-1].group
+        subscriptions = {
+            one.topic: _shown(one) for member in members for one in member.group.subscriptions
+        }
+        body = {
+            "connectionSet": [self._connection(member) for member in members],
+            "consumeFromWhere": newest.begin.name,
+            "consumeType": newest.consume_type.name,
+            "messageModel": newest.model.name,
+            "subscriptionTable": subscriptions,
+        }
+        return asked.command.reply(body=encode_body(body))
+
+    def _connection(self, member: Consumer) -> Mapping[str, object]:
+        client = self._clients.client(member.connection)
+        host, port = member.connection.peer
+        return {
+            "clientAddr": f"{host}:{port}",
+            "clientId": member.client_id,
+            "language": _language(client),
+            "version": 0 if client is None else client.version,
+        }
+
+    def _producers(self, asked: Asked) -> Command:
+        group = text(asked.command.fields, "producerGroup")
+        clients = self._clients.clients_of(group)
+        if not clients:
+            remark = f"the producer group[{group}] not exist"
+            return asked.command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
+        rows = [
+            {
+                "clientAddr": f"{one.connection.peer[0]}:{one.connection.peer[1]}",
+                "clientId": one.client_id,
+                "language": _language(one),
+                "version": one.version,
+            }
+            for one in clients
+        ]
+        return asked.command.reply(body=encode_body({"connectionSet": rows}))
+
+    def _all_producers(self, asked: Asked) -> Command:
+        clients = self._clients
+        # The table has the times of a clock that does not tell the time of day.
+        since_ms = self._clock.epoch_ns() // 1_000_000 - asked.now_ms
+        data = {
+            group: [
+                {
+                    "clientId": one.client_id,
+                    "language": _language(one),
+                    "lastUpdateTimestamp": since_ms
+                    + clients.heard_ms(one.connection, producer_group=group),
+                    "remoteIP": one.connection.peer[0],
+                    "version": one.version,
+                }
+                for one in clients.clients_of(group)
+            ]
+            for group in clients.producer_groups
+        }
+        return asked.command.reply(body=encode_body({"data": data}))
+
+    def _running(self, asked: Asked) -> None:
+        fields = asked.command.fields
+        self.relay(asked, text(fields, "consumerGroup"), text(fields, "clientId"), fields)
+
+    def relay(
+        self,
+        asked: Asked,
+        group: str,
+        client_id: str,
+        fields: Mapping[str, str],
+        body: bytes = b"",
+    ) -> None:
+        """Have a consumer answer the request of a tool, or tell the tool why it does not.
+
+        Args:
+            client_id: empty for any of the group.
+        """
+        found = [one for one in self._clients.consumers(group) if client_id in ("", one.client_id)]
+        if not found:
+            remark = f"The Consumer <{group}> <{client_id}> not online"
+            self._reply(asked, asked.command.reply(ResponseCode.SYSTEM_ERROR, remark=remark))
+            return
+        connection = found[-1].connection
+        client = self._clients.client(connection)
+        if client is not None and client.version < RELAYED_VERSION_MIN:
+            remark = f"The Consumer <{found[-1].client_id}> Version <{client.version}> is too low"
+            self._reply(asked, asked.command.reply(ResponseCode.SYSTEM_ERROR, remark=remark))
+            return
+
+        def take(outcome: Command | LedgerError) -> None:
+            self._reply(asked, _relayed(asked, outcome))
+
+        self._requests.ask(
+            connection,
+            asked.command.code,
+            fields,
+            body,
+            now_ms=asked.now_ms,
+            timeout_ms=RELAY_TIMEOUT_MS,
+            take=take,
+        )
+
+
+def _relayed(asked: Asked, outcome: Command | LedgerError) -> Command:
+    command = asked.command
+    if isinstance(outcome, TimedOutError):
+        return command.reply(ResponseCode.CONSUME_MSG_TIMEOUT, remark=str(outcome))
+    if isinstance(outcome, LedgerError):
+        return refusal(command, outcome)
+    return command.reply(
+        outcome.code, fields=outcome.fields, body=bytes(outcome.body), remark=outcome.remark
+    )
+
+
+def _language(client: Client | None) -> str:
+    if client is None or client.language not in Language._value2member_map_:
+        return Language.OTHER.name
+    return Language(client.language).name
+
+
+def _shown(subscription: Subscription) -> Mapping[str, object]:
+    return {
+        "classFilterMode": False,
+        "codeSet": sorted(subscription.codes),
+        "expressionType": subscription.expression_type,
+        "subString": subscription.expression,
+        "subVersion": subscription.version,
+        "tagsSet": sorted(subscription.tags),
+        "topic": subscription.topic,
+    }

@@ -1,0 +1,187 @@
+"""Consumer groups and their offsets, as RocketMQ's administrators look at them and change them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ledgermq.broker.group_plans import FLAGS, NUMBERS
+from ledgermq.broker.topics import Topic
+from ledgermq.gateway.addresses import GroupAddresses
+from ledgermq.gateway.changes import Changes
+from ledgermq.gateway.client_groups import ClientGroups
+from ledgermq.gateway.queue_figures import Consumed, QueueFigures
+from ledgermq.gateway.requests import Asked, Codes
+from ledgermq.model.errors import GroupUnknownError, LedgerError, ProtocolError
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.fastjson import decode_body, encode_body
+from ledgermq.remoting.fields import flag, text
+from ledgermq.serving.broker_tables import BrokerTables
+
+
+class GroupCodes:
+    """Looks are answered by every node, changes by the one that leads."""
+
+    def __init__(
+        self,
+        tables: BrokerTables,
+        figures: QueueFigures,
+        clients: ClientGroups,
+        changes: Changes,
+        addresses: GroupAddresses,
+    ) -> None:
+        self._tables = tables
+        self._figures = figures
+        self._clients = clients
+        self._changes = changes
+        self._addresses = addresses
+        self.codes: Codes = {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._put,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._all,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self._all_offsets,
+            RequestCode.GET_CONSUME_STATS: self._consumed,
+            RequestCode.GET_BROKER_CONSUME_STATS: self._consumed_by_all,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self._time_span,
+            RequestCode.QUERY_CORRECTION_OFFSET: self._correction,
+            RequestCode.CLONE_GROUP_OFFSET: self._clone,
+        }
+
+    def _put(self, asked: Asked) -> None:
+        """Make a group, or change the one that there is."""
+        wanted = decode_body(asked.command.body)
+        name = wanted.get("groupName")
+        if not isinstance(name, str) or not name:
+            raise ProtocolError("field is missing", field="groupName")
+        # Fields that later versions add mean nothing here, and are not kept.
+        fields = {key: wanted[key] for key in (*FLAGS, *NUMBERS) if wanted.get(key) is not None}
+        verb = "group_create" if self._tables.groups.get(name) is None else "group_alter"
+        self._changes.ask(
+            asked, verb, {"group": name, "fields": fields}, lambda _made: asked.command.reply()
+        )
+
+    def _delete(self, asked: Asked) -> None:
+        """Delete a group on all nodes; one that is not there is no error, as with topics."""
+        name = text(asked.command.fields, "groupName")
+        arguments = {"group": name, "with_offsets": flag(asked.command.fields, "removeOffset")}
+
+        def refused(error: LedgerError) -> Command | None:
+            return asked.command.reply() if isinstance(error, GroupUnknownError) else None
+
+        self._changes.ask(
+            asked,
+            "group_delete",
+            arguments,
+            lambda _deleted: asked.command.reply(),
+            refused=refused,
+        )
+
+    def _all(self, asked: Asked) -> Command:
+        document = self._tables.groups.to_document()
+        body = {key: document[key] for key in ("dataVersion", "subscriptionGroupTable")}
+        return asked.command.reply(body=encode_body(body))
+
+    def _all_offsets(self, asked: Asked) -> Command:
+        table = {
+            owner.key: {str(queue): offset for queue, offset in sorted(offsets.items())}
+            for owner, offsets in sorted(self._tables.offsets)
+        }
+        return asked.command.reply(body=encode_body({"offsetTable": table}))
+
+    def _topics(self, group: str, one: str = "") -> Iterator[Topic]:
+        """Topics of a group: those that its members subscribe to now, of which it has offsets, or
+        all of which it has some while it has no member.
+        """
+        subscribed = self._clients.topics_of(group)
+        for owner, _ in self._tables.offsets.of_group(group):
+            topic = self._tables.topics.get(owner.topic)
+            is_left = subscribed is not None and owner.topic not in subscribed
+            if topic is None or is_left or (one and owner.topic != one):
+                continue
+            yield topic
+
+    def _rows(self, group: str, one: str = "") -> list[Consumed]:
+        return [
+            row
+            for topic in self._topics(group, one)
+            for row in self._figures.consumed(group, topic)
+        ]
+
+    def _consumed(self, asked: Asked) -> Command:
+        fields = asked.command.fields
+        rows = self._rows(text(fields, "consumerGroup"), fields.get("topic", ""))
+        return asked.command.reply(body=self._figures.consumed_table(rows))
+
+    def _consumed_by_all(self, asked: Asked) -> Command:
+        is_ordered = flag(asked.command.fields, "isOrder")
+        parts, behind = [], 0
+        for group in self._tables.groups:
+            tables = []
+            for topic in self._topics(group.name):
+                if is_ordered and not topic.is_ordered:
+                    continue
+                rows = self._figures.consumed(group.name, topic)
+                behind += sum(row.behind for row in rows)
+                tables.append(self._figures.consumed_table(rows))
+            if tables:
+                name = encode_body({group.name: 0})[1:-2]
+                parts.append(b"{" + name + b"[" + b",".join(tables) + b"]}")
+        head = encode_body({"brokerAddr": self._addresses.own, "totalDiff": behind})[:-1]
+        return asked.command.reply(body=head + b',"consumeStatsList":[' + b",".join(parts) + b"]}")
+
+    def _time_span(self, asked: Asked) -> Command:
+        fields, figures = asked.command.fields, self._figures
+        group, name = text(fields, "group"), text(fields, "topic")
+        topic = self._tables.topics.get(name)
+        if topic is None:
+            return asked.command.reply(17, remark=f"topic[{name}] not exist")
+        spans: list[Mapping[str, object]] = []
+        for row in figures.consumed(group, topic):
+            earliest = figures.earliest_ms(row.queue)
+            delay = 0
+            if row.behind:
+                next_ms = figures.stored_ms(row.queue, max(row.offset, row.end - row.behind))
+                delay = max(0, figures.epoch_ms() - next_ms) if next_ms else 0
+            spans.append(
+                {
+                    "consumeTimeStamp": row.last_ms if row.offset else earliest,
+                    "delayTime": delay,
+                    "maxTimeStamp": figures.stored_ms(row.queue, row.end - 1),
+                    "messageQueue": {
+                        "brokerName": self._addresses.broker,
+                        "queueId": row.queue.queue_id,
+                        "topic": name,
+                    },
+                    "minTimeStamp": earliest,
+                }
+            )
+        return asked.command.reply(body=encode_body({"consumeTimeSpanSet": spans}))
+
+    def _correction(self, asked: Asked) -> Command:
+        """The least offsets of all groups of a topic, where they are below those of one."""
+        fields = asked.command.fields
+        name, compared = text(fields, "topic"), fields.get("compareGroup", "")
+        left_out = set(fields.get("filterGroups", "").split(",")) - {""}
+        least: dict[int, int] = {}
+        for owner, offsets in self._tables.offsets.of_topic(name):
+            if owner.group in left_out:
+                continue
+            for queue_id, offset in offsets.items():
+                least[queue_id] = min(offset, least.get(queue_id, offset))
+        if compared:
+            own = self._tables.offsets.offsets(compared, name)
+            least = {one: least[one] for one in least if least[one] <= own.get(one, least[one])}
+        table = {str(queue_id): least[queue_id] for queue_id in sorted(least)}
+        return asked.command.reply(body=encode_body({"correctionOffsets": table}))
+
+    def _clone(self, asked: Asked) -> None:
+        """Let a group be as far as another one; refused while it consumes, but for ``offline``."""
+        fields = asked.command.fields
+        arguments: dict[str, object] = {
+            "source": text(fields, "srcGroup"),
+            "group": text(fields, "destGroup"),
+            "force": flag(fields, "offline"),
+        }
+        if fields.get("topic"):
+            arguments["topic"] = fields["topic"]
+        self._changes.ask(asked, "offset_clone", arguments, lambda _cloned: asked.command.reply())

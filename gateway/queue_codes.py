@@ -1,0 +1,62 @@
+"""A queue's units, as RocketMQ's tools look at them."""
+
+from __future__ import annotations
+
+from ledgermq.gateway.client_table import ClientTable
+from ledgermq.gateway.requests import Asked, Codes
+from ledgermq.gateway.topic_codes import TopicCodes, queue_of
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.fastjson import encode_body
+from ledgermq.remoting.fields import int32, int64
+from ledgermq.serving.readable_store import ReadableStore
+
+UNITS_MAX = 1_000
+"""Units that are shown at once."""
+
+
+class QueueCodes:
+    """Answered by every node, from its own queue."""
+
+    def __init__(self, store: ReadableStore, topics: TopicCodes, clients: ClientTable) -> None:
+        self._store = store
+        self._topics = topics
+        self._clients = clients
+        self.codes: Codes = {RequestCode.QUERY_CONSUME_QUEUE: self._units}
+
+    def _units(self, asked: Asked) -> Command:
+        fields = asked.command.fields
+        queue = queue_of(asked, self._topics.topic(asked))
+        index, count = int64(fields, "index"), int32(fields, "count")
+        first, end, _ = self._store.bounds(queue)
+        bounds: dict[str, object] = {"maxQueueIndex": end, "minQueueIndex": first}
+        if index < 0:
+            index = end - count
+        index = max(first, index)
+        count = max(0, min(count, UNITS_MAX, end - index))
+        units = self._store.units(queue, index, count) if count else None
+        if units is None:
+            remark = f"queue has no units from {index} on: minimum {first}, end {end}"
+            return asked.command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
+        codes = self._codes(fields.get("consumerGroup", ""), queue.topic)
+        rows = [
+            {
+                "eval": codes is None or int(unit["tags"]) in codes,
+                "physicOffset": int(unit["position"]),
+                "physicSize": int(unit["size"]),
+                "tagsCode": int(unit["tags"]),
+            }
+            for unit in units
+        ]
+        return asked.command.reply(body=encode_body({**bounds, "queueData": rows}))
+
+    def _codes(self, group: str, topic: str) -> set[int] | None:
+        """Hashes of the tags that a group wants; None for all."""
+        found: set[int] = set()
+        for member in self._clients.consumers(group):
+            for one in member.group.subscriptions:
+                if one.topic == topic:
+                    if not one.codes:
+                        return None
+                    found |= one.codes
+        return found or None
