@@ -92,6 +92,7 @@ COMMANDS = {
     "archive": Command("archive_command", "show the archives that retention waits for"),
     "quota": Command("quota_command", "say how much may be sent and read a second"),
     "store": Command("store_commands", "read and convert a store directory"),
+    "migrate": Command("migrate_command", "move from RocketMQ in place, and back"),
     "spark": Command("spark_command", "rebuild, audit, archive, replay and count on Spark"),
     "backup": Command("backup_command", "back a store up, and restore it"),
     "bench": Command("bench_command", "put load on a running node and measure it"),

@@ -143,6 +143,29 @@ def stopped_store(root: Path) -> Iterator[None]:
         yield
 
 
+def holder_of(root: Path) -> int | None:
+    """Pid of the broker or node that has the store in ``root`` open; None when nobody has.
+
+    Nothing is locked or made.
+
+    Raises:
+        StorageError: the lock file cannot be read.
+    """
+    try:
+        # The kernel tells of locks to be had for writing only where the file may be written.
+        fd = os.open(root / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(
+            f"lock file not opened: {error.strerror}", errno=error.errno, path=str(root / "lock")
+        ) from error
+    try:
+        return _holder(fd) or None
+    finally:
+        os.close(fd)
+
+
 @contextmanager
 def _as_owner(root: Path) -> Iterator[None]:
     owner = root.stat()

@@ -15,7 +15,7 @@ from ledgermq.formats.message import Message
 from ledgermq.model.errors import CorruptLogError, StorageError, TopicUnknownError
 from ledgermq.store.index_reader import TIMESTAMP_MAX, IndexReader
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.queue_end import UNIT_SIZE
+from ledgermq.store.queue_end import UNIT_SIZE, Units
 from ledgermq.store.queue_reader import QueueReader
 from ledgermq.store.store_directory import open_directory
 
@@ -112,6 +112,10 @@ class StoreView:
                 pairs = zip(units["position"].tolist(), units["size"].tolist(), strict=True)
                 for number, (position, size) in enumerate(pairs, first):
                     yield QueuedMessage(queue, number, self.log.message_at(position, size))
+
+    def units(self, topic: str, queue_id: int, first: int, count: int) -> Units:
+        """Units of one queue, as ``QueueReader.units`` has them, within ``queues``' bounds."""
+        return self._reader(topic, queue_id).units(first, count)
 
     def message_at(self, physical_offset: int) -> Message:
         """The message at a position in the log (behind its entry's header).

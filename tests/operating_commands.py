@@ -31,7 +31,7 @@ def told_in(document: str) -> Iterator[Told]:
     for _, language, block in _BLOCK.findall((FOLDER / document).read_text()):
         if language not in ("", "console"):
             continue
-        joined = re.sub(r"\\\n\s*", " ", block)
+        joined = re.sub(r" *\\\n\s*", " ", block)
         for line in joined.splitlines():
             stripped = line.strip()
             if language == "console" and stripped.startswith("$ "):

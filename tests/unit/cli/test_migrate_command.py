@@ -1,0 +1,215 @@
+"""``ledgermq migrate``: what it writes down, what it finds and refuses, and that it only looks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import Golden
+from tests.process.group_nodes import free_port
+
+from ledgermq.cli.main import EXIT_CONFIG, EXIT_OK, EXIT_STORAGE, main
+from ledgermq.daemon.store_lock import stopped_store
+from ledgermq.formats.queue_unit import UNIT_SIZE
+from ledgermq.model.settings import LogKind
+from ledgermq.process.settings_loading import load_settings
+
+SIZES = ("maxHashSlotNum=500", "maxIndexNum=400")
+
+
+class Host:
+    """A RocketMQ broker that has stopped, and whoever moves it."""
+
+    def __init__(self, root: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.root = root
+        self.conf = folder / "broker.conf"
+        self.manifest = folder / "manifest"
+        self.settings = folder / "ledgermq.toml"
+        self._runtime = folder / "run"
+        self._capsys = capsys
+        self.port = free_port()
+
+    def configure(self, *lines: str) -> None:
+        fixed = [f"storePathRootDir={self.root}", f"listenPort={self.port}", *SIZES]
+        self.conf.write_text("\n".join([*fixed, *lines, ""]))
+
+    def migrate(self, *words: object) -> tuple[int, dict[str, Any], str]:
+        status = main(["migrate", *map(str, words), "--json"])
+        captured = self._capsys.readouterr()
+        facts: dict[str, Any] = json.loads(captured.out) if captured.out else {}
+        return status, facts, captured.err
+
+    def take_over(self, *words: object) -> tuple[int, dict[str, Any], str]:
+        return self.migrate(
+            "take-over", self.conf, "--manifest", self.manifest, "--settings", self.settings,
+            "--runtime-dir", self._runtime, *words,
+        )  # fmt: skip
+
+    def verify(self) -> tuple[int, dict[str, Any], str]:
+        return self.migrate("verify", self.manifest, self.root)
+
+    @property
+    def content(self) -> dict[str, bytes]:
+        """All that is RocketMQ's."""
+        return {
+            str(path): path.read_bytes()
+            for path in self.root.rglob("*")
+            if path.is_file() and path.relative_to(self.root).parts[0] != "ledgermq"
+        }
+
+
+@pytest.fixture
+def host(golden_copy: Golden, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Host:
+    made = Host(golden_copy("gs1"), tmp_path, capsys)
+    made.configure("brokerName=oracle")
+    return made
+
+
+def test_what_a_broker_has_is_written_down_and_found_again(host: Host) -> None:
+    before = host.content
+    status, facts, _ = host.migrate("check", host.conf)
+
+    assert status == EXIT_OK
+    assert (facts["obstacles"], facts["broker"], facts["log"]) == (
+        "none", "does not run", "commitlog",
+    )  # fmt: skip
+
+    status, facts, _ = host.take_over()
+    settings = load_settings(host.settings)
+
+    assert status == EXIT_OK
+    assert facts["messages"] > 500
+    assert facts["offsets"] >= 4
+    assert settings.store.log is LogKind.COMMITLOG
+    assert settings.listen.remoting == f"*:{host.port}"
+    assert settings.node.broker_name == "oracle"
+
+    verified, found, _ = host.verify()
+
+    assert verified == EXIT_OK
+    assert found["compared"] == facts["messages"]
+    assert (found["added"], found["removed"], found["went_back"]) == (0, 0, "none")
+    assert host.content == before
+
+
+def test_a_missing_message_group_or_offset_is_named(host: Host) -> None:
+    host.take_over()
+    queue = host.root / "consumequeue" / "plain0" / "0" / f"{0:020}"
+    unit = bytearray(queue.read_bytes())
+    unit[2 * UNIT_SIZE + 19] ^= 1
+    queue.write_bytes(unit)
+    status, _, said = host.verify()
+
+    assert status == EXIT_STORAGE
+    assert "queue plain0/0" in said
+    unit[2 * UNIT_SIZE + 19] ^= 1
+    queue.write_bytes(unit)
+
+    for name, text in (
+        ("consumerOffset.json", "offset plain0@golden-group"),
+        ("subscriptionGroup.json", "group golden-group"),
+        ("topics.json", "topic TBW102"),
+    ):
+        path = host.root / "config" / name
+        content = path.read_bytes()
+        path.unlink()
+        status, _, said = host.verify()
+        path.write_bytes(content)
+
+        assert status == EXIT_STORAGE
+        assert text in said
+
+    shutil.rmtree(host.root / "consumequeue" / "plain0")
+    status, _, said = host.verify()
+
+    assert status == EXIT_STORAGE
+    assert "plain0/0" in said
+
+
+def test_offsets_that_went_back_are_told_and_are_no_fault(host: Host) -> None:
+    host.take_over()
+    path = host.root / "config" / "consumerOffset.json"
+    text = path.read_text()
+    at = text.index("plain0@golden-group")
+    first = text.index(":", text.index("{", at)) + 1
+    path.write_text(text[:first] + "1" + text[text.index(",", first) :])
+    status, facts, _ = host.verify()
+
+    assert status == EXIT_OK
+    assert len(facts["went_back"]) == 1
+    assert facts["went_back"][0].startswith("offset plain0@golden-group/")
+
+
+def test_a_broker_that_runs_is_seen_and_not_taken_over(host: Host) -> None:
+    with stopped_store(host.root):
+        status, facts, _ = host.migrate("check", host.conf)
+
+        assert status == EXIT_OK
+        # POSIX locks of its own process are invisible; see the tests with real nodes.
+        assert facts["broker"] == "does not run"
+        status, _, said = host.take_over()
+
+        assert status == EXIT_STORAGE
+        assert "held" in said
+    assert not host.settings.exists()
+    assert not host.manifest.exists()
+
+
+def test_what_stands_in_the_way_is_said_before_anything_is_written(host: Host) -> None:
+    host.configure("enableDLegerCommitLog=true", "dLegerSelfId=n0", "dLegerPeers=n0-localhost:1")
+    status, _, said = host.take_over()
+
+    assert status == EXIT_CONFIG
+    assert "dledger" in said
+
+    host.configure()
+    (host.root / "timerwheel").write_bytes(b"")
+    status, facts, _ = host.migrate("check", host.conf)
+
+    assert status == EXIT_CONFIG
+    assert "RocketMQ 5" in str(facts["obstacles"])
+    status, _, said = host.take_over()
+
+    assert status == EXIT_CONFIG
+    assert "RocketMQ 5" in said
+    assert not host.settings.exists()
+
+
+def test_settings_that_are_there_are_not_overwritten(host: Host) -> None:
+    host.settings.write_text("mine")
+    status, _, said = host.take_over()
+
+    assert status == EXIT_CONFIG
+    assert str(host.settings) in said
+    assert host.settings.read_text() == "mine"
+
+
+def test_the_way_back_is_written_down_and_found_after_a_downgrade_too(host: Host) -> None:
+    main(["store", "upgrade", str(host.root), "--group", "g", "--self-id", "n0"])
+    host._capsys.readouterr()
+    status, facts, _ = host.migrate("back", host.root, "--manifest", host.manifest)
+
+    assert status == EXIT_OK
+    assert facts["log"] == "dledger"
+    assert facts["stays_until_a_node_comes"] == "nothing"
+    main(["store", "downgrade", str(host.root)])
+    host._capsys.readouterr()
+    verified, found, said = host.verify()
+
+    assert verified == EXIT_OK, said
+    assert found["compared"] == facts["messages"]
+
+
+def test_a_manifest_that_was_changed_is_refused(host: Host) -> None:
+    host.take_over()
+    host.manifest.write_bytes(host.manifest.read_bytes().replace(b"golden", b"silver"))
+    status, _, said = host.verify()
+
+    assert status == EXIT_STORAGE
+    assert "checksum" in said
+    status, _, said = host.migrate("verify", host.manifest.with_name("none"), host.root)
+
+    assert status == EXIT_CONFIG
