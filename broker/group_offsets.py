@@ -89,6 +89,11 @@ class GroupOffsets:
         """Committed offset by queue; a queue that was never committed is left out."""
         return dict(self._table.get(GroupTopic(group, topic), {}))
 
+    def offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Committed offset of one queue; None when it was never committed."""
+        owned = self._table.get(GroupTopic(group, topic))
+        return None if owned is None else owned.get(queue_id)
+
     def check(
         self,
         group: str,

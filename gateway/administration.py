@@ -11,10 +11,9 @@ from ledgermq.gateway.client_table import ClientTable
 from ledgermq.gateway.connection_codes import ConnectionCodes
 from ledgermq.gateway.consumer_codes import ConsumerCodes
 from ledgermq.gateway.group_codes import GroupCodes
-from ledgermq.gateway.member_codes import ReplyLater
 from ledgermq.gateway.queue_codes import QueueCodes
 from ledgermq.gateway.queue_figures import QueueFigures
-from ledgermq.gateway.requests import Codes
+from ledgermq.gateway.requests import Codes, ReplyLater
 from ledgermq.gateway.topic_codes import TopicCodes
 from ledgermq.process.environment import Environment
 from ledgermq.serving.broker_tables import BrokerTables

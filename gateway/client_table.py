@@ -13,7 +13,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from ledgermq.gateway.remoting_sockets import Connection
-from ledgermq.remoting.heartbeat import ConsumerGroup, Heartbeat, Subscription
+from ledgermq.remoting.heartbeat import ConsumerGroup, Heartbeat, MessageModel, Subscription
 
 EXPIRY_MS = 120_000
 """``CHANNEL_EXPIRED_TIMEOUT``: four heartbeats of a client."""
@@ -126,6 +126,11 @@ class ClientTable:
             return _find(own.group.subscriptions, topic)
         found = (_find(one.group.subscriptions, topic) for one in members.values())
         return max((one for one in found if one is not None), key=_version, default=None)
+
+    def model(self, connection: Connection, group: str) -> MessageModel | None:
+        """How a consumer shares messages with its group; ``None`` when it has not said."""
+        own = self._consumers.get(group, {}).get(connection.number)
+        return None if own is None else own.group.model
 
     def heartbeat(
         self,

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from ledgermq.gateway.client_requests import ClientRequests
 from ledgermq.gateway.client_table import Client, ClientTable, Consumer
-from ledgermq.gateway.member_codes import ReplyLater
 from ledgermq.gateway.refusals import refusal
-from ledgermq.gateway.requests import Asked, Codes
+from ledgermq.gateway.requests import Asked, Codes, ReplyLater
 from ledgermq.model.errors import LedgerError, TimedOutError
 from ledgermq.process.clock import Clock
 from ledgermq.remoting.codes import Language, RequestCode, ResponseCode

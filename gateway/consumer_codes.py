@@ -11,9 +11,8 @@ from ledgermq.gateway.changes import Changes
 from ledgermq.gateway.client_requests import ClientRequests
 from ledgermq.gateway.client_table import ClientTable, Consumer
 from ledgermq.gateway.connection_codes import ConnectionCodes
-from ledgermq.gateway.member_codes import ReplyLater
 from ledgermq.gateway.queue_figures import QueueFigures
-from ledgermq.gateway.requests import Asked, Codes
+from ledgermq.gateway.requests import Asked, Codes, ReplyLater
 from ledgermq.model.errors import (
     GroupActiveError,
     GroupUnknownError,

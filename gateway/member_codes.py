@@ -8,14 +8,13 @@ topic, only a leader can; a follower leaves it to the one that leads, which is t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from ledgermq.gateway.client_requests import ClientRequests
 from ledgermq.gateway.client_table import ClientTable
 from ledgermq.gateway.port_calls import PortCalls
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Connection
-from ledgermq.gateway.requests import Asked, Codes
+from ledgermq.gateway.requests import Asked, Codes, ReplyLater
 from ledgermq.model.errors import LedgerError, NotLeaderError
 from ledgermq.model.group_topics import retry_topic
 from ledgermq.remoting.codes import RequestCode, ResponseCode
@@ -24,12 +23,6 @@ from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.fields import text
 from ledgermq.remoting.heartbeat import decode_heartbeat
 from ledgermq.serving.broker_tables import BrokerTables
-
-
-class ReplyLater(Protocol):
-    """The port's: answers a request whose code has returned ``None``."""
-
-    def __call__(self, asked: Asked, reply: Command) -> None: ...
 
 
 class MemberCodes:

@@ -11,6 +11,7 @@ from ledgermq.gateway.administration import Administration
 from ledgermq.gateway.changes import Changes
 from ledgermq.gateway.client_requests import ClientRequests
 from ledgermq.gateway.client_table import ClientTable
+from ledgermq.gateway.consume_codes import ConsumeCodes
 from ledgermq.gateway.listening import listening_addresses
 from ledgermq.gateway.member_codes import MemberCodes
 from ledgermq.gateway.name_value_codes import NameValueCodes
@@ -57,7 +58,6 @@ class RemotingPort:
         Raises:
             ConfigError: an address cannot be listened at.
         """
-        del pulls
         settings = around.settings
         self._calls = PortCalls(calls)
         self._handlers: dict[int, Handler] = {}
@@ -78,7 +78,6 @@ class RemotingPort:
         self.requests = ClientRequests(self.sockets)
         self._members = MemberCodes(self.clients, self.requests, self._calls, tables, self.reply)
         self._register(self._members.codes)
-        self._closed += [self._members.forget, self.requests.forget]
         self._administration = Administration(
             around,
             tables,
@@ -91,6 +90,16 @@ class RemotingPort:
             reply=self.reply,
         )
         self._register(self._administration.codes)
+        self._consume = ConsumeCodes(
+            around,
+            tables,
+            (pulls, calls, queries),
+            clients=self.clients,
+            calls=self._calls,
+            reply=self.reply,
+        )
+        self._register(self._consume.codes)
+        self._closed += [self._members.forget, self.requests.forget, self._consume.forget]
         # What else wakes the port joins here: the process polls one descriptor.
         self._epoll = select.epoll()
         self._epoll.register(self.sockets.fileno(), select.EPOLLIN)
@@ -118,6 +127,7 @@ class RemotingPort:
             self.requests.next_deadline_ms(),
             self.clients.next_expiry_ms(),
             self._writer.next_deadline_ms(),
+            self._consume.next_deadline_ms(),
         )
         return min((one for one in deadlines if one is not None), default=None)
 
@@ -133,6 +143,7 @@ class RemotingPort:
                 forget(connection)
         self._members.turn(now_ms)
         self.requests.turn(now_ms)
+        self._consume.turn(now_ms)
         # At once, and not at the turn's end: producers wait for each of these steps.
         self._writer.advance(now_ms)
         self.sockets.flush()
@@ -144,7 +155,7 @@ class RemotingPort:
 
     def take_answer(self, answer: Answer) -> None:
         """Answer a pull that was held."""
-        raise NotImplementedError
+        self._consume.take_answer(answer)
 
     def take_reply(self, reply: Reply) -> None:
         """Answer a call that has waited."""
@@ -154,6 +165,7 @@ class RemotingPort:
         """This node is something else in its group now, or another one leads."""
         self._routes.tell_standing(standing)
         self._produce.tell_standing(standing)
+        self._consume.tell_standing(standing)
 
     def reply(self, asked: Asked, reply: Command) -> None:
         """Answer a request, unless its sender wants no answer; ``flush`` writes it."""
@@ -176,6 +188,7 @@ class RemotingPort:
         self.sockets.flush()
         self.sockets.close()
         self._epoll.close()
+        self._consume.close()
 
     def _register(self, codes: Codes) -> None:
         assert self._handlers.keys().isdisjoint(codes), codes.keys()

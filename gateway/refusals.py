@@ -12,11 +12,21 @@ from ledgermq.model.errors import (
     NoPermissionError,
     NotLeaderError,
     OutcomeUnknownError,
+    ProtocolError,
     StaleGenerationError,
     TopicUnknownError,
 )
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
+
+
+class CodedError(ProtocolError):
+    """Refused with a response code that tells RocketMQ's clients more than the kind of error."""
+
+    def __init__(self, code: ResponseCode, message: str, **details: object) -> None:
+        super().__init__(message, **details)
+        self.code = code
+
 
 _CODES: dict[type[LedgerError], ResponseCode] = {
     BusyError: ResponseCode.SYSTEM_BUSY,
@@ -35,6 +45,8 @@ _CODES: dict[type[LedgerError], ResponseCode] = {
 
 def code_of(error: LedgerError) -> ResponseCode:
     """The response code for ``error``; that of its nearest class, ``SYSTEM_ERROR`` without one."""
+    if isinstance(error, CodedError):
+        return error.code
     for kind in type(error).__mro__:
         code = _CODES.get(kind)
         if code is not None:

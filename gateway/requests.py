@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ledgermq.broker.access import Right
 from ledgermq.gateway.remoting_sockets import Connection
@@ -40,3 +40,9 @@ is none."""
 
 Codes = Mapping[int, Handler]
 """Who answers which request code."""
+
+
+class ReplyLater(Protocol):
+    """The port's: answers a request whose handler has returned ``None``."""
+
+    def __call__(self, asked: Asked, reply: Command) -> None: ...

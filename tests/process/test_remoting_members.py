@@ -9,13 +9,11 @@ import pytest
 from tests.process.conftest import Node, wait_until
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
+from tests.process.remoting_steps import GROUP, beat, members
 
 from ledgermq.remoting.codes import RequestCode, ResponseCode
-from ledgermq.remoting.command import Command
 
 pytestmark = pytest.mark.slow
-
-GROUP = "billing"
 
 
 @pytest.fixture
@@ -23,40 +21,6 @@ def address(make_node: Callable[[], Node]) -> Iterator[str]:
     node = make_node()
     yield start_remoting_node(node)
     node.stop()
-
-
-def beat(client: RemotingClient, client_id: str, *topics: str, group: str = GROUP) -> Command:
-    """A heartbeat as Java's consumer sends it, and the reply."""
-    wanted = [
-        {
-            "classFilterMode": False,
-            "codeSet": [],
-            "expressionType": "TAG",
-            "subString": "*",
-            "subVersion": 1,
-            "tagsSet": [],
-            "topic": topic,
-        }
-        for topic in topics
-    ]
-    consumer = {
-        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-        "consumeType": "CONSUME_PASSIVELY",
-        "groupName": group,
-        "messageModel": "CLUSTERING",
-        "subscriptionDataSet": wanted,
-        "unitMode": False,
-    }
-    body = {"clientID": client_id, "consumerDataSet": [consumer], "producerDataSet": []}
-    return client.ask(RequestCode.HEART_BEAT, body=json.dumps(body).encode())
-
-
-def members(client: RemotingClient, group: str = GROUP) -> list[str]:
-    reply = client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
-    if reply.code != ResponseCode.SUCCESS:
-        return []
-    found: list[str] = json.loads(bytes(reply.body))["consumerIdList"]
-    return found
 
 
 def test_members_come_are_told_of_one_another_and_go(address: str) -> None:

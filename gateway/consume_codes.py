@@ -1,0 +1,65 @@
+"""All that RocketMQ's consumers ask for, as one part of the port."""
+
+from __future__ import annotations
+
+from ledgermq.gateway.client_table import ClientTable
+from ledgermq.gateway.offset_codes import OffsetCodes
+from ledgermq.gateway.offset_commits import OffsetCommits
+from ledgermq.gateway.port_calls import PortCalls
+from ledgermq.gateway.pull_checks import PullChecks
+from ledgermq.gateway.pull_codes import PullCodes
+from ledgermq.gateway.remoting_sockets import Connection
+from ledgermq.gateway.requests import Codes, ReplyLater
+from ledgermq.ipc.cursor_page import Role
+from ledgermq.process.environment import Environment
+from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.call_service import CallService
+from ledgermq.serving.pull_service import Answer, PullService
+from ledgermq.serving.query_service import QueryService
+from ledgermq.wire.session import Standing
+
+
+class ConsumeCodes:
+    """Owned by the port."""
+
+    def __init__(
+        self,
+        around: Environment,
+        tables: BrokerTables,
+        services: tuple[PullService, CallService, QueryService],
+        *,
+        clients: ClientTable,
+        calls: PortCalls,
+        reply: ReplyLater,
+    ) -> None:
+        pulls, service, _ = services
+        self._counts = around.page.counters(Role.BROKER)
+        self._commits = OffsetCommits(calls, tables)
+        checks = PullChecks(clients, tables, around.settings)
+        self._pulls = PullCodes(pulls, checks, self._commits, self._counts, reply)
+        offsets = OffsetCodes(service.known, self._commits, reply)
+        self.codes: Codes = {**self._pulls.codes, **offsets.codes}
+
+    def tell_standing(self, standing: Standing) -> None:
+        """Another node may lead now."""
+        self._commits.tell_standing(standing)
+
+    def take_answer(self, answer: Answer) -> None:
+        """Answer a pull that was held."""
+        self._pulls.take_answer(answer)
+
+    def forget(self, connection: Connection) -> None:
+        """A connection has ended."""
+        self._pulls.forget(connection)
+
+    def turn(self, now_ms: int) -> None:
+        """Send offsets that were gathered, if it is time to."""
+        self._commits.turn(now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``turn`` has something to do; ``None`` when never."""
+        return self._commits.next_deadline_ms()
+
+    def close(self) -> None:
+        """Give back what was lent."""
+        self._counts.release()

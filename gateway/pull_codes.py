@@ -1,0 +1,212 @@
+"""Pulls of RocketMQ's consumers: the broker's own answers to pulls, in the other protocol's words.
+
+A pull that finds nothing is held by ``PullService`` like one of our own clients': no thread, no
+timer. What a reply's code and offsets mean is RocketMQ's ``PullMessageProcessor``; records go out
+as they lie in the log, with nothing between them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+from ledgermq.broker.access import Right
+from ledgermq.gateway.offset_commits import OffsetCommits
+from ledgermq.gateway.pull_checks import PullChecks
+from ledgermq.gateway.refusals import refusal
+from ledgermq.gateway.remoting_sockets import Connection
+from ledgermq.gateway.requests import Asked, Codes, ReplyLater
+from ledgermq.ipc.counters import BrokerCounter, Counts
+from ledgermq.model.errors import (
+    BusyError,
+    LedgerError,
+)
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.pull_request import decode_pull, pull_reply_fields
+from ledgermq.serving.pull_service import Answer, Payload, PullService
+from ledgermq.wire.pull_frame import (
+    HOLD_MS_MAX,
+    Pull,
+    Pulled,
+    PullStatus,
+    decode_pulled,
+)
+
+MESSAGES_MAX = 1_024
+"""Most messages of one reply: what RocketMQ's consumers may ask for at most."""
+
+BYTES_MAX = 1024 * 1024
+"""Most bytes of one reply, unless its only message is larger. RocketMQ's 256 KiB are four messages
+of 64 KiB."""
+
+UNREAD_MAX = 8 * 1024 * 1024
+"""A connection that has so many bytes to read is given no more before it has."""
+
+_IDS = 2**32
+
+_CODES = {
+    PullStatus.FOUND: ResponseCode.SUCCESS,
+    PullStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    PullStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    PullStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    PullStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    PullStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    PullStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+}
+"""All but those of an empty queue, where it depends on the offset."""
+
+
+class _Held(NamedTuple):
+    asked: Asked
+    offset: int
+
+
+class PullCodes:
+    """Owned by the port.
+
+    Invariant: ``_held`` has what ``PullService`` holds for connections that are open, by the number
+    that the port has given it.
+    """
+
+    def __init__(
+        self,
+        pulls: PullService,
+        checks: PullChecks,
+        commits: OffsetCommits,
+        counts: Counts,
+        reply: ReplyLater,
+    ) -> None:
+        self._pulls = pulls
+        self._checks = checks
+        self._commits = commits
+        self._counts = counts
+        self._reply = reply
+        self._ids = itertools.count(1)
+        self._held: dict[int, _Held] = {}
+        self._held_of: dict[int, set[int]] = {}
+        self.codes: Codes = {
+            RequestCode.PULL_MESSAGE: self._pull,
+            RequestCode.LITE_PULL_MESSAGE: self._pull,
+        }
+
+    @property
+    def held(self) -> int:
+        """Pulls without a reply."""
+        return len(self._held)
+
+    def take_answer(self, answer: Answer) -> None:
+        """Answer a pull that was held."""
+        held = self._held.pop(answer.request_id, None)
+        if held is None:
+            return
+        asked = held.asked
+        number = asked.connection.number
+        of = self._held_of[number]
+        of.discard(answer.request_id)
+        if not of:
+            del self._held_of[number]
+        try:
+            if answer.topic:
+                # It may have lost the right while it was held.
+                asked.check(answer.topic, Right.SUB)
+            reply = self._answered(asked.command, answer, held.offset)
+        except LedgerError as error:
+            reply = refusal(asked.command, error)
+        self._reply(asked, reply)
+
+    def forget(self, connection: Connection) -> None:
+        """A connection has ended: nobody waits there."""
+        numbers = self._held_of.pop(connection.number, None)
+        if numbers is None:
+            return
+        for number in numbers:
+            del self._held[number]
+        self._pulls.cancel(_client(connection))
+
+    def _pull(self, asked: Asked) -> Command | None:
+        self._counts[BrokerCounter.PULLS] += 1
+        connection, command = asked.connection, asked.command
+        request = decode_pull(command)
+        self._checks.check(request)
+        wanted = self._checks.wanted(connection, request)
+        if connection.queued_bytes > UNREAD_MAX:
+            self._counts[BrokerCounter.SLOW_REFUSED] += 1
+            raise BusyError(
+                "client has not read what it was given",
+                unread=connection.queued_bytes,
+                limit=UNREAD_MAX,
+            )
+        if request.commit_offset is not None and request.commit_offset >= 0:
+            self._commits.note(
+                request.group, request.topic, request.queue_id, request.commit_offset
+            )
+        number = next(self._ids) % _IDS
+        pull = Pull(
+            number,
+            request.topic,
+            request.queue_id,
+            request.queue_offset,
+            min(max(request.max_messages, 1), MESSAGES_MAX),
+            BYTES_MAX,
+            min(max(request.suspend_ms, 0), HOLD_MS_MAX),
+            wanted.tag_hashes,
+            expression=wanted.sql,
+        )
+        answer = self._pulls.pull(_client(connection), pull, asked.now_ms)
+        if answer is not None:
+            return self._answered(command, answer, request.queue_offset)
+        # What is kept for seconds must not keep the bytes that it was read with.
+        kept = asked._replace(
+            command=Command(command.code, command.opaque, flag=command.flag, kind=command.kind)
+        )
+        self._held[number] = _Held(kept, request.queue_offset)
+        self._held_of.setdefault(connection.number, set()).add(number)
+        return None
+
+    def _answered(self, command: Command, answer: Answer, offset: int) -> Command:
+        """The reply to a pull of messages from ``offset`` on."""
+        if answer.error is not None:
+            return refusal(command, answer.error)
+        payload = answer.payload
+        pulled = decode_pulled(answer.head, records_size=len(payload))
+        code = _CODES.get(pulled.status)
+        if code is None:
+            # As in RocketMQ a consumer that is where the queue is going to begin just waits.
+            stays = pulled.next_offset == offset
+            code = ResponseCode.PULL_NOT_FOUND if stays else ResponseCode.PULL_OFFSET_MOVED
+        body: Payload = b""
+        if answer.messages:
+            body = _records(pulled, payload)
+            self._counts[BrokerCounter.MESSAGES] += answer.messages
+            self._counts[BrokerCounter.BYTES] += len(body)
+        return command.reply(
+            code,
+            fields=pull_reply_fields(
+                next_offset=pulled.next_offset,
+                min_offset=pulled.begin,
+                max_offset=pulled.end,
+                broker_id=0,
+            ),
+            body=body,
+            remark=pulled.status.name,
+        )
+
+
+def _records(pulled: Pulled, payload: Payload) -> Payload:
+    """The records, one directly behind the other: entries' headers lie between them in the log."""
+    sizes = pulled.sizes.tolist()
+    if sum(sizes) == len(payload):
+        return payload
+    view = memoryview(payload)
+    return b"".join(
+        [
+            view[start : start + size]
+            for start, size in zip(pulled.starts.tolist(), sizes, strict=True)
+        ]
+    )
+
+
+def _client(connection: Connection) -> bytes:
+    """What ``both_clients.is_of_port`` tells the port's pulls by."""
+    return bytes(1) + connection.number.to_bytes(8, "big")
