@@ -36,8 +36,6 @@ from ledgermq.serving.group_lags import GroupLags
 from ledgermq.serving.member_calls import MemberCalls
 from ledgermq.serving.moves import Moves
 from ledgermq.serving.node_calls import NodeCalls
-from ledgermq.serving.offset_batches import OffsetBatches
-from ledgermq.serving.prepared_groups import PreparedGroups
 from ledgermq.serving.pull_service import PullService
 from ledgermq.serving.query_service import QueryService
 from ledgermq.serving.readable_store import ReadableStore
@@ -131,8 +129,6 @@ class BrokerWorker:
         self._dead_letters = DeadLetterCalls(self._calls.known, self._log, self._moves, settings)
         for answering in (self._retries, self._dead_letters, self._node_calls()):
             self._calls.register(answering.verbs)
-        for kind in (PreparedGroups, OffsetBatches):
-            self._calls.register(kind(self._calls.known, settings.topics, self._log).verbs)
         self._service = make_consumers(self._pulls, self._calls, queries)
         self._standing = ReaderStanding(
             around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER

@@ -26,7 +26,9 @@ from ledgermq.serving.calls import (
 from ledgermq.serving.group_calls import GroupCalls
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.name_calls import NameCalls
+from ledgermq.serving.offset_batches import OffsetBatches
 from ledgermq.serving.offset_calls import OffsetCalls
+from ledgermq.serving.prepared_groups import PreparedGroups
 from ledgermq.serving.queue_calls import QueueCalls
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.send_topic_calls import SendTopicCalls
@@ -67,6 +69,8 @@ class CallService:
         self.groups = GroupCalls(self.known, rules, log, members, warnings)
         self.register(self.groups.verbs)
         self.register(OffsetCalls(self.known, rules, log, consuming).verbs)
+        self.register(OffsetBatches(self.known, rules, log).verbs)
+        self.register(PreparedGroups(self.known, rules, log).verbs)
         self.register(AccessCalls(tables, log, self.notice).verbs)
         self.register(ArchiveCalls(store, tables, log).verbs)
         self.register(NameCalls(tables, log).verbs)
