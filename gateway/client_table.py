@@ -57,9 +57,13 @@ class ClientTable:
 
     Invariants: a group without members is not kept; who is in a group has a place in ``_seen``, the
     one that was heard of longest ago first.
+
+    Attributes:
+        producer_changes: grows when a client begins to produce for a group.
     """
 
     def __init__(self, *, expiry_ms: int = EXPIRY_MS) -> None:
+        self.producer_changes = 0
         self._expiry_ms = expiry_ms
         self._clients: dict[int, Client] = {}
         self._producers: dict[str, dict[int, Client]] = {}
@@ -148,7 +152,9 @@ class ClientTable:
         client = Client(heartbeat.client_id, connection, language, version)
         self._clients[connection.number] = client
         for group in heartbeat.producers:
-            self._producers.setdefault(group, {})[connection.number] = client
+            members_before = self._producers.setdefault(group, {})
+            self.producer_changes += connection.number not in members_before
+            members_before[connection.number] = client
             self._producer_of[client.client_id] = connection
             self._see(_Place(_Side.PRODUCER, group, connection.number), now_ms)
         changed: set[str] = set()

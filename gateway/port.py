@@ -20,9 +20,11 @@ from ledgermq.gateway.port_calls import PortCalls
 from ledgermq.gateway.produce_codes import ProduceCodes
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingLimits, RemotingSockets
+from ledgermq.gateway.reply_codes import ReplyCodes
 from ledgermq.gateway.requests import Asked, Codes, Handler
 from ledgermq.gateway.route_codes import RouteCodes
 from ledgermq.gateway.send_topics import SendTopics
+from ledgermq.gateway.transaction_codes import TransactionCodes
 from ledgermq.gateway.writer_link import WriterLink
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.settings import Settings
@@ -113,6 +115,19 @@ class RemotingPort:
             send_bytes=self.sockets.send_bytes,
         )
         self._register(self._produce.codes)
+        self._transactions = TransactionCodes(
+            self._calls, queries, clients=self.clients, requests=self.requests, reply=self.reply
+        )
+        self._register(self._transactions.codes)
+        replies = ReplyCodes(
+            self._produce,
+            self.clients,
+            self.requests,
+            reply=self.reply,
+            clock=around.clock,
+            store_host=addresses.own,
+        )
+        self._register(replies.codes)
         for host, port in self.sockets.addresses:
             logger.info("port of RocketMQ's clients is open: address=%s:%d", host, port)
 
@@ -128,6 +143,7 @@ class RemotingPort:
             self.clients.next_expiry_ms(),
             self._writer.next_deadline_ms(),
             self._consume.next_deadline_ms(),
+            self._transactions.next_deadline_ms(),
         )
         return min((one for one in deadlines if one is not None), default=None)
 
@@ -144,6 +160,7 @@ class RemotingPort:
         self._members.turn(now_ms)
         self.requests.turn(now_ms)
         self._consume.turn(now_ms)
+        self._transactions.turn(now_ms)
         # At once, and not at the turn's end: producers wait for each of these steps.
         self._writer.advance(now_ms)
         self.sockets.flush()
@@ -166,6 +183,7 @@ class RemotingPort:
         self._routes.tell_standing(standing)
         self._produce.tell_standing(standing)
         self._consume.tell_standing(standing)
+        self._transactions.tell_standing(standing)
 
     def reply(self, asked: Asked, reply: Command) -> None:
         """Answer a request, unless its sender wants no answer; ``flush`` writes it."""

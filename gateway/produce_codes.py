@@ -14,7 +14,6 @@ from ipaddress import IPv6Address
 from random import Random
 from typing import NamedTuple
 
-from ledgermq.broker.access import Right
 from ledgermq.broker.transactions import check_half
 from ledgermq.client.send_pipeline import parse_host
 from ledgermq.formats.delayed_message import RealQueue
@@ -34,7 +33,7 @@ from ledgermq.model.errors import (
     NotLeaderError,
     ProtocolError,
 )
-from ledgermq.model.group_topics import RETRY_PREFIX, dead_letter_topic, retry_topic
+from ledgermq.model.group_topics import RETRY_PREFIX, dead_letter_topic
 from ledgermq.process.environment import Environment
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
@@ -47,6 +46,30 @@ RETRIES_VERSION = 121
 """``MQVersion`` from which a client's own limit of retries counts (V3_4_9)."""
 
 SendBytes = Callable[[Connection, bytes], None]
+
+
+class Stored(NamedTuple):
+    """What a reply tells of messages that are stored.
+
+    Attributes:
+        ids: offset ids, with commas between them.
+        queue_offset: of the first one.
+    """
+
+    ids: str
+    queue_id: int
+    queue_offset: int
+
+    def to_fields(self) -> dict[str, str]:
+        """As in the reply's header."""
+        return {
+            "msgId": self.ids,
+            "queueId": str(self.queue_id),
+            "queueOffset": str(self.queue_offset),
+        }
+
+
+Told = Callable[[Stored | LedgerError], None]
 
 
 class ProduceCodes:
@@ -82,6 +105,18 @@ class ProduceCodes:
             RequestCode.SEND_BATCH_MESSAGE: self._send,
         }
 
+    def put(self, asked: Asked, request: SendRequest, told: Told) -> None:
+        """Have a request's messages stored, and leave the reply to the caller.
+
+        Args:
+            told: gets what came of it, later and once.
+
+        Raises:
+            LedgerError: it is refused at once, and ``told`` is not called.
+        """
+        self._check_leads()
+        self._send_to(asked, request, request.topic, told=told)
+
     def tell_standing(self, standing: Standing) -> None:
         """Whether this node leads: only a leader stores anything."""
         self._leader, self._leads = standing.leader, standing.leads
@@ -91,22 +126,28 @@ class ProduceCodes:
     def _send(self, asked: Asked) -> Command | None:
         try:
             request = decode_send(asked.command)
-            self._check_may_send(asked, request)
+            self._check_leads()
             if request.topic.startswith(RETRY_PREFIX) and not request.is_batch:
                 self._send_retry(asked, request)
             else:
                 self._send_to(asked, request, request.topic)
         except LedgerError as error:
-            return _refusal(asked.command, error)
+            return refusal_of_send(asked.command, error)
         return None
 
     def _send_to(
-        self, asked: Asked, request: SendRequest, name: str, *, is_dead: bool = False
+        self,
+        asked: Asked,
+        request: SendRequest,
+        name: str,
+        *,
+        is_dead: bool = False,
+        told: Told | None = None,
     ) -> None:
         """Store a request in the topic called ``name``, once that is there."""
         topic = self._topics.find(name)
         if topic is not None:
-            self._store(asked, request, topic, is_dead=is_dead)
+            self._store(asked, request, topic, is_dead=is_dead, told=told)
             return
 
         def then(error: LedgerError | None) -> None:
@@ -116,9 +157,13 @@ class ProduceCodes:
                 made = self._topics.find(name)
                 if made is None:
                     raise NotLeaderError("topic was deleted as soon as it was made", topic=name)
-                self._store(asked, request, made, is_dead=is_dead)
+                self._check_leads()
+                self._store(asked, request, made, is_dead=is_dead, told=told)
             except LedgerError as refused:
-                self._reply(asked, _refusal(asked.command, refused))
+                if told is None:
+                    self._reply(asked, refusal_of_send(asked.command, refused))
+                else:
+                    told(refused)
 
         self._topics.make(name, request, asked.now_ms, then)
 
@@ -137,19 +182,20 @@ class ProduceCodes:
         else:
             self._send_to(asked, request, request.topic)
 
-    def _check_may_send(self, asked: Asked, request: SendRequest) -> None:
-        """Refuse what only a leader takes, and what the client has no right to."""
+    def _check_leads(self) -> None:
         if not self._leads:
             raise NotLeaderError(
                 "node does not lead now: nothing was stored", leader=self._leader or "not known"
             )
-        if request.topic.startswith(RETRY_PREFIX):
-            asked.check(retry_topic(request.producer_group), Right.SUB)
-        else:
-            asked.check(request.topic, Right.PUB)
 
     def _store(
-        self, asked: Asked, request: SendRequest, topic: SendTopic, *, is_dead: bool = False
+        self,
+        asked: Asked,
+        request: SendRequest,
+        topic: SendTopic,
+        *,
+        is_dead: bool = False,
+        told: Told | None = None,
     ) -> None:
         queue_id = request.queue_id
         if queue_id < 0:
@@ -173,7 +219,7 @@ class ProduceCodes:
             )
         else:
             record = self._one(records, asked, request, topic, queue_id, is_dead=is_dead)
-        self._writer.store(record, _Waiting(self, asked, queue_id).take)
+        self._writer.store(record, _Waiting(self, asked, queue_id, told).take)
 
     def _one(
         self,
@@ -245,26 +291,32 @@ class ProduceCodes:
         return self._records
 
     def _answer(self, waiting: _Waiting, outcome: Place | LedgerError) -> None:
-        asked = waiting.asked
+        asked, told = waiting.asked, waiting.told
         command = asked.command
-        if command.is_oneway:
+        if told is not None:
+            told(outcome if isinstance(outcome, LedgerError) else self._stored(waiting, outcome))
+        elif command.is_oneway:
             return
-        if isinstance(outcome, LedgerError):
-            self._reply(asked, _refusal(command, outcome))
-            return
-        prefix, positions = self._id_prefix, outcome.positions
+        elif isinstance(outcome, LedgerError):
+            self._reply(asked, refusal_of_send(command, outcome))
+        else:
+            stored = self._stored(waiting, outcome)
+            reply = encode_send_reply(
+                command,
+                message_ids=stored.ids,
+                queue_id=stored.queue_id,
+                queue_offset=stored.queue_offset,
+            )
+            self._send_bytes(asked.connection, reply)
+
+    def _stored(self, waiting: _Waiting, place: Place) -> Stored:
+        prefix, positions = self._id_prefix, place.positions
         if len(positions) == 1:
             ids = f"{prefix}{positions[0]:016X}"
         else:
             ids = ID_SEPARATOR.join([f"{prefix}{position:016X}" for position in positions])
-        known = outcome.known_queue
-        reply = encode_send_reply(
-            command,
-            message_ids=ids,
-            queue_id=waiting.queue_id if known is None else known,
-            queue_offset=outcome.queue_offset,
-        )
-        self._send_bytes(asked.connection, reply)
+        known = place.known_queue
+        return Stored(ids, waiting.queue_id if known is None else known, place.queue_offset)
 
 
 class _Waiting(NamedTuple):
@@ -273,13 +325,15 @@ class _Waiting(NamedTuple):
     codes: ProduceCodes
     asked: Asked
     queue_id: int
+    told: Told | None
 
     def take(self, outcome: Place | LedgerError) -> None:
         """Answer it."""
         self.codes._answer(self, outcome)
 
 
-def _refusal(command: Command, error: LedgerError) -> Command:
+def refusal_of_send(command: Command, error: LedgerError) -> Command:
+    """The reply that tells ``error``, with the fields that replies to sends have."""
     return command.reply(code_of(error), fields=TRACED, remark=str(error))
 
 
