@@ -62,6 +62,10 @@ DAMAGE_REPEAT_NS = 1_000_000_000
 
 DAMAGE_TOLD_MAX = 1_024
 
+REST_MS = 1_000
+"""A turn that finds no news does nothing but find that out, for so long; a whole one costs ten
+times as much."""
+
 IDLE_MS = 1_000
 """When nothing is asked for or read for this long the pages of the maps are given back."""
 
@@ -138,6 +142,7 @@ class BrokerWorker:
         self._writer_generation = self._around.page.read_process(Role.WRITER).generation
         self._order_due_ms = self._used_ms = self._looked_ms = 0
         self._is_tidy = False
+        self._rests_until_ms = 0
 
     @property
     def state_log(self) -> StateLog:
@@ -158,6 +163,13 @@ class BrokerWorker:
             # Since this turn looked; the bell for it may have been rung before it was listened for.
             return 0
         now_ms = now_ns // 1_000_000
+        if now_ms >= self._rests_until_ms:
+            self._rests_until_ms = self._next_turn_ms(now_ns)
+        return min(max(0, self._rests_until_ms - now_ms), SLEEP_MAX_MS)
+
+    def _next_turn_ms(self, now_ns: int) -> int:
+        """When there is something to do even if nothing comes."""
+        now_ms = now_ns // 1_000_000
         deadlines = [
             self._pulls.next_deadline_ms(),
             self._calls.notice.next_deadline_ms(),
@@ -175,7 +187,7 @@ class BrokerWorker:
         # One millisecond more: the clock's rest below a millisecond is not to be polled away.
         waits = [max(0, deadline - now_ms) + 1 for deadline in deadlines if deadline is not None]
         write_ms = self._tables.sleep_ms(now_ns)
-        return min(*waits, SLEEP_MAX_MS if write_ms is None else write_ms, SLEEP_MAX_MS)
+        return now_ms + min([*waits, REST_MS if write_ms is None else write_ms, REST_MS])
 
     def hears_bells(self, now_ns: int) -> bool:
         """While somebody waits for messages, for a change, or for this node to lead."""
@@ -187,9 +199,24 @@ class BrokerWorker:
         waits = self._log.awaits or self._transactions.awaits or self._timers.awaits
         return waits or self._sinks.awaits
 
+    @property
+    def _has_news(self) -> bool:
+        """Whether the page tells something that no bell and no deadline does."""
+        generation = self._around.page.read_process(Role.WRITER).generation
+        return (
+            self._store.has_moved()
+            or not self._store.is_ready
+            or self._standing.has_news
+            or self._log.is_held_up
+            or generation != self._writer_generation
+        )
+
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Orders, requests, growth of queues, deadlines; then what has to be written."""
         now_ms = now_ns // 1_000_000
+        if not ready and now_ms < self._rests_until_ms and not self._has_news:
+            return
+        self._rests_until_ms = 0
         for message in self._around.inbox.drain(ready):
             self._take(message)
         if self._store.look():

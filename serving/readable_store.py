@@ -133,6 +133,11 @@ class ReadableStore:
         is_known = committed.term == self._page.read_grant().term or not self._has_terms
         return is_known and self._position >= committed.position
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the dispatcher has told how far it is, as far as ``look`` knows."""
+        return self._is_ready
+
     def has_moved(self) -> bool:
         """Whether ``look`` would find something new; changes nothing."""
         dispatched = self._page.read_dispatched()

@@ -241,6 +241,11 @@ class StateLog:
                 )
             self._trouble = error
 
+    @property
+    def is_held_up(self) -> bool:
+        """Whether a damaged place of the log has to be repaired before ``apply`` goes on."""
+        return self._trouble is not None
+
     def check(self) -> None:
         """Refuse to tell what the tables say while they are held up.
 
