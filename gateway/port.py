@@ -17,15 +17,11 @@ from ledgermq.gateway.member_codes import MemberCodes
 from ledgermq.gateway.name_value_codes import NameValueCodes
 from ledgermq.gateway.port_access import PortAccess
 from ledgermq.gateway.port_calls import PortCalls
-from ledgermq.gateway.produce_codes import ProduceCodes
+from ledgermq.gateway.producing import Producing
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingLimits, RemotingSockets
-from ledgermq.gateway.reply_codes import ReplyCodes
 from ledgermq.gateway.requests import Asked, Codes, Handler
 from ledgermq.gateway.route_codes import RouteCodes
-from ledgermq.gateway.send_topics import SendTopics
-from ledgermq.gateway.transaction_codes import TransactionCodes
-from ledgermq.gateway.writer_link import WriterLink
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.settings import Settings
 from ledgermq.process.environment import Environment
@@ -70,11 +66,10 @@ class RemotingPort:
         self._register(self._routes.codes)
         self._register(NameValueCodes(settings, tables, addresses, self._changes).codes)
         self._closed: list[Callable[[Connection], object]] = []
-        self._now_ms = around.clock.monotonic_ns() // 1_000_000
         self.sockets = RemotingSockets(
             listening_addresses(settings.listen),
             RemotingLimits(),
-            now_ms=self._now_ms,
+            now_ms=around.clock.monotonic_ns() // 1_000_000,
         )
         self.clients = ClientTable()
         self.requests = ClientRequests(self.sockets)
@@ -105,29 +100,19 @@ class RemotingPort:
         # What else wakes the port joins here: the process polls one descriptor.
         self._epoll = select.epoll()
         self._epoll.register(self.sockets.fileno(), select.EPOLLIN)
-        self._writer = WriterLink(around, self._epoll)
-        self._produce = ProduceCodes(
+        self._produce = Producing(
             around,
             tables,
-            topics=SendTopics(tables, self._calls),
-            writer=self._writer,
+            queries,
+            calls=self._calls,
+            clients=self.clients,
+            requests=self.requests,
+            sockets=self.sockets,
+            epoll=self._epoll,
             reply=self.reply,
-            send_bytes=self.sockets.send_bytes,
-        )
-        self._register(self._produce.codes)
-        self._transactions = TransactionCodes(
-            self._calls, queries, clients=self.clients, requests=self.requests, reply=self.reply
-        )
-        self._register(self._transactions.codes)
-        replies = ReplyCodes(
-            self._produce,
-            self.clients,
-            self.requests,
-            reply=self.reply,
-            clock=around.clock,
             store_host=addresses.own,
         )
-        self._register(replies.codes)
+        self._register(self._produce.codes)
         for host, port in self.sockets.addresses:
             logger.info("port of RocketMQ's clients is open: address=%s:%d", host, port)
 
@@ -141,16 +126,14 @@ class RemotingPort:
             self.sockets.next_deadline_ms(),
             self.requests.next_deadline_ms(),
             self.clients.next_expiry_ms(),
-            self._writer.next_deadline_ms(),
             self._consume.next_deadline_ms(),
-            self._transactions.next_deadline_ms(),
+            self._produce.next_deadline_ms(),
         )
         return min((one for one in deadlines if one is not None), default=None)
 
     def take_requests(self, now_ms: int) -> bool:
         """Answer or keep what has come; whether there was anything."""
         has_come = False
-        self._now_ms = now_ms
         for arrival in self.sockets.turn(now_ms):
             has_come = True
             self._take(arrival, now_ms)
@@ -160,9 +143,8 @@ class RemotingPort:
         self._members.turn(now_ms)
         self.requests.turn(now_ms)
         self._consume.turn(now_ms)
-        self._transactions.turn(now_ms)
         # At once, and not at the turn's end: producers wait for each of these steps.
-        self._writer.advance(now_ms)
+        self._produce.turn(now_ms)
         self.sockets.flush()
         return has_come
 
@@ -183,7 +165,6 @@ class RemotingPort:
         self._routes.tell_standing(standing)
         self._produce.tell_standing(standing)
         self._consume.tell_standing(standing)
-        self._transactions.tell_standing(standing)
 
     def reply(self, asked: Asked, reply: Command) -> None:
         """Answer a request, unless its sender wants no answer; ``flush`` writes it."""
@@ -196,13 +177,12 @@ class RemotingPort:
 
     def flush(self) -> None:
         """Write what this turn has answered; at the end of each turn."""
-        if self._writer.has_gathered:
-            self._writer.advance(self._now_ms)
+        self._produce.flush()
         self.sockets.flush()
 
     def close(self) -> None:
         """End all connections."""
-        self._writer.close()
+        self._produce.close()
         self.sockets.flush()
         self.sockets.close()
         self._epoll.close()
@@ -217,15 +197,17 @@ class RemotingPort:
         if command.is_reply:
             self.requests.take_reply(arrival.connection, command)
             return
-        asked = Asked(arrival.connection, command, now_ms)
+        connection = arrival.connection
+        asked = Asked(connection, command, now_ms)
         handler = self._handlers.get(command.code)
         if handler is None:
             remark = f"request code {command.code} is not supported"
             self.reply(asked, command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
             return
         try:
-            rights = self._access.admitted(asked.connection.peer[0], command)
-            reply = handler(asked._replace(check_topic=rights.check_topic, who=rights.who.name))
+            rights = self._access.admitted(connection.peer[0], command)
+            asked = Asked(connection, command, now_ms, rights.check_topic, rights.who.name)
+            reply = handler(asked)
         except LedgerError as error:
             reply = refusal(command, error)
         if reply is not None:
