@@ -1,6 +1,6 @@
 # C types of _columns.py; see _scan.pxd.
 cimport cython
-from libc.string cimport memcpy
+from libc.string cimport memchr, memcpy
 
 cdef inline void _copy(
     unsigned char[::1] out, Py_ssize_t to, const unsigned char[::1] span, Py_ssize_t start,
@@ -8,10 +8,75 @@ cdef inline void _copy(
 ) noexcept:
     memcpy(&out[to], &span[start], size)
 
+cdef extern from *:
+    """
+    /* A load that nothing waits for: what it brings into the cache is all that it is for. */
+    #define LEDGERMQ_TOUCH(at) ((void)*(const volatile unsigned char *)(at))
+    """
+    void LEDGERMQ_TOUCH(const void *at) noexcept
+
+cdef inline void _touch(const unsigned char[::1] span, Py_ssize_t at, Py_ssize_t size) noexcept:
+    if at >= 0 and size > _HEAD_SIZE and at + size <= span.shape[0]:
+        LEDGERMQ_TOUCH(&span[at])
+        LEDGERMQ_TOUCH(&span[at + 64])
+        LEDGERMQ_TOUCH(&span[at + size - _HEAD_SIZE])
+        LEDGERMQ_TOUCH(&span[at + size - 1])
+
+cdef inline Py_ssize_t _find(
+    const unsigned char[::1] span, Py_ssize_t start, Py_ssize_t end, int octet
+) noexcept:
+    if start >= end:
+        return end
+    cdef const unsigned char *found
+    found = <const unsigned char *>memchr(&span[start], octet, end - start)
+    return end if found == NULL else found - &span[0]
+
+cdef int _HEAD_SIZE, _ENTRY_SIZE, _MAGIC, _BORN_V6, _STORE_V6, _V6_EXTRA, _AHEAD
+
+cdef inline int _i32(const unsigned char[::1] span, Py_ssize_t at) noexcept:
+    return <int>(
+        (<unsigned int>span[at] << 24) | (<unsigned int>span[at + 1] << 16)
+        | (<unsigned int>span[at + 2] << 8) | <unsigned int>span[at + 3]
+    )
+
+cdef inline long long _i64(const unsigned char[::1] span, Py_ssize_t at) noexcept:
+    return <long long>(
+        (<unsigned long long><unsigned int>_i32(span, at) << 32) | <unsigned int>_i32(span, at + 4)
+    )
+
+@cython.locals(
+    count=cython.Py_ssize_t, last=cython.Py_ssize_t, ahead=cython.Py_ssize_t, row=cython.Py_ssize_t, at=cython.Py_ssize_t,
+    fault=cython.int,
+)
+cpdef Py_ssize_t read_heads(
+    const unsigned char[::1] span, const long long[::1] starts, const long long[::1] sizes,
+    Py_ssize_t header_size, long long base, long long[::1] fields, Py_ssize_t stride,
+) noexcept
+
+cdef int _head_fault(
+    const unsigned char[::1] span, Py_ssize_t at, Py_ssize_t size, Py_ssize_t header_size,
+    long long base, Py_ssize_t last,
+) noexcept
+
+@cython.locals(
+    sys_flag=cython.int, born=cython.Py_ssize_t, both=cython.Py_ssize_t, body=cython.Py_ssize_t,
+    size=cython.Py_ssize_t, topic=cython.Py_ssize_t, topic_end=cython.Py_ssize_t,
+)
+cdef int _read_head(
+    const unsigned char[::1] span, Py_ssize_t at, Py_ssize_t end, Py_ssize_t row,
+    Py_ssize_t stride, long long[::1] fields,
+) noexcept
+
 @cython.locals(row=cython.Py_ssize_t, to=cython.Py_ssize_t, size=cython.Py_ssize_t)
 cpdef void join_slices(
     const unsigned char[::1] span, const long long[::1] starts, const long long[::1] ends,
-    int[::1] bounds, unsigned char[::1] out,
+    Py_ssize_t first, Py_ssize_t end, int[::1] bounds, unsigned char[::1] out,
+) noexcept
+
+@cython.locals(row=cython.Py_ssize_t, number=cython.Py_ssize_t)
+cpdef Py_ssize_t find_other(
+    const unsigned char[::1] span, const long long[::1] starts, const long long[::1] ends,
+    const unsigned char[::1] names, const int[::1] bounds, const long long[::1] numbers,
 ) noexcept
 
 @cython.locals(

@@ -16,26 +16,184 @@ if not cython.compiled:
     def _copy(out: memoryview, to: int, span: memoryview, start: int, size: int) -> None:
         out[to : to + size] = span[start : start + size]
 
+    def _i32(span: memoryview, at: int) -> int:
+        return int.from_bytes(span[at : at + 4], "big", signed=True)
 
-def join_slices(
-    span: memoryview, starts: memoryview, ends: memoryview, bounds: memoryview, out: memoryview
-) -> None:
-    """Copy slices one behind the other.
+    def _i64(span: memoryview, at: int) -> int:
+        return int.from_bytes(span[at : at + 8], "big", signed=True)
+
+    def _touch(span: memoryview, at: int, size: int) -> None:
+        """Nothing: it is for the processor's cache."""
+
+    def _find(span: memoryview, start: int, end: int, octet: int) -> int:
+        found = bytes(span[start:end]).find(octet)
+        return end if found < 0 else start + found
+
+
+_HEAD_SIZE = 88
+_ENTRY_SIZE = 48
+_MAGIC = -626843481
+_BORN_V6 = 0x10
+_STORE_V6 = 0x20
+_V6_EXTRA = 12
+_AHEAD = 64
+
+
+def read_heads(
+    span: memoryview,
+    starts: memoryview,
+    sizes: memoryview,
+    header_size: int,
+    base: int,
+    fields: memoryview,
+    stride: int,
+) -> int:
+    """The fixed part of many records, and where their variable parts lie.
 
     Args:
-        bounds: int32, one item more than there are slices: gets where each begins in ``out``.
+        starts, sizes: of the records, by ascending place.
+        header_size: bytes of an entry's header before each, 48 or 0.
+        base: position in the log of the span's first byte; negative where that is not known.
+        fields: int64: gets all records' values of one ``HeadField``, and ``stride`` items behind
+            the first of them those of the next one.
+
+    Returns:
+        The first record that is none; as many as there are when all are. Of such a one the first
+        field is why: a ``HeadFault``.
+    """
+    count = len(starts)
+    last = 0
+    ahead = 0
+    row = 0
+    while row < count:
+        if row == ahead:
+            # Lines of many records are on their way at once; one record after the other would wait
+            # for each of them, since the processor cannot guess which ones come next.
+            while ahead < count and ahead < row + _AHEAD:
+                _touch(span, starts[ahead], sizes[ahead])
+                ahead += 1
+        at = starts[row]
+        fault = _head_fault(span, at, sizes[row], header_size, base, last)
+        if fault == 0:
+            fault = _read_head(span, at, at + sizes[row], row, stride, fields)
+        if fault != 0:
+            fields[row] = fault
+            return row
+        if header_size == _ENTRY_SIZE:
+            fields[14 * stride + row] = _i64(span, at - 40)
+            fields[15 * stride + row] = _i64(span, at - 32)
+        last = at + sizes[row]
+        row += 1
+    return count
+
+
+def _head_fault(
+    span: memoryview, at: int, size: int, header_size: int, base: int, last: int
+) -> int:
+    """What is wrong with a record before its variable parts are looked at; 0 for nothing."""
+    if size <= _HEAD_SIZE:
+        return 1
+    if at < header_size or at + size > len(span):
+        return 2
+    if at < last:
+        return 3
+    if _i32(span, at + 4) != _MAGIC:
+        return 4
+    if _i32(span, at) != size:
+        return 5
+    if base >= 0 and _i64(span, at + 28) != at + base:
+        return 6
+    return 0
+
+
+def _read_head(
+    span: memoryview, at: int, end: int, row: int, stride: int, fields: memoryview
+) -> int:
+    sys_flag = _i32(span, at + 36)
+    # What stands behind an IPv6 host is moved by what that has more.
+    born = at + (_V6_EXTRA if sys_flag & _BORN_V6 else 0)
+    both = born + (_V6_EXTRA if sys_flag & _STORE_V6 else 0)
+    if end <= both + _HEAD_SIZE:
+        return 1
+    body = both + _HEAD_SIZE
+    size = _i32(span, both + 84)
+    if size < 0 or body + size + 3 > end:
+        return 7
+    topic = body + size + 1
+    topic_end = topic + span[topic - 1]
+    if topic_end + 2 > end:
+        return 8
+    size = span[topic_end] * 256 + span[topic_end + 1]
+    # As in Java, a negative length stands for no properties.
+    if size > 32767:
+        size = 0
+    if topic_end + 2 + size != end:
+        return 9
+    fields[row] = body
+    fields[stride + row] = topic - 1
+    fields[2 * stride + row] = topic_end
+    fields[3 * stride + row] = _i64(span, at + 20)
+    fields[4 * stride + row] = _i64(span, at + 28)
+    fields[5 * stride + row] = _i64(span, at + 40)
+    fields[6 * stride + row] = _i64(span, born + 56)
+    fields[7 * stride + row] = _i64(span, at + 48)
+    fields[8 * stride + row] = _i64(span, born + 64)
+    fields[9 * stride + row] = _i32(span, at + 12)
+    fields[10 * stride + row] = _i32(span, at + 16)
+    fields[11 * stride + row] = sys_flag
+    fields[12 * stride + row] = _i32(span, at + 8)
+    fields[13 * stride + row] = _i32(span, both + 72)
+    return 0
+
+
+def join_slices(
+    span: memoryview,
+    starts: memoryview,
+    ends: memoryview,
+    first: int,
+    end: int,
+    bounds: memoryview,
+    out: memoryview,
+) -> None:
+    """Copy the slices ``[first, end)`` one behind the other.
+
+    Args:
+        bounds: int32, one item more than there are slices: that of ``first`` says where it goes in
+            ``out``; those behind it get where the others begin, and where the last one ends.
         out: has room for all of them, and is not empty.
     """
-    to = 0
-    row = 0
-    while row < len(starts):
-        bounds[row] = to
+    to = bounds[first]
+    row = first
+    while row < end:
         size = ends[row] - starts[row]
         if size > 0:
             _copy(out, to, span, starts[row], size)
             to += size
         row += 1
-    bounds[row] = to
+        bounds[row] = to
+
+
+def find_other(
+    span: memoryview,
+    starts: memoryview,
+    ends: memoryview,
+    names: memoryview,
+    bounds: memoryview,
+    numbers: memoryview,
+) -> int:
+    """The first slice that is not the name it should be; as many as there are when all are.
+
+    Args:
+        names: one behind the other; ``bounds``, int32, says where each begins, and the last ends.
+        numbers: int64, which of them each slice should be.
+    """
+    row = 0
+    while row < len(starts):
+        number = numbers[row]
+        if not _is_same(span, starts[row], ends[row], names, bounds[number], bounds[number + 1]):
+            return row
+        row += 1
+    return row
 
 
 def split_properties(
@@ -69,12 +227,8 @@ def split_properties(
         at = starts[row]
         end = ends[row]
         while at < end:
-            name_end = at
-            while name_end < end and span[name_end] != 1 and span[name_end] != 2:
-                name_end += 1
-            value_end = name_end
-            while value_end < end and span[value_end] != 2:
-                value_end += 1
+            value_end = _find(span, at, end, 2)
+            name_end = _find(span, at, value_end, 1)
             if name_end > at and value_end > name_end + 1:
                 pair = _without(span, begin, pair, at, name_end, name_starts, name_ends, value_ends)
                 if pair == room:

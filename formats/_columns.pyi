@@ -1,6 +1,29 @@
 def join_slices(
-    span: memoryview, starts: memoryview, ends: memoryview, bounds: memoryview, out: memoryview
+    span: memoryview,
+    starts: memoryview,
+    ends: memoryview,
+    first: int,
+    end: int,
+    bounds: memoryview,
+    out: memoryview,
 ) -> None: ...
+def read_heads(
+    span: memoryview,
+    starts: memoryview,
+    sizes: memoryview,
+    header_size: int,
+    base: int,
+    fields: memoryview,
+    stride: int,
+) -> int: ...
+def find_other(
+    span: memoryview,
+    starts: memoryview,
+    ends: memoryview,
+    names: memoryview,
+    bounds: memoryview,
+    numbers: memoryview,
+) -> int: ...
 def split_properties(
     span: memoryview,
     starts: memoryview,

@@ -37,8 +37,10 @@ if os.environ.get("LEDGERMQ_PURE") == "1":
 
 from ledgermq.formats import _stamp  # noqa: E402
 from ledgermq.formats._columns import (  # noqa: E402
+    find_other,
     find_property,
     join_slices,
+    read_heads,
     split_properties,
 )
 from ledgermq.formats._ids import (  # noqa: E402
@@ -78,6 +80,7 @@ __all__ = [
     "dispatch_span",
     "find_ids",
     "find_keys",
+    "find_other",
     "find_property",
     "first_delayed",
     "hash_keys",
@@ -87,6 +90,7 @@ __all__ = [
     "load_plain",
     "measure_units",
     "put_ids",
+    "read_heads",
     "scan_entries",
     "scan_ids",
     "set_slots",

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ledgermq.formats.kernel import find_property, split_properties
 from ledgermq.formats.properties import decode_properties
-from ledgermq.pipeline.arrow_slices import Integers, Octets, as_text, slices
+from ledgermq.pipeline.arrow_slices import Integers, Octets, as_text, checked_text, slices
 
 PAIRS_PER_ROW = 8
 """For so many properties a message there is room at first; for as many more when it is short."""
@@ -43,7 +43,7 @@ class PropertyColumns:
         names = slices(self._octets, self._name_starts, self._name_ends)
         values = slices(self._octets, self._name_ends + 1, self._value_ends)
         try:
-            items = names.cast(pa.string()), values.cast(pa.string())
+            items = checked_text(names), checked_text(values)
         except pa.ArrowInvalid:
             return self._decoded()
         return pa.MapArray.from_arrays(pa.array(self.bounds), *items)

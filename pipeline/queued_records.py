@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.pipeline.arrow_slices import Integers
@@ -75,14 +74,14 @@ def walked_batches(
 def _check_queues(rows: RecordColumns, part: QueuedRecords) -> None:
     """A unit that points to a message of another queue must not give a row."""
     ids = np.array([range_.queue_id for range_ in part.ranges], np.int64)[part.numbers]
-    topics = pa.array([range_.topic for range_ in part.ranges], pa.string())
+    topics = [range_.topic for range_ in part.ranges]
     is_same = rows.queue_ids == ids
-    if is_same.all():
-        is_same = pc.equal(rows.topics, topics.take(pa.array(part.numbers))).to_numpy(
-            zero_copy_only=False
-        )
-    if not is_same.all():
-        row = int(np.argmin(is_same))
+    row = (
+        int(np.argmin(is_same))
+        if not is_same.all()
+        else rows.first_of_other_topic(topics, part.numbers)
+    )
+    if row < len(rows):
         range_ = part.ranges[int(part.numbers[row])]
         raise CorruptLogError(
             "message of another queue than the unit that points to it",

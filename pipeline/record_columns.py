@@ -15,13 +15,12 @@ import pyarrow as pa
 
 from ledgermq.formats.body_compression import plain_body
 from ledgermq.formats.crc32 import crc32
-from ledgermq.formats.dledger_entry import HEADER_SIZE
+from ledgermq.formats.head_field import HeadFault, HeadField
 from ledgermq.formats.host_address import HOST_V4_SIZE, HOST_V6_SIZE, decode_host, is_v6
-from ledgermq.formats.kernel import whole_records
+from ledgermq.formats.kernel import find_other, read_heads, whole_records
 from ledgermq.formats.message import (
     BORN_HOST_V6,
     COMPRESSED,
-    MAGIC,
     STORE_HOST_V6,
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
@@ -35,46 +34,13 @@ from ledgermq.pipeline.property_columns import PropertyColumns
 HEAD_SIZE = 88
 """Bytes up to and with the body's size, where both hosts are IPv4."""
 
-HEAD = np.dtype(
-    {
-        "names": [
-            "size",
-            "magic",
-            "body_crc",
-            "queue_id",
-            "flag",
-            "queue_offset",
-            "physical_offset",
-            "sys_flag",
-            "born_time",
-            "born_host",
-            "store_time",
-            "store_host",
-            "reconsume_times",
-            "body_size",
-        ],
-        "formats": [
-            *(">i4", ">u4", ">i4", ">i4", ">i4", ">i8", ">i8", ">i4", ">i8"),
-            *(">u8", ">i8", ">u8", ">i4", ">i4"),
-        ],
-        "offsets": [0, 4, 8, 12, 16, 20, 28, 36, 40, 48, 56, 64, 72, 84],
-        "itemsize": HEAD_SIZE,
-    }
-)
-"""The fixed part of a message, where both hosts are IPv4."""
-
-_ENTRY = np.dtype(
-    {
-        "names": ["index", "term"],
-        "formats": [">i8", ">i8"],
-        "offsets": [8, 16],
-        "itemsize": HEADER_SIZE,
-    }
-)
 _V6 = BORN_HOST_V6 | STORE_HOST_V6
-_V6_EXTRA = HOST_V6_SIZE - HOST_V4_SIZE
 _CRC_MASK = 0x7FFF_FFFF
 _US_PER_MS = 1_000
+_LINE = 8
+"""Integers of 64 bits in a line of the processor's cache."""
+
+Fields = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +65,25 @@ class Records:
     file: str = ""
 
 
-def gathered(octets: Octets, places: Integers, layout: np.dtype[np.void]) -> npt.NDArray[np.void]:
-    """Copies of the fixed-size structures at ``places``, which all lie within ``octets``."""
-    width = layout.itemsize
-    windows = np.ndarray(
-        (max(len(octets) - width + 1, 0),), np.dtype((np.void, width)), octets.data, 0, (1,)
+def heads_of(records: Records) -> tuple[Fields, int]:
+    """The fields of records, a row for each ``HeadField``; and how many are records.
+
+    Of the first one that is none the first field is its ``HeadFault``.
+    """
+    count = len(records.starts)
+    # Rows that are a power of two apart would fall into the same lines of the processor's cache.
+    stride = count + _LINE
+    fields: Fields = np.empty((len(HeadField), stride), np.int64)
+    read = read_heads(
+        records.view,
+        np.ascontiguousarray(records.starts, np.int64).data,
+        np.ascontiguousarray(records.sizes, np.int64).data,
+        records.header_size,
+        -1 if records.base is None else records.base,
+        fields.reshape(-1).data,
+        stride,
     )
-    found: npt.NDArray[np.void] = windows[places].view(layout)
-    return found
+    return fields[:, :count], read
 
 
 class RecordColumns:
@@ -127,14 +104,14 @@ class RecordColumns:
         self._records = records
         self._inflate = inflate
         self._octets: Octets = np.frombuffer(records.view, np.uint8)
-        self._starts = records.starts
-        self._sizes = records.sizes
+        self._starts = np.ascontiguousarray(records.starts, np.int64)
+        self._sizes = np.ascontiguousarray(records.sizes, np.int64)
         self._properties: PropertyColumns | None = None
         self._topics: pa.StringArray | None = None
-        self._head: npt.NDArray[np.void] = np.empty(0, HEAD)
-        self._store_times = self._body_starts = self._body_ends = self._topic_ends = self._starts
-        self._reconsume_times: npt.NDArray[np.int32] = np.empty(0, np.int32)
-        self._read_heads()
+        self._good: npt.NDArray[np.bool_] | None = None
+        self._fields, read = heads_of(records)
+        if read < len(self):
+            raise self._corrupt(read, HeadFault(int(self._fields[0, read])).field)
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -142,45 +119,61 @@ class RecordColumns:
     @property
     def queue_ids(self) -> npt.NDArray[np.int32]:
         """Queue id of each row."""
-        ids: npt.NDArray[np.int32] = self._head["queue_id"].astype(np.int32)
+        ids: npt.NDArray[np.int32] = self._fields[HeadField.QUEUE_ID].astype(np.int32)
         return ids
 
     @property
     def queue_offsets(self) -> Integers:
         """Queue offset of each row."""
-        return self._integers("queue_offset")
+        return self._field(HeadField.QUEUE_OFFSET)
 
     @property
     def physical_offsets(self) -> Integers:
         """Position of each row's record in the log."""
-        return self._integers("physical_offset")
+        return self._field(HeadField.PHYSICAL_OFFSET)
 
     @property
     def store_times(self) -> Integers:
         """Store time of each row, epoch ms."""
-        return self._store_times
+        return self._field(HeadField.STORE_TIME)
 
     @property
     def born_times(self) -> Integers:
         """Born time of each row, epoch ms."""
-        return self._integers("born_time")
+        return self._field(HeadField.BORN_TIME)
 
     @property
     def body_sizes(self) -> Integers:
         """Bytes of each row's body as it is stored."""
-        return self._body_ends - self._body_starts
+        return self._field(HeadField.BODY_END) - self._field(HeadField.BODY_START)
 
     @property
     def topics(self) -> pa.StringArray:
         """Topic of each row; what is not UTF-8 has U+FFFD in it."""
         if self._topics is None:
-            self._topics = as_text(slices(self._octets, self._body_ends + 1, self._topic_ends))
+            starts = self._fields[HeadField.BODY_END] + 1
+            self._topics = as_text(slices(self._octets, starts, self._fields[HeadField.TOPIC_END]))
         return self._topics
+
+    def first_of_other_topic(self, topics: Sequence[str], numbers: Integers) -> int:
+        """The first row that is not of the topic that its number says; as many as there are rows
+        when all are.
+        """
+        names = [topic.encode() for topic in topics]
+        bounds = np.cumsum([0, *map(len, names)], dtype=np.int32)
+        return find_other(
+            self._octets.data,
+            (self._fields[HeadField.BODY_END] + 1).data,
+            self._fields[HeadField.TOPIC_END].data,
+            memoryview(b"".join(names)),
+            bounds.data,
+            np.ascontiguousarray(numbers, np.int64).data,
+        )
 
     @property
     def is_queued(self) -> npt.NDArray[np.bool_]:
         """Whether the row is a message of its queue: prepared and rolled back ones never were."""
-        kind = self._integers("sys_flag") & TRANSACTION_MASK
+        kind = self._fields[HeadField.SYS_FLAG] & TRANSACTION_MASK
         found: npt.NDArray[np.bool_]
         found = (kind != TRANSACTION_PREPARED) & (kind != TRANSACTION_ROLLBACK)
         return found
@@ -190,13 +183,9 @@ class RecordColumns:
         if rows.all():
             return
         self._starts, self._sizes = self._starts[rows], self._sizes[rows]
-        self._head, self._store_times = self._head[rows], self._store_times[rows]
-        self._reconsume_times, self._body_starts = (
-            self._reconsume_times[rows],
-            self._body_starts[rows],
-        )
-        self._body_ends, self._topic_ends = self._body_ends[rows], self._topic_ends[rows]
+        self._fields = np.compress(rows, self._fields, axis=1)
         self._properties = self._topics = None
+        self._good = None
 
     def batch(self, columns: Sequence[str]) -> pa.RecordBatch:
         """The rows, of which only ``columns`` are made.
@@ -204,72 +193,21 @@ class RecordColumns:
         Raises:
             BodyUnreadableError: a compressed body cannot be inflated; names its position.
         """
-        arrays = [self._column(name) for name in columns]
+        bodies = self._bodies(with_sums="crcOk" in columns) if "body" in columns else None
+        arrays = [bodies if name == "body" else self._column(name) for name in columns]
         return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
 
     def _column(self, name: str) -> pa.Array:
         made = _MAKERS.get(name)
         if made is not None:
             return made(self)
-        array = pa.array(self._head[_FIELDS[name]].astype(_NATIVE[name]))
-        return array.cast(ARROW_SCHEMA.field(name).type)
+        values = pa.array(self._fields[_FIELDS[name]])
+        # What the field holds has 32 bits where the column does.
+        return values.cast(ARROW_SCHEMA.field(name).type, safe=False)
 
-    def _read_heads(self) -> None:
-        records, octets = self._records, self._octets
-        starts, ends = self._starts, self._starts + self._sizes
-        count = len(starts)
-        if count:
-            self._expect(self._sizes > HEAD_SIZE, "size")
-            self._expect((starts >= records.header_size) & (ends <= len(octets)), "position")
-            is_apart = np.concatenate(([True], starts[1:] >= ends[:-1]))
-            self._expect(is_apart, "overlap with the record before")
-        head = gathered(octets, starts, HEAD)
-        self._head = head
-        extra: Integers | int = 0
-        self._store_times = self._integers("store_time")
-        self._reconsume_times = head["reconsume_times"].astype(np.int32)
-        body_sizes = self._integers("body_size")
-        has_v6 = count > 0 and bool((head["sys_flag"] & _V6).any())
-        if has_v6:
-            extra = self._read_behind_hosts(body_sizes)
-        self._expect(head["magic"] == MAGIC, "magic")
-        self._expect(head["size"] == self._sizes, "total_size")
-        if records.base is not None:
-            self._expect(head["physical_offset"] == starts + records.base, "physical_offset")
-        self._body_starts = starts + HEAD_SIZE + extra
-        self._body_ends = self._body_starts + body_sizes
-        self._expect((body_sizes >= 0) & (self._body_ends + 3 <= ends), "body_size")
-        self._topic_ends = self._body_ends + 1 + octets[self._body_ends]
-        self._expect(self._topic_ends + 2 <= ends, "topic_size")
-        high, low = octets[self._topic_ends], octets[self._topic_ends + 1]
-        sizes = (high.astype(np.int64) << 8) | low
-        # As in Java, a negative length stands for no properties.
-        sizes[high > 127] = 0
-        self._expect(self._topic_ends + 2 + sizes == ends, "properties_size")
-
-    def _read_behind_hosts(self, body_sizes: Integers) -> Integers:
-        """Read again what an IPv6 host has moved; by how much the body's size is moved."""
-        flags = self._head["sys_flag"]
-        born = np.where(flags & BORN_HOST_V6, _V6_EXTRA, 0)
-        both = born + np.where(flags & STORE_HOST_V6, _V6_EXTRA, 0)
-        self._expect(self._sizes > HEAD_SIZE + both, "size")
-        rows = np.flatnonzero(both)
-        at = self._starts[rows]
-        quad, word = np.dtype([("value", ">i8")]), np.dtype([("value", ">i4")])
-        times = gathered(self._octets, at + born[rows] + 56, quad)
-        self._store_times[rows] = times["value"]
-        moved = at + both[rows]
-        self._reconsume_times[rows] = gathered(self._octets, moved + 72, word)["value"]
-        body_sizes[rows] = gathered(self._octets, moved + 84, word)["value"]
-        return both.astype(np.int64)
-
-    def _integers(self, field: str) -> Integers:
-        values: Integers = self._head[field].astype(np.int64)
+    def _field(self, field: HeadField) -> Integers:
+        values: Integers = self._fields[field]
         return values
-
-    def _expect(self, good: npt.NDArray[np.bool_], field: str) -> None:
-        if not good.all():
-            raise self._corrupt(int(np.argmin(good)), field)
 
     def _corrupt(self, row: int, field: str) -> CorruptLogError:
         records = self._records
@@ -282,16 +220,19 @@ class RecordColumns:
         us = pa.array(values * _US_PER_MS)
         return us.cast(ARROW_SCHEMA.field("storeTimestamp").type)
 
-    def _entry(self, field: str) -> pa.Array:
-        header_size = self._records.header_size
-        if not header_size:
+    def _entry(self, field: HeadField) -> pa.Array:
+        if not self._records.header_size:
             return pa.nulls(len(self), pa.int64())
-        entries = gathered(self._octets, self._starts - header_size, _ENTRY)
-        return pa.array(entries[field].astype(np.int64))
+        return pa.array(self._fields[field])
 
-    def _bodies(self) -> pa.Array:
-        bodies = slices(self._octets, self._body_starts, self._body_ends)
-        flags = self._head["sys_flag"]
+    def _bodies(self, *, with_sums: bool) -> pa.Array:
+        starts, ends = self._fields[HeadField.BODY_START], self._fields[HeadField.BODY_END]
+        if with_sums:
+            self._good = np.ones(len(self), np.bool_)
+            bodies = slices(self._octets, starts, ends, before=self._sum_bodies)
+        else:
+            bodies = slices(self._octets, starts, ends)
+        flags = self._fields[HeadField.SYS_FLAG]
         if not self._inflate:
             return bodies
         rows = np.flatnonzero(flags & COMPRESSED)
@@ -311,34 +252,40 @@ class RecordColumns:
             raise
 
     def _crc_ok(self) -> pa.Array:
-        """Whether bodies are what their CRCs say, by the kernel that checks whole records."""
-        good = np.ones(len(self), np.bool_)
-        view = self._octets.data
-        starts = np.ascontiguousarray(self._starts)
-        sizes = np.ascontiguousarray(self._sizes)
-        row = 0
-        while row < len(good):
-            row += whole_records(view, starts[row:].data, sizes[row:].data, 0, crc32)
-            if row < len(good):
-                # It may also be a field that dispatch would refuse; then its body is whole.
-                body = view[self._body_starts[row] : self._body_ends[row]]
-                good[row] = crc32(body, 0) & _CRC_MASK == self._head["body_crc"][row]
-                row += 1
-        return pa.array(good)
+        """Whether bodies are what their CRCs say."""
+        if self._good is None:
+            self._good = np.ones(len(self), np.bool_)
+            self._sum_bodies(0, len(self))
+        return pa.array(self._good)
 
-    def _hosts(self, field: str, flag: int) -> pa.Array:
+    def _sum_bodies(self, first: int, end: int) -> None:
+        """Note of some rows which bodies are not, by the kernel that checks whole records."""
+        assert self._good is not None
+        view = self._octets.data
+        starts, sizes = self._starts, self._sizes
+        row = first
+        while row < end:
+            row += whole_records(view, starts[row:end].data, sizes[row:end].data, 0, crc32)
+            if row < end:
+                # It may also be a field that dispatch would refuse; then its body is whole.
+                begin, behind, _ = self._fields[:3, row]
+                stored = self._fields[HeadField.BODY_CRC, row]
+                self._good[row] = crc32(view[begin:behind], 0) & _CRC_MASK == stored
+                row += 1
+
+    def _hosts(self, field: HeadField, flag: int) -> pa.Array:
         """Hosts as ``address:port``, an IPv6 address in brackets."""
-        is_moved = self._head["sys_flag"] & _V6 != 0
-        if not is_moved.any():
-            packed = pa.array(self._head[field].astype(np.uint64)).dictionary_encode()
+        flags = self._fields[HeadField.SYS_FLAG]
+        if not (flags & _V6).any():
+            packed = pa.array(self._fields[field]).dictionary_encode()
             texts = [
-                _host_text(value.to_bytes(8, "big")) for value in packed.dictionary.to_pylist()
+                _host_text(value.to_bytes(8, "big", signed=True))
+                for value in packed.dictionary.to_pylist()
             ]
             return pa.array(texts, pa.string()).take(packed.indices)
-        flags = self._head["sys_flag"]
         born = np.where(flags & BORN_HOST_V6, HOST_V6_SIZE, HOST_V4_SIZE)
         at = self._starts + 48
-        if field == "store_host":
+        if field is HeadField.STORE_HOST:
             at = at + born + 8
         size = np.where(flags & flag, HOST_V6_SIZE, HOST_V4_SIZE)
         packed = slices(self._octets, at, at + size).dictionary_encode()
@@ -347,8 +294,9 @@ class RecordColumns:
 
     def _property_columns(self) -> PropertyColumns:
         if self._properties is None:
-            ends = np.maximum(self._starts + self._sizes, self._topic_ends + 2)
-            self._properties = PropertyColumns(self._octets, self._topic_ends + 2, ends)
+            starts = self._fields[HeadField.TOPIC_END] + 2
+            ends = self._starts + self._sizes
+            self._properties = PropertyColumns(self._octets, starts, ends)
         return self._properties
 
 
@@ -358,27 +306,25 @@ def _host_text(packed: bytes) -> str:
 
 
 _FIELDS = {
-    "queueId": "queue_id",
-    "queueOffset": "queue_offset",
-    "physicalOffset": "physical_offset",
-    "sysFlag": "sys_flag",
-    "flag": "flag",
-    "bodyCrc": "body_crc",
+    "queueId": HeadField.QUEUE_ID,
+    "queueOffset": HeadField.QUEUE_OFFSET,
+    "physicalOffset": HeadField.PHYSICAL_OFFSET,
+    "sysFlag": HeadField.SYS_FLAG,
+    "flag": HeadField.FLAG,
+    "reconsumeTimes": HeadField.RECONSUME_TIMES,
+    "bodyCrc": HeadField.BODY_CRC,
 }
-_NATIVE = {name: np.int64 if name.endswith("Offset") else np.int32 for name in _FIELDS}
 
 _MAKERS: dict[str, Callable[[RecordColumns], pa.Array]] = {
     "topic": lambda rows: rows.topics,
-    "raftIndex": lambda rows: rows._entry("index"),
-    "raftTerm": lambda rows: rows._entry("term"),
+    "raftIndex": lambda rows: rows._entry(HeadField.ENTRY_INDEX),
+    "raftTerm": lambda rows: rows._entry(HeadField.ENTRY_TERM),
     "keys": lambda rows: rows._property_columns().values_of("KEYS"),
     "tags": lambda rows: rows._property_columns().values_of("TAGS"),
     "properties": lambda rows: rows._property_columns().map(),
-    "body": lambda rows: rows._bodies(),
     "bornTimestamp": lambda rows: rows._times(rows.born_times),
     "storeTimestamp": lambda rows: rows._times(rows.store_times),
-    "bornHost": lambda rows: rows._hosts("born_host", BORN_HOST_V6),
-    "storeHost": lambda rows: rows._hosts("store_host", STORE_HOST_V6),
-    "reconsumeTimes": lambda rows: pa.array(rows._reconsume_times),
+    "bornHost": lambda rows: rows._hosts(HeadField.BORN_HOST, BORN_HOST_V6),
+    "storeHost": lambda rows: rows._hosts(HeadField.STORE_HOST, STORE_HOST_V6),
     "crcOk": lambda rows: rows._crc_ok(),
 }

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ledgermq.formats.crc32 import crc32
+from ledgermq.formats.head_field import HeadField
 from ledgermq.formats.kernel import whole_records
 from ledgermq.formats.message import decode_message
 from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StorageError
@@ -33,7 +34,7 @@ from ledgermq.pipeline.file_source import BATCH_BYTES, BATCH_ROWS, FileSource, L
 from ledgermq.pipeline.loose_log import LooseFile
 from ledgermq.pipeline.queue_ranges import Queue, QueueRange
 from ledgermq.pipeline.queued_records import QueuedRecords
-from ledgermq.pipeline.record_columns import HEAD, HEAD_SIZE, Records, gathered
+from ledgermq.pipeline.record_columns import Records, heads_of
 from ledgermq.pipeline.replica import Replica
 from ledgermq.pipeline.store_source import StoreSource, points_to
 from ledgermq.store.queue_end import UNIT, Units
@@ -375,23 +376,16 @@ def _records(loaded: Loaded, at: int, copy: _Copy) -> Records:
 
 def _count_whole(records: Records, offsets: Integers) -> int:
     """How many records, from the first on, are the messages that their units say, bit for bit."""
-    starts, sizes = records.starts, records.sizes
-    fits = (starts >= records.header_size) & (sizes > HEAD_SIZE)
-    fits &= starts + sizes <= len(records.view)
-    fits[1:] &= starts[1:] >= (starts + sizes)[:-1]
-    count = len(fits) if fits.all() else int(np.argmin(fits))
-    head = gathered(np.frombuffer(records.view, np.uint8), starts[:count], HEAD)
-    is_right = head["size"] == sizes[:count]
-    is_right &= head["physical_offset"] == starts[:count] + (records.base or 0)
-    is_right &= head["queue_offset"] == offsets[:count]
+    heads, count = heads_of(records)
+    is_right = heads[HeadField.QUEUE_OFFSET, :count] == offsets[:count]
     if not is_right.all():
         count = int(np.argmin(is_right))
     if not count:
         return 0
     return whole_records(
         records.view,
-        np.ascontiguousarray(starts[:count]).data,
-        np.ascontiguousarray(sizes[:count]).data,
+        np.ascontiguousarray(records.starts[:count]).data,
+        np.ascontiguousarray(records.sizes[:count]).data,
         records.header_size,
         crc32,
     )
