@@ -159,6 +159,10 @@ class NodeSource:
         for number, range_ in enumerate(ranges):
             answers = _Answers()
             for pulled, records in self._answers(range_, fail=fail_on_data_loss):
+                if answers.rows and answers.header_size != pulled.entry_header_size:
+                    # A store that was upgraded has entries from its division on.
+                    yield _joined(answers, ranges, number)
+                    answers = _Answers()
                 answers.add(pulled, records)
                 if answers.rows >= BATCH_ROWS or answers.size >= BATCH_BYTES:
                     yield _joined(answers, ranges, number)
@@ -219,6 +223,7 @@ class NodeSource:
             PULL_BYTES,
             # A follower says at once what it lacks.
             0 if node else HOLD_MS,
+            with_headers=True,
         )
         link = self._broker.requests.link
         deadline = time.monotonic() + self._timeout_s
@@ -235,20 +240,22 @@ class NodeSource:
 
 
 class _Answers:
-    """Answers of one queue that become one batch."""
+    """Answers of one queue that become one batch; entries' headers are before all or none."""
 
-    __slots__ = ("parts", "rows", "size")
+    __slots__ = ("header_size", "parts", "rows", "size")
 
     def __init__(self) -> None:
         self.parts: list[tuple[Pulled, memoryview]] = []
         self.rows = 0
         self.size = 0
+        self.header_size = 0
 
     def add(self, pulled: Pulled, records: memoryview) -> None:
         """Take one more."""
         self.parts.append((pulled, records))
         self.rows += len(pulled.starts)
         self.size += len(records)
+        self.header_size = pulled.entry_header_size
 
 
 def _joined(answers: _Answers, ranges: Sequence[QueueRange], number: int) -> QueuedRecords:
@@ -264,7 +271,7 @@ def _joined(answers: _Answers, ranges: Sequence[QueueRange], number: int) -> Que
         base=None,
         starts=np.concatenate(starts).astype(np.int64),
         sizes=np.concatenate(sizes).astype(np.int64),
-        header_size=0,
+        header_size=answers.header_size,
         file=f"{ranges[number].topic}/{ranges[number].queue_id}",
     )
     return QueuedRecords(found, ranges, np.full(answers.rows, number, np.int64))

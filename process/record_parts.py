@@ -37,14 +37,21 @@ assert _HEAD.itemsize == len(_HEAD_BYTES)
 
 
 class RecordParts(NamedTuple):
-    """Part 2 of an answer, and where its records lie in it (host order, 32 bits)."""
+    """Part 2 of an answer, and where its records lie in it (host order, 32 bits).
+
+    Attributes:
+        header_size: so many bytes before each record are its entry's header.
+    """
 
     payload: memoryview | bytes
     starts: npt.NDArray[np.uint32]
     sizes: npt.NDArray[np.uint32]
+    header_size: int = 0
 
 
-def take_records(log: LogView, positions: Integers, sizes: Integers) -> RecordParts | None:
+def take_records(
+    log: LogView, positions: Integers, sizes: Integers, *, with_headers: bool = False
+) -> RecordParts | None:
     """As many of the records, from the first one on, as are whole and fit into one part.
 
     Every byte that is given was compared with the CRC that it was stored with.
@@ -54,6 +61,7 @@ def take_records(log: LogView, positions: Integers, sizes: Integers) -> RecordPa
     Args:
         positions: ascending, in host order, and below the dispatched position.
         sizes: as the queue's units say, in host order.
+        with_headers: what stands before each record as its entry's header is given, too.
 
     Raises:
         DamagedLogError: the first record is not what its unit says, or not what was written; names
@@ -73,7 +81,14 @@ def take_records(log: LogView, positions: Integers, sizes: Integers) -> RecordPa
     if count == 0:
         raise _corrupt(file, first, "size")
     count = sound_count(file, positions[:count], sizes[:count])
-    return _pack(file, positions[:count] - file.start, sizes[:count])
+    at = positions[:count] - file.start
+    if not (with_headers and file.header_size):
+        return _pack(file, at, sizes[:count])
+    size = file.header_size
+    parts = _pack(file, at - size, sizes[:count] + size)
+    return RecordParts(
+        parts.payload, parts.starts + np.uint32(size), parts.sizes - np.uint32(size), size
+    )
 
 
 def sound_count(file: LogFile, positions: Integers, sizes: Integers) -> int:

@@ -344,7 +344,9 @@ class PullService:
                 )
                 if wait_ms and may_wait:
                     return Later(wait_ms, Held(pull, offset, status))
-                parts = store.records(positions[chosen], sizes[chosen])
+                parts = store.records(
+                    positions[chosen], sizes[chosen], with_headers=pull.with_headers
+                )
                 if parts is None:
                     # Removed since, and known to be: the same units are looked at again.
                     continue
@@ -375,6 +377,7 @@ class PullService:
             sizes=parts.sizes.tobytes(),
             suggested=self._store.suggested(selection.looked_at),
             version=pull.version,
+            entry_header_size=parts.header_size,
         )
         return Answer(hold.client, pull.request_id, head, parts.payload, count, topic=pull.topic)
 

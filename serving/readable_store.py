@@ -220,10 +220,12 @@ class ReadableStore:
             return 0
         return self._pace.wait_ms(now_ns)
 
-    def records(self, positions: Integers, sizes: Integers) -> RecordParts | None:
+    def records(
+        self, positions: Integers, sizes: Integers, *, with_headers: bool = False
+    ) -> RecordParts | None:
         """See ``take_records``; ``old_read_wait_ms`` goes first."""
         try:
-            parts = take_records(self.log, positions, sizes)
+            parts = take_records(self.log, positions, sizes, with_headers=with_headers)
         except DamagedLogError:
             self._report_damage(int(positions[0]))
             raise

@@ -37,6 +37,9 @@ FLAG_RETRY = 1
 FLAG_RESUME = 2
 """SEND: the client knows what was refused before, and sends it again from this frame on."""
 
+FLAG_ENTRY_HEADERS = 4
+"""PULL: the headers of the messages' entries are wanted, too; a node of before does not know it."""
+
 
 class Kind(IntEnum):
     """What a message is; numbers are never reused."""

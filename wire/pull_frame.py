@@ -17,10 +17,17 @@ from typing import NamedTuple
 from ledgermq.model.errors import FilterIllegalError, ProtocolError
 from ledgermq.model.limits import QUEUE_ID_MAX, TOPIC_SIZE_MAX
 from ledgermq.model.message_filter import EXPRESSION_SIZE_MAX, TAGS_MAX
-from ledgermq.wire.header import HEADER_SIZE, VERSION, Kind, decode_header, encode_header
+from ledgermq.wire.header import (
+    FLAG_ENTRY_HEADERS,
+    HEADER_SIZE,
+    VERSION,
+    Kind,
+    decode_header,
+    encode_header,
+)
 
 _PULL = Struct("<qiIIIHH")
-_PULLED = Struct("<BB2xIqqq")
+_PULLED = Struct("<BBBxIqqq")
 _EXPRESSION_SIZE = Struct("<H")
 PULL_HASHES_AT = HEADER_SIZE + _PULL.size
 PULLED_TABLES_AT = HEADER_SIZE + _PULLED.size
@@ -42,6 +49,9 @@ TAG_HASHES_MAX = TAGS_MAX
 
 EXPRESSION_VERSION = 3
 """First version whose PULL may have an SQL expression."""
+
+ENTRY_HEADER_SIZE_MAX = 48
+"""Bytes of an entry's header, where the log has entries."""
 
 NODE_SIZE_MAX = 16
 """Most bytes of a member's id."""
@@ -96,6 +106,7 @@ class Pull(NamedTuple):
         tag_hashes: Java's hashes of the tags wanted; empty = all messages.
         version: of the answer.
         expression: SQL-92 over the properties of the messages wanted; empty = all messages.
+        with_headers: each message has its entry's header before it in the answer, if it has one.
     """
 
     request_id: int
@@ -108,6 +119,7 @@ class Pull(NamedTuple):
     tag_hashes: tuple[int, ...] = ()
     version: int = VERSION
     expression: str = ""
+    with_headers: bool = False
 
 
 class Pulled(NamedTuple):
@@ -120,6 +132,8 @@ class Pulled(NamedTuple):
         starts: unsigned 32-bit offset in part 2 of each message.
         sizes: unsigned 32-bit size of each message.
         suggested: id of the member that had better be asked for what follows; empty = the leader.
+        entry_header_size: bytes before each message in part 2 that are its entry's header; 0 where
+            there are none, or none were asked for.
     """
 
     request_id: int
@@ -130,6 +144,7 @@ class Pulled(NamedTuple):
     starts: memoryview
     sizes: memoryview
     suggested: str = ""
+    entry_header_size: int = 0
 
 
 def encode_pull(pull: Pull) -> bytes:
@@ -155,7 +170,8 @@ def encode_pull(pull: Pull) -> bytes:
         len(topic),
     )
     hashes = Struct(f"<{len(pull.tag_hashes)}i").pack(*pull.tag_hashes)
-    header = encode_header(Kind.PULL, pull.request_id, version=pull.version)
+    flags = FLAG_ENTRY_HEADERS if pull.with_headers else 0
+    header = encode_header(Kind.PULL, pull.request_id, flags, version=pull.version)
     parts = [header, fixed, hashes, topic]
     if pull.version >= EXPRESSION_VERSION:
         expression = pull.expression.encode()
@@ -207,6 +223,7 @@ def decode_pull(message: bytes | memoryview) -> Pull:
         hashes,
         header.version,
         expression,
+        bool(header.flags & FLAG_ENTRY_HEADERS),
     )
 
 
@@ -221,12 +238,14 @@ def encode_pulled(
     sizes: bytes | memoryview = b"",
     suggested: str = "",
     version: int = VERSION,
+    entry_header_size: int = 0,
 ) -> bytes:
     """Part 1 of a PULLED.
 
     Args:
         suggested: id of the member that had better be asked next.
         version: that of the PULL.
+        entry_header_size: so many bytes before each message in part 2 are its entry's header.
         starts: where each message begins in part 2, as little-endian 32-bit words.
         sizes: size of each message, likewise.
     """
@@ -235,7 +254,8 @@ def encode_pulled(
     if version == 1:
         status, suggested = _IN_VERSION_1.get(status, status), ""
     node = suggested.encode()
-    fixed = _PULLED.pack(status, len(node), len(starts) // 4, next_offset, begin, end)
+    numbers = (len(starts) // 4, next_offset, begin, end)
+    fixed = _PULLED.pack(status, len(node), entry_header_size, *numbers)
     header = encode_header(Kind.PULLED, request_id, version=version)
     return b"".join((header, fixed, starts, sizes, node))
 
@@ -254,12 +274,16 @@ def decode_pulled(message: bytes | memoryview, *, records_size: int) -> Pulled:
         raise ProtocolError("not a PULLED", kind=header.kind.name)
     if len(message) < PULLED_TABLES_AT:
         raise ProtocolError("PULLED too short", size=len(message), minimum=PULLED_TABLES_AT)
-    number, node_size, count, next_offset, begin, end = _PULLED.unpack_from(message, HEADER_SIZE)
+    number, node_size, entry_header_size, count, *offsets = _PULLED.unpack_from(
+        message, HEADER_SIZE
+    )
+    next_offset, begin, end = offsets
     status = _STATUSES.get(number)
     if status is None:
         raise ProtocolError("unknown status of a pull", status=number, limit=max(_STATUSES))
     _check("message count", count, 0, MESSAGES_MAX)
     _check("size of the suggested node", node_size, 0, NODE_SIZE_MAX)
+    _check("size of an entry's header", entry_header_size, 0, ENTRY_HEADER_SIZE_MAX)
     sizes_at = PULLED_TABLES_AT + 4 * count
     node_at = sizes_at + 4 * count
     if len(message) != node_at + node_size:
@@ -278,8 +302,19 @@ def decode_pulled(message: bytes | memoryview, *, records_size: int) -> Pulled:
     sizes = view[sizes_at:node_at].cast("I")
     if count:
         _check_records(starts, sizes, records_size)
+        _check("begin of a message", min(starts), entry_header_size, records_size)
     suggested = str(view[node_at:], "ascii", "replace")
-    return Pulled(header.request_id, status, next_offset, begin, end, starts, sizes, suggested)
+    return Pulled(
+        header.request_id,
+        status,
+        next_offset,
+        begin,
+        end,
+        starts,
+        sizes,
+        suggested,
+        entry_header_size,
+    )
 
 
 def _text(name: str, data: bytes | memoryview) -> str:

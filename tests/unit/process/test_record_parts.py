@@ -19,11 +19,14 @@ FILE_SIZE = 4 * 1024 * 1024
 def write_log(
     folder: Path, bodies: list[int], *, gap: int, base: int = 0
 ) -> tuple[LogView, list[int], list[bytes]]:
-    """A log of one file with messages of these sizes of body, ``gap`` bytes before each."""
+    """A log of one file with messages of these sizes of body.
+
+    ``gap`` bytes before each end with its number.
+    """
     content = bytearray()
     positions, records = [], []
     for number, size in enumerate(bodies):
-        content += bytes(gap)
+        content += number.to_bytes(gap, "big") if gap else b""
         position = base + len(content)
         message = Message(
             topic="t",
@@ -41,9 +44,11 @@ def write_log(
     return LogView((folder,)), positions, records
 
 
-def take(log: LogView, positions: list[int], records: list[bytes]) -> RecordParts:
+def take(
+    log: LogView, positions: list[int], records: list[bytes], *, with_headers: bool = False
+) -> RecordParts:
     sizes = np.array([len(record) for record in records], np.int64)
-    parts = take_records(log, np.array(positions, np.int64), sizes)
+    parts = take_records(log, np.array(positions, np.int64), sizes, with_headers=with_headers)
     assert parts is not None
     return parts
 
@@ -73,6 +78,31 @@ def test_scattered_records_are_gathered_without_what_lies_between(tmp_path: Path
 
     assert given(parts) == records[::8]
     assert len(parts.payload) == sum(map(len, records[::8]))
+
+
+@pytest.mark.parametrize("step", [1, 8])
+def test_headers_stand_before_their_records_where_they_are_wanted(
+    tmp_path: Path, step: int
+) -> None:
+    _, positions, records = write_log(tmp_path / "log", [300] * 64, gap=48)
+    log = LogView((tmp_path / "log",), (48,))
+
+    parts = take(log, positions[::step], records[::step], with_headers=True)
+    view = memoryview(parts.payload)
+    headers = [view[start - parts.header_size : start] for start in parts.starts.tolist()]
+
+    assert given(parts) == records[::step]
+    assert parts.header_size == 48
+    assert [int.from_bytes(header, "big") for header in headers] == list(range(0, 64, step))
+    assert take(log, positions, records).header_size == 0
+
+
+def test_a_plain_log_has_no_headers_to_give(tmp_path: Path) -> None:
+    log, positions, records = write_log(tmp_path / "log", [300] * 3, gap=0)
+    parts = take(log, positions, records, with_headers=True)
+
+    assert parts.header_size == 0
+    assert given(parts) == records
 
 
 def test_any_choice_of_records_comes_out_as_it_stands(tmp_path: Path) -> None:

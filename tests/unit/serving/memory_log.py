@@ -59,7 +59,8 @@ class MemoryLog:
         units["size"] = [len(self.records_at[at]) for at in found]
         return units
 
-    def records(self, positions: Any, sizes: Any) -> RecordParts:
+    def records(self, positions: Any, sizes: Any, *, with_headers: bool = False) -> RecordParts:
+        assert not with_headers
         payload = b"".join(self.records_at[int(position)] for position in positions)
         starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
         return RecordParts(payload, starts.astype(np.uint32), sizes.astype(np.uint32))

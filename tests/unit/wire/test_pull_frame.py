@@ -41,6 +41,7 @@ _PLAIN_PULLS = st.builds(
     bytes_max=st.integers(0, BYTES_MAX),
     hold_ms=st.integers(0, HOLD_MS_MAX),
     tag_hashes=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=8).map(tuple),
+    with_headers=st.booleans(),
     version=st.just(1),
 )
 _PULLS = st.builds(
@@ -120,6 +121,28 @@ def test_a_pulled_comes_back(sizes: list[int]) -> None:
     assert pulled[:5] == (5, PullStatus.FOUND, 70, 10, 90)
     assert list(pulled.sizes) == sizes
     assert pulled.starts[-1] + sizes[-1] == records_size
+
+
+@given(_SIZES)
+def test_the_size_of_headers_before_messages_is_told(sizes: list[int]) -> None:
+    starts = [48 + sum(sizes[:n]) + 48 * n for n in range(len(sizes))]
+    tables = array("I", starts).tobytes(), array("I", sizes).tobytes()
+    message = encode_pulled(
+        5, PullStatus.FOUND, next_offset=70, begin=10, end=90,
+        starts=tables[0], sizes=tables[1], entry_header_size=48,
+    )  # fmt: skip
+
+    assert decode_pulled(message, records_size=10**6).entry_header_size == 48
+
+
+def test_a_message_without_room_for_its_header_is_refused() -> None:
+    message = encode_pulled(
+        5, PullStatus.FOUND, next_offset=70, begin=10, end=90,
+        starts=array("I", [47]).tobytes(), sizes=array("I", [9]).tobytes(), entry_header_size=48,
+    )  # fmt: skip
+
+    with pytest.raises(ProtocolError, match="begin of a message"):
+        decode_pulled(message, records_size=1_000)
 
 
 @given(_SIZES)
