@@ -87,6 +87,10 @@ class ArchiveTable:
         """How far an archive is; None: nothing waits for it."""
         return self._marks.get(name)
 
+    def last(self) -> int:
+        """Up to where all archives have the log; 0 without one."""
+        return min((mark.position for mark in self._marks.values()), default=0)
+
     def put(self, name: str, mark: ArchiveMark) -> None:
         """Have ``mark`` for ``name``."""
         self._marks[name] = mark

@@ -114,6 +114,7 @@ def describe(status: NodeStatus) -> Iterator[str]:
         f"recovered {lock['recovered']:,}"
     )
     yield from _services(status["counters"].get("broker", {}))
+    yield from _archives(status["counters"].get("broker", {}), cursors["dispatched"])
     yield ""
     yield from _process_table(status["processes"])
     yield ""
@@ -132,6 +133,14 @@ def _services(counters: Mapping[str, int]) -> Iterator[str]:
             f"            members of {count['groups_differing']:,} want different things: "
             "ledgermq top, ledgermq group show GROUP"
         )
+
+
+def _archives(counters: Mapping[str, int], dispatched: int) -> Iterator[str]:
+    """How far the archives are that retention waits for; nothing when it waits for none."""
+    count = counters.get("archives", 0)
+    if count:
+        behind = size_text(max(0, dispatched - counters.get("archived_position", 0)))
+        yield f"archives    {count}, of which the last one lacks {behind}: ledgermq archive list"
 
 
 def _damages(status: NodeStatus) -> Iterator[str]:

@@ -42,7 +42,8 @@ class NodeFigures(NamedTuple):
     ``away``: why it told nothing, empty when it did. ``behind``: bytes that the leader has written
     and it has not, ``None`` when nobody leads. ``dispatch_behind``: bytes that are committed, and
     not yet in the queues. ``memory``: PSS by process. ``services``: what they did a
-    second, by the names of ``SERVICES``.
+    second, by the names of ``SERVICES``. ``unarchived``: bytes that the last of the archives lacks
+    for which retention waits, ``None`` when it waits for none.
     """
 
     name: str
@@ -61,6 +62,7 @@ class NodeFigures(NamedTuple):
     counters: Mapping[str, Mapping[str, int]] = {}
     differing: Mapping[str, Sequence[str]] = {}
     uptime_s: float = 0.0
+    unarchived: int | None = None
 
 
 class GroupFigures(NamedTuple):
@@ -152,6 +154,7 @@ def _node(look: NodeLook, before: NodeReport | None, written: int | None) -> Nod
         counters=report["counters"],
         differing=report["groups_that_differ"],
         uptime_s=report["uptime_s"],
+        unarchived=_unarchived(report),
     )
 
 
@@ -169,6 +172,13 @@ def _unasked(report: NodeReport | None, nodes: Sequence[NodeFigures]) -> list[No
     if len(missing) <= nameless:
         return []
     return [NodeFigures(name=name, address="", away="not asked") for name in missing[nameless:]]
+
+
+def _unarchived(report: NodeReport) -> int | None:
+    counters = report["counters"].get("broker", {})
+    if not counters.get("archives"):
+        return None
+    return max(0, report["cursors"]["dispatched"] - counters.get("archived_position", 0))
 
 
 def _services(before: NodeReport | None, now: NodeReport) -> dict[str, float | None]:

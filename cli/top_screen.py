@@ -161,6 +161,8 @@ def _services(nodes: Sequence[NodeFigures]) -> Text:
     waits = [f"{name} {counters[key]:,}" for key, name in WAITING.items() if counters.get(key)]
     does = [f"{name} {_number(rate)}/s" for name, rate in leader.services.items() if rate]
     text.append("SERVICES ", style="bold")
+    if leader.unarchived is not None:
+        does.append(f"archives lack {_bytes(leader.unarchived)}")
     text.append(" ".join([f"waiting: {', '.join(waits) or 'nothing'}", *does]))
     return text
 

@@ -85,7 +85,8 @@ class BrokerCounter(IntEnum):
     What waits, the groups that are consuming, those whose members differ, and the members are now,
     looked at every two seconds; half messages, groups and members at the leader alone. What was
     delivered, retried and so on is counted by who led at that moment, once it was in the log.
-    ``MESSAGES_FILTERED_OUT`` were passed over by tags or an expression.
+    ``MESSAGES_FILTERED_OUT`` were passed over by tags or an expression. ``ARCHIVES`` that retention
+    waits for, and the position up to which the last one of them has the log, are now.
     """
 
     PULLS = 0
@@ -129,6 +130,8 @@ class BrokerCounter(IntEnum):
     MOVES_MENDED = auto()
     SINK_BATCHES = auto()
     SINK_ROWS = auto()
+    ARCHIVES = auto()
+    ARCHIVED_POSITION = auto()
 
 
 def _names(counters: type[IntEnum]) -> tuple[str, ...]:

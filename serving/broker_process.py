@@ -279,6 +279,9 @@ class BrokerWorker:
         counts[BrokerCounter.TIMERS_WAITING] = self._timers.index.count
         counts[BrokerCounter.HALF_MESSAGES_WAITING] = self._transactions.waiting
         self._members.tell_counts(counts)
+        archives = self._tables.archives
+        counts[BrokerCounter.ARCHIVES] = len(archives)
+        counts[BrokerCounter.ARCHIVED_POSITION] = archives.last()
         try:
             counts[BrokerCounter.DELAYED_WAITING] = self._delays.waiting
         except (NotLeaderError, CorruptLogError):

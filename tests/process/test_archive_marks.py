@@ -67,6 +67,12 @@ def test_old_files_stay_until_they_are_archived(
         fill(address, 160)
     wait_until(lambda: marks_of(node)["nightly"]["position"] == row.position, "the mark's file")
     listed: dict[str, Any] = command(capsys, "archive", "list", "--address", address)
+    wait_until(lambda: counted(node) == (1, row.position), "the counters")
+    capsys.readouterr()
+    assert main(["status", "--runtime-dir", str(node.runtime)]) == 0
+    told = capsys.readouterr().out
+    assert main(["top", "--once", "--address", address]) == 0
+    shown = capsys.readouterr().out
     before = files(node)[0]
     command(capsys, "archive", "remove", "nightly", "--address", address)
     wait_until(lambda: files(node)[0] > before, "files to go that nobody waits for", 60)
@@ -74,6 +80,14 @@ def test_old_files_stay_until_they_are_archived(
     assert held[0] == f"{0:020d}"
     assert [one["archive"] for one in listed["archives"]] == ["nightly"]
     assert listed["archives"][0]["behind"] > 0
+    assert "archives    1, of which the last one lacks" in told
+    assert "archives lack" in shown
+    wait_until(lambda: counted(node) == (0, 0), "the counters")
+
+
+def counted(node: Node) -> tuple[int, int]:
+    counters = node.status()["counters"]["broker"]
+    return counters["archives"], counters["archived_position"]
 
 
 def marks_of(node: Node) -> dict[str, Any]:

@@ -93,6 +93,16 @@ def test_a_node_that_is_away_keeps_its_name_and_is_not_listed_twice() -> None:
     assert len(figures(None, nameless).nodes) == 2
 
 
+def test_the_last_archive_lacks_what_lies_behind_its_position() -> None:
+    waiting, free = report("n0", leads=1), report("n1")
+    for one in (waiting, free):
+        one["cursors"]["dispatched"] = 9_000
+    waiting["counters"]["broker"] |= {"archives": 2, "archived_position": 8_200}
+    found = figures(None, look(waiting, free))
+
+    assert [node.unarchived for node in found.nodes] == [800, None]
+
+
 def test_groups_are_sorted_by_what_is_wanted() -> None:
     rows = [group("a", 5, 10, members=1), group("b", 9, 10), group("c", 1, 10, members=2)]
     after = [{**row, "consumed": 10 + grown} for row, grown in zip(rows, (8, 0, 4), strict=True)]
