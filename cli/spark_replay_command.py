@@ -36,6 +36,11 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--to", dest="end", metavar="TIME", help="stored before")
     parser.add_argument("--tag", help="only messages of this tag")
     parser.add_argument("--key", help="only messages of this key")
+    parser.add_argument(
+        "--by-sink",
+        action="store_true",
+        help="store each run of the archive as a whole, and know by its number that it is stored",
+    )
     parser.add_argument("--name", default="replay", help="of the replay (%(default)s)")
     parser.add_argument(
         "--timeout",
@@ -57,6 +62,7 @@ def _replay(arguments: argparse.Namespace) -> int:
         tag=arguments.tag,
         key=arguments.key,
         to_topic=arguments.to_topic,
+        by_sink=arguments.by_sink,
     )
     begun = time.monotonic()
     with (

@@ -168,11 +168,13 @@ class RecordEncoder:
         bodies: Sequence[Body],
         properties: Sequence[bytes],
         flags: Sequence[int] | None = None,
+        own_ids: Mapping[int, str] = NO_IDS,
     ) -> Records:
         """Records of ``bodies``, each with encoded properties (``outgoing.properties_bytes``).
 
         Args:
             flags: of each record; that of ``target`` when left out.
+            own_ids: unique ids that the application gives, by the number of their record.
 
         Raises:
             MessageIllegalError: a record breaks a limit of the format; ``record`` is its number.
@@ -193,14 +195,22 @@ class RecordEncoder:
         pack_size = _PROPERTIES_SIZE.pack
         tails = [topic + pack_size(len(own) + id_size) + own + id_prefix for own in properties]
         around = self._head.size + UNIQUE_ID_DIGITS
+        for number, given in own_ids.items():
+            whole = properties[number] + check_unique_id(given).encode()
+            check_properties_size(len(whole))
+            tails[number] = topic + pack_size(len(whole)) + whole
         sizes = [around + length + len(tail) for length, tail in zip(lengths, tails, strict=True)]
+        for number in own_ids:
+            sizes[number] -= UNIQUE_ID_DIGITS
         middles: Iterable[bytes]
         if flags is None:
             middles = repeat(self._pack_middle(target))
         else:
             packed = {flag: self._pack_middle(target._replace(flag=flag)) for flag in set(flags)}
             middles = [packed[flag] for flag in flags]
-        return self._assemble(bodies, lengths, sizes, middles=middles, tails=tails, ids=ids)
+        return self._assemble(
+            bodies, lengths, sizes, middles=middles, tails=tails, ids=ids, own=own_ids
+        )
 
     def _encode_one(
         self, target: Target, body: Body, length: int, properties: bytes, ids: tuple[str, int]

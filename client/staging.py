@@ -13,7 +13,7 @@ import uuid
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -123,12 +123,17 @@ class StageWriter:
         bodies: Sequence[Body],
         properties: Sequence[bytes],
         flags: Sequence[int] | None = None,
+        *,
+        unique_ids: Sequence[str | None] | None = None,
+        sys_flag: int = 0,
     ) -> None:
         """Stage rows for one queue; waits for room while too much is under way.
 
         Args:
             properties: of each row, as ``outgoing.properties_bytes`` encodes them.
             flags: of each row; 0 when left out.
+            unique_ids: of each row, None where one is to be drawn; all are when left out.
+            sys_flag: how the bodies are compressed, as in the log.
 
         Raises:
             MessageIllegalError: a row breaks a limit; ``record`` is its number among these.
@@ -140,6 +145,9 @@ class StageWriter:
         sizes = [
             len(body) + len(own) + around for body, own in zip(bodies, properties, strict=True)
         ]
+        own = {n: given for n, given in enumerate(unique_ids or ()) if given is not None}
+        for number, given in own.items():
+            sizes[number] += len(given)
         ends = list(accumulate(sizes))
         first = 0
         while first < len(bodies):
@@ -159,7 +167,11 @@ class StageWriter:
                 continue
             own_flags = None if flags is None else flags[first:end]
             self._encode(
-                Target(name, queue_id), bodies[first:end], properties[first:end], own_flags
+                Target(name, queue_id, sys_flag=sys_flag),
+                bodies[first:end],
+                properties[first:end],
+                own_flags,
+                {number - first: own[number] for number in range(first, end) if number in own},
             )
             first = end
 
@@ -181,8 +193,9 @@ class StageWriter:
         bodies: Sequence[Body],
         properties: Sequence[bytes],
         flags: Sequence[int] | None,
+        own_ids: Mapping[int, str],
     ) -> None:
-        records = self._encoder.encode_rows(target, bodies, properties, flags)
+        records = self._encoder.encode_rows(target, bodies, properties, flags, own_ids)
         self._parts += records.parts
         self._sizes += records.sizes
         self._size += records.size

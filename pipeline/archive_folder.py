@@ -53,6 +53,15 @@ class ArchiveFolder:
         self._staging = self._own / "staging"
         self.state = ArchiveState.of(self._runs())
 
+    def runs(self) -> Iterator[Run]:
+        """The runs, in their order, as their documents say.
+
+        Raises:
+            CorruptLogError, StorageError: as opening it.
+        """
+        for number in range(1, self.state.runs + 1):
+            yield self._read_run(number)
+
     def staging(self) -> Path:
         """A new folder for the files of a run."""
         folder = self._staging / uuid.uuid4().hex

@@ -6,13 +6,16 @@ import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from ledgermq.client.staging import SinkClient
 from ledgermq.model.errors import ConfigError, StorageError, StoreLockedError
-from ledgermq.pipeline.archive_folder import existing_archive
-from ledgermq.pipeline.archive_layout import PLAIN, ArchiveState
+from ledgermq.pipeline.archive_folder import ArchiveFolder, existing_archive
+from ledgermq.pipeline.archive_layout import PLAIN, ArchivedFile, ArchiveState
 from ledgermq.pipeline.job_session import Tasks
+from ledgermq.pipeline.replay_batches import SinkProgress, StagedTask, commit_run, stage_part
 from ledgermq.pipeline.replay_layout import ReplayChoice, ReplayFolder, check_name
 from ledgermq.pipeline.replay_writer import ReplayedPart, ReplayTask, replay_part
 
@@ -53,31 +56,55 @@ def replay(
     """
     check_name(name)
     folder = ReplayFolder(root, name)
-    state = existing_archive(root).state
-    _check_topics(state, choice)
+    archive = existing_archive(root)
+    _check_topics(archive.state, choice)
+    first = ReplayTask(
+        root=root,
+        name=name,
+        nodes=tuple(nodes),
+        timeout_s=timeout_s,
+        choice=choice,
+        topic="",
+        queues=(),
+        files=(),
+        bodies=archive.state.bodies or PLAIN,
+    )
     with _locked(folder, choice):
-        tasks = list(_tasks(state, choice, job.slots))
-        whole = [
-            ReplayTask(
-                root=root,
-                name=name,
-                nodes=tuple(nodes),
-                timeout_s=timeout_s,
-                choice=choice,
-                topic=topic,
-                queues=queues,
-                files=tuple(
-                    file for file in state.files if file.topic == topic and choice.has_file(file)
-                ),
-                bodies=state.bodies or PLAIN,
-            )
-            for topic, queues in tasks
-        ]
-        parts = job.each(whole, replay_part, size=len(whole), split_bytes=1)
+        if choice.by_sink:
+            return _by_sink(job, archive, first, SinkProgress(folder))
+        tasks = list(_tasks(archive.state.files, first, job.slots))
+        parts = job.each(tasks, replay_part, size=len(tasks), split_bytes=1)
     sums = (
         ReplayedPart(*(sum(column) for column in zip(*parts, strict=True))) if parts else (0,) * 4
     )
-    return Replayed(*sums, topics=len({topic for topic, _ in tasks}), tasks=len(tasks))
+    return Replayed(*sums, topics=len({task.topic for task in tasks}), tasks=len(tasks))
+
+
+def _by_sink(
+    job: Tasks, archive: ArchiveFolder, first: ReplayTask, progress: SinkProgress
+) -> Replayed:
+    """Store one run of the archive after the other, each as a whole and once."""
+    sent = found = damaged = count = 0
+    topics: set[str] = set()
+    with SinkClient(first.nodes, name="replay", timeout_s=first.timeout_s) as client:
+        for run in archive.runs():
+            if run.number <= progress.done:
+                continue
+            tasks = [
+                StagedTask(task, progress.sink, run.number)
+                for task in _tasks(run.files, first, job.slots)
+            ]
+            if not tasks:
+                progress.note(run.number)
+                continue
+            parts = job.each(tasks, stage_part, size=len(tasks), split_bytes=1)
+            rows = commit_run(client, progress, run.number, parts)
+            sent += rows
+            found += sum(part.staged.rows for part in parts) - rows
+            damaged += sum(part.damaged for part in parts)
+            topics |= {task.replay.topic for task in tasks}
+            count += len(tasks)
+    return Replayed(sent, found, 0, damaged, topics=len(topics), tasks=count)
 
 
 def _check_topics(state: ArchiveState, choice: ReplayChoice) -> None:
@@ -87,22 +114,24 @@ def _check_topics(state: ArchiveState, choice: ReplayChoice) -> None:
         raise ConfigError("archive has no such topic", option="--topics", topics=missing)
 
 
-def _tasks(
-    state: ArchiveState, choice: ReplayChoice, slots: int
-) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _tasks(archived: Sequence[ArchivedFile], first: ReplayTask, slots: int) -> Iterator[ReplayTask]:
     """Topics, each with its queues divided for as many tasks as can run at once.
 
     A queue is one task's, which keeps its order; each task reads all files of the topic.
     """
+    choice = first.choice
     queues: dict[str, set[int]] = {}
-    for file in state.files:
+    files: dict[str, list[ArchivedFile]] = {}
+    for file in archived:
         if choice.has_file(file):
             found = (span.queue_id for span in file.spans if choice.has_queue(span.queue_id))
             queues.setdefault(file.topic, set()).update(found)
+            files.setdefault(file.topic, []).append(file)
     for topic, ids in sorted(queues.items()):
         ordered = sorted(ids)
         for number in range(min(slots, len(ordered))):
-            yield topic, tuple(ordered[number::slots])
+            own = tuple(ordered[number::slots])
+            yield replace(first, topic=topic, queues=own, files=tuple(files[topic]))
 
 
 @contextmanager

@@ -37,6 +37,7 @@ class ReplayChoice:
         begin_ms, end_ms: store times; the second one is excluded.
         tag, key: of the message.
         to_topic: None for the topic that a message was in.
+        by_sink: whether a run of the archive is stored as a whole.
     """
 
     topics: tuple[str, ...] | None = None
@@ -46,6 +47,7 @@ class ReplayChoice:
     tag: str | None = None
     key: str | None = None
     to_topic: str | None = None
+    by_sink: bool = False
 
     def has_file(self, file: ArchivedFile) -> bool:
         """Whether a file may have some of them."""
@@ -83,6 +85,9 @@ class ReplayFolder:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         wanted = json.loads(json.dumps(asdict(choice)))
+        if not choice.by_sink:
+            # Replays that were begun before there was a choice do not say so.
+            del wanted["by_sink"]
         file = self.path / "replay.json"
         found = read_document(file)
         if found is None:

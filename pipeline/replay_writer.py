@@ -111,7 +111,9 @@ class ReplayedPart(NamedTuple):
     damaged: int
 
 
-class _Outgoing(NamedTuple):
+class Outgoing(NamedTuple):
+    """A message to be sent once more; ``place`` is where the archive has it."""
+
     place: Place
     message: OutgoingMessage
 
@@ -128,7 +130,7 @@ def replay_part(task: ReplayTask) -> ReplayedPart:
         sender = _QueueSender(task, producer)
         damaged = 0
         for file in task.files:
-            for queue_id, rows, bad in _rows_of(task, file):
+            for queue_id, rows, bad in rows_of(task, file):
                 damaged += bad
                 sender.send(queue_id, rows)
         sender.note()
@@ -163,7 +165,7 @@ class _QueueSender:
         finally:
             source.close()
 
-    def send(self, queue_id: int, rows: Sequence[_Outgoing]) -> None:
+    def send(self, queue_id: int, rows: Sequence[Outgoing]) -> None:
         """Send what of ``rows``, which ascend, is not stored yet."""
         if not rows:
             return
@@ -251,8 +253,12 @@ def _replayed(source: NodeSource, range_: QueueRange, name: str, queue: Queue) -
                 yield place
 
 
-def _rows_of(task: ReplayTask, file: ArchivedFile) -> Iterator[tuple[int, list[_Outgoing], int]]:
-    """Messages of a file that are wanted, by queue; and how many are left out for their bodies."""
+def rows_of(task: ReplayTask, file: ArchivedFile) -> Iterator[tuple[int, list[Outgoing], int]]:
+    """Messages of a file that are wanted, by queue; and how many are left out for their bodies.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
     generations = {span.queue_id: span.generation for span in file.spans}
     wanted = [queue_id for queue_id in task.queues if queue_id in generations]
     if not wanted:
@@ -297,9 +303,9 @@ def _mask(batch: pa.RecordBatch, choice: ReplayChoice, queues: Sequence[int]) ->
 
 def _outgoing(
     task: ReplayTask, queue: Queue, generation: int, batch: pa.RecordBatch
-) -> list[_Outgoing]:
+) -> list[Outgoing]:
     """The rows as messages that are sent once more."""
-    rows: list[_Outgoing] = []
+    rows: list[Outgoing] = []
     columns = ("queueOffset", "tags", "keys", "properties", "body", "sysFlag", "flag")
     values = (batch.column(name).to_pylist() for name in columns)
     for offset, tag, keys, pairs, body, sys_flag, flag in zip(*values, strict=True):
@@ -316,7 +322,7 @@ def _outgoing(
             sys_flag & (COMPRESSED | COMPRESSION_MASK) if task.bodies == STORED else 0,
             _unique_id(given.get(UNIQ_KEY, "")),
         )
-        rows.append(_Outgoing(place, message))
+        rows.append(Outgoing(place, message))
     return rows
 
 
@@ -326,9 +332,9 @@ def _unique_id(text: str) -> str | None:
     return text if is_good and " " not in text else None
 
 
-def _frames(rows: Sequence[_Outgoing]) -> Iterator[list[_Outgoing]]:
+def _frames(rows: Sequence[Outgoing]) -> Iterator[list[Outgoing]]:
     """``rows`` in parts that fit into a frame."""
-    frame: list[_Outgoing] = []
+    frame: list[Outgoing] = []
     size = 0
     for row in rows:
         if frame and (len(frame) == BATCH_MESSAGES or size + len(row.message.body) > _BATCH_BYTES):

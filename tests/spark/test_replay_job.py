@@ -19,6 +19,7 @@ from tests.process.conftest import Node, nodes_made, wait_until
 from tests.unit.pipeline.archives import TasksHere, archived, visible_rows
 
 from ledgermq.cli.main import main
+from ledgermq.client import Producer
 from ledgermq.client.admin import Admin
 from ledgermq.formats.body_compression import plain_body
 from ledgermq.model.errors import ConfigError, StoreLockedError
@@ -140,13 +141,12 @@ def test_a_part_is_chosen_by_all_that_is_said(archive: Path, node: Node) -> None
     )
 
 
-def test_a_run_that_dies_anywhere_sends_nothing_twice(archive: Path, node: Node) -> None:
-    rows = visible_rows(archive)
-    plans = ["sent 1", "noted 12", "sent 9", "sent 12", "noted 30", "sent 3", "never", "never"]
+def ran(plans: list[str], archive: Path, node: Node, topic: str) -> list[str]:
+    """How runs end that die by their plans."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "tests.unit.pipeline.replay_dying"),
-            *(str(archive), address_of(node), "orders"),
+            *(str(archive), address_of(node), topic),
         ],
         input="\n".join(plans) + "\n",
         cwd=ROOT,
@@ -156,12 +156,71 @@ def test_a_run_that_dies_anywhere_sends_nothing_twice(archive: Path, node: Node)
         timeout=300,
         check=True,
     )
+    return done.stdout.split()
+
+
+def test_a_run_that_dies_anywhere_sends_nothing_twice(archive: Path, node: Node) -> None:
+    rows = visible_rows(archive)
+    plans = ["sent 1", "noted 12", "sent 9", "sent 12", "noted 30", "sent 3", "never", "never"]
+    outcomes = ran(plans, archive, node, "orders")
     target = stored(node, "orders", len(rows))
     origins = Counter(one.message.parsed_properties()[ORIGIN] for one in target)
 
-    assert done.stdout.split() == ["died"] * 6 + ["ended"] * 2
+    assert outcomes == ["died"] * 6 + ["ended"] * 2
     assert len(origins) == len(rows)
     assert set(origins.values()) == {1}
+
+
+@pytest.fixture
+def archive_of_runs(node: Node, tmp_path: Path) -> Path:
+    """Of the node itself, in three runs; the second one has nothing of the topic."""
+    root = tmp_path / "runs"
+    with Producer(address_of(node)) as producer:
+        for topic in ("orders", "bills", "orders"):
+            futures = [
+                producer.send(topic, b"%d" % n, tag="red", keys=[f"k{n}"], queue_id=n % 4)
+                for n in range(60)
+            ]
+            for future in futures:
+                future.result(60)
+            stored(node, topic, 60 if not root.exists() or topic == "bills" else 120)
+            archived(node.root, root)
+    return root
+
+
+def test_a_replay_by_a_sink_that_dies_anywhere_stores_nothing_twice(
+    archive_of_runs: Path, node: Node
+) -> None:
+    rows = [row for row in visible_rows(archive_of_runs) if row["topic"] == "orders"]
+    plans = ["staged 1", "committed 1", "staged 1", "committed 2", "stored", "stored"]
+    outcomes = ran(plans, archive_of_runs, node, "again")
+    target = stored(node, "again", len(rows))
+    by_origin = {one.message.parsed_properties()[ORIGIN]: one for one in target}
+
+    assert outcomes == ["died"] * 4 + ["ended"] * 2
+    assert len(rows) == len(target) == len(by_origin) == 120
+    for row in rows:
+        one = by_origin[f"again/orders/{row['queueId']}/0/{row['queueOffset']}"]
+
+        assert as_stored(one) == as_sent(row)
+        assert one.message.parsed_properties()["UNIQ_KEY"] == dict(row["properties"])["UNIQ_KEY"]
+        assert one.queue.queue_id == row["queueId"]
+
+
+def test_a_replay_by_a_sink_stores_what_came_since_and_nothing_else(
+    archive: Path, archive_of_runs: Path, node: Node
+) -> None:
+    rows = [row for row in visible_rows(archive) if row["topic"] == "plain0"]
+    choice = {"topics": ("plain0",), "to_topic": "other", "by_sink": True}
+    found = [replayed(archive, node, "sink", **choice) for _ in range(2)]
+    others = replayed(archive_of_runs, node, "sink", to_topic="other", by_sink=True)
+
+    assert [one.sent for one in found] == [len(rows), 0]
+    # Another archive's replay of the same name is another one.
+    assert others.sent == 180
+    assert len(stored(node, "other", len(rows) + 180)) == len(rows) + 180
+    with pytest.raises(ConfigError, match="begun otherwise"):
+        replayed(archive, node, "sink", topics=("plain0",), to_topic="other")
 
 
 def test_what_cannot_be_replayed_is_refused(archive: Path, node: Node, tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
     replay_dying.py ARCHIVE NODES TOPIC < PLANS
 
 Each line of PLANS is ``sent N`` (behind the N-th batch that was given to the producer), ``noted N``
-(before the N-th note of how far a queue is, so that all before it is stored), or ``never``. The
-runs follow one another; for each it is said whether it ``died`` or ``ended``.
+(before the N-th note of how far a queue is, so that all before it is stored), or ``never``. Of
+replays by a sink it is ``staged N`` (behind the N-th task that has staged its rows),
+``committed N`` (behind the N-th commit, before it is noted), or ``stored``. The runs follow one
+another; for each it is said whether it ``died`` or ``ended``.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 from tests.unit.pipeline.archives import TasksHere
 
 from ledgermq.client.producer import Producer
+from ledgermq.client.staging import SinkClient, StageWriter
 from ledgermq.pipeline import replay_writer
 from ledgermq.pipeline.replay_job import replay
 from ledgermq.pipeline.replay_layout import ReplayChoice, ReplayFolder
@@ -51,7 +54,16 @@ def run(archive: str, nodes: str, topic: str, plan: list[str]) -> None:
         ReplayFolder.write = dying(  # type: ignore[method-assign]
             ReplayFolder.write, int(plan[1]), before=True
         )
-    choice = ReplayChoice(to_topic=topic)
+    elif plan[0] == "staged":
+        StageWriter.finish = dying(  # type: ignore[method-assign]
+            StageWriter.finish, int(plan[1]), before=False
+        )
+    elif plan[0] == "committed":
+        SinkClient.commit = dying(  # type: ignore[method-assign]
+            SinkClient.commit, int(plan[1]), before=False
+        )
+    by_sink = plan[0] in ("staged", "committed", "stored")
+    choice = ReplayChoice(topics=("orders",) if by_sink else None, to_topic=topic, by_sink=by_sink)
     replay(TasksHere(1), Path(archive), [nodes], choice, name="again", timeout_s=60.0)
 
 
