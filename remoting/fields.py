@@ -30,17 +30,24 @@ def int32(fields: Fields, name: str, default: int | None = None) -> int:
     Raises:
         ProtocolError: it is missing, no number, or too large.
     """
+    value = fields.get(name)
+    if value is not None and len(value) < 10 and value.isdecimal() and value.isascii():
+        return int(value)
     return _integer(fields, name, default, INT32_MAX)
 
 
 def int64(fields: Fields, name: str, default: int | None = None) -> int:
     """A number of Java's ``long``; see ``int32``."""
+    value = fields.get(name)
+    if value is not None and len(value) < 19 and value.isdecimal() and value.isascii():
+        return int(value)
     return _integer(fields, name, default, INT64_MAX)
 
 
 def flag(fields: Fields, name: str) -> bool:
     """True when the text is ``true``, in any case of letters (``Boolean.parseBoolean``)."""
-    return fields.get(name, "").lower() == "true"
+    value = fields.get(name)
+    return value is not None and value.lower() == "true"
 
 
 def _integer(fields: Fields, name: str, default: int | None, limit: int) -> int:

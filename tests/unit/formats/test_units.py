@@ -25,6 +25,12 @@ MODEL = Message(
     born_timestamp=1_700_000_000_123,
     born_host=("10.0.0.1", 4711),
 )
+JAVA_UNIT = bytes.fromhex(
+    "00000035 00000000 00000000 00000000 00000005 68656c6c6f 001a 4b455953016b02"
+    "57414954 01 74727565 02 54414753 01 54616741"
+)
+"""Written by RocketMQ 4.9.4: "hello", the key k, the tag TagA."""
+
 ITEMS = st.lists(
     st.builds(
         BatchItem,
@@ -128,3 +134,24 @@ def test_a_limit_is_told_with_the_number_of_the_unit(
     (count, _, told), _ = measured(units, encode_batch([BatchItem(0, b"1", b""), item]), room=room)
 
     assert (count, told) == (1, fault)
+
+
+@pytest.mark.parametrize("units", KERNELS)
+@pytest.mark.parametrize(
+    ("payload", "count", "fault"),
+    [
+        (JAVA_UNIT * 2, 2, 0),
+        (b"", 0, 0),
+        (JAVA_UNIT[:-1], 0, 1),
+        (JAVA_UNIT + b"\0", 1, 1),
+        (b"\0\0\0\x34" + JAVA_UNIT[4:], 0, 1),
+        (JAVA_UNIT[:16] + b"\xff\xff\xff\xff" + JAVA_UNIT[20:], 0, 1),
+        (b"\x80\0\0\0" + JAVA_UNIT[4:], 0, 1),
+    ],
+)
+def test_javas_units_are_counted_as_far_as_they_are_whole(
+    units: ModuleType, payload: bytes, count: int, fault: int
+) -> None:
+    (counted, _, told), _ = measured(units, payload)
+
+    assert (counted, told) == (count, fault)

@@ -1,22 +1,13 @@
-"""What producers send: long names, letters, and batches in Java's own bytes."""
+"""What producers send: long names, and letters."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from ledgermq.formats.properties import decode_properties
-from ledgermq.model.errors import MessageIllegalError, ProtocolError
+from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
-from ledgermq.remoting.send_request import decode_batch, decode_send
-
-JAVA_UNIT = bytes.fromhex(
-    "00000035 00000000 00000000 00000000 00000005 68656c6c6f 001a 4b455953016b02"
-    "57414954 01 74727565 02 54414753 01 54616741"
-)
-"""Written by RocketMQ 4.9.4: "hello", the key k, the tag TagA."""
+from ledgermq.remoting.send_request import decode_send
 
 SHORT = {
     "a": "producers", "b": "orders", "c": "TBW102", "d": "4", "e": "2", "f": "4",
@@ -73,40 +64,3 @@ def test_a_field_that_must_be_there_is_named(name: str) -> None:
         decode_send(Command(RequestCode.SEND_MESSAGE_V2, fields=fields))
 
     assert refused.value.details["field"] == name
-
-
-def test_a_batch_of_java_is_read() -> None:
-    units = decode_batch(memoryview(JAVA_UNIT * 2), limit=2)
-
-    assert [bytes(unit.body) for unit in units] == [b"hello", b"hello"]
-    assert decode_properties(units[1].properties) == {"KEYS": "k", "WAIT": "true", "TAGS": "TagA"}
-
-
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        (b"", "empty"),
-        (JAVA_UNIT * 3, "too many"),
-        (JAVA_UNIT[:-1], "does not fit"),
-        (JAVA_UNIT + b"\0", "does not fit"),
-        (b"\0\0\0\x34" + JAVA_UNIT[4:], "does not fit"),
-        (JAVA_UNIT[:16] + b"\xff\xff\xff\xff" + JAVA_UNIT[20:], "does not fit"),
-        (b"\x80\0\0\0" + JAVA_UNIT[4:], "does not fit"),
-    ],
-)
-def test_a_batch_that_is_none_is_refused(body: bytes, words: str) -> None:
-    with pytest.raises(MessageIllegalError, match=words):
-        decode_batch(memoryview(body), limit=2)
-
-
-@given(st.integers(0, len(JAVA_UNIT) - 1), st.integers(0, 255), st.binary(max_size=8))
-def test_a_changed_batch_is_read_within_its_bytes_or_refused(
-    at: int, byte: int, behind: bytes
-) -> None:
-    body = bytearray(JAVA_UNIT * 2 + behind)
-    body[at] = byte
-    try:
-        units = decode_batch(memoryview(body), limit=10)
-    except MessageIllegalError:
-        return
-    assert sum(22 + len(unit.body) + len(unit.properties) for unit in units) == len(body)
