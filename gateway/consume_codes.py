@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ledgermq.gateway.client_table import ClientTable
+from ledgermq.gateway.lock_codes import LockCodes
+from ledgermq.gateway.lookup_codes import LookupCodes
 from ledgermq.gateway.offset_codes import OffsetCodes
 from ledgermq.gateway.offset_commits import OffsetCommits
 from ledgermq.gateway.port_calls import PortCalls
@@ -10,6 +12,7 @@ from ledgermq.gateway.pull_checks import PullChecks
 from ledgermq.gateway.pull_codes import PullCodes
 from ledgermq.gateway.remoting_sockets import Connection
 from ledgermq.gateway.requests import Codes, ReplyLater
+from ledgermq.gateway.return_codes import ReturnCodes
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.process.environment import Environment
 from ledgermq.serving.broker_tables import BrokerTables
@@ -32,13 +35,22 @@ class ConsumeCodes:
         calls: PortCalls,
         reply: ReplyLater,
     ) -> None:
-        pulls, service, _ = services
+        pulls, service, queries = services
         self._counts = around.page.counters(Role.BROKER)
         self._commits = OffsetCommits(calls, tables)
         checks = PullChecks(clients, tables, around.settings)
         self._pulls = PullCodes(pulls, checks, self._commits, self._counts, reply)
         offsets = OffsetCodes(service.known, self._commits, reply)
-        self.codes: Codes = {**self._pulls.codes, **offsets.codes}
+        parts = (
+            self._pulls,
+            offsets,
+            LockCodes(calls, reply),
+            ReturnCodes(calls, tables, reply),
+            LookupCodes(queries, checks),
+        )
+        self.codes: Codes = {
+            code: handler for part in parts for code, handler in part.codes.items()
+        }
 
     def tell_standing(self, standing: Standing) -> None:
         """Another node may lead now."""

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ledgermq.broker.offset_plans import MEMBERS_NAMED_MAX
 from ledgermq.gateway.client_requests import ClientRequests
 from ledgermq.gateway.client_table import ClientTable
 from ledgermq.gateway.port_calls import PortCalls
 from ledgermq.gateway.refusals import refusal
+from ledgermq.gateway.remoting_members import RemotingMembers
 from ledgermq.gateway.remoting_sockets import Connection
 from ledgermq.gateway.requests import Asked, Codes, ReplyLater
-from ledgermq.model.errors import LedgerError, NotLeaderError
+from ledgermq.model.errors import GroupActiveError, LedgerError, NotLeaderError
 from ledgermq.model.group_topics import retry_topic
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.fields import text
-from ledgermq.remoting.heartbeat import decode_heartbeat
+from ledgermq.remoting.heartbeat import Heartbeat, decode_heartbeat
 from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.other_members import OTHER_OWNER_PREFIX, OtherMembers
 
 
 class MemberCodes:
@@ -34,8 +37,12 @@ class MemberCodes:
         requests: ClientRequests,
         calls: PortCalls,
         tables: BrokerTables,
+        *,
+        others: OtherMembers,
         reply: ReplyLater,
     ) -> None:
+        others.join(RemotingMembers(clients))
+        self._others = others
         self._clients = clients
         self._requests = requests
         self._calls = calls
@@ -58,6 +65,10 @@ class MemberCodes:
     def _heartbeat(self, asked: Asked) -> Command | None:
         command = asked.command
         heartbeat = decode_heartbeat(command.body)
+        refused = self._refused(asked, heartbeat)
+        heartbeat = heartbeat._replace(
+            consumers=tuple(one for one in heartbeat.consumers if one.name not in refused)
+        )
         self._tell(
             self._clients.heartbeat(
                 asked.connection,
@@ -68,10 +79,43 @@ class MemberCodes:
             )
         )
         lacking = [one.name for one in heartbeat.consumers if self._is_lacking(one.name)]
-        if not lacking:
-            return command.reply()
-        self._prepare(asked, lacking)
-        return None
+        self._forget_dead_locks(asked, heartbeat)
+        if lacking or refused:
+            self._prepare(asked, lacking, list(refused.values()))
+            return None
+        return command.reply()
+
+    def _refused(self, asked: Asked, heartbeat: Heartbeat) -> dict[str, LedgerError]:
+        """The groups that our own clients consume for: who came before they did has to go."""
+        refused: dict[str, LedgerError] = {}
+        for group in (one.name for one in heartbeat.consumers):
+            own = sorted(self._others.own(group))
+            if not own:
+                continue
+            refused[group] = GroupActiveError(
+                "LedgerMQ's own clients consume for the group now: stop them first",
+                group=group,
+                members=len(own),
+                some=own[:MEMBERS_NAMED_MAX],
+            )
+            if self._clients.leave(asked.connection, producer_group="", consumer_group=group):
+                self._tell([group])
+        return refused
+
+    def _forget_dead_locks(self, asked: Asked, heartbeat: Heartbeat) -> None:
+        """Have what our own clients have left behind removed: followers cannot know it is dead."""
+        for group in (one.name for one in heartbeat.consumers):
+            locks = self._tables.locks.of_group(group).values()
+            if all(
+                lock.owner.startswith(OTHER_OWNER_PREFIX)
+                for queues in locks
+                for lock in queues.values()
+            ):
+                continue
+            client = OTHER_OWNER_PREFIX + heartbeat.client_id
+            arguments = {"group": group, "client": client, "queues": {}, "ordered": True}
+            # A later heartbeat tries again.
+            self._calls.ask("queue_lock", arguments, asked.now_ms, lambda _outcome: None)
 
     def _is_lacking(self, group: str) -> bool:
         tables = self._tables
@@ -80,10 +124,13 @@ class MemberCodes:
             known.retry_queues > 0 and tables.topics.get(retry_topic(group)) is None
         )
 
-    def _prepare(self, asked: Asked, groups: list[str]) -> None:
-        """Have groups and their retry topics made, and answer when all are."""
+    def _prepare(self, asked: Asked, groups: list[str], failed: list[LedgerError]) -> None:
+        """Have groups and their retry topics made, and answer when all are.
+
+        Args:
+            failed: why other groups of the heartbeat were refused.
+        """
         waiting = len(groups)
-        failed: list[LedgerError] = []
 
         def take(outcome: object) -> None:
             nonlocal waiting
@@ -91,9 +138,14 @@ class MemberCodes:
             if isinstance(outcome, LedgerError) and not isinstance(outcome, NotLeaderError):
                 failed.append(outcome)
             if not waiting:
-                reply = refusal(asked.command, failed[0]) if failed else asked.command.reply()
-                self._reply(asked, reply)
+                answer()
 
+        def answer() -> None:
+            reply = refusal(asked.command, failed[0]) if failed else asked.command.reply()
+            self._reply(asked, reply)
+
+        if not groups:
+            answer()
         for group in groups:
             self._calls.ask("group_prepare", {"group": group}, asked.now_ms, take)
 

@@ -73,7 +73,14 @@ class RemotingPort:
         )
         self.clients = ClientTable()
         self.requests = ClientRequests(self.sockets)
-        self._members = MemberCodes(self.clients, self.requests, self._calls, tables, self.reply)
+        self._members = MemberCodes(
+            self.clients,
+            self.requests,
+            self._calls,
+            tables,
+            others=calls.others,
+            reply=self.reply,
+        )
         self._register(self._members.codes)
         self._administration = Administration(
             around,

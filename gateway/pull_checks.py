@@ -86,8 +86,7 @@ class PullChecks:
             FilterIllegalError: the request's own expression is none.
         """
         if request.subscription is not None:
-            self._check_kind(request.expression_type)
-            return by_expression(request.subscription, request.expression_type)
+            return self.check_filter(request.subscription, request.expression_type)
         group, topic = request.group, request.topic
         subscription = self._clients.subscription(connection, group, topic)
         if subscription is None:
@@ -113,6 +112,16 @@ class PullChecks:
         except FilterIllegalError as error:
             code = ResponseCode.FILTER_DATA_NOT_EXIST
             raise CodedError(code, error.message, **error.details) from error
+
+    def check_filter(self, expression: str, kind: str) -> Wanted:
+        """What an expression asks for.
+
+        Raises:
+            CodedError: 1 where settings do not allow the kind of filter.
+            FilterIllegalError: it is none; names position and token.
+        """
+        self._check_kind(kind)
+        return by_expression(expression, kind)
 
     def _check_kind(self, kind: str) -> None:
         if kind != TAG and not self._filters_properties:

@@ -118,7 +118,7 @@ class BrokerWorker:
         )
         self._calls.register(TransactionCalls(self._transactions).verbs)
         self._calls.register(SinkCalls(self._sinks, tables).verbs)
-        self._members = MemberCalls(self._calls.known, settings.groups, settings.topics, self._log)
+        self._members = MemberCalls(self._calls.known, settings, self._log, self._calls.others)
         self._calls.register(self._members.verbs)
         self._pulls = PullService(
             self._store,

@@ -28,6 +28,7 @@ from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.name_calls import NameCalls
 from ledgermq.serving.offset_batches import OffsetBatches
 from ledgermq.serving.offset_calls import OffsetCalls
+from ledgermq.serving.other_members import OtherMembers
 from ledgermq.serving.prepared_groups import PreparedGroups
 from ledgermq.serving.queue_calls import QueueCalls
 from ledgermq.serving.readable_store import ReadableStore
@@ -46,6 +47,7 @@ class CallService:
         topics: answers calls about them.
         groups: answers calls about groups.
         notice: what the writer knows of them.
+        others: members of groups that are not our own clients.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class CallService:
     ) -> None:
         self.known = KnownTopics(store, tables)
         self.notice = WriterNotice(tables)
+        self.others = OtherMembers()
         self.topics = TopicCalls(self.known, rules, log, self.notice)
         self._verbs: dict[str, Verb] = {}
         self.register(self.topics.verbs)

@@ -9,18 +9,20 @@ who owns which queue is in the log (``broker/queue_locks.py``).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from ledgermq.broker.groups import check_group_name
 from ledgermq.broker.holds import QueueName
 from ledgermq.broker.membership import MODELS, Member, Membership
+from ledgermq.broker.offset_plans import MEMBERS_NAMED_MAX
 from ledgermq.broker.queue_leases import QueueLeases
 from ledgermq.broker.queue_locks import Lock
 from ledgermq.broker.state_commands import Change, GroupSet, LocksSet
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.errors import (
     BusyError,
+    GroupActiveError,
     LedgerError,
     NotLeaderError,
     ProtocolError,
@@ -28,10 +30,11 @@ from ledgermq.model.errors import (
 )
 from ledgermq.model.limits import QUEUE_ID_MAX
 from ledgermq.model.message_filter import EXPRESSION_SIZE_MAX
-from ledgermq.model.settings import GroupsSection, TopicsSection
+from ledgermq.model.settings import Settings
 from ledgermq.serving.call_arguments import Arguments, flag, text
 from ledgermq.serving.calls import Call, Result, Verbs
 from ledgermq.serving.known_topics import KnownTopics
+from ledgermq.serving.other_members import OTHER_OWNER_PREFIX, OtherMembers
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Caller, Reply, Request
 
@@ -60,13 +63,20 @@ class MemberCalls:
     """
 
     def __init__(
-        self, known: KnownTopics, settings: GroupsSection, rules: TopicsSection, log: StateLog
+        self, known: KnownTopics, settings: Settings, log: StateLog, others: OtherMembers
     ) -> None:
+        """Nobody is a member yet.
+
+        Args:
+            others: members that are not our own clients.
+        """
         self._known = known
         self._tables = known.tables
-        self._settings = settings
-        self._rules = rules
+        self._settings = settings.groups
+        self._rules = settings.topics
         self._log = log
+        self._others = others
+        others.own = self._own_clients
         self._now_ms = 0
         self._leads = False
         self._led_ms = 0
@@ -86,13 +96,33 @@ class MemberCalls:
 
     def clients(self, group: str) -> list[str]:
         """Ids of those who consume for ``group`` now."""
-        return [member.client for member in self._members.members(group)]
+        return [member.client for member in self._of_all_kinds(group)]
+
+    def _of_all_kinds(self, group: str) -> list[Member]:
+        return self._members.members(group) + self._others.members(group)
+
+    def _own_clients(self, group: str) -> list[str]:
+        """Our own clients that consume for a group; on a follower, those that own queues of it.
+
+        Also those that a new leader has not heard of yet, as long as their locks live.
+        """
+        found = {member.client for member in self._members.members(group)}
+        owners: Iterable[str]
+        if self._leads:
+            live = self._leases.owners(group, self._now_ms).values()
+            owners = (owner for queues in live for owner in queues.values())
+        else:
+            locks = self._tables.locks.of_group(group).values()
+            owners = (lock.owner for queues in locks for lock in queues.values())
+        found |= {owner for owner in owners if not owner.startswith(OTHER_OWNER_PREFIX)}
+        return sorted(found)
 
     def tell_counts(self, counts: Counts) -> None:
         """Note how many groups and members there are now, and how many groups differ."""
-        counts[BrokerCounter.GROUPS_CONSUMING] = len(self._members.groups)
+        counted = self.counts()
+        counts[BrokerCounter.GROUPS_CONSUMING] = len(counted)
         counts[BrokerCounter.GROUPS_DIFFERING] = len(self._differing)
-        counts[BrokerCounter.MEMBERS] = len(self._members)
+        counts[BrokerCounter.MEMBERS] = sum(counted.values())
 
     def consuming(self, group: str) -> list[str]:
         """Ids of those who consume for ``group``, for who must not overlook one.
@@ -113,7 +143,8 @@ class MemberCalls:
 
     def counts(self) -> dict[str, int]:
         """How many consume for each group now; groups without members are left out."""
-        return {group: len(self._members.members(group)) for group in self._members.groups}
+        groups = {*self._members.groups, *self._others.groups}
+        return {group: len(self._of_all_kinds(group)) for group in sorted(groups)}
 
     def differing(self) -> dict[str, list[str]]:
         """Groups whose members differ in what they want, each with in what."""
@@ -163,6 +194,7 @@ class MemberCalls:
         group, arguments = text(call.arguments, "group"), call.arguments
         member = _member(arguments)
         self._tables.groups.plan_use(group, self._rules)
+        self._check_kind(group)
         if len(self._members) >= MEMBERS_MAX:
             raise BusyError("too many consumers", limit=MEMBERS_MAX)
         is_news = self._members.heartbeat(group, member, call.now_ms)
@@ -178,6 +210,21 @@ class MemberCalls:
         until_ms = call.now_ms + self._settings.heartbeat_ms
         self._held[key] = _Held(call.caller, group, member.client, until_ms)
         return None
+
+    def _check_kind(self, group: str) -> None:
+        """Refuse our own clients while others consume.
+
+        Raises:
+            GroupActiveError: they do.
+        """
+        others = [member.client for member in self._others.members(group)]
+        if others:
+            raise GroupActiveError(
+                "RocketMQ's clients consume for the group now: stop them first, or take another",
+                group=group,
+                members=len(others),
+                some=others[:MEMBERS_NAMED_MAX],
+            )
 
     def _leave(self, call: Call) -> Result | None:
         self._check(call)
@@ -259,7 +306,7 @@ class MemberCalls:
         group = text(call.arguments, "group")
         check_group_name(group)
         owners = self._leases.owners(group, call.now_ms)
-        members = self._members.members(group)
+        members = self._of_all_kinds(group)
         return {
             "group": group,
             "members": [
@@ -280,7 +327,7 @@ class MemberCalls:
 
     def _owned_rows(self, group: str, owners: Mapping[str, Mapping[int, str]]) -> list[Result]:
         """Each queue of the topics that members want or have: who owns it, and what it lags."""
-        topics = {topic for one in self._members.members(group) for topic in one.subscription}
+        topics = {topic for one in self._of_all_kinds(group) for topic in one.subscription}
         rows: list[Result] = []
         for topic in sorted(topics | owners.keys()):
             offsets = self._tables.offsets.offsets(group, topic)

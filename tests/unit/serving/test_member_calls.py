@@ -14,6 +14,7 @@ from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.calls import Call
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.member_calls import MemberCalls
+from ledgermq.serving.other_members import OtherMembers
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Caller
 from ledgermq.wire.session import LEADER, Standing
@@ -45,7 +46,7 @@ def calls_of(directory: Path) -> MemberCalls:
             stand_in.take()
         state.apply()
     known = KnownTopics(stand_in, tables)
-    return MemberCalls(known, settings.groups, settings.topics, state)
+    return MemberCalls(known, settings, state, OtherMembers())
 
 
 def test_a_new_leader_does_not_say_that_nobody_consumes_before_members_had_time_to_tell_it(

@@ -1,0 +1,106 @@
+"""Locks of queues, by which ordered consumers of RocketMQ keep one another away (41, 42).
+
+They are those of our own consumers, and in the log: neither an election nor a restart gives a queue
+to two. What RocketMQ's clients own bears their mark, so that nobody takes them for ours.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ledgermq.gateway.port_calls import PortCalls
+from ledgermq.gateway.refusals import refusal
+from ledgermq.gateway.requests import Asked, Codes, ReplyLater
+from ledgermq.model.errors import LedgerError, ProtocolError
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.fastjson import decode_body, encode_body
+from ledgermq.serving.calls import Result
+from ledgermq.serving.other_members import OTHER_OWNER_PREFIX
+
+
+class _Queue(NamedTuple):
+    topic: str
+    broker: str
+    queue_id: int
+
+
+class _Wish(NamedTuple):
+    group: str
+    client: str
+    queues: list[_Queue]
+
+    def arguments(self) -> dict[str, object]:
+        """For the broker's own verbs."""
+        by_topic: dict[str, list[int]] = {}
+        for one in self.queues:
+            by_topic.setdefault(one.topic, []).append(one.queue_id)
+        return {
+            "group": self.group,
+            "client": OTHER_OWNER_PREFIX + self.client,
+            "queues": by_topic,
+            "ordered": True,
+        }
+
+
+class LockCodes:
+    """Answered when the lock is in the log, or is known to be refused."""
+
+    def __init__(self, calls: PortCalls, reply: ReplyLater) -> None:
+        self._calls = calls
+        self._reply = reply
+        self.codes: Codes = {
+            RequestCode.LOCK_BATCH_MQ: self._lock,
+            RequestCode.UNLOCK_BATCH_MQ: self._unlock,
+        }
+
+    def _lock(self, asked: Asked) -> None:
+        wish = _wish(asked.command)
+
+        def take(outcome: Result | LedgerError) -> None:
+            if isinstance(outcome, LedgerError):
+                self._reply(asked, refusal(asked.command, outcome))
+                return
+            owned = outcome["owned"]
+            assert isinstance(owned, dict)
+            locked = [
+                {"brokerName": one.broker, "queueId": one.queue_id, "topic": one.topic}
+                for one in wish.queues
+                if one.queue_id in owned.get(one.topic, ())
+            ]
+            body = encode_body({"lockOKMQSet": locked})
+            self._reply(asked, asked.command.reply(body=body))
+
+        self._calls.ask("queue_lock", wish.arguments(), asked.now_ms, take)
+
+    def _unlock(self, asked: Asked) -> None:
+        def take(outcome: Result | LedgerError) -> None:
+            if isinstance(outcome, LedgerError):
+                self._reply(asked, refusal(asked.command, outcome))
+            else:
+                self._reply(asked, asked.command.reply())
+
+        self._calls.ask("queue_unlock", _wish(asked.command).arguments(), asked.now_ms, take)
+
+
+def _wish(command: Command) -> _Wish:
+    """What a body asks for.
+
+    Raises:
+        ProtocolError: it is none; names the field.
+    """
+    body = decode_body(command.body)
+    group, client, queues = (body.get(name) for name in ("consumerGroup", "clientId", "mqSet"))
+    if not isinstance(group, str) or not isinstance(client, str):
+        raise ProtocolError("body names no group or no client", field="consumerGroup, clientId")
+    if not isinstance(queues, list):
+        raise ProtocolError("body has no list of queues", field="mqSet")
+    return _Wish(group, client, [_queue(one) for one in queues])
+
+
+def _queue(value: object) -> _Queue:
+    if isinstance(value, dict):
+        topic, broker, queue_id = (value.get(name) for name in ("topic", "brokerName", "queueId"))
+        if isinstance(topic, str) and isinstance(broker, str) and type(queue_id) is int:
+            return _Queue(topic, broker, queue_id)
+    raise ProtocolError("not a queue", field="mqSet", value=str(value)[:64])
