@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from ledgermq.gateway.client_requests import ClientRequests
 from ledgermq.gateway.client_table import ClientTable
 from ledgermq.gateway.lock_codes import LockCodes
 from ledgermq.gateway.lookup_codes import LookupCodes
+from ledgermq.gateway.member_codes import MemberCodes
 from ledgermq.gateway.offset_codes import OffsetCodes
 from ledgermq.gateway.offset_commits import OffsetCommits
 from ledgermq.gateway.port_calls import PortCalls
@@ -32,6 +34,7 @@ class ConsumeCodes:
         services: tuple[PullService, CallService, QueryService],
         *,
         clients: ClientTable,
+        requests: ClientRequests,
         calls: PortCalls,
         reply: ReplyLater,
     ) -> None:
@@ -41,7 +44,12 @@ class ConsumeCodes:
         checks = PullChecks(clients, tables, around.settings)
         self._pulls = PullCodes(pulls, checks, self._commits, self._counts, reply)
         offsets = OffsetCodes(service.known, self._commits, reply)
+        self._clients = clients
+        self._members = MemberCodes(
+            clients, requests, calls, tables, others=service.others, reply=reply
+        )
         parts = (
+            self._members,
             self._pulls,
             offsets,
             LockCodes(calls, reply),
@@ -62,15 +70,18 @@ class ConsumeCodes:
 
     def forget(self, connection: Connection) -> None:
         """A connection has ended."""
+        self._members.forget(connection)
         self._pulls.forget(connection)
 
     def turn(self, now_ms: int) -> None:
-        """Send offsets that were gathered, if it is time to."""
+        """Let go of silent clients, and send offsets that were gathered, if it is time to."""
+        self._members.turn(now_ms)
         self._commits.turn(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """When ``turn`` has something to do; ``None`` when never."""
-        return self._commits.next_deadline_ms()
+        deadlines = (self._clients.next_expiry_ms(), self._commits.next_deadline_ms())
+        return min((one for one in deadlines if one is not None), default=None)
 
     def close(self) -> None:
         """Give back what was lent."""

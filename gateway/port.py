@@ -13,7 +13,6 @@ from ledgermq.gateway.client_requests import ClientRequests
 from ledgermq.gateway.client_table import ClientTable
 from ledgermq.gateway.consume_codes import ConsumeCodes
 from ledgermq.gateway.listening import listening_addresses
-from ledgermq.gateway.member_codes import MemberCodes
 from ledgermq.gateway.name_value_codes import NameValueCodes
 from ledgermq.gateway.port_access import PortAccess
 from ledgermq.gateway.port_calls import PortCalls
@@ -73,15 +72,6 @@ class RemotingPort:
         )
         self.clients = ClientTable()
         self.requests = ClientRequests(self.sockets)
-        self._members = MemberCodes(
-            self.clients,
-            self.requests,
-            self._calls,
-            tables,
-            others=calls.others,
-            reply=self.reply,
-        )
-        self._register(self._members.codes)
         self._administration = Administration(
             around,
             tables,
@@ -99,11 +89,12 @@ class RemotingPort:
             tables,
             (pulls, calls, queries),
             clients=self.clients,
+            requests=self.requests,
             calls=self._calls,
             reply=self.reply,
         )
         self._register(self._consume.codes)
-        self._closed += [self._members.forget, self.requests.forget, self._consume.forget]
+        self._closed += [self._consume.forget, self.requests.forget]
         # What else wakes the port joins here: the process polls one descriptor.
         self._epoll = select.epoll()
         self._epoll.register(self.sockets.fileno(), select.EPOLLIN)
@@ -132,7 +123,6 @@ class RemotingPort:
         deadlines = (
             self.sockets.next_deadline_ms(),
             self.requests.next_deadline_ms(),
-            self.clients.next_expiry_ms(),
             self._consume.next_deadline_ms(),
             self._produce.next_deadline_ms(),
         )
@@ -147,7 +137,6 @@ class RemotingPort:
         for connection in self.sockets.take_closed():
             for forget in self._closed:
                 forget(connection)
-        self._members.turn(now_ms)
         self.requests.turn(now_ms)
         self._consume.turn(now_ms)
         # At once, and not at the turn's end: producers wait for each of these steps.
