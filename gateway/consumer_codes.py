@@ -51,7 +51,7 @@ class ConsumerCodes:
         reply: ReplyLater,
     ) -> None:
         self._tables = tables
-        self._groups = calls.groups
+        self._others = calls.others
         self._queries = queries
         self._figures = figures
         self._changes = changes
@@ -76,7 +76,7 @@ class ConsumerCodes:
         topic, group = text(fields, "topic"), text(fields, "group")
         timestamp, is_forced = int64(fields, "timestamp"), flag(fields, "isForce")
         offsets = self._reset_offsets(topic, group, timestamp, is_forced=is_forced)
-        members = self._groups.own_members(group)
+        members = self._others.own(group)
         if members:
             raise GroupActiveError(
                 "group has members that cannot be told: stop them first",

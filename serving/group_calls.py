@@ -58,10 +58,6 @@ class GroupCalls:
             "group_lag": self._lag_rows,
         }
 
-    def own_members(self, group: str) -> list[str]:
-        """The clients of our own protocol that consume for a group now."""
-        return list(self._members(group))
-
     def check_may_consume(self, group: str) -> None:
         """Refuse a group that may not consume.
 
