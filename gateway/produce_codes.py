@@ -19,7 +19,7 @@ from ledgermq.client.send_pipeline import parse_host
 from ledgermq.formats.delayed_message import RealQueue
 from ledgermq.formats.host_address import encode_host
 from ledgermq.formats.message import Message
-from ledgermq.formats.message_id import ID_SEPARATOR
+from ledgermq.gateway.offset_ids import encode_offset_ids
 from ledgermq.gateway.refusals import code_of
 from ledgermq.gateway.remoting_records import RemotingRecords
 from ledgermq.gateway.remoting_sockets import Address, Connection
@@ -98,7 +98,7 @@ class ProduceCodes:
         self._leads = False
         self._welcome: Welcome | None = None
         self._records: RemotingRecords | None = None
-        self._id_prefix = ""
+        self._id_host = b""
         self.codes: Codes = {
             RequestCode.SEND_MESSAGE: self._send,
             RequestCode.SEND_MESSAGE_V2: self._send,
@@ -286,7 +286,7 @@ class ProduceCodes:
             if self._records is None or self._records.form != form:
                 self._records = RemotingRecords(form)
             host = parse_host(welcome.store_host)
-            self._id_prefix = "" if host is None else encode_host(host).hex().upper()
+            self._id_host = b"" if host is None else encode_host(host)
             self._welcome = welcome
         return self._records
 
@@ -310,11 +310,7 @@ class ProduceCodes:
             self._send_bytes(asked.connection, reply)
 
     def _stored(self, waiting: _Waiting, place: Place) -> Stored:
-        prefix, positions = self._id_prefix, place.positions
-        if len(positions) == 1:
-            ids = f"{prefix}{positions[0]:016X}"
-        else:
-            ids = ID_SEPARATOR.join([f"{prefix}{position:016X}" for position in positions])
+        ids = encode_offset_ids(self._id_host, place.positions)
         known = place.known_queue
         return Stored(ids, waiting.queue_id if known is None else known, place.queue_offset)
 
