@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ledgermq.gateway.acl_codes import AclCodes
 from ledgermq.gateway.addresses import GroupAddresses
 from ledgermq.gateway.broker_codes import BrokerCodes
 from ledgermq.gateway.changes import Changes
@@ -49,6 +50,7 @@ class Administration:
             **GroupCodes(tables, figures, groups, changes, addresses).codes,
             **QueueCodes(store, topics, clients).codes,
             **connections.codes,
+            **AclCodes(tables, changes, addresses, around.page.started_ms).codes,
             **ConsumerCodes(
                 tables, calls, queries, figures=figures, changes=changes, addresses=addresses,
                 clients=clients, requests=requests, connections=connections, reply=reply,

@@ -1,9 +1,9 @@
-"""Where the settings want the port to be."""
+"""Where the settings want the port to be, and what it bears."""
 
 from __future__ import annotations
 
-from ledgermq.gateway.remoting_sockets import Address
-from ledgermq.model.settings import ListenSection
+from ledgermq.gateway.remoting_sockets import Address, RemotingLimits
+from ledgermq.model.settings import ListenSection, RemotingSection, TlsMode
 
 ANYWHERE = "0.0.0.0"
 """What ``*`` stands for."""
@@ -17,3 +17,12 @@ def listening_addresses(listen: ListenSection) -> list[Address]:
             host, _, port = text.rpartition(":")
             found.append((ANYWHERE if host == "*" else host.strip("[]"), int(port)))
     return found
+
+
+def limits_of(settings: RemotingSection) -> RemotingLimits:
+    """What the port bears."""
+    return RemotingLimits(
+        connections=settings.connections_max,
+        idle_ms=settings.idle_ms,
+        only_tls=settings.tls_mode is TlsMode.ENFORCING,
+    )

@@ -12,16 +12,17 @@ from ledgermq.gateway.changes import Changes
 from ledgermq.gateway.client_requests import ClientRequests
 from ledgermq.gateway.client_table import ClientTable
 from ledgermq.gateway.consume_codes import ConsumeCodes
-from ledgermq.gateway.listening import listening_addresses
+from ledgermq.gateway.listening import limits_of, listening_addresses
 from ledgermq.gateway.name_value_codes import NameValueCodes
 from ledgermq.gateway.port_access import PortAccess
 from ledgermq.gateway.port_calls import PortCalls
 from ledgermq.gateway.producing import Producing
 from ledgermq.gateway.refusals import refusal
-from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingLimits, RemotingSockets
+from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingSockets
 from ledgermq.gateway.requests import Asked, Codes, Handler
 from ledgermq.gateway.route_codes import RouteCodes
-from ledgermq.model.errors import LedgerError
+from ledgermq.gateway.tls_channel import make_context
+from ledgermq.model.errors import ConfigError, LedgerError
 from ledgermq.model.settings import Settings
 from ledgermq.process.environment import Environment
 from ledgermq.remoting.codes import ResponseCode
@@ -53,7 +54,7 @@ class RemotingPort:
         """Listen where the settings say.
 
         Raises:
-            ConfigError: an address cannot be listened at.
+            ConfigError: an address cannot be listened at, or a file for TLS not be used.
         """
         settings = around.settings
         self._calls = PortCalls(calls)
@@ -65,11 +66,7 @@ class RemotingPort:
         self._register(self._routes.codes)
         self._register(NameValueCodes(settings, tables, addresses, self._changes).codes)
         self._closed: list[Callable[[Connection], object]] = []
-        self.sockets = RemotingSockets(
-            listening_addresses(settings.listen),
-            RemotingLimits(),
-            now_ms=around.clock.monotonic_ns() // 1_000_000,
-        )
+        self.sockets = _listen(settings, around.clock.monotonic_ns() // 1_000_000)
         self.clients = ClientTable()
         self.requests = ClientRequests(self.sockets)
         self._administration = Administration(
@@ -111,8 +108,6 @@ class RemotingPort:
             store_host=addresses.own,
         )
         self._register(self._produce.codes)
-        for host, port in self.sockets.addresses:
-            logger.info("port of RocketMQ's clients is open: address=%s:%d", host, port)
 
     def fileno(self) -> int:
         """For the poll set of the process."""
@@ -147,6 +142,10 @@ class RemotingPort:
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of access count from now on."""
         self._access.take_settings(settings.access)
+        try:
+            self.sockets.tls = make_context(settings.remoting)
+        except ConfigError as error:
+            logger.warning("certificate for TLS stays the one that was read before: %s", error)
 
     def take_answer(self, answer: Answer) -> None:
         """Answer a pull that was held."""
@@ -208,3 +207,19 @@ class RemotingPort:
             reply = refusal(command, error)
         if reply is not None:
             self.reply(asked, reply)
+
+
+def _listen(settings: Settings, now_ms: int) -> RemotingSockets:
+    """The sockets that the settings want.
+
+    Raises:
+        ConfigError: an address cannot be listened at, or a file for TLS not be used.
+    """
+    tls = make_context(settings.remoting)
+    sockets = RemotingSockets(
+        listening_addresses(settings.listen), limits_of(settings.remoting), now_ms=now_ms
+    )
+    sockets.tls = tls
+    for host, port in sockets.addresses:
+        logger.info("port of RocketMQ's clients is open: address=%s:%d", host, port)
+    return sockets

@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import select
 import socket
+import ssl
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
+from ledgermq.gateway.tls_channel import HANDSHAKE, TlsChannel
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.remoting.command import Command, decode_command, encode_command
 from ledgermq.remoting.frames import FRAME_SIZE_MAX, FrameSplitter
@@ -43,6 +45,7 @@ class RemotingLimits(NamedTuple):
 
     Attributes:
         connections: open at a time; more are closed as they come.
+        only_tls: who does not begin with a handshake is closed.
         queued_bytes: replies of one connection that wait for it to read.
         frame_size: of a request.
         unfinished_bytes: of requests that are not whole yet, of all connections together; when it
@@ -51,6 +54,7 @@ class RemotingLimits(NamedTuple):
     """
 
     connections: int = 20_000
+    only_tls: bool = False
     queued_bytes: int = 64 * 1024 * 1024
     frame_size: int = FRAME_SIZE_MAX
     unfinished_bytes: int = 128 * 1024 * 1024
@@ -67,9 +71,11 @@ class Connection:
     """
 
     __slots__ = (
+        "_is_begun",
         "_queued",
         "_sock",
         "_splitter",
+        "_tls",
         "_waits_for_room",
         "is_open",
         "last_ms",
@@ -86,6 +92,8 @@ class Connection:
         self._splitter = FrameSplitter(frame_size)
         self._queued: deque[bytes | memoryview] = deque()
         self._waits_for_room = False
+        self._is_begun = False
+        self._tls: TlsChannel | None = None
         self.peer = peer
         self.number = number
         self.is_open = True
@@ -118,6 +126,7 @@ class RemotingSockets:
             ConfigError: an address cannot be listened at.
         """
         self._limits = limits
+        self.tls: ssl.SSLContext | None = None
         self._now_ms = now_ms
         self._buffer = memoryview(bytearray(READ_SIZE))
         self._connections: dict[int, Connection] = {}
@@ -180,7 +189,7 @@ class RemotingSockets:
             if events & ~select.EPOLLOUT and connection.is_open and budget > 0:
                 data = self._read(connection)
                 budget -= len(data)
-                if data:
+                if data and (data := self._opened(connection, data)):
                     yield from self._commands(connection, data)
                     self._count_unfinished(connection)
         self._close_idle()
@@ -188,15 +197,18 @@ class RemotingSockets:
     def send(self, connection: Connection, command: Command) -> None:
         """Queue a command for a client; ``flush`` writes it. Nothing is done when it has gone."""
         if connection.is_open:
-            parts = [memoryview(part) for part in encode_command(command)]
-            connection._queued.extend(parts)
-            self._note_queued(connection, sum(map(len, parts)))
+            self._queue(connection, encode_command(command))
 
     def send_bytes(self, connection: Connection, data: bytes) -> None:
         """Queue a whole encoded command; see ``send``."""
         if connection.is_open:
-            connection._queued.append(data)
-            self._note_queued(connection, len(data))
+            self._queue(connection, [data])
+
+    def _queue(self, connection: Connection, parts: Sequence[bytes | memoryview]) -> None:
+        if connection._tls is not None:
+            parts = [connection._tls.seal(parts)]
+        connection._queued.extend(parts)
+        self._note_queued(connection, sum(map(len, parts)))
 
     def _note_queued(self, connection: Connection, size: int) -> None:
         connection.queued_bytes += size
@@ -280,6 +292,36 @@ class RemotingSockets:
             data = b""
         if not data:
             self.close_one(connection, "")
+        return data
+
+    def _opened(self, connection: Connection, data: bytes) -> bytes:
+        """What a client has written: ``data`` itself, unless it is TLS."""
+        if not connection._is_begun:
+            connection._is_begun = True
+            if data[0] == HANDSHAKE and self.tls is not None:
+                connection._tls = TlsChannel(self.tls)
+            elif data[0] == HANDSHAKE:
+                self.close_one(connection, "wants TLS, for which the node has no certificate")
+                return b""
+            elif self._limits.only_tls:
+                self.close_one(connection, "wants no TLS, which remoting.tls_mode enforces")
+                return b""
+        tls = connection._tls
+        if tls is None:
+            return data
+        reason = ""
+        try:
+            data = tls.open(data)
+        except ProtocolError as error:
+            data, reason = b"", str(error)
+        sent = tls.take_sent()
+        if sent:
+            connection._queued.append(sent)
+            self._note_queued(connection, len(sent))
+        if reason or (tls.has_ended and not data):
+            # What TLS has to say of it goes out before that.
+            self._write(connection)
+            self.close_one(connection, reason)
         return data
 
     def _commands(self, connection: Connection, data: bytes) -> Iterator[Arrival]:

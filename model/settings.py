@@ -32,6 +32,14 @@ class ClusterState(StrEnum):
     EXISTING = "existing"
 
 
+class TlsMode(StrEnum):
+    """Who may connect to the port of RocketMQ's clients (RocketMQ's ``tls.server.mode``)."""
+
+    DISABLED = "disabled"
+    PERMISSIVE = "permissive"
+    ENFORCING = "enforcing"
+
+
 class ForceClean(StrEnum):
     """What may be deleted before its time when the disk gets full."""
 
@@ -122,9 +130,18 @@ class ListenSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemotingSection:
-    """RocketMQ's clients; ``addresses`` are those of the members, as ``n0-10.0.0.1:10911``."""
+    """RocketMQ's clients; ``addresses`` are those of the members, as ``n0-10.0.0.1:10911``.
+
+    ``name_servers`` are RocketMQ's own, as ``10.0.0.9:9876``, at which the node registers.
+    """
 
     addresses: tuple[str, ...] = ()
+    name_servers: tuple[str, ...] = ()
+    connections_max: int = 20_000
+    idle_ms: int = 120_000
+    tls_mode: TlsMode = TlsMode.PERMISSIVE
+    tls_certificate_file: Path | None = None
+    tls_key_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from ledgermq.model.amounts import parse_amount
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import ENTRY_SIZE_MAX, FRAME_SIZE_MAX, TOPIC_CHARACTERS, TOPIC_SIZE_MAX
-from ledgermq.model.settings import ClusterState, LogKind, NodeSection, Settings
+from ledgermq.model.settings import ClusterState, LogKind, NodeSection, Settings, TlsMode
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -83,6 +83,13 @@ def _remoting_conflicts(settings: Settings) -> Iterator[Conflict]:
             f"is {listen.name_server!r}, and so is listen.remoting, which answers the same: leave"
             " one out",
         )
+    remoting = settings.remoting
+    if (remoting.tls_certificate_file is None) != (remoting.tls_key_file is None):
+        yield Conflict(
+            "remoting.tls_key_file", "and remoting.tls_certificate_file are needed together"
+        )
+    if remoting.tls_mode is TlsMode.ENFORCING and remoting.tls_certificate_file is None:
+        yield Conflict("remoting.tls_mode", "is enforcing, and needs remoting.tls_certificate_file")
     names = [entry.partition("-")[0] for entry in settings.remoting.addresses]
     for name in _repeated(names):
         yield Conflict("remoting.addresses", f"has {name} more than once")
@@ -275,6 +282,7 @@ _REMOTING = _text(
 )
 _PEER = _text("ID-HOST:PORT, as n0-10.0.0.1:40911", _has_port(rf"{_MEMBER}-{_HOST}:{_PORT}"))
 
+_NAME_SERVER = _text("HOST:PORT, as 10.0.0.9:9876", _has_port(rf"{_HOST}:{_PORT}"))
 _MEMBER_RULE = _text(
     "one letter and a whole number, as n0", lambda text: re.fullmatch(_MEMBER, text) is not None
 )
@@ -335,6 +343,12 @@ RULES = {
     "listen.socket_mode": _between(0, 0o777),
     "listen.curve_secret_file": _path("an absolute path", size_max=4_000),
     "remoting.addresses": _each(_PEER),
+    "remoting.name_servers": _each(_NAME_SERVER),
+    "remoting.connections_max": _between(1, 1_000_000),
+    "remoting.idle_ms": _between(1_000, 86_400_000),
+    "remoting.tls_mode": _text('"disabled", "permissive" or "enforcing"', lambda text: True),
+    "remoting.tls_certificate_file": _path("an absolute path", size_max=4_000),
+    "remoting.tls_key_file": _path("an absolute path", size_max=4_000),
     "topics.auto_create_topic_enable": _BOOLEAN,
     "topics.default_topic_queue_nums": _between(1, 1_024),
     "topics.auto_create_subscription_group": _BOOLEAN,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import socket
+import ssl
 from collections.abc import Mapping
 
 from ledgermq.remoting.codes import Language
 from ledgermq.remoting.command import REPLY, Command, HeaderKind, decode_command, encode_command
+from ledgermq.remoting.signature import ACCESS_KEY, SIGNATURE, signature
 
 WAIT_S = 30.0
 
@@ -15,13 +17,29 @@ WAIT_S = 30.0
 class RemotingClient:
     """Asks one request after the other, and keeps what the broker sends on its own."""
 
-    def __init__(self, address: str, *, kind: HeaderKind = HeaderKind.JSON) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        kind: HeaderKind = HeaderKind.JSON,
+        signs: tuple[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Connect.
+
+        Args:
+            signs: access key and secret with which requests are signed.
+            tls: the connection has TLS by this.
+        """
         host, _, port = address.rpartition(":")
         self.kind = kind
         self.language = int(Language.PYTHON)
         self.came: list[Command] = []
         self.replies: dict[int, Command] = {}
+        self.signs = signs
         self._socket = socket.create_connection((host, int(port)), timeout=WAIT_S)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname=host)
         self._ids = itertools.count(1)
 
     @property
@@ -47,6 +65,9 @@ class RemotingClient:
         """Send a request; its number."""
         opaque = next(self._ids)
         texts = {name: str(value) for name, value in (fields or {}).items()}
+        if self.signs is not None:
+            texts[ACCESS_KEY] = self.signs[0]
+            texts[SIGNATURE] = signature(texts, body, self.signs[1])
         command = Command(code, opaque, texts, body, flag, language=self.language, kind=self.kind)
         self._socket.sendall(b"".join(encode_command(command)))
         return opaque

@@ -1,0 +1,104 @@
+"""Users at the port of a real node: RocketMQ's signatures, with TLS and in clear."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.process.conftest import Node, wait_until
+from tests.process.remoting_client import RemotingClient
+from tests.process.remoting_node import start_remoting_node
+
+from ledgermq.client.access_admin import AccessAdmin
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.remoting.codes import RequestCode as Code
+from ledgermq.remoting.codes import ResponseCode
+
+pytestmark = pytest.mark.slow
+
+PATIENCE_S = 40.0
+ORDERS, BOSS = ("orders", "12345678"), ("boss", "87654321")
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1, and its key."""
+    made, key = folder / "port.pem", folder / "port.key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-days", "2", "-subj", "/CN=node", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-keyout", str(key), "-out", str(made)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return made, key
+
+
+def test_users_sign_and_do_what_they_have_the_right_to(make_node: Callable[[], Node]) -> None:
+    node = make_node()
+    made, key = certificate(node.folder)
+    address = start_remoting_node(
+        node,
+        access={"enabled": True},
+        remoting={"tls_certificate_file": str(made), "tls_key_file": str(key)},
+    )
+    with connect_broker(f"ipc://{node.runtime}", name="operator", timeout_s=PATIENCE_S) as broker:
+        admin = AccessAdmin(broker)
+        rights = {"topicPerms": ["orders=PUB|SUB"], "groupPerms": ["g=SUB"]}
+        admin.set_user(ORDERS[0], {"secretKey": ORDERS[1], **rights}, mode="add")
+        admin.set_user(BOSS[0], {"secretKey": BOSS[1], "admin": True}, mode="add")
+    tls = ssl.create_default_context(cafile=str(made))
+    nobody = RemotingClient(address)
+    orders = RemotingClient(address, signs=ORDERS, tls=tls)
+    boss = RemotingClient(address, signs=BOSS)
+    forger = RemotingClient(address, signs=(BOSS[0], "00000000"))
+
+    def beat(group: str) -> bytes:
+        wanted = [{"groupName": group, "subscriptionDataSet": [{"topic": "orders"}]}]
+        return json.dumps({"clientID": "c", "consumerDataSet": wanted}).encode()
+
+    route = nobody.ask(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
+    refused = [
+        nobody.ask(Code.GET_TOPIC_STATS_INFO, {"topic": "orders"}),
+        forger.ask(Code.GET_BROKER_CONFIG),
+        orders.ask(Code.GET_TOPIC_STATS_INFO, {"topic": "other"}),
+        orders.ask(Code.HEART_BEAT, body=beat("h")),
+        orders.ask(Code.DELETE_TOPIC_IN_BROKER, {"topic": "orders"}),
+        nobody.ask(Code.PUT_KV_CONFIG, {"namespace": "n", "key": "k", "value": "v"}),
+    ]
+    let = [
+        orders.ask(Code.GET_TOPIC_STATS_INFO, {"topic": "orders"}),
+        orders.ask(Code.HEART_BEAT, body=beat("g")),
+        boss.ask(Code.GET_BROKER_CONFIG),
+        boss.ask(Code.PUT_KV_CONFIG, {"namespace": "n", "key": "k", "value": "v"}),
+    ]
+
+    user = {"accessKey": "added", "secretKey": "abcdefgh", "topicPerms": "other=PUB,orders=SUB"}
+    added = boss.ask(Code.UPDATE_AND_CREATE_ACL_CONFIG, user)
+    listed = json.loads(bytes(boss.ask(Code.GET_BROKER_CLUSTER_ACL_CONFIG).body))
+    short = boss.ask(Code.UPDATE_AND_CREATE_ACL_CONFIG, {**user, "secretKey": "short"})
+    removed = [boss.ask(Code.DELETE_ACL_CONFIG, {"accessKey": "added"}).code for _ in range(2)]
+    version = boss.ask(Code.GET_BROKER_CLUSTER_ACL_INFO)
+    white = boss.ask(Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, {"globalWhiteAddrs": "*"})
+
+    rows = {row["accessKey"]: row for row in listed["plainAccessConfigs"]}
+    assert (added.code, short.code, removed, white.code) == (0, 209, [0, 0], 211)
+    assert rows["added"]["topicPerms"] == ["orders=SUB", "other=PUB"]
+    assert not any("secretKey" in row for row in rows.values())
+    assert version.fields["brokerName"] == "broker-a"
+    assert route.code == 0
+    assert [reply.code for reply in refused] == [ResponseCode.NO_PERMISSION] * len(refused)
+    assert "signature of the request is wrong" in str(refused[1].remark)
+    assert [reply.code for reply in let] == [0] * len(let), [reply.remark for reply in let]
+
+    with connect_broker(f"ipc://{node.runtime}", name="operator", timeout_s=PATIENCE_S) as broker:
+        AccessAdmin(broker).remove_user(ORDERS[0])
+    gone = orders.ask(Code.GET_TOPIC_STATS_INFO, {"topic": "orders"})
+    for client in (nobody, orders, boss, forger):
+        client.close()
+    wait_until(lambda: node.logged("admin act"), "the line about what the admin did")
+
+    assert gone.code == ResponseCode.NO_PERMISSION
+    assert node.stop() == 0

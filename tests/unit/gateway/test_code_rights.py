@@ -1,0 +1,151 @@
+"""Which rights each request code needs, and whose a request is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from ledgermq.broker.access import User, UserTable
+from ledgermq.gateway.code_rights import ADMIN_CODES, NEEDS, OPEN_CODES, Need
+from ledgermq.gateway.port_access import PortAccess
+from ledgermq.model.errors import NoPermissionError
+from ledgermq.model.settings import AccessSection
+from ledgermq.remoting.codes import RequestCode as Code
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.signature import ACCESS_KEY, SIGNATURE, signature
+
+SECRET = "12345678"
+OF_CLIENTS = frozenset(
+    (
+        Code.CHECK_TRANSACTION_STATE,
+        Code.NOTIFY_CONSUMER_IDS_CHANGED,
+        Code.RESET_CONSUMER_CLIENT_OFFSET,
+        Code.GET_CONSUMER_STATUS_FROM_CLIENT,
+        Code.PUSH_REPLY_MESSAGE_TO_CLIENT,
+    )
+)
+"""What the broker asks of clients, and nobody of the broker."""
+
+USERS = {
+    "orders": {"secretKey": SECRET, "topicPerms": ["a=PUB", "b=SUB"], "groupPerms": ["g=SUB"]},
+    "boss": {"secretKey": SECRET, "admin": True},
+    "white": {"whiteRemoteAddress": "10.0.0.*", "defaultTopicPerm": "PUB"},
+}
+
+
+def access(*, enabled: bool = True, over_clients: bool = True) -> PortAccess:
+    users = UserTable()
+    for name, fields in USERS.items():
+        users.put(User.read(name, fields))
+    return PortAccess(AccessSection(enabled=enabled, admin_over_clients=over_clients), users)
+
+
+def signed(code: int, user: str = "orders", body: bytes = b"", **fields: str) -> Command:
+    fields = {ACCESS_KEY: user, **fields}
+    return Command(code, 1, {**fields, SIGNATURE: signature(fields, body, SECRET)}, body)
+
+
+def is_let(command: Command, *, host: str = "127.0.0.1", rules: PortAccess | None = None) -> bool:
+    try:
+        (rules or access()).admitted(host, command)
+    except NoPermissionError:
+        return False
+    return True
+
+
+def test_every_code_is_known_once() -> None:
+    assert not OPEN_CODES & NEEDS.keys()
+    assert set(Code) - OF_CLIENTS == OPEN_CODES | NEEDS.keys()
+    assert {code for code, need in NEEDS.items() if need is Need.ADMIN} == ADMIN_CODES
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (signed(Code.SEND_MESSAGE, topic="a"), True),
+        (signed(Code.SEND_MESSAGE, topic="b"), False),
+        (signed(Code.SEND_MESSAGE_V2, b="a"), True),
+        (signed(Code.SEND_BATCH_MESSAGE, b="b"), False),
+        (signed(Code.SEND_MESSAGE_V2, b="%RETRY%g"), True),
+        (signed(Code.SEND_MESSAGE_V2, b="%RETRY%h"), False),
+        (signed(Code.PULL_MESSAGE, topic="b", consumerGroup="g"), True),
+        (signed(Code.PULL_MESSAGE, topic="b", consumerGroup="h"), False),
+        (signed(Code.PULL_MESSAGE, topic="a", consumerGroup="g"), False),
+        (signed(Code.UPDATE_CONSUMER_OFFSET, topic="b", consumerGroup="h"), False),
+        (signed(Code.LOCK_BATCH_MQ, body=b'{"consumerGroup":"g"}'), True),
+        (signed(Code.LOCK_BATCH_MQ, body=b'{"consumerGroup":"h"}'), False),
+        (signed(Code.GET_MAX_OFFSET, topic="a"), True),
+        (signed(Code.GET_MAX_OFFSET, topic="c"), False),
+        (signed(Code.DELETE_TOPIC_IN_BROKER, topic="a"), False),
+        (signed(Code.DELETE_TOPIC_IN_BROKER, user="boss", topic="a"), True),
+        (signed(Code.GET_BROKER_RUNTIME_INFO), True),
+        (Command(Code.GET_BROKER_RUNTIME_INFO), False),
+        (Command(Code.GET_ROUTEINFO_BY_TOPIC, 1, {"topic": "a"}), True),
+        (signed(Code.GET_BROKER_RUNTIME_INFO, user="nobody"), False),
+        (signed(9_999), False),
+        (signed(9_999, user="boss"), True),
+    ],
+)
+def test_a_request_is_let_through_by_the_rights_of_who_signed_it(
+    command: Command, expected: bool
+) -> None:
+    assert is_let(command) == expected
+
+
+def test_a_heartbeat_needs_the_rights_to_its_groups_and_topics() -> None:
+    def beat(group: str, topic: str) -> Command:
+        wanted = [{"groupName": group, "subscriptionDataSet": [{"topic": topic}]}]
+        body = json.dumps({"clientID": "c", "consumerDataSet": wanted}).encode()
+        return signed(Code.HEART_BEAT, body=body)
+
+    assert is_let(beat("g", "b"))
+    assert not is_let(beat("h", "b"))
+    assert not is_let(beat("g", "a"))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda command: {**command.fields, "topic": "other"},
+        lambda command: {**command.fields, SIGNATURE: ""},
+        lambda command: {**command.fields, "more": "x"},
+    ],
+)
+def test_what_was_not_signed_so_is_refused(spoil: Callable[[Command], dict[str, str]]) -> None:
+    command = signed(Code.SEND_MESSAGE, topic="a", body=b"hello")
+    assert is_let(command)
+    command.fields = spoil(command)
+
+    assert not is_let(command)
+
+
+def test_addresses_stand_for_their_user_without_a_signature() -> None:
+    command = Command(Code.SEND_MESSAGE, 1, {"topic": "any"})
+
+    assert is_let(command, host="10.0.0.9")
+    assert not is_let(command, host="10.0.1.9")
+    assert not is_let(Command(Code.PULL_MESSAGE, 1, {"topic": "any", "consumerGroup": "g"}),
+                      host="10.0.0.9")  # fmt: skip
+
+
+def test_admin_calls_need_the_setting_even_where_nobody_is_checked() -> None:
+    delete = Command(Code.DELETE_TOPIC_IN_BROKER, 1, {"topic": "a"})
+
+    assert is_let(delete, rules=access(enabled=False))
+    assert not is_let(delete, rules=access(enabled=False, over_clients=False))
+    assert not is_let(signed(Code.DELETE_TOPIC_IN_BROKER, user="boss", topic="a"),
+                      rules=access(over_clients=False))  # fmt: skip
+
+
+def test_a_user_that_is_removed_is_nobody_at_once() -> None:
+    users = UserTable()
+    users.put(User.read("orders", USERS["orders"]))
+    rules = PortAccess(AccessSection(enabled=True), users)
+    command = signed(Code.SEND_MESSAGE, topic="a")
+    assert is_let(command, rules=rules)
+
+    users.delete("orders")
+
+    assert not is_let(command, rules=rules)
