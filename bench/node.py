@@ -52,11 +52,12 @@ def configuration(
     level: str = "WARNING",
     more: str = "",
     store: str = "",
+    listen: str = "",
 ) -> str:
     """Settings of a node as an operator would write them."""
     return (
         f'[store]\npath_root_dir = "{directory / "store"}"\n{store}'
-        f'[listen]\nruntime_dir = "{runtime}"\n'
+        f'[listen]\nruntime_dir = "{runtime}"\n{listen}'
         f'[ack]\nmode = "{ack}"\n'
         f'[log]\nlevel = "{level}"\n'
         f"{more}"
@@ -65,18 +66,25 @@ def configuration(
 
 @contextmanager
 def bench_node(
-    base: Path, *, ack: str, directory: Path | None = None, more: str = "", store: str = ""
+    base: Path,
+    *,
+    ack: str,
+    directory: Path | None = None,
+    more: str = "",
+    store: str = "",
+    listen: str = "",
 ) -> Iterator[BenchNode]:
     """A node with its store below ``base``; removed at the end unless ``directory`` was given.
 
     Args:
         more: tables of settings beside those that every benchmark has.
         store: lines of settings for the store.
+        listen: lines of settings about where it listens.
     """
     own = directory or Path(tempfile.mkdtemp(prefix="node-", dir=base))
     runtime = Path(tempfile.mkdtemp(prefix="lmq-", dir="/tmp"))
     config = own / "ledgermq.toml"
-    config.write_text(configuration(own, runtime, ack=ack, more=more, store=store))
+    config.write_text(configuration(own, runtime, ack=ack, more=more, store=store, listen=listen))
     begin = time.monotonic()
     process = subprocess.Popen([*COMMAND, "serve", "--config", str(config)])
     try:
