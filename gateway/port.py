@@ -6,21 +6,18 @@ import logging
 import select
 from collections.abc import Callable
 
-from ledgermq.gateway.addresses import GroupAddresses
 from ledgermq.gateway.administration import Administration
-from ledgermq.gateway.changes import Changes
 from ledgermq.gateway.client_requests import ClientRequests
 from ledgermq.gateway.client_table import ClientTable
 from ledgermq.gateway.consume_codes import ConsumeCodes
 from ledgermq.gateway.listening import limits_of, listening_addresses
-from ledgermq.gateway.name_value_codes import NameValueCodes
+from ledgermq.gateway.name_service import NameService
 from ledgermq.gateway.port_access import PortAccess
 from ledgermq.gateway.port_calls import PortCalls
 from ledgermq.gateway.producing import Producing
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingSockets
 from ledgermq.gateway.requests import Asked, Codes, Handler
-from ledgermq.gateway.route_codes import RouteCodes
 from ledgermq.gateway.tls_channel import make_context
 from ledgermq.model.errors import ConfigError, LedgerError
 from ledgermq.model.settings import Settings
@@ -60,13 +57,13 @@ class RemotingPort:
         self._calls = PortCalls(calls)
         self._handlers: dict[int, Handler] = {}
         self._access = PortAccess(settings.access, tables.users)
-        self._changes = Changes(self._calls, self.reply)
-        addresses = GroupAddresses(settings)
-        self._routes = RouteCodes(tables, addresses)
-        self._register(self._routes.codes)
-        self._register(NameValueCodes(settings, tables, addresses, self._changes).codes)
+        # What else wakes the port joins here: the process polls one descriptor.
+        self._epoll = select.epoll()
+        self._names = NameService(settings, tables, self._calls, self.reply, epoll=self._epoll)
+        self._register(self._names.codes)
         self._closed: list[Callable[[Connection], object]] = []
         self.sockets = _listen(settings, around.clock.monotonic_ns() // 1_000_000)
+        self._epoll.register(self.sockets.fileno(), select.EPOLLIN)
         self.clients = ClientTable()
         self.requests = ClientRequests(self.sockets)
         self._administration = Administration(
@@ -74,8 +71,8 @@ class RemotingPort:
             tables,
             calls,
             queries,
-            addresses=addresses,
-            changes=self._changes,
+            addresses=self._names.addresses,
+            changes=self._names.changes,
             clients=self.clients,
             requests=self.requests,
             reply=self.reply,
@@ -92,9 +89,6 @@ class RemotingPort:
         )
         self._register(self._consume.codes)
         self._closed += [self._consume.forget, self.requests.forget]
-        # What else wakes the port joins here: the process polls one descriptor.
-        self._epoll = select.epoll()
-        self._epoll.register(self.sockets.fileno(), select.EPOLLIN)
         self._produce = Producing(
             around,
             tables,
@@ -105,7 +99,7 @@ class RemotingPort:
             sockets=self.sockets,
             epoll=self._epoll,
             reply=self.reply,
-            store_host=addresses.own,
+            store_host=self._names.addresses.own,
         )
         self._register(self._produce.codes)
 
@@ -118,6 +112,7 @@ class RemotingPort:
         deadlines = (
             self.sockets.next_deadline_ms(),
             self.requests.next_deadline_ms(),
+            self._names.next_deadline_ms(),
             self._consume.next_deadline_ms(),
             self._produce.next_deadline_ms(),
         )
@@ -132,6 +127,7 @@ class RemotingPort:
         for connection in self.sockets.take_closed():
             for forget in self._closed:
                 forget(connection)
+        self._names.turn(now_ms)
         self.requests.turn(now_ms)
         self._consume.turn(now_ms)
         # At once, and not at the turn's end: producers wait for each of these steps.
@@ -157,7 +153,7 @@ class RemotingPort:
 
     def tell_standing(self, standing: Standing) -> None:
         """This node is something else in its group now, or another one leads."""
-        self._routes.tell_standing(standing)
+        self._names.tell_standing(standing)
         self._produce.tell_standing(standing)
         self._consume.tell_standing(standing)
 
@@ -177,6 +173,7 @@ class RemotingPort:
 
     def close(self) -> None:
         """End all connections."""
+        self._names.close()
         self._produce.close()
         self.sockets.flush()
         self.sockets.close()

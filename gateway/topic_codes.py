@@ -90,18 +90,7 @@ class TopicCodes:
         )
 
     def _all(self, asked: Asked) -> Command:
-        document = self._tables.topics.to_document()
-        table = {
-            topic.name: {
-                key: value
-                for key, value in topic.to_fields().items()
-                if not key.startswith(_OWN_PREFIX)
-            }
-            for topic in self._tables.topics
-            if topic.name != SYSTEM_TOPIC
-        }
-        body = {"dataVersion": document["dataVersion"], "topicConfigTable": table}
-        return asked.command.reply(body=encode_body(body))
+        return asked.command.reply(body=encode_body(topic_table(self._tables)))
 
     def _stats(self, asked: Asked) -> Command:
         return asked.command.reply(body=self._figures.topic_table(self.topic(asked)))
@@ -126,6 +115,17 @@ class TopicCodes:
             stored = self._figures.stored_since(topic, now_ms - 1_000 * seconds)
             body[span] = {"avgpt": 0.0, "sum": stored, "tps": round(stored / seconds, 2)}
         return asked.command.reply(body=encode_body(body))
+
+
+def topic_table(tables: BrokerTables) -> dict[str, object]:
+    """All topics with the version of the table (``TopicConfigSerializeWrapper``)."""
+    table: dict[str, object] = {}
+    for topic in tables.topics:
+        if topic.name == SYSTEM_TOPIC:
+            continue
+        fields = topic.to_fields()
+        table[topic.name] = {key: fields[key] for key in fields if not key.startswith(_OWN_PREFIX)}
+    return {"dataVersion": tables.topics.data_version, "topicConfigTable": table}
 
 
 def queue_of(asked: Asked, topic: Topic) -> QueueName:

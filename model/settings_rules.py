@@ -282,7 +282,12 @@ _REMOTING = _text(
 )
 _PEER = _text("ID-HOST:PORT, as n0-10.0.0.1:40911", _has_port(rf"{_MEMBER}-{_HOST}:{_PORT}"))
 
-_NAME_SERVER = _text("HOST:PORT, as 10.0.0.9:9876", _has_port(rf"{_HOST}:{_PORT}"))
+_NAME_SERVER = _text(
+    "ADDRESS:PORT, as 10.0.0.9:9876",
+    lambda text: (
+        _has_port(rf"{_HOST}:{_PORT}")(text) and _is_ip(text.rpartition(":")[0].strip("[]"))
+    ),
+)
 _MEMBER_RULE = _text(
     "one letter and a whole number, as n0", lambda text: re.fullmatch(_MEMBER, text) is not None
 )

@@ -33,11 +33,12 @@ def make_remoting_group(
         tables: more settings of each member, by their table.
     """
     ports = {f"n{number}": free_port() for number in range(members)}
-    addresses = [f'"{name}-127.0.0.1:{port}"' for name, port in ports.items()]
+    addresses = [f"{name}-127.0.0.1:{port}" for name, port in ports.items()]
 
     def open_port(member: Member) -> None:
         port = ports[member.name]
-        own = {
+        own: dict[str, dict[str, object]] = {
+            "remoting": {"addresses": addresses},
             "node": {"listen_port": port, "broker_name": BROKER_NAME},
             "listen": {"remoting": f"127.0.0.1:{port}"},
         }
@@ -49,7 +50,6 @@ def make_remoting_group(
                 text = text.replace(heading, heading + lines)
             else:
                 text += heading + lines
-        text += f"[remoting]\naddresses = [{', '.join(addresses)}]\n"
         member.node.config.write_text(text)
 
     group = make_group(make_node, members=members, ack=ack, sizes=sizes, prepare=open_port)
@@ -57,7 +57,9 @@ def make_remoting_group(
 
 
 def toml_value(value: object) -> str:
-    """A text, number or truth value as TOML has it."""
+    """A text, number, truth value or list of these as TOML has it."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml_value, value))}]"
     if isinstance(value, bool):
         return "true" if value else "false"
     return f'"{value}"' if isinstance(value, str) else str(value)

@@ -1,0 +1,216 @@
+"""Connections that this node makes itself: to name servers, and to the node that leads.
+
+None waits for anything: a connection is made with the first request, ends when an answer stays out,
+and is made anew with the next request. Hosts are addresses: to look a name up would wait.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import select
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+from ledgermq.model.errors import BusyError, LedgerError, ProtocolError, TimedOutError
+from ledgermq.remoting.command import ONEWAY, Command, decode_command, encode_command
+from ledgermq.remoting.frames import FrameSplitter
+
+WAITING_MAX = 1_000
+READ_SIZE = 64 * 1024
+
+TakeReply = Callable[[Command | LedgerError], None]
+
+
+class _Waiting(NamedTuple):
+    take: TakeReply
+    until_ms: int
+
+
+class ServerLink:
+    """One of them. Invariant: whoever asks is told once, the reply or why there is none."""
+
+    def __init__(self, address: str, epoll: select.epoll) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            address: ``HOST:PORT``, the host an address.
+        """
+        self.address = address
+        self._epoll = epoll
+        self._ids = itertools.count(1)
+        self._sock: socket.socket | None = None
+        self._splitter = FrameSplitter()
+        self._unsent = bytearray()
+        self._waiting: dict[int, _Waiting] = {}
+
+    @property
+    def fileno(self) -> int | None:
+        """Of the connection, while there is one."""
+        return None if self._sock is None else self._sock.fileno()
+
+    def next_deadline_ms(self) -> int | None:
+        """When the first answer is out for too long."""
+        return min((one.until_ms for one in self._waiting.values()), default=None)
+
+    def ask(self, command: Command, *, now_ms: int, timeout_ms: int, take: TakeReply) -> None:
+        """Send a request under a number of this link; ``take`` is told later.
+
+        Raises:
+            BusyError: too many wait.
+            TimedOutError: the server cannot be reached.
+        """
+        if len(self._waiting) >= WAITING_MAX:
+            raise BusyError("too many requests wait for a server", limit=WAITING_MAX)
+        self._send(command)
+        self._waiting[command.opaque] = _Waiting(take, now_ms + timeout_ms)
+
+    def tell(self, command: Command) -> None:
+        """Send what wants no reply, if there is a connection."""
+        if self._sock is not None:
+            command.flag |= ONEWAY
+            with suppress(TimedOutError):
+                self._send(command)
+
+    def take(self, events: int) -> None:
+        """The connection can be read or written, or has ended."""
+        if events & select.EPOLLOUT:
+            self._write()
+        if events & ~select.EPOLLOUT and self._sock is not None:
+            self._read(self._sock)
+
+    def expire(self, now_ms: int) -> None:
+        """An answer that stays out ends the connection."""
+        due_ms = self.next_deadline_ms()
+        if due_ms is not None and due_ms <= now_ms:
+            self.close("has not answered in time")
+
+    def close(self, reason: str = "connection has ended") -> None:
+        """End the connection; those who wait are told."""
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            self._epoll.unregister(sock.fileno())
+            sock.close()
+        self._unsent.clear()
+        waiting, self._waiting = self._waiting, {}
+        for one in waiting.values():
+            one.take(TimedOutError("server " + reason, address=self.address))
+
+    def _send(self, command: Command) -> None:
+        if self._sock is None:
+            self._connect()
+        command.opaque = next(self._ids) % 2**31
+        for part in encode_command(command):
+            self._unsent += part
+        self._write()
+
+    def _connect(self) -> None:
+        host, _, port = self.address.rpartition(":")
+        host = host.strip("[]")
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        try:
+            sock.connect((host, int(port)))
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            sock.close()
+            raise TimedOutError(
+                "server cannot be reached", address=self.address, reason=error.strerror
+            ) from error
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sock = sock
+        self._splitter = FrameSplitter()
+        self._epoll.register(sock.fileno(), select.EPOLLIN | select.EPOLLOUT)
+
+    def _write(self) -> None:
+        if self._sock is None:
+            return
+        try:
+            while self._unsent:
+                del self._unsent[: self._sock.send(self._unsent)]
+        except BlockingIOError:
+            # Not connected yet, or its buffer is full: epoll tells.
+            pass
+        except OSError as error:
+            self.close(f"cannot be reached: {error.strerror}")
+            return
+        events = select.EPOLLIN | (select.EPOLLOUT if self._unsent else 0)
+        self._epoll.modify(self._sock.fileno(), events)
+
+    def _read(self, sock: socket.socket) -> None:
+        try:
+            data = sock.recv(READ_SIZE)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.close(f"has gone: {error.strerror}")
+            return
+        if not data:
+            self.close()
+            return
+        try:
+            replies = [decode_command(frame) for frame in self._splitter.feed(data)]
+        except ProtocolError as error:
+            self.close(f"sends what is no reply: {error}")
+            return
+        for reply in replies:
+            waiting = self._waiting.pop(reply.opaque, None) if reply.is_reply else None
+            if waiting is not None:
+                waiting.take(reply)
+
+
+class ServerLinks:
+    """All of them, by address; ``fileno`` can be read when ``turn`` has work."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._links: dict[str, ServerLink] = {}
+
+    def fileno(self) -> int:
+        """For the port's own."""
+        return self._epoll.fileno()
+
+    def to(self, address: str) -> ServerLink:
+        """The link to ``HOST:PORT``."""
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = ServerLink(address, self._epoll)
+        return link
+
+    def turn(self, now_ms: int) -> None:
+        """Take what has come, and end what is late."""
+        if not self._links:
+            return
+        by_fd: Mapping[int | None, ServerLink] = {
+            link.fileno: link for link in self._links.values()
+        }
+        for fd, events in self._epoll.poll(0):
+            link = by_fd.get(fd)
+            if link is not None and link.fileno == fd:
+                link.take(events)
+        for link in self._links.values():
+            link.expire(now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``turn`` has something to do that no descriptor tells of."""
+        found = (link.next_deadline_ms() for link in self._links.values())
+        return min((one for one in found if one is not None), default=None)
+
+    def close(self) -> None:
+        """End them all."""
+        for link in self._links.values():
+            link.close()
+        self._epoll.close()
+
+
+def is_address(address: str) -> bool:
+    """Whether the host of ``HOST:PORT`` is an address, and no name."""
+    try:
+        ipaddress.ip_address(address.rpartition(":")[0].strip("[]"))
+    except ValueError:
+        return False
+    return True
