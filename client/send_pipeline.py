@@ -56,6 +56,8 @@ class ProducerOptions:
         compression: ``zlib``, which all of RocketMQ's clients read; ``lz4`` or ``zstd``, which
             those of RocketMQ 5 read, and which need the packages ``lz4`` and ``zstandard``.
         compression_level: of the kind; RocketMQ's when ``None``.
+        waits_for_quota: what a quota refuses is sent again when the node says; else it fails at
+            once, and what was sent behind it goes on.
     """
 
     linger_ms: float = 0.0
@@ -67,6 +69,7 @@ class ProducerOptions:
     compress_above: int | None = 4_096
     compression: str = "zlib"
     compression_level: int | None = None
+    waits_for_quota: bool = True
 
     def __post_init__(self) -> None:
         self.compressor()
@@ -274,9 +277,12 @@ class SendPipeline:
             self._lose(now)
         elif refusal.retriable:
             # The node refuses all that was sent behind it, until it is told that we know.
+            self._has_to_resume = True
+            if refusal.retry_after_ms and not self.options.waits_for_quota:
+                self._fail(frame, frame.refusal)
+                return
             self._refused.append(frame)
             self._allowed = 1
-            self._has_to_resume = True
             if refusal.retry_after_ms:
                 # A frame that comes when it is told to is bounded by its time, not by attempts.
                 frame.attempts -= 1

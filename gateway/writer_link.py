@@ -31,6 +31,7 @@ from ledgermq.model.errors import (
     LedgerError,
     NotLeaderError,
     OutcomeUnknownError,
+    QuotaError,
     StorageError,
 )
 from ledgermq.process.environment import Environment
@@ -103,7 +104,11 @@ class WriterLink:
         """
         limits = around.settings.limits
         options = ProducerOptions(
-            timeout_s=TIMEOUT_S, max_in_flight=FRAMES_MAX, window_bytes=limits.client_window_bytes
+            timeout_s=TIMEOUT_S,
+            max_in_flight=FRAMES_MAX,
+            window_bytes=limits.client_window_bytes,
+            # Messages of many clients share a frame: they are not to wait for one's quota.
+            waits_for_quota=False,
         )
         link = Link(zmq.Context.instance(), f"ipc://{around.paths.produce}", client=NAME)
         self._link = link
@@ -240,10 +245,10 @@ class WriterLink:
             if isinstance(outcome, FrameResult):
                 for entry, place in zip(entries, places(outcome.sent, entries), strict=True):
                     entry.take(place)
-            elif len(entries) > 1 and _is_of_one(outcome):
+            elif len(parts := _apart(entries, outcome)) > 1:
                 # One of them is not what the writer takes: the others must not suffer.
-                for entry in entries:
-                    self._put([entry])
+                for part in parts:
+                    self._put(part)
             else:
                 for entry in entries:
                     entry.take(outcome)
@@ -260,9 +265,17 @@ class WriterLink:
             self._epoll.register(descriptor, select.EPOLLIN)
 
 
-def _is_of_one(error: LedgerError) -> bool:
-    """Whether a frame was refused for what is in it, and not for how the node is."""
-    return not (error.retriable or isinstance(error, StorageError | OutcomeUnknownError))
+def _apart(entries: list[_Entry], error: LedgerError) -> list[list[_Entry]]:
+    """The parts of a refused frame that may fare otherwise by themselves."""
+    if isinstance(error, QuotaError):
+        by_topic: dict[bytes, list[_Entry]] = {}
+        for entry in entries:
+            by_topic.setdefault(entry.record.topic, []).append(entry)
+        return list(by_topic.values())
+    if error.retriable or isinstance(error, StorageError | OutcomeUnknownError):
+        # It is for how the node is, and not for what is in it.
+        return [entries]
+    return [[entry] for entry in entries]
 
 
 def places(sent: Sent, entries: Sequence[_Entry]) -> Iterator[Place]:

@@ -21,6 +21,7 @@ from ledgermq.model.errors import (
     MessageIllegalError,
     NotLeaderError,
     OutcomeUnknownError,
+    QuotaError,
 )
 from ledgermq.remoting.send_request import SendRequest
 
@@ -56,7 +57,7 @@ class Port:
             # What the peer has seen wakes nobody.
             self.epoll.poll(min(max(wait_s, 0.001), 0.02))
 
-    def store(self, name: str, queue_id: int = 0, *, count: int = 1) -> None:
+    def store(self, name: str, queue_id: int = 0, *, count: int = 1, topic: bytes = b"T") -> None:
         """Have ``count`` records stored that are known by ``name``."""
         assert self.link.form is not None
         records = RemotingRecords(self.link.form)
@@ -64,7 +65,7 @@ class Port:
             records.one(
                 REQUEST,
                 name.encode(),
-                topic=b"T",
+                topic=topic,
                 queue_id=queue_id,
                 properties=f"UNIQ_KEY\x01{name}{number}".encode(),
                 born_host=encode_host(("10.0.0.1", 1)),
@@ -73,7 +74,7 @@ class Port:
         ]
         parts = [part for one in made for part in one.parts]
         sizes = [size for one in made for size in one.sizes]
-        record = ToStore(b"T", queue_id, parts, sizes, sum(sizes))
+        record = ToStore(topic, queue_id, parts, sizes, sum(sizes))
 
         def take(outcome: Place | LedgerError) -> None:
             assert name not in self.told, name
@@ -140,6 +141,21 @@ def test_a_message_that_the_writer_refuses_does_not_harm_the_others(peer: Peer, 
 
     assert isinstance(port.told["bad"], MessageIllegalError)
     assert peer.stored() == [b"good", b"fine"]
+
+
+def test_a_quota_of_one_topic_holds_up_nobody_else(peer: Peer, port: Port) -> None:
+    refusal = QuotaError("topic has used up its quota", retry_after_ms=60_000)
+    peer.do(lambda: peer.refusals.extend([refusal, refusal]))
+    port.store("much", topic=b"busy")
+    port.store("little")
+    port.store("more", topic=b"busy")
+    port.until(lambda: len(port.told) == 3, "all are told")
+
+    assert {name: type(one) for name, one in port.told.items()} == {
+        "much": QuotaError,
+        "little": Place,
+        "more": QuotaError,
+    }
 
 
 def test_who_waits_when_the_node_leads_no_more_is_told_at_once(peer: Peer, port: Port) -> None:
