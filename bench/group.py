@@ -155,13 +155,19 @@ class GroupNode:
 class BenchGroup:
     """The three nodes."""
 
-    def __init__(self, nodes: list[GroupNode]) -> None:
+    def __init__(self, nodes: list[GroupNode], ports: list[int]) -> None:
         self.nodes = nodes
+        self._ports = ports
 
     @property
     def addresses(self) -> str:
         """All addresses, as a client takes them."""
         return ",".join(node.address for node in self.nodes)
+
+    @property
+    def name_servers(self) -> str:
+        """All nodes' ports for RocketMQ's clients, as those take them; empty without ports."""
+        return ";".join(f"127.0.0.1:{port}" for port in self._ports)
 
     def leader(self, *, besides: GroupNode | None = None) -> GroupNode:
         """Who leads; waits until somebody does."""
@@ -209,17 +215,21 @@ def _has_committed(node: GroupNode, position: int) -> bool:
 
 
 @contextmanager
-def bench_group(base: Path, *, ack: str, curve: bool, more: str = "") -> Iterator[BenchGroup]:
+def bench_group(
+    base: Path, *, ack: str, curve: bool, more: str = "", remoting: bool = False
+) -> Iterator[BenchGroup]:
     """Three nodes below ``base`` with a leader; nothing of them is left at the end.
 
     Args:
+        remoting: whether they have ports for RocketMQ's clients.
         curve: whether the members encrypt what they say, as they do by default.
         more: tables of settings beside those that every benchmark has.
     """
     names = [f"n{number}" for number in range(NODES)]
     with tempfile.TemporaryDirectory(prefix="group-", dir=base) as scratch:
-        nodes = _nodes(Path(scratch), names, ack=ack, curve=curve, more=more)
-        group = BenchGroup(nodes)
+        ports = free_ports(NODES) if remoting else []
+        nodes = _nodes(Path(scratch), names, ports, ack=ack, curve=curve, more=more)
+        group = BenchGroup(nodes, ports)
         try:
             for node in nodes:
                 node.start()
@@ -236,24 +246,40 @@ def bench_group(base: Path, *, ack: str, curve: bool, more: str = "") -> Iterato
                 node.destroy()
 
 
-def _nodes(scratch: Path, names: list[str], *, ack: str, curve: bool, more: str) -> list[GroupNode]:
-    """The nodes with their settings, not started."""
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody has now."""
     with ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in names]
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:
             probe.bind(("127.0.0.1", 0))
-        ports = [probe.getsockname()[1] for probe in probes]
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def _nodes(
+    scratch: Path, names: list[str], remoting: list[int], *, ack: str, curve: bool, more: str
+) -> list[GroupNode]:
+    """The nodes with their settings, not started."""
+    ports = free_ports(len(names))
     peers = ", ".join(f'"{name}-127.0.0.1:{port}"' for name, port in zip(names, ports, strict=True))
+    served = dict(zip(names, remoting, strict=False))
+    if served:
+        addresses = ", ".join(f'"{name}-127.0.0.1:{port}"' for name, port in served.items())
+        more += f"[remoting]\naddresses = [{addresses}]\n"
     keys = init_keys(scratch / "keys", [NodeId(name) for name in names])
     nodes = []
     for name, own_keys in zip(names, keys, strict=True):
         own = scratch / name
         own.mkdir()
         runtime = Path(tempfile.mkdtemp(prefix="lmq-", dir="/tmp"))
+        port = served.get(name)
         settings = (
             f'[node]\nself_id = "{name}"\npeers = [{peers}]\n'
-            f'[raft]\ncurve = {str(curve).lower()}\nkeys_dir = "{own_keys}"\n'
+            + (f"listen_port = {port}\n" if port else "")
+            + f'[raft]\ncurve = {str(curve).lower()}\nkeys_dir = "{own_keys}"\n'
         )
-        settings += configuration(own, runtime, ack=ack, level="INFO", more=more)
+        settings += configuration(
+            own, runtime, ack=ack, level="INFO", more=more,
+            listen=f'remoting = "127.0.0.1:{port}"\n' if port else "",
+        )  # fmt: skip
         nodes.append(GroupNode(name, own, runtime, settings))
     return nodes

@@ -54,7 +54,7 @@ def configuration(
     store: str = "",
     listen: str = "",
 ) -> str:
-    """Settings of a node as an operator would write them."""
+    """Settings of a node as an operator would write them; ``store`` and ``listen`` are lines."""
     return (
         f'[store]\npath_root_dir = "{directory / "store"}"\n{store}'
         f'[listen]\nruntime_dir = "{runtime}"\n{listen}'

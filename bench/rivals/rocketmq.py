@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -33,6 +34,8 @@ STOP_TIMEOUT_S = 60.0
 BESIDES_S = 60.0
 """A load also takes the start of its JVM, and the wait for its last answers."""
 
+_CONSUMED = re.compile(r"consumed (?P<count>\d+), (?P<rate>[\d.]+|NaN|Infinity) msg/s")
+_FAILED_OVER = re.compile(r"ok=(?P<ok>\d+) bad=(?P<bad>\d+) .*acks (?P<gap>[\d.]+)s")
 _RATE = re.compile(
     r": (?P<rate>\d+) msg/s bad=(?P<bad>\d+) p50=(?P<p50>[\d.]+)ms p99=(?P<p99>[\d.]+)"
 )
@@ -87,8 +90,39 @@ def load(name_server: str, *, mode: str, clients: int, size: int, seconds: float
     Args:
         mode: ``sync``, ``async`` (256 unanswered a thread), or ``batch`` and the batch's size.
     """
+    said = _run(name_server, "Bench", mode, "bench", str(clients), str(size), seconds=seconds)
+    found = _RATE.search(said)
+    if found is None:
+        raise RuntimeError(f"no figures from RocketMQ's load: {said}")
+    return RocketLoad(
+        float(found["rate"]), float(found["p50"]), float(found["p99"]), int(found["bad"])
+    )
+
+
+def consume(name_server: str, *, seconds: float) -> float:
+    """Messages a second that a push consumer of a new group reads of what ``load`` has sent."""
+    said = _run(name_server, "Consume", "bench", seconds=seconds)
+    found = _CONSUMED.search(said)
+    if found is None or int(found["count"]) == 0:
+        raise RuntimeError(f"nothing was consumed: {said}")
+    return float(found["rate"])
+
+
+def longest_gap_s(name_server: str, *, seconds: float, during: Callable[[], object]) -> float:
+    """The longest time without an acknowledgement of a producer, while ``during`` does harm."""
+    with ThreadPoolExecutor(1) as pool:
+        said = pool.submit(_run, name_server, "Fail", "bench", seconds=seconds)
+        during()
+        found = _FAILED_OVER.search(said.result())
+    if found is None:
+        raise RuntimeError(f"no figures of a fail-over: {said.result()}")
+    return float(found["gap"])
+
+
+def _run(name_server: str, program: str, *words: str, seconds: float) -> str:
+    """What one of the oracle's programs says, which takes the seconds as its last word."""
     process = subprocess.Popen(
-        [*_oracle(), "java", "Bench", mode, "bench", str(clients), str(size), f"{seconds:.0f}"],
+        [*_oracle(), "java", program, *words, f"{seconds:.0f}"],
         env={**os.environ, "NAMESRV": name_server},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -100,12 +134,7 @@ def load(name_server: str, *, mode: str, clients: int, size: int, seconds: float
         said, _ = process.communicate(timeout=seconds + BESIDES_S)
     finally:
         _end(process)
-    found = _RATE.search(said)
-    if found is None:
-        raise RuntimeError(f"no figures from RocketMQ's load: {said}")
-    return RocketLoad(
-        float(found["rate"]), float(found["p50"]), float(found["p99"]), int(found["bad"])
-    )
+    return said
 
 
 def _oracle() -> list[str]:

@@ -23,7 +23,7 @@ import pytest
 from tests.process.conftest import wait_until
 
 _BESIDE_CHECKOUT = Path(__file__).resolve().parents[3] / "shared" / "oracle" / "oracle.py"
-_LOCK = Path(tempfile.gettempdir(), "ledgermq-oracle.lock")
+ORACLE_LOCK = Path(tempfile.gettempdir(), "ledgermq-oracle.lock")
 
 BROKER = "oracle"
 START_TIMEOUT_S = 150.0
@@ -150,7 +150,7 @@ def rocketmq_serving(
     command += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     # It looks for free ports first and takes them later: one at a time on this machine.
     said = folder / "said"
-    with _LOCK.open("w") as lock, said.open("wb") as target:
+    with ORACLE_LOCK.open("w") as lock, said.open("wb") as target:
         fcntl.flock(lock, fcntl.LOCK_EX)
         process = subprocess.Popen(
             command, stdout=target, stderr=subprocess.STDOUT, start_new_session=True
