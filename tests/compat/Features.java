@@ -238,7 +238,7 @@ public class Features {
     static String compressed() throws Exception {
       byte[] body = "compressible ".repeat(2_000).getBytes(StandardCharsets.UTF_8);
       SendResult result = producer.send(new Message("f-compressed", "TagA", body));
-      MessageExt found = producer.viewMessage(result.getOffsetMsgId());
+      MessageExt found = producer.viewMessage(result.getMessageQueue().getTopic(), result.getOffsetMsgId());
       return Arrays.equals(found.getBody(), body) + " stored smaller " + (found.getStoreSize() < body.length);
     }
 
@@ -247,7 +247,7 @@ public class Features {
       one.putUserProperty("name", "wärt");
       one.setBuyerId("buyer");
       SendResult result = producer.send(one);
-      MessageExt found = producer.viewMessage(result.getOffsetMsgId());
+      MessageExt found = producer.viewMessage(result.getMessageQueue().getTopic(), result.getOffsetMsgId());
       Map<String, String> kept = new TreeMap<>(found.getProperties());
       kept.remove("UNIQ_KEY");
       return found.getFlag() + " " + found.getTags() + " " + found.getKeys() + " " + text(found) + " " + kept;
@@ -574,7 +574,7 @@ public class Features {
       });
       List<String> texts = found.get().stream().map(Features::text).sorted().toList();
       MessageExt unique = producer.viewMessage("f-query", result.getMsgId());
-      MessageExt byOffset = producer.viewMessage(result.getOffsetMsgId());
+      MessageExt byOffset = producer.viewMessage(result.getMessageQueue().getTopic(), result.getOffsetMsgId());
       String nothing;
       try {
         nothing = "" + producer.queryMessage("f-query", "nobody", 32, begin, end).getMessageList().size();
