@@ -519,7 +519,7 @@ public class Features {
       DefaultMQPullConsumer made = puller("g-pull");
       List<String> facts = new ArrayList<>();
       for (long offset : new long[] {0, 40, 41, 100}) {
-        PullResult one = made.pull(queue, "*", offset, 100);
+        PullResult one = made.pull(queue, "*", offset, 32);
         facts.add(offset + " " + one.getPullStatus() + " next " + one.getNextBeginOffset() + " " + one.getMinOffset()
             + " " + one.getMaxOffset() + " found " + (one.getMsgFoundList() == null ? 0 : one.getMsgFoundList().size()));
       }

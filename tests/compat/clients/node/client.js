@@ -1,13 +1,15 @@
 'use strict';
 
-// Produces and consumes with ali-ons. Arguments: a name server (host:port), topic, messages. The topic
+// Produces and consumes with ali-ons. Arguments: name servers (host:port;host:port), topic, messages. The topic
 // has to be there: this client does not make any.
 const { Consumer, Message, Producer } = require('ali-ons');
 
 const [nameSrv, topic, wanted] = process.argv.slice(2);
 const count = Number(wanted);
 const common = {
-  nameSrv,
+  nameSrv: nameSrv.split(';'),
+  // It is asked for, and not used where name servers are given.
+  httpclient: {},
   clientIP: '127.0.0.1',
   accessKeyId: 'nobody-asks',
   accessKeySecret: 'nobody-asks',

@@ -1,0 +1,115 @@
+"""RocketMQ's clients in other languages than Java, and a later Java one: how they are had and run.
+
+Each is had from its language's own registry by its own tool and kept in ``~/.cache``; what cannot
+be had here is said, and its test is left out with that reason.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+CLIENTS = Path(__file__).with_name("clients")
+CACHE = Path("~/.cache/ledgermq-clients").expanduser()
+MAKE_S = 500.0
+RUN_S = 200.0
+LIBRARY = "LEDGERMQ_LIBROCKETMQ"
+"""Path of the C++ client's ``librocketmq.so``, which its Python package does not bring."""
+
+Command = tuple[Sequence[str], Mapping[str, str]]
+"""Words of a program, and what is in its environment besides."""
+
+
+class NotToBeHadError(Exception):
+    """A client cannot be made on this machine; says why."""
+
+
+def go_client() -> Command:
+    """The Go program, compiled."""
+    program = CACHE / "go" / "client"
+    _need("go")
+    program.parent.mkdir(parents=True, exist_ok=True)
+    _make(["go", "build", "-o", str(program), "."], CLIENTS / "go")
+    return [str(program)], {}
+
+
+def node_client() -> Command:
+    """The Node program beside its module."""
+    _need("node", "npm")
+    folder = CACHE / "node"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("client.js", "package.json"):
+        shutil.copy(CLIENTS / "node" / name, folder / name)
+    if not (folder / "node_modules" / "ali-ons").is_dir():
+        _make(["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
+    return ["node", str(folder / "client.js")], {}
+
+
+def python_client() -> Command:
+    """The Python program; its package loads the library from its own folder."""
+    library = os.environ.get(LIBRARY)
+    if library is None:
+        raise NotToBeHadError(f"{LIBRARY} does not say where librocketmq.so is")
+    folder = CACHE / "python"
+    if not (folder / "rocketmq").is_dir():
+        words = ["-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
+        _make([sys.executable, *words, "rocketmq-client-python==2.0.0"], CLIENTS)
+    shutil.copy(library, folder / "rocketmq" / "librocketmq.so")
+    return [sys.executable, str(CLIENTS / "python_client.py")], {"PYTHONPATH": str(folder)}
+
+
+def java5_features() -> Command:
+    """``Features.java`` with the client of RocketMQ 5, which has an enum in another package."""
+    _need("java", "javac", "mvn")
+    folder = CACHE / "java5"
+    folder.mkdir(parents=True, exist_ok=True)
+    libraries = folder / "lib"
+    if not libraries.is_dir():
+        pom = str(CLIENTS / "java5" / "pom.xml")
+        words = ["-q", "-B", "-f", pom, "dependency:copy-dependencies"]
+        _make(["mvn", *words, f"-DoutputDirectory={libraries}"], folder)
+    source = Path(__file__).with_name("Features.java").read_text()
+    (folder / "Features.java").write_text(
+        source.replace("rocketmq.common.protocol.heartbeat", "rocketmq.remoting.protocol.heartbeat")
+    )
+    classes = f"{folder / 'classes'}"
+    _make(
+        ["javac", "-nowarn", "-cp", f"{libraries}/*", "-d", classes, "Features.java"],
+        folder,
+    )
+    opened = ["--add-opens", "java.base/java.nio=ALL-UNNAMED"]
+    return ["java", "-Xmx512m", *opened, "-cp", f"{classes}:{libraries}/*", "Features"], {
+        # What it logs goes below its home.
+        "_JAVA_OPTIONS": f"-Duser.home={folder}"
+    }
+
+
+def run_client(command: Command, *words: str, **environment: str) -> list[str]:
+    """All lines that a client says, once it has ended well."""
+    program, needed = command
+    done = subprocess.run(
+        [*program, *words],
+        env={**os.environ, **needed, **environment},
+        capture_output=True, text=True, check=False, timeout=RUN_S,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout[-5_000:] + done.stderr[-5_000:]
+    return done.stdout.splitlines()
+
+
+def _need(*programs: str) -> None:
+    missing = [program for program in programs if shutil.which(program) is None]
+    if missing:
+        raise NotToBeHadError(f"{', '.join(missing)} not found")
+
+
+def _make(words: Sequence[str], folder: Path) -> None:
+    done = subprocess.run(
+        list(words), cwd=folder, capture_output=True, text=True, check=False, timeout=MAKE_S
+    )
+    if done.returncode:
+        raise NotToBeHadError(f"{words[0]}: {(done.stdout + done.stderr)[-500:]}")
