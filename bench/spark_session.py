@@ -27,6 +27,8 @@ def spark_session(folder: Path, *, slots: int) -> Iterator[SparkSession]:
         "spark.local.dir": str(folder / f"spark-{slots}"),
         "spark.sql.session.timeZone": "UTC",
         "spark.log.level": "ERROR",
+        # As docs/operating/spark.md recommends.
+        "spark.python.unix.domain.socket.enabled": "true",
     }.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
