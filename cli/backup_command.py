@@ -104,7 +104,8 @@ def _create(arguments: argparse.Namespace) -> int:
             backup = made(describe, line)
         else:
             try:
-                with stopped_store(root):
+                # The folder of backups is whose it is who asks.
+                with stopped_store(root, as_owner=False):
                     backup = made(describe, line)
             except StoreLockedError as error:
                 raise StoreLockedError(
@@ -165,7 +166,8 @@ def _restore(arguments: argparse.Namespace) -> int:
         )
     if not root.exists():
         root.mkdir(parents=True)
-    with stopped_store(root), ProgressLine("MiB copied") as line:
+    # The backup may be one that the store's owner cannot read.
+    with stopped_store(root, as_owner=False), ProgressLine("MiB copied") as line:
         manifest, rebuilt = restore_backup(
             arguments.backup, root, self_id=self_id, prepare=prepare, told=_counted(line)
         )

@@ -6,6 +6,7 @@ killed leaves no store that a node would take for one, and begins anew when it i
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +90,7 @@ def restore_backup(
     prepare(staging, manifest)
     rebuilt = _rebuild(staging, manifest)
     try:
+        _give_to_owner_of(root, staging)
         _put_in_place(root, staging)
     except OSError as error:
         raise _refused(root, error) from error
@@ -146,6 +148,15 @@ def _rebuild(staging: Path, manifest: BackupManifest) -> Rebuilt:
         message_delay_level=manifest.delay_levels,
     )
     return rebuild(directory, section)
+
+
+def _give_to_owner_of(root: Path, staging: Path) -> None:
+    """What a superuser has restored belongs to whom the folder belongs, as the node's account."""
+    owner = root.stat()
+    if os.geteuid() != 0 or owner.st_uid == 0:
+        return
+    for path in (staging, *staging.rglob("*")):
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def _put_in_place(root: Path, staging: Path) -> None:

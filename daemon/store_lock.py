@@ -17,7 +17,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from struct import Struct
 from typing import ClassVar, Self
@@ -127,10 +127,13 @@ class FamilyLock:
 
 
 @contextmanager
-def stopped_store(root: Path) -> Iterator[None]:
+def stopped_store(root: Path, *, as_owner: bool = True) -> Iterator[None]:
     """Both locks of the store in ``root``: inside, no broker and no node has it open.
 
-    A superuser acts as the store's owner inside: what is written must be the broker's own.
+    Args:
+        root: the store's directory.
+        as_owner: a superuser acts as the store's owner inside, for what is written must be the
+            broker's own. Not so where files elsewhere are read or written, which that one may not.
 
     Raises:
         ConfigError: there is no such directory.
@@ -139,7 +142,13 @@ def stopped_store(root: Path) -> Iterator[None]:
     """
     if not root.is_dir():
         raise ConfigError("no such store directory", directory=str(root))
-    with _as_owner(root), _locked(root):
+    if as_owner:
+        with _as_owner(root), _locked(root):
+            yield
+        return
+    with ExitStack() as locks:
+        with _as_owner(root):
+            locks.enter_context(_locked(root))
         yield
 
 

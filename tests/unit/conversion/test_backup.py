@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -272,6 +273,30 @@ def test_a_store_that_somebody_has_open_is_refused_without_its_runtime_directory
     assert status == EXIT_STORAGE
     assert "--runtime-dir" in capsys.readouterr().err
     assert not target.exists() or not list(target.iterdir())
+
+
+def test_a_superuser_backs_up_and_restores_for_the_account_that_owns_the_stores() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only a superuser can act as another user")
+    owner = 65_534
+    # pytest's own folders are closed to others; the backups are closed to the stores' owner.
+    with tempfile.TemporaryDirectory(prefix="lmq-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        root, again, backups = (folder / one for one in ("store", "again", "backups"))
+        for path in (root, again):
+            path.mkdir()
+        write_store(root)
+        for path in (root, again, *root.rglob("*")):
+            os.chown(path, owner, owner)
+        backups.mkdir(mode=0o700)
+        made = back_up(root, backups)
+        status = restore(made, again)
+
+        assert status == 0
+        assert os.geteuid() == 0
+        assert bodies(again) == bodies(root)
+        assert {path.stat().st_uid for path in (*root.rglob("*"), *again.rglob("*"))} == {owner}
 
 
 def describe(root: Path) -> BackupManifest:
