@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Iterator
 from pathlib import Path
-
-import psutil
 
 from ledgermq.doctor.finding import Finding, fail, ok, warn
 from ledgermq.doctor.subject import Subject
@@ -15,20 +12,31 @@ from ledgermq.model.amounts import size_text
 FILES_MIN = 1_024
 FILES_WISE = 65_536
 LOCKED_MIN = 64 * 1024
+_NAME_WIDTH = 25
+"""Of the first column in ``/proc/PID/limits``."""
 
 
 def limit_checks(subject: Subject) -> Iterator[Finding]:
     """Findings about open files and locked memory."""
     whose = "the node" if subject.pids else "this shell; the unit sets its own"
     pid = subject.pids[0] if subject.pids else 0
-    yield _files(subject, _limit(pid, resource.RLIMIT_NOFILE), whose)
-    yield _locked(_limit(pid, resource.RLIMIT_MEMLOCK), whose)
+    limits = _soft_limits(pid)
+    yield _files(subject, limits["Max open files"], whose)
+    yield _locked(limits["Max locked memory"], whose)
 
 
-def _limit(pid: int, kind: int) -> int | None:
-    """Soft limit of a process, of this one for 0; None when it is none."""
-    soft, _ = psutil.Process(pid or None).rlimit(kind)
-    return None if soft == resource.RLIM_INFINITY else int(soft)
+def _soft_limits(pid: int) -> dict[str, int | None]:
+    """Soft limits of a process, of this one for 0, by the kernel's names; None: there is none.
+
+    Not prlimit(2), which tells of other accounts' processes only whom may change them, too: root of
+    a container may not.
+    """
+    lines = Path(f"/proc/{pid or 'self'}/limits").read_text().splitlines()[1:]
+    return {
+        line[:_NAME_WIDTH].strip(): None if soft == "unlimited" else int(soft)
+        for line in lines
+        if (soft := line[_NAME_WIDTH:].split()[0])
+    }
 
 
 def _files(subject: Subject, soft: int | None, whose: str) -> Finding:
