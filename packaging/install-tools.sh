@@ -9,7 +9,7 @@ set -euo pipefail
 packages=(debhelper gcc libc6-dev lintian python3-dev python3-venv unzip)
 case ${1:-deb} in
     deb) ;;
-    boot) packages+=(mmdebstrap systemd-container util-linux) ;;
+    boot) packages+=(iproute2 mmdebstrap systemd-container util-linux) ;;
     *) echo "install-tools: not known: $1; it takes deb or boot" >&2 && exit 1 ;;
 esac
 

@@ -1,4 +1,8 @@
-"""Every command that docs/operating tells is one that our command line understands."""
+"""Every command that docs/operating tells is one that our command line understands, and is run.
+
+Those behind ``$`` are run by ``tests/process/test_operating_documents.py``; pages with commands of
+root by ``tests/boot/test_operating_pages.py``. What nobody runs has its reason here.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +12,93 @@ from pathlib import Path
 import pytest
 
 from ledgermq.cli.main import _parser
-from tests.operating_commands import documents, told_in, words_of
+from tests.operating_commands import (
+    LANGUAGES,
+    Told,
+    blocks_of,
+    documents,
+    told_in,
+    words_of,
+)
+
+CLUSTER = "is for a Spark cluster"
+JOBS = "is a job of Spark, which tests/spark runs as programs call it"
+BUILT = "goes around a job of Spark; tests/spark puts its result in place"
+TERMINAL = "goes on until somebody leaves it; tests/process/test_top_command.py does, in a terminal"
+WHEEL = "builds and fetches for another host; tests/test_layout.py looks into the wheel"
+
+NOT_RUN = {
+    ("install.md", "make wheel"): WHEEL,
+    ("install.md", "pip install "): WHEEL,
+    ("spark-jobs.md", "export "): CLUSTER,
+    ("spark-jobs.md", "ledgermq spark "): JOBS,
+    ("spark-jobs.md", "ledgermq store install-derived "): BUILT,
+    ("spark-jobs.md", "spark-submit "): CLUSTER,
+    ("spark-jobs.md", "systemctl "): BUILT,
+    ("spark.md", "pip install "): WHEEL,
+    ("watching.md", "ledgermq top"): TERMINAL,
+}
+"""Why no test runs commands that begin so."""
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "operating"
+BOOTED = ROOT / "tests" / "boot" / "test_operating_pages.py"
 
 
 @pytest.mark.parametrize("document", documents())
 def test_commands_are_understood(document: str) -> None:
     for told in told_in(document):
-        words = words_of(told.text.replace("…", "tcp://127.0.0.1:1"))
         if told.text.startswith("ledgermq "):
+            words = words_of(told.text.replace("…", "tcp://127.0.0.1:1"))
             arguments = _parser(words).parse_args(words)
 
             assert callable(arguments.func), told
 
 
-def test_commands_that_are_run_are_told_in_most_documents() -> None:
-    run = {document for document in documents() if any(one.is_run for one in told_in(document))}
+@pytest.mark.parametrize("document", documents())
+def test_every_block_says_what_it_is(document: str) -> None:
+    languages = {block.language for block in blocks_of(document)}
 
-    assert len(run) >= 8
+    assert languages <= LANGUAGES
+
+
+@pytest.mark.parametrize("document", documents())
+def test_no_command_hides_in_a_block_of_something_else(document: str) -> None:
+    programs = {told.text.split()[0] for page in documents() for told in told_in(page)}
+    hidden = [
+        line
+        for block in blocks_of(document)
+        if block.language == "text"
+        for line in block.text.splitlines()
+        # A line with bars between verbs is an overview, and no command.
+        if line.strip().split(" ")[0] in programs and " | " not in line
+    ]
+
+    assert hidden == []
+
+
+def test_what_no_test_runs_has_its_reason_and_no_other_has_one() -> None:
+    left_out = [told for page in documents() for told in told_in(page) if not told.prompt]
+    without = [told for told in left_out if not any(reason_fits(told, *key) for key in NOT_RUN)]
+    needless = [key for key in NOT_RUN if not any(reason_fits(told, *key) for told in left_out)]
+
+    assert without == []
+    assert needless == []
+    assert all(NOT_RUN.values())
+
+
+def reason_fits(told: Told, document: str, beginning: str) -> bool:
+    return told.document == document and told.text.startswith(beginning)
+
+
+def test_pages_with_commands_of_root_are_read_on_booted_hosts() -> None:
+    read = set(re.findall(r'"([a-z0-9-]+\.md)"', BOOTED.read_text()))
+    wanted = {
+        page for page in documents() if any(told.prompt not in ("", "$") for told in told_in(page))
+    }
+
+    assert wanted
+    assert wanted == read
 
 
 def test_the_results_that_capacity_names_are_there() -> None:

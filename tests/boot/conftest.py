@@ -35,10 +35,20 @@ def packages(bootable: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("packages")
     built = root.package()
     shutil.copy(built, folder / "this.deb")
-    root.next_package(built, folder).rename(folder / "next.deb")
+    root.renumbered(built, root.NEXT_VERSION, folder).rename(folder / "next.deb")
     # apt reads as a user of its own.
     folder.chmod(0o755)
     return folder
+
+
+@pytest.fixture(scope="session")
+def previous(packages: Path) -> str:
+    """``previous``: name in ``packages`` of the version before, built of an older commit."""
+    built = root.previous_package()
+    if built is None:
+        pytest.skip(f"the history of this checkout has no {root.PREVIOUS}")
+    root.renumbered(built, root.PREVIOUS_VERSION, packages).rename(packages / "previous.deb")
+    return "previous"
 
 
 @pytest.fixture(scope="session")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ echo $$ >"/sys/fs/cgroup/$3/cgroup.procs"
 name=$3 folder=$2
 shift 3
 export SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1
-exec systemd-nspawn --quiet --register=no --keep-unit --private-network --console=read-only \
+exec systemd-nspawn --quiet --register=no --keep-unit --console=read-only \
     --machine="$name" --directory="$folder/root" "$@" \
     --boot systemd.unit=multi-user.target systemd.show_status=0
 """
@@ -37,6 +39,7 @@ find "/sys/fs/cgroup/$1" -depth -type d -exec rmdir {} + 2>/dev/null
 """
 _ENVIRONMENT = (
     "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME=/root",
     "LANG=C.UTF-8",
     "DEBIAN_FRONTEND=noninteractive",
     "SYSTEMD_PAGER=",
@@ -51,18 +54,29 @@ class Machine:
     Args:
         roots: folders that together are its root, the uppermost first; they stay as they are.
         binds: folders of this machine that it sees, and where.
+        namespace: name of the network namespace that it is in; empty for one of its own, without
+            a way out.
     """
 
     def __init__(
-        self, folder: Path, roots: Sequence[Path], binds: Sequence[tuple[Path, str]] = ()
+        self,
+        folder: Path,
+        roots: Sequence[Path],
+        binds: Sequence[tuple[Path, str]] = (),
+        *,
+        namespace: str = "",
     ) -> None:
         self.folder = folder
         self.upper = folder / "upper"
         self.root = folder / "root"
         self._roots = roots
-        self._binds = binds
+        self._options = [f"--bind-ro={source}:{target}" for source, target in binds]
+        self._options.append(
+            f"--network-namespace-path=/run/netns/{namespace}" if namespace else "--private-network"
+        )
         self._process: subprocess.Popen[bytes] | None = None
         self._init = 0
+        self._units = itertools.count()
         # Other machines of this host have names of their own.
         self._name = f"lmq-{os.getpid()}-{id(self):x}"
         for path in (self.upper, folder / "work", self.root):
@@ -71,11 +85,10 @@ class Machine:
     def boot(self) -> None:
         """Start it, and wait until all of its units have."""
         lower = ":".join(map(str, self._roots))
-        binds = [f"--bind-ro={source}:{target}" for source, target in self._binds]
         with (self.folder / "console").open("ab") as console:
             self._process = subprocess.Popen(
                 ["unshare", "--mount", "--propagation", "private", "bash", "-c", _BOOT, "boot",
-                 lower, str(self.folder), self._name, *binds],
+                 lower, str(self.folder), self._name, *self._options],
                 stdin=subprocess.DEVNULL, stdout=console, stderr=console,
             )  # fmt: skip
         self._init = self.wait_until(self._found_init, "PID 1 of the machine")
@@ -109,18 +122,34 @@ class Machine:
         self._wait_for_end()
 
     def run(
-        self, command: str, *, check: bool = True, timeout_s: float = PATIENCE_S
+        self, command: str, *, check: bool = True, timeout_s: float = PATIENCE_S, typed: str = ""
     ) -> subprocess.CompletedProcess[str]:
-        """Run a line of shell in the machine as root; with ``check`` it has to succeed."""
+        """Run a line of shell in the machine as root; with ``check`` it has to succeed.
+
+        Args:
+            typed: what the command is answered where it asks.
+        """
         done = subprocess.run(
-            [*self.inside(), "env", "-i", *_ENVIRONMENT, "sh", "-c", command],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s,
+            self._shell(command), input=typed, capture_output=True, text=True, timeout=timeout_s,
             check=False,
         )  # fmt: skip
         if check and done.returncode != 0:
             told = f"{done.stdout}{done.stderr}"
             raise AssertionError(f"{command}: exit status {done.returncode}\n{told}")
         return done
+
+    @contextmanager
+    def running(self, command: str) -> Iterator[None]:
+        """Have a command run in the machine as root during the block; SIGTERM ends it then."""
+        unit = f"typed-{next(self._units)}"
+        self.run(f"systemd-run --quiet --unit={unit} --working-directory=/root -- {command}")
+        try:
+            yield
+        finally:
+            self.run(f"systemctl stop {unit}")
+
+    def _shell(self, command: str) -> list[str]:
+        return [*self.inside(), "env", "-i", *_ENVIRONMENT, "bash", "-c", f"cd\n{command}"]
 
     def output(self, command: str) -> str:
         """What a line of shell that has to succeed prints, without the last newline."""

@@ -11,9 +11,10 @@ from tests.boot.machine import Machine
 TOPIC = "orders"
 
 
-def send(machine: Machine, first: int, count: int) -> None:
+def send(machine: Machine, first: int, count: int, *, address: str = "ipc:///run/ledgermq") -> None:
     """Send the numbers from ``first`` on; all are acknowledged."""
-    machine.run(f"seq {first} {first + count - 1} | ledgermq send {TOPIC} - --timeout 60")
+    numbers = f"seq {first} {first + count - 1}"
+    machine.run(f"{numbers} | ledgermq send {TOPIC} - --timeout 60 --address {address}")
 
 
 def received(machine: Machine) -> Counter[str]:

@@ -7,16 +7,26 @@ import hashlib
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CACHE = Path("~/.cache/ledgermq-boot").expanduser()
-TOOLS = ("systemd-nspawn", "mmdebstrap", "dh", "unshare", "nsenter")
-PACKAGES = "systemd,systemd-sysv,dbus,procps,python3,debconf,bash-completion,zsh,man-db"
+TOOLS = ("ip", "systemd-nspawn", "mmdebstrap", "dh", "unshare", "nsenter")
+PACKAGES = (
+    "systemd,systemd-sysv,dbus,procps,python3,debconf,bash-completion,zsh,man-db,rsync,"
+    "openssh-server"
+)
 SOURCES = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list"))
+RESULTS = CHECKOUT / "build" / "boot-results"
+"""What is kept to be looked at behind the tests."""
+
 NEXT_VERSION = "99.0.0"
+PREVIOUS_VERSION = "0.0.1"
+PREVIOUS = os.environ.get("LEDGERMQ_BOOT_PREVIOUS", "c8b66ad")
+"""The commit that stands for the version before: the first one whose package systemd can run."""
 
 
 def why_not() -> str:
@@ -84,9 +94,49 @@ def package() -> Path:
     return built
 
 
-def next_package(built: Path, folder: Path) -> Path:
-    """The package as of a later version: the same but for the number, in its code as well."""
-    tree = folder / "next"
+def previous_package() -> Path | None:
+    """The package of an older commit of this repository; None where the history is not there.
+
+    Built once, and kept as long as ``build`` is.
+    """
+    known = subprocess.run(
+        ["git", "rev-parse", "--quiet", "--verify", f"{PREVIOUS}^{{commit}}"],
+        cwd=CHECKOUT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if known.returncode != 0:
+        return None
+    commit = known.stdout.strip()
+    folder = CHECKOUT / "build" / "boot-previous" / commit[:16]
+    with _alone("package"):
+        if not any(folder.glob("*.deb")):
+            folder.mkdir(parents=True, exist_ok=True)
+            # Not below the checkout, whose files git would take for those of the older commit.
+            with tempfile.TemporaryDirectory(prefix="lmq-previous-") as scratch:
+                _build_commit(commit, Path(scratch), folder)
+    (built,) = folder.glob("*.deb")
+    return built
+
+
+def _build_commit(commit: str, tree: Path, folder: Path) -> None:
+    archive = subprocess.run(
+        ["git", "archive", commit], cwd=CHECKOUT, capture_output=True, check=True
+    )
+    subprocess.run(["tar", "-x", "-C", tree], input=archive.stdout, check=True)
+    wheelhouse = CHECKOUT / "build" / "wheelhouse"
+    if wheelhouse.is_dir():
+        # What both were locked to need not be fetched twice; digests are compared all the same.
+        shutil.copytree(wheelhouse, tree / "build" / "wheelhouse")
+    done = subprocess.run(
+        [tree / "packaging" / "make-deb.sh", "--output", str(folder)],
+        env={**os.environ, "LEDGERMQ_DEB_COMPRESSION": "gzip"},
+        capture_output=True, text=True, timeout=580, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def renumbered(built: Path, version_wanted: str, folder: Path) -> Path:
+    """A package as of another version: the same but for the number, in its code as well."""
+    tree = folder / "renumbered"
     subprocess.run(["dpkg-deb", "-R", built, tree], check=True)
     control = tree / "DEBIAN" / "control"
     version = next(
@@ -97,11 +147,17 @@ def next_package(built: Path, folder: Path) -> Path:
     for path in (control, *tree.glob("usr/lib/ledgermq/lib/*/site-packages/ledgermq/__init__.py")):
         text = path.read_text()
         assert version in text, path
-        path.write_text(text.replace(version, NEXT_VERSION))
-    target = folder / f"ledgermq_{NEXT_VERSION}_amd64.deb"
+        path.write_text(text.replace(version, version_wanted))
+    target = folder / f"ledgermq_{version_wanted}_amd64.deb"
     subprocess.run(["dpkg-deb", "-Znone", "-b", tree, target], check=True, capture_output=True)
     shutil.rmtree(tree)
     return target
+
+
+def keep(name: str, text: str) -> None:
+    """Keep what a machine or a tool of systemd said."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / name).write_text(text + "\n")
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import pytest
 from tests.boot.conftest import LONG, UNIT
 from tests.boot.machine import Machine
 from tests.boot.messages import TOPIC, expected, processes, received, send
+from tests.boot.root import keep
 
 pytestmark = [pytest.mark.slow, pytest.mark.boot, LONG]
 
@@ -54,7 +55,7 @@ def test_a_full_disk_refuses_messages_and_takes_them_again_when_there_is_room(
         return machine.run(command, check=False).returncode != 0
 
     machine.wait_until(is_refused, "messages to be refused")
-    assert machine.unit(UNIT, "ActiveState") == "active"
+    assert machine.unit(UNIT, "ActiveState") == "active", machine.journal(UNIT, 300)
     assert received(machine) == expected(50)
 
     machine.run(f"rm {STORE}/ballast")
@@ -65,5 +66,9 @@ def test_a_full_disk_refuses_messages_and_takes_them_again_when_there_is_room(
     send(machine, 51, 50)
 
     assert received(machine) == expected(100)
-    assert machine.unit(UNIT, "MainPID") == pid
+    journal = machine.journal(UNIT, 300)
+    keep("full-disk", journal)
+
+    assert machine.unit(UNIT, "MainPID") == pid, journal
+    assert "PROCESS_DIED" not in machine.output(f"journalctl -u {UNIT} -o verbose"), journal
     assert TOPIC in machine.output("ledgermq topic list")

@@ -11,17 +11,11 @@ from tests.boot import root
 from tests.boot.conftest import PACKAGES, UNIT
 from tests.boot.machine import Machine
 from tests.boot.messages import expected, received, send, status
+from tests.boot.root import keep
 
 pytestmark = [pytest.mark.slow, pytest.mark.boot]
 
 EXPOSURE_MAX = 1.5
-RESULTS = root.CHECKOUT / "build" / "boot-results"
-
-
-def keep(name: str, text: str) -> None:
-    """Keep what a tool of systemd said, to be looked at behind the test."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / name).write_text(text + "\n")
 
 
 @pytest.fixture(scope="module")

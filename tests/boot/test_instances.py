@@ -15,7 +15,7 @@ import pytest
 from tests.boot.conftest import LONG, PACKAGES, UNIT
 from tests.boot.machine import Machine
 from tests.boot.messages import status
-from tests.boot.root import CHECKOUT, NEXT_VERSION
+from tests.boot.root import CHECKOUT, NEXT_VERSION, PREVIOUS_VERSION
 from tests.process.history import History, Outcome
 
 pytestmark = [pytest.mark.slow, pytest.mark.boot, LONG]
@@ -109,29 +109,36 @@ def wait_for_acks(machine: Machine, history: History) -> None:
     machine.wait_until(all_acked, "every producer to be acknowledged")
 
 
-def test_a_group_is_upgraded_node_by_node_under_load_without_a_loss(
-    machine: Machine, tmp_path: Path
-) -> None:
-    make_group(machine)
-    with load(machine, tmp_path) as history:
+def roll(machine: Machine, history: History, package: str) -> None:
+    """Give one node after the other another version, under load."""
+    before = pids(machine)
+    install(machine, package)
+
+    # The package leaves instances alone: three at once would be the majority.
+    assert pids(machine) == before
+    wait_for_acks(machine, history)
+
+    for name in NODES:
+        machine.run(f"systemctl restart ledgermq@{name}")
+        machine.run(
+            f"ledgermq status --config /etc/ledgermq/{name}.toml --wait-ready 60 >/dev/null"
+        )
         wait_for_acks(machine, history)
-        before = pids(machine)
-        machine.run(f"apt-get install --yes {PACKAGES}/next.deb", timeout_s=300)
 
-        # The package leaves instances alone: three at once would be the majority.
-        assert pids(machine) == before
-        wait_for_acks(machine, history)
 
-        for name in NODES:
-            machine.run(f"systemctl restart ledgermq@{name}")
-            machine.run(
-                f"ledgermq status --config /etc/ledgermq/{name}.toml --wait-ready 60 >/dev/null"
-            )
-            wait_for_acks(machine, history)
-        after = members(machine)
+def install(machine: Machine, package: str) -> None:
+    path = f"{PACKAGES}/{package}.deb"
+    machine.run(f"apt-get install --yes --allow-downgrades {path}", timeout_s=300)
 
-    assert {one["version"] for one in after.values()} == {NEXT_VERSION}
+
+def assert_versions(machine: Machine, version: str) -> None:
+    after = members(machine)
+
+    assert {one["version"] for one in after.values()} == {version}
     assert sorted(one["role"] for one in after.values()) == ["follower", "follower", "leader"]
+
+
+def assert_nothing_is_lost(machine: Machine, history: History) -> None:
     told = machine.output(f"ledgermq receive {TOPIC} --address {ADDRESSES} --timeout 60")
     found = [line.split()[0] for line in told.splitlines()]
     acked = [
@@ -145,6 +152,17 @@ def test_a_group_is_upgraded_node_by_node_under_load_without_a_loss(
     assert sorted(set(found)) == sorted(found)
     assert set(acked) <= set(found)
 
+
+def test_a_group_is_upgraded_node_by_node_under_load_without_a_loss(
+    machine: Machine, tmp_path: Path
+) -> None:
+    make_group(machine)
+    with load(machine, tmp_path) as history:
+        wait_for_acks(machine, history)
+        roll(machine, history, "next")
+        assert_versions(machine, NEXT_VERSION)
+    assert_nothing_is_lost(machine, history)
+
     # Folders of one unit do not lie in those of another: a stop removes its own.
     machine.run(f"systemctl start {UNIT} && systemctl stop {UNIT}")
     machine.output("ls /run/ledgermq-n0/control.sock /run/ledgermq-n2/control.sock")
@@ -156,3 +174,24 @@ def test_a_group_is_upgraded_node_by_node_under_load_without_a_loss(
 
     assert states == ["success"] * 3
     assert machine.run("pgrep -u ledgermq", check=False).stdout == ""
+
+
+def test_a_group_goes_from_the_version_before_to_this_one_and_back_under_load_without_a_loss(
+    machine: Machine, tmp_path: Path, previous: str
+) -> None:
+    version = status(machine)["versions"]["ledgermq"]
+    install(machine, previous)
+    make_group(machine)
+    assert_versions(machine, PREVIOUS_VERSION)
+    with load(machine, tmp_path) as history:
+        wait_for_acks(machine, history)
+        roll(machine, history, "this")
+        assert_versions(machine, version)
+        roll(machine, history, previous)
+        assert_versions(machine, PREVIOUS_VERSION)
+    assert_nothing_is_lost(machine, history)
+
+    install(machine, "this")
+    for name in NODES:
+        machine.run(f"systemctl stop ledgermq@{name}")
+        machine.run(f"ledgermq store check /var/lib/ledgermq-{name} --self-id {name}")

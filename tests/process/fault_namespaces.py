@@ -21,13 +21,14 @@ class NamespaceNetwork:
     The switch has a namespace, too: nothing is added to the machine's own network.
     """
 
-    def __init__(self, members: int) -> None:
-        """Make them.
+    def __init__(self, members: int, network: str = "10.77.0") -> None:
+        """Make them; the first member is ``network`` and ``.1``.
 
         Raises:
             PermissionError: the machine does not let this process make namespaces.
         """
         self._members = range(members)
+        self._network = network
         # Names of namespaces are the machine's: other tests may make some at the same time.
         token = f"lmq-{secrets.token_hex(4)}"
         self._switch = f"{token}-switch"
@@ -44,9 +45,15 @@ class NamespaceNetwork:
         """Of all namespaces."""
         return [*self._names, self._switch]
 
+    def address(self, member: int) -> str:
+        return f"{self._network}.{member + 1}"
+
+    def namespace(self, member: int) -> str:
+        return self._names[member]
+
     def peers(self, member: int) -> list[str]:
         del member
-        return [f"n{other}-{_address(other)}:{PORT}" for other in self._members]
+        return [f"n{other}-{self.address(other)}:{PORT}" for other in self._members]
 
     def prefix(self, member: int) -> list[str]:
         return ["ip", "netns", "exec", self._names[member]]
@@ -54,13 +61,13 @@ class NamespaceNetwork:
     def lose(self, source: int, target: int) -> None:
         self._lost.add((source, target))
         _ip(
-            "-n", self._names[source], "neighbour", "replace", _address(target),
+            "-n", self._names[source], "neighbour", "replace", self.address(target),
             "lladdr", NOWHERE, "dev", "eth0", "nud", "permanent",
         )  # fmt: skip
 
     def heal(self) -> None:
         for source, target in self._lost:
-            _ip("-n", self._names[source], "neighbour", "del", _address(target), "dev", "eth0")
+            _ip("-n", self._names[source], "neighbour", "del", self.address(target), "dev", "eth0")
         self._lost.clear()
 
     def close(self) -> None:
@@ -81,13 +88,9 @@ class NamespaceNetwork:
                 "peer", "name", "eth0", "netns", name,
             )  # fmt: skip
             _ip("-n", self._switch, "link", "set", port, "master", "br0", "up")
-            _ip("-n", name, "address", "add", f"{_address(member)}/24", "dev", "eth0")
+            _ip("-n", name, "address", "add", f"{self.address(member)}/24", "dev", "eth0")
             _ip("-n", name, "link", "set", "lo", "up")
             _ip("-n", name, "link", "set", "eth0", "up")
-
-
-def _address(member: int) -> str:
-    return f"10.77.0.{member + 1}"
 
 
 def _ip(*words: str) -> None:

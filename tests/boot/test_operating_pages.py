@@ -1,0 +1,293 @@
+"""The pages of docs/operating that need hosts with systemd, done on such, from top to bottom."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.boot import root
+from tests.boot.conftest import LONG, PACKAGES, UNIT
+from tests.boot.hosts import booted
+from tests.boot.machine import Machine
+from tests.boot.messages import expected, received, send, status
+from tests.boot.pages import FIRST, Reader
+from tests.boot.root import NEXT_VERSION
+from tests.conftest import Golden
+from tests.operating_commands import blocks_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.boot, LONG]
+
+SETTINGS = "/etc/ledgermq/ledgermq.toml"
+FILES = f"""
+cp {PACKAGES}/this.deb /root/ledgermq_0.1.0_amd64.deb
+cp {PACKAGES}/next.deb /root/ledgermq_0.2.0_amd64.deb
+echo force-unsafe-io >/etc/dpkg/dpkg.cfg.d/unsafe-io
+"""
+"""What a reader has fetched; thousands of files are not synced to a disk that is thrown away."""
+
+CONSUME = ",".join(f"tcp://10.0.0.{number}:10922" for number in (1, 2, 3))
+PLAIN = """
+[node]
+broker_name = "orders-a"
+[store]
+log = "commitlog"
+mapped_file_size_commit_log = 1048576
+"""
+BROKER_CONF = """brokerName=orders-a
+storePathRootDir=/srv/rocketmq/store
+"""
+
+MakeHosts = Callable[..., Reader]
+
+
+@pytest.fixture
+def make_hosts(
+    packages: Path, installed: Machine, tmp_path: Path
+) -> Iterator[Callable[..., Reader]]:
+    """``make_hosts(3)``: with the package; ``make_hosts(1, bare=True)``: without."""
+    with ExitStack() as made:
+
+        def make(count: int, *, bare: bool = False, sees: tuple[Path, str] | None = None) -> Reader:
+            layers = [root.debian_root()] if bare else [installed.upper, root.debian_root()]
+            binds = [(packages, PACKAGES), *([sees] if sees else [])]
+            machines = made.enter_context(booted(tmp_path, count, layers, binds))
+            for machine in machines.values():
+                machine.run(FILES)
+            return Reader(machines)
+
+        yield make
+
+
+def make_empty(machine: Machine) -> None:
+    """As the pages have a host that is to be a member: installed, stopped, with an empty store."""
+    machine.run(f"systemctl stop {UNIT} && find /var/lib/ledgermq -mindepth 1 -delete")
+
+
+def put(machine: Machine, path: str, text: str) -> None:
+    """Write a file on a machine."""
+    machine.run(f"cat >{path}", typed=text)
+
+
+def settings_of_member(text: str, number: int) -> str:
+    """The settings that a page shows of the first member, as the page says those of others are."""
+    own = text.replace('self_id = "n0"', f'self_id = "n{number}"')
+    for key in ("broker_ip", "produce", "consume"):
+        own = re.sub(rf'(?m)^({key} = "[^"]*)10\.0\.0\.1', rf"\g<1>10.0.0.{number + 1}", own)
+    return own
+
+
+def write_members(reader: Reader, text: str) -> None:
+    """Each host has its own settings."""
+    for number, machine in enumerate(reader.hosts.values()):
+        put(machine, SETTINGS, settings_of_member(text, number))
+
+
+def lead(reader: Reader, name: str) -> None:
+    """Have a member lead, as a page assumes."""
+    machine = next(one for one in reader.hosts.values() if status(one)["node"]["self_id"] == name)
+
+    def leads() -> bool:
+        if status(machine)["raft"]["role"] == "leader":
+            return True
+        for one in reader.hosts.values():
+            one.run(f"ledgermq raft transfer {name} --config {SETTINGS}", check=False)
+        return False
+
+    machine.wait_until(leads, f"{name} to lead")
+
+
+def test_installing_upgrading_and_removing_go_as_the_page_says(make_hosts: MakeHosts) -> None:
+    reader = make_hosts(1, bare=True)
+    machine = reader.hosts[FIRST]
+
+    def write_instances(text: str) -> None:
+        for name in ("n0", "n1", "n2"):
+            put(machine, f"/etc/ledgermq/{name}.toml", text.replace("-n1", f"-{name}"))
+
+    def go_on_with_one() -> None:
+        machine.run("systemctl disable --now ledgermq.target ledgermq@n0 ledgermq@n1 ledgermq@n2")
+        machine.run("systemctl enable --now ledgermq")
+
+    def install_again() -> None:
+        assert machine.output("ls /var/lib/ledgermq/config/topics.json")
+        machine.run(f"apt-get install --yes {PACKAGES}/this.deb", timeout_s=300)
+
+    reader.read(
+        "install.md",
+        write=write_instances,
+        given=[("apt install --allow", go_on_with_one), ("echo", install_again)],
+    )
+
+    assert reader.wrong == [], "\n".join(reader.wrong)
+    assert reader.typed["ledgermq receive orders"].split() == ["hello"]
+    assert machine.run("ls -d /var/lib/ledgermq* /etc/ledgermq", check=False).stdout == ""
+
+
+def test_a_group_on_three_hosts_comes_about_lives_gets_a_new_version_and_another_member(
+    make_hosts: MakeHosts,
+) -> None:
+    everybody = make_hosts(4)
+    fourth = everybody.hosts["10.0.0.4"]
+    make_empty(fourth)
+    reader = Reader(dict(list(everybody.hosts.items())[:3]))
+    first = reader.hosts[FIRST]
+    shown: list[str] = []
+
+    def write(text: str) -> None:
+        shown.append(text)
+        write_members(reader, text)
+
+    def write_fourth() -> None:
+        text = settings_of_member(shown[0], 3)
+        joins = '"n3-10.0.0.4:10920"]\ninitial_cluster_state = "existing"'
+        put(fourth, SETTINGS, text.replace('"n2-10.0.0.3:10920"]', f'"n2-10.0.0.3:10920", {joins}'))
+
+    reader.read("three-hosts.md", write=write)
+
+    assert reader.wrong == [], "\n".join(reader.wrong)
+    assert "a first message" in "".join(reader.typed.values())
+
+    reader.read("service.md")
+    lead(reader, "n0")
+    reader.read("new-version.md")
+    second = status(reader.hosts["10.0.0.2"])
+
+    assert reader.wrong == [], "\n".join(reader.wrong)
+    assert second["versions"]["ledgermq"] == NEXT_VERSION
+    machine = reader.hosts["10.0.0.2"]
+    machine.wait_until(lambda: status(machine)["raft"]["role"] == "leader", "n1 to lead")
+    assert first.unit(UNIT, "ActiveState") == "active"
+
+    lead(reader, "n0")
+    everybody.read(
+        "group.md",
+        given=[
+            ("ledgermq keys init", lambda: lead(reader, "n0")),
+            ("ledgermq config check", write_fourth),
+        ],
+    )
+    members = everybody.typed[f"ledgermq raft status --config {SETTINGS}"]
+
+    assert everybody.wrong == [], "\n".join(everybody.wrong)
+    assert "n3" in members
+    assert status(fourth)["raft"]["role"] == "follower"
+
+
+def test_a_member_and_a_group_are_restored_as_the_page_says(make_hosts: MakeHosts) -> None:
+    reader = make_hosts(3)
+    first = reader.hosts[FIRST]
+    reader.read("three-hosts.md", write=lambda text: write_members(reader, text))
+    lead(reader, "n1")
+
+    def name_group() -> None:
+        for machine in reader.hosts.values():
+            machine.run(f"sed -i 's/^group = .*/group = \"orders-b\"/' {SETTINGS}")
+
+    reader.read(
+        "backup.md",
+        given=[("systemctl start --no-block", name_group)],
+        instead={"20261122T004431.518Z": lambda: first.output("ls /backup/orders-a")},
+    )
+    reader.read("check-and-repair.md")
+    for machine in reader.hosts.values():
+        status(machine)
+
+    def lose_majority() -> None:
+        for address in ("10.0.0.2", "10.0.0.3"):
+            reader.hosts[address].run(f"systemctl stop {UNIT}")
+
+    def get_it_back() -> None:
+        for machine in reader.hosts.values():
+            machine.run(f"systemctl start --no-block {UNIT}")
+        status(first)
+
+    reader.read(
+        "what-to-do.md",
+        given=[
+            ("ledgermq raft why-no-leader", lose_majority),
+            ("ledgermq store check", get_it_back),
+        ],
+    )
+
+    assert reader.wrong == [], "\n".join(reader.wrong)
+    assert status(first)["node"]["group"] == "orders-b"
+    assert "a first message" in first.output(f"ledgermq receive orders --address {CONSUME}")
+
+
+def test_a_plain_store_becomes_a_group_and_a_plain_store_again(make_hosts: MakeHosts) -> None:
+    reader = make_hosts(3)
+    first = reader.hosts[FIRST]
+    for machine in reader.hosts.values():
+        make_empty(machine)
+    put(first, SETTINGS, PLAIN)
+    first.run(f"systemctl start {UNIT}")
+    send(first, 1, 100)
+    first.run(f"systemctl stop {UNIT}")
+
+    def make_members() -> None:
+        block = next(one for one in blocks_of("three-hosts.md") if one.language == "toml")
+        write_members(reader, block.text)
+        first.run("ledgermq keys init /root/group-keys --nodes n0,n1,n2")
+        for number, address in enumerate(reader.hosts):
+            first.run(f"scp -r /root/group-keys/n{number} {address}:/etc/ledgermq/keys")
+            reader.hosts[address].run("chown -R ledgermq: /etc/ledgermq/keys")
+
+    def stop_all() -> None:
+        send(first, 101, 100, address=CONSUME)
+        lead(reader, "n0")
+        for machine in reversed(reader.hosts.values()):
+            machine.run(f"systemctl stop {UNIT}")
+
+    reader.read(
+        "upgrade.md",
+        given=[
+            ("ledgermq serve --check", make_members),
+            ("ledgermq store downgrade", stop_all),
+            ("ledgermq serve --check", lambda: put(first, SETTINGS, PLAIN)),
+        ],
+    )
+
+    assert reader.wrong == [], "\n".join(reader.wrong)
+    assert status(first)["raft"]["role"] == "leader"
+    assert received(first) == expected(200)
+
+
+def test_a_broker_of_rocketmq_is_taken_over_as_the_page_says(
+    make_hosts: MakeHosts, golden: Golden
+) -> None:
+    reader = make_hosts(1, sees=(golden("g6"), "/golden"))
+    first = reader.hosts[FIRST]
+    make_empty(first)
+    first.run("mkdir -p /srv/rocketmq /etc/rocketmq && cp -r /golden /srv/rocketmq/store")
+    put(first, "/etc/rocketmq/broker.conf", BROKER_CONF)
+    reader.read("first-steps.md", endless=frozenset({"ledgermq serve --config node.toml"}))
+
+    assert reader.wrong == [], "\n".join(reader.wrong)
+    assert len(reader.typed["ledgermq topic list"].splitlines()) > 3
+
+
+def test_users_come_in_as_the_page_says(make_hosts: MakeHosts) -> None:
+    reader = make_hosts(1)
+    first = reader.hosts[FIRST]
+    first.run("useradd orders-app && groupadd analysts")
+
+    def write(text: str) -> None:
+        put(first, SETTINGS, text)
+        if "curve_secret_file" not in text:
+            first.run(f"systemctl restart {UNIT}")
+
+    def key_of(kind: str) -> str:
+        (said,) = (said for text, said in reader.typed.items() if f"acl keys --{kind} /" in text)
+        return re.findall(r"\S{40}", said)[-1]
+
+    reader.read(
+        "access.md",
+        write=write,
+        instead={"NODE-KEY": lambda: key_of("node"), "CLIENT-KEY": lambda: key_of("client")},
+    )
+
+    assert reader.wrong == [], "\n".join(reader.wrong)
+    assert first.output("ledgermq receive orders") == "hello"
