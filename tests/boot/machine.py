@@ -54,6 +54,7 @@ class Machine:
     Args:
         roots: folders that together are its root, the uppermost first; they stay as they are.
         binds: folders of this machine that it sees, and where.
+        disk: a folder that it may write, and where it sees it.
         namespace: name of the network namespace that it is in; empty for one of its own, without
             a way out.
     """
@@ -65,12 +66,15 @@ class Machine:
         binds: Sequence[tuple[Path, str]] = (),
         *,
         namespace: str = "",
+        disk: tuple[Path, str] | None = None,
     ) -> None:
         self.folder = folder
         self.upper = folder / "upper"
         self.root = folder / "root"
         self._roots = roots
         self._options = [f"--bind-ro={source}:{target}" for source, target in binds]
+        if disk is not None:
+            self._options.append(f"--bind={disk[0]}:{disk[1]}")
         self._options.append(
             f"--network-namespace-path=/run/netns/{namespace}" if namespace else "--private-network"
         )

@@ -77,7 +77,8 @@ class Reader:
             allowed = {0, DOCTOR_FAILS} if text.startswith("ledgermq doctor") else {0}
             said = f"{done.stdout}{done.stderr}"
             self.typed[told.text] = said
-            self._transcript.append(f"{address} {told.prompt} {text}\n{said}")
+            ended = f"exit status {done.returncode}\n" if done.returncode else ""
+            self._transcript.append(f"{address} {told.prompt} {text}\n{said}{ended}")
             keep(f"typed-{told.document}.txt", "\n".join(self._transcript))
             if done.returncode not in allowed:
                 self.wrong.append(
