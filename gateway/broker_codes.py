@@ -7,17 +7,19 @@ from collections.abc import Callable
 
 from ledgermq.broker.delays import TOPIC as DELAY_TOPIC
 from ledgermq.broker.holds import QueueName
+from ledgermq.gateway.addresses import broker_id
 from ledgermq.gateway.queue_figures import QueueFigures
 from ledgermq.gateway.requests import Asked, Codes
 from ledgermq.gateway.stored_rates import Sample, StoredRates
 from ledgermq.ipc.counters import BrokerCounter, WriterCounter
-from ledgermq.ipc.cursor_page import Role
+from ledgermq.ipc.cursor_page import RaftRole, Role
 from ledgermq.model.broker_conf_keys import TRANSLATED
-from ledgermq.model.settings import LogKind
+from ledgermq.model.settings import AckMode, LogKind
 from ledgermq.process.environment import Environment
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import VERSION, Command
 from ledgermq.remoting.fastjson import encode_body
+from ledgermq.remoting.routes import LEADER_ID
 from ledgermq.serving.broker_tables import BrokerTables
 
 _BY_ITSELF = "deletes by itself what is not needed any more: docs/operating/disk-space.md"
@@ -72,6 +74,16 @@ _CAPACITIES = (
 )
 
 
+_AS_IN_ROCKETMQ = {
+    "filterServerNums": "0",
+    "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
+    "slaveReadEnable": "true",
+    "traceOn": "true",
+    "traceTopicEnable": "false",
+}
+"""Settings that are none here, with what is so; tools want the keys."""
+
+
 class BrokerCodes:
     """Answers of this node about itself, whether it leads or not."""
 
@@ -102,17 +114,22 @@ class BrokerCodes:
     def _config(self, asked: Asked) -> Command:
         """The settings that have an equal in RocketMQ, under its names."""
         settings = self._around.settings
-        lines = {"brokerId": "0", "enableDLegerCommitLog": str(self._is_dledger).lower()}
+        leads = self._around.page.read_grant().role is RaftRole.LEADER
+        is_synced = settings.ack.mode is AckMode.MAJORITY_FSYNC
+        lines = {
+            **_AS_IN_ROCKETMQ,
+            "brokerId": str(LEADER_ID if leads else broker_id(settings.node.self_id)),
+            "brokerRole": "SYNC_MASTER" if leads else "SLAVE",
+            "enableDLegerCommitLog": _property(settings.store.log is LogKind.DLEDGER),
+            "flushDiskType": "SYNC_FLUSH" if is_synced else "ASYNC_FLUSH",
+            "useTLS": _property(settings.remoting.tls_certificate_file is not None),
+        }
         for key, name in TRANSLATED.items():
             section, _, field = name.partition(".")
             lines[key] = _property(getattr(getattr(settings, section), field))
         content = "".join(f"{key}={lines[key]}\n" for key in sorted(lines))
         version = encode_body(self._version()).decode()
         return asked.command.reply(fields={"version": version}, body=content.encode())
-
-    @property
-    def _is_dledger(self) -> bool:
-        return self._around.settings.store.log is LogKind.DLEDGER
 
     def _version(self) -> dict[str, object]:
         return {"counter": 0, "timestamp": self._around.page.started_ms}

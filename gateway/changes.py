@@ -70,6 +70,4 @@ class Changes:
         self._calls.ask(verb, arguments, asked.now_ms, take, check_topic=asked.check_topic)
 
     def _is_handed_on(self, asked: Asked) -> bool:
-        if self.relay is None or RELAYED_KEY in asked.command.fields:
-            return False
-        return self.relay.hand_on(asked)
+        return self.relay is not None and self.relay.hand_on(asked)

@@ -29,6 +29,8 @@ class LeaderRelay:
         """Have the leader answer; false when that cannot be, and nothing was done."""
         leader = self._routes.leader
         address = self._routes.leader_address
+        if RELAYED_KEY in asked.command.fields:
+            return False
         if address is None or leader == self._addresses.self_id or not is_address(address):
             return False
         command = asked.command

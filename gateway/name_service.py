@@ -45,7 +45,9 @@ class NameService:
         self._routes = RouteCodes(tables, self.addresses)
         self._links = ServerLinks()
         epoll.register(self._links.fileno(), select.EPOLLIN)
-        self.changes.relay = LeaderRelay(self._links, self._routes, self.addresses, reply)
+        relay = LeaderRelay(self._links, self._routes, self.addresses, reply)
+        self.changes.relay = relay
+        self._routes.hand_on = relay.hand_on
         self._registrations = Registrations(
             settings.remoting.name_servers,
             links=self._links,

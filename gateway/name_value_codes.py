@@ -110,8 +110,8 @@ class NameValueCodes:
 
     def _refuse_settings(self, asked: Asked) -> Command:
         remark = (
-            "settings are those of the node's own file: change them there, and reload"
-            " (ledgermq config, docs/operating/settings.md)"
+            "does not apply: settings are those of the node's own file: change them there, and"
+            " reload (docs/operating/settings.md)"
         )
         return asked.command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
 

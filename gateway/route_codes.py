@@ -30,6 +30,7 @@ class RouteCodes:
     """Answers from tables as they are on this node, whether it leads or not.
 
     Attributes:
+        hand_on: has the leader answer; false when it cannot, or this node leads.
         leader: id of the member that leads; empty while none is known to.
     """
 
@@ -37,6 +38,7 @@ class RouteCodes:
         self._tables = tables
         self._addresses = addresses
         self.leader = ""
+        self.hand_on: Callable[[Asked], bool] = lambda _asked: False
         self.codes: Codes = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster,
@@ -121,11 +123,16 @@ class RouteCodes:
         names = [name for name in self._names() if topics.is_system(name)]
         return asked.command.reply(body=encode_topic_list(names))
 
-    def _delete_route(self, asked: Asked) -> Command:
-        """Routes are those of the topics that there are: this only looks whether one is left."""
+    def _delete_route(self, asked: Asked) -> Command | None:
+        """Routes are those of the topics that there are: this only looks whether one is left.
+
+        A follower that still has the topic may just not know yet that it was deleted.
+        """
         name = text(asked.command.fields, "topic")
         if self._tables.topics.get(name) is None:
             return asked.command.reply()
+        if self.hand_on(asked):
+            return None
         remark = (
             f"topic {name} exists, and its route with it: delete the topic at its broker"
             " (DELETE_TOPIC_IN_BROKER)"

@@ -83,13 +83,13 @@ SAME_WHEN: dict[str, tuple[frozenset[str], str]] = {
 _THREADS = "processes have one loop each, and no thread pools"
 _SYNC = "the writer syncs whatever waits, at once; ack.mode says who waits for it"
 _RETENTION = "the node looks when a file of the log is made, and once a minute"
-_REGISTER = "nodes do not register with a name server"
+_REGISTER = "nodes register with those of remoting.name_servers, every 30 s and at each change"
 _DELAY = "delivery of delayed messages has no settings but its levels"
 _NO_FILTER = "filters by property (SQL92) are not kept"
 _HA = "there is no master-slave replication"
 
 WITHOUT_EQUAL = {
-    "namesrvAddr": f"{_REGISTER}: clients are given the node's own endpoint",
+    "namesrvAddr": f"{_REGISTER}; each node answers as one, too",
     "registerNameServerPeriod": _REGISTER,
     "registerBrokerTimeoutMills": _REGISTER,
     "forceRegister": _REGISTER,

@@ -1,0 +1,165 @@
+"""RocketMQ's own admin tool against three nodes of ours: each sub-command works, or says why not.
+
+Left out are those that never end by themselves: ``clusterRT`` and ``startMonitoring``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.compat.remoting_group import BROKER_NAME, JavaProgram, java_program, make_remoting_group
+from tests.compat.rocketmq import oracle_program
+from tests.process.conftest import Node, wait_until
+
+CLUSTER = ("-c", "DefaultCluster")
+PATIENCE_S = 120.0
+BESIDE = Path(__file__).parent
+
+NOT_HERE = "does not apply"
+
+
+class Mqadmin:
+    """One JVM that runs one sub-command after the other."""
+
+    def __init__(self, program: JavaProgram, name_servers: str) -> None:
+        self._program = program
+        self._name_servers = name_servers
+        self._count = 0
+        self._seen = 0
+
+    def __call__(self, *words: str) -> str:
+        """All that a sub-command prints."""
+        self._program.tell("\t".join((*words, "-n", self._name_servers)))
+        ended = f"mqadmin ended {self._count}"
+        self._count += 1
+        wait_until(lambda: self._program.has_said(ended), words[0], timeout_s=PATIENCE_S)
+        lines = self._program.lines
+        said, self._seen = lines[self._seen : lines.index(ended)], lines.index(ended) + 1
+        return "\n".join(said)
+
+
+def commands(leader: str, follower: str, folder: Path) -> list[tuple[str, str]]:
+    """Sub-commands with their words, and what of their output shows that they have worked."""
+    broker = f"-b {leader}"
+    return [
+        ("clusterList", rf"{BROKER_NAME} +0 +{leader} +V4_9_4"),
+        ("clusterList -m", "#InTotalToday"),
+        ("updateTopic -c DefaultCluster -t sales -r 4 -w 4", "create topic to .* success"),
+        (f"updateTopic -b {follower} -t sales -r 4 -w 4", "create topic to .* success"),
+        ("updateTopicPerm -c DefaultCluster -t sales -p 4", "update topic perm from 6 to 4"),
+        (f"updateTopicPerm {broker} -t sales -p 6", "update topic perm from 4 to 6"),
+        ("topicList -c", "sales"),
+        ("topicRoute -t sales", '"readQueueNums":4'),
+        ("topicClusterList -t sales", "DefaultCluster"),
+        ("sendMessage -t sales -p hello -k key1 -c red", "SEND_OK"),
+        ("checkMsgSendRT -t sales -a 3 -s 64", "Avg RT"),
+        (f"sendMsgStatus -b {BROKER_NAME} -s 64 -c 3", "SEND_OK"),
+        ("topicStatus -t sales", rf"{BROKER_NAME} +3 +0 "),
+        ("updateSubGroup -c DefaultCluster -g audit", "create subscription group to .* success"),
+        ("getConsumerConfig -g audit", "retryMaxTimes += +16"),
+        (f"updateBrokerConfig {broker} -k flushDiskType -v SYNC_FLUSH", NOT_HERE),
+        (f"getBrokerConfig {broker}", f"brokerName += +{BROKER_NAME}"),
+        (f"brokerStatus -b {follower}", "brokerVersionDesc +: V4_9_4"),
+        ("brokerStatus -c DefaultCluster", "commitLogMaxOffset"),
+        (f"brokerConsumeStats {broker}", "Diff Total"),
+        (f"cleanExpiredCQ {broker}", NOT_HERE),
+        (f"cleanUnusedTopic {broker}", NOT_HERE),
+        (f"deleteExpiredCommitLog {broker}", NOT_HERE),
+        ("resetOffsetByTime -g audit -t sales -s 0", rf"{BROKER_NAME} +3 +0"),
+        ("skipAccumulatedMessage -g audit -t sales", BROKER_NAME),
+        ("consumerProgress", "#Diff Total"),
+        ("producerConnection -g nobody -t sales", "not exist"),
+        ("queryMsgByKey -t sales -k key1", "#Message ID"),
+        (f"queryMsgByOffset -t sales -b {BROKER_NAME} -i 0 -o 0", "Message ID|OffsetID"),
+        ("printMsg -t sales -d true", "MSGID: "),
+        (f"printMsgByQueue -t sales -a {BROKER_NAME} -i 0 -p true", "MSGID: "),
+        ("consumeMessage -t sales -c 2", "MSGID: |Consume ok"),
+        (f"queryCq -t sales -q 0 -i 0 {broker}", "physicOffset"),
+        ("statsAll -t sales", "sales"),
+        ("allocateMQ -t sales -i 10.0.0.1,10.0.0.2", '"10.0.0.2"'),
+        (f"wipeWritePerm -b {BROKER_NAME}", "wipe write perm of broker"),
+        (f"addWritePerm -b {BROKER_NAME}", "add write perm of broker"),
+        ("updateKvConfig -s spaces -k k -v v", "create or update kv config .*success"),
+        ("deleteKvConfig -s spaces -k k", "delete kv config .*success"),
+        (f"updateOrderConf -m put -t sales -v {BROKER_NAME}:4", "success"),
+        ("updateOrderConf -m get -t sales", f"{BROKER_NAME}:4"),
+        ("updateOrderConf -m delete -t sales", "success"),
+        ("updateNamesrvConfig -k orderMessageEnable -v false", NOT_HERE),
+        ("getNamesrvConfig", "orderMessageEnable += +true"),
+        (
+            "updateAclConfig -c DefaultCluster -a tool1234 -s secret12 -t sales=PUB",
+            "create or update plain access config to .* success",
+        ),
+        ("getAclConfig -c DefaultCluster", "tool1234"),
+        ("clusterAclConfigVersion -c DefaultCluster", "get cluster's plain access config"),
+        ("updateGlobalWhiteAddr -c DefaultCluster -g 10.0.0.1", NOT_HERE),
+        ("deleteAclConfig -c DefaultCluster -a tool1234", "success"),
+        (f"exportMetadata -c DefaultCluster -f {folder}/metadata", "export .* success"),
+        (f"exportConfigs -c DefaultCluster -f {folder}/configs", "export .* success"),
+        (f"exportMetrics -c DefaultCluster -f {folder}/metrics", "export .* success"),
+        ("deleteSubGroup -c DefaultCluster -g audit", "delete subscription group .* success"),
+        ("deleteTopic -c DefaultCluster -t sales", "delete topic .* from NameServer success"),
+    ]
+
+
+ABOUT_CONSUMERS = [
+    ("consumerProgress -g readers", f"sales +{BROKER_NAME} +[0-9]"),
+    ("consumerConnection -g readers", "CLUSTERING"),
+    ("consumerStatus -g readers", "V4_9_4"),
+    ("producer -b LEADER", "CLIENT_INNER_PRODUCER"),
+    ("resetOffsetByTime -g readers -t sales -s -1", f"{BROKER_NAME} +3 "),
+    ("cloneGroupOffset -s readers -d copied -t sales -o true", "clone group offset success"),
+]
+"""What is asked of a group that consumes."""
+
+
+@pytest.mark.oracle
+@pytest.mark.slow
+def test_each_sub_command_works_or_says_why_not(
+    make_node: Callable[[], Node], tmp_path: Path
+) -> None:
+    oracle_program()
+    group, name_servers = make_remoting_group(
+        make_node, tables={"access": {"admin_over_clients": True}}
+    )
+    leader = group.leader()
+    ports = dict(zip(group.members, name_servers.split(";"), strict=True))
+    follower = group.others(leader)[0]
+    failed: list[str] = []
+
+    def found(line: str, expected: str) -> Callable[[], object]:
+        return lambda: re.search(expected, mqadmin(*line.split()))
+
+    def run(line: str, expected: str) -> bool:
+        said = mqadmin(*line.split())
+        if re.search(expected, said) is None:
+            failed.append(f"{line}\n{said[:1_500]}")
+            return False
+        return True
+
+    with java_program(name_servers, BESIDE / "Mqadmin.java", folder=tmp_path) as tool:
+        mqadmin = Mqadmin(tool, name_servers)
+        # A change is known to followers a moment later, and the tool asks any node.
+        late = ("updateOrderConf -m get", "getAclConfig", "getConsumerConfig")
+        every = commands(ports[leader], ports[follower], tmp_path)
+        for line, expected in every[:-1]:
+            if line.startswith(late):
+                wait_until(found(line, expected), line)
+            else:
+                run(line, expected)
+        words = (BESIDE / "ReadOn.java", name_servers, "readers", "sales", "1000000")
+        with java_program(name_servers, *words, folder=tmp_path) as reader:
+            wait_until(lambda: reader.has_said("read "), "the consumer to be given a message")
+            # It commits by itself, a few seconds later.
+            wait_until(found(*ABOUT_CONSUMERS[0]), "its offsets")
+            for line, expected in ABOUT_CONSUMERS:
+                run(line.replace("LEADER", ports[leader]), expected)
+        run(*every[-1])
+        listed = mqadmin("topicList")
+    group.stop()
+
+    assert not failed, "\n\n".join(failed)
+    assert "sales" not in listed.split()
