@@ -105,12 +105,7 @@ class MemberCodes:
     def _forget_dead_locks(self, asked: Asked, heartbeat: Heartbeat) -> None:
         """Have what our own clients have left behind removed: followers cannot know it is dead."""
         for group in (one.name for one in heartbeat.consumers):
-            locks = self._tables.locks.of_group(group).values()
-            if all(
-                lock.owner.startswith(OTHER_OWNER_PREFIX)
-                for queues in locks
-                for lock in queues.values()
-            ):
+            if group not in self._others.locked():
                 continue
             client = OTHER_OWNER_PREFIX + heartbeat.client_id
             arguments = {"group": group, "client": client, "queues": {}, "ordered": True}

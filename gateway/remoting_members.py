@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from ledgermq.broker.membership import BROADCASTING, CLUSTERING, Member
 from ledgermq.gateway.client_table import ClientTable, Consumer
@@ -19,10 +19,10 @@ class RemotingMembers:
     def __init__(self, clients: ClientTable) -> None:
         self._clients = clients
 
-    @property
-    def consumer_groups(self) -> Collection[str]:
+    def counts(self) -> Mapping[str, int]:
         """See ``MemberSource``."""
-        return self._clients.consumer_groups
+        clients = self._clients
+        return {group: len(clients.consumer_ids(group)) for group in clients.consumer_groups}
 
     def members(self, group: str) -> list[Member]:
         """See ``MemberSource``; one with two connections is one."""

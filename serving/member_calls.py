@@ -9,6 +9,7 @@ who owns which queue is in the log (``broker/queue_locks.py``).
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -77,6 +78,7 @@ class MemberCalls:
         self._log = log
         self._others = others
         others.own = self._own_clients
+        others.locked = self._locked_groups
         self._now_ms = 0
         self._leads = False
         self._led_ms = 0
@@ -86,6 +88,8 @@ class MemberCalls:
         self._held: dict[tuple[str, str], _Held] = {}
         self._replies: list[Reply] = []
         self._differing: dict[str, list[str]] = {}
+        self._locks_revision = -1
+        self._locked: frozenset[str] = frozenset()
         self.verbs: Verbs = {
             "group_heartbeat": self._heartbeat,
             "group_leave": self._leave,
@@ -107,6 +111,8 @@ class MemberCalls:
         Also those that a new leader has not heard of yet, as long as their locks live.
         """
         found = {member.client for member in self._members.members(group)}
+        if group not in self._locked_groups():
+            return sorted(found)
         owners: Iterable[str]
         if self._leads:
             live = self._leases.owners(group, self._now_ms).values()
@@ -116,6 +122,18 @@ class MemberCalls:
             owners = (lock.owner for queues in locks for lock in queues.values())
         found |= {owner for owner in owners if not owner.startswith(OTHER_OWNER_PREFIX)}
         return sorted(found)
+
+    def _locked_groups(self) -> frozenset[str]:
+        """Groups of which our own clients own queues, by the log; looked for when that changes."""
+        locks = self._tables.locks
+        if locks.revision != self._locks_revision:
+            self._locks_revision = locks.revision
+            self._locked = frozenset(
+                owner.group
+                for owner, queues in locks
+                if any(not lock.owner.startswith(OTHER_OWNER_PREFIX) for lock in queues.values())
+            )
+        return self._locked
 
     def tell_counts(self, counts: Counts) -> None:
         """Note how many groups and members there are now, and how many groups differ."""
@@ -143,8 +161,10 @@ class MemberCalls:
 
     def counts(self) -> dict[str, int]:
         """How many consume for each group now; groups without members are left out."""
-        groups = {*self._members.groups, *self._others.groups}
-        return {group: len(self._of_all_kinds(group)) for group in sorted(groups)}
+        own = {group: len(self._members.members(group)) for group in self._members.groups}
+        counted = Counter(own)
+        counted.update(self._others.counts())
+        return dict(counted)
 
     def differing(self) -> dict[str, list[str]]:
         """Groups whose members differ in what they want, each with in what."""

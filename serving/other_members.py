@@ -6,7 +6,7 @@ shares from the list of members: together they would read some queues twice, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from ledgermq.broker.membership import Member
@@ -18,9 +18,8 @@ OTHER_OWNER_PREFIX = "rocketmq/"
 class MemberSource(Protocol):
     """Who knows members of another kind."""
 
-    @property
-    def consumer_groups(self) -> Collection[str]:
-        """Groups that have some."""
+    def counts(self) -> Mapping[str, int]:
+        """How many there are of each group that has some."""
         ...
 
     def members(self, group: str) -> list[Member]:
@@ -37,10 +36,12 @@ class OtherMembers:
 
     Attributes:
         own: client ids of our own kind that consume for a group, or own queues of it.
+        locked: groups of which our own kind owns queues, by the log, be the owners there or not.
     """
 
     def __init__(self) -> None:
         self.own: Callable[[str], Collection[str]] = _nobody
+        self.locked: Callable[[], Collection[str]] = tuple
         self._source: MemberSource | None = None
 
     def join(self, source: MemberSource) -> None:
@@ -48,10 +49,9 @@ class OtherMembers:
         assert self._source is None
         self._source = source
 
-    @property
-    def groups(self) -> Collection[str]:
-        """Groups that have members of another kind."""
-        return () if self._source is None else self._source.consumer_groups
+    def counts(self) -> Mapping[str, int]:
+        """How many members of another kind each group has; groups without any are left out."""
+        return {} if self._source is None else self._source.counts()
 
     def members(self, group: str) -> list[Member]:
         """Members of another kind."""

@@ -80,6 +80,8 @@ class ReadableStore:
         size = settings.store.mapped_file_size_consume_queue
         self._file_size = None if size is None else -(-size // UNIT_SIZE) * UNIT_SIZE
         self._readers: dict[QueueName, QueueReader] = {}
+        # While the cursor stands: where there are no files yet, each look lists a folder.
+        self._seen: dict[QueueName, tuple[int, int, int]] = {}
         self.log = LogView.of(settings)
         self.limits = transfer_limits(settings.reads)
         self._self_id = settings.node.self_id
@@ -111,6 +113,7 @@ class ReadableStore:
         if begin != self._begin:
             # Files are gone: maps of them would keep their blocks.
             self._begin = begin
+            self._seen.clear()
             self.log.refresh()
             for reader in self._readers.values():
                 reader.refresh()
@@ -122,6 +125,7 @@ class ReadableStore:
         elif dispatched.position == self._position:
             return False
         self._position = dispatched.position
+        self._seen.clear()
         self._moved_ns = time.monotonic_ns()
         return True
 
@@ -166,7 +170,15 @@ class ReadableStore:
         return QueueBounds(first, end, pending_messages_max(self._position, written))
 
     def _bounds(self, queue: QueueName) -> tuple[int, int]:
-        first, end = self._reader(queue).bounds(self._position, log_first=self.log.first_position)
+        log_first = self.log.first_position
+        seen = self._seen.get(queue)
+        if seen is not None and seen[0] == log_first:
+            _, first, end = seen
+        else:
+            first, end = self._reader(queue).bounds(self._position, log_first=log_first)
+            if len(self._seen) >= READERS_MAX:
+                self._seen.clear()
+            self._seen[queue] = log_first, first, end
         return max(first, min(self._first_offset(queue), end)), end
 
     def is_pending(self, position: int) -> bool:
@@ -200,6 +212,7 @@ class ReadableStore:
         try:
             return reader.units(offset, count)
         except VanishedError:
+            self._seen.pop(queue, None)
             reader.refresh()
             self.log.refresh()
             return None
@@ -304,6 +317,7 @@ class ReadableStore:
                 self.bounds(queue)
                 offset = reader.offset_by_time(timestamp_ms, self.log.store_time, first)
             except VanishedError:
+                self._seen.pop(queue, None)
                 reader.refresh()
                 self.log.refresh()
                 continue
@@ -366,6 +380,7 @@ class ReadableStore:
         before = self.log.first_position
         self.log.refresh()
         if self.log.first_position != before:
+            self._seen.clear()
             for reader in self._readers.values():
                 reader.refresh()
 
@@ -373,7 +388,10 @@ class ReadableStore:
         reader = self._readers.get(queue)
         if reader is None:
             if len(self._readers) >= READERS_MAX:
-                self._readers.pop(next(iter(self._readers)))
+                oldest = next(iter(self._readers))
+                # A reader knows units up to where it was asked for the bounds.
+                self._seen.pop(oldest, None)
+                del self._readers[oldest]
             directory = self._root / queue.topic / str(queue.queue_id)
             reader = QueueReader(directory, file_size=self._file_size)
             self._readers[queue] = reader
