@@ -11,7 +11,6 @@ import itertools
 import select
 import socket
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import NamedTuple
 
 from ledgermq.model.errors import BusyError, LedgerError, ProtocolError, TimedOutError
@@ -64,15 +63,17 @@ class ServerLink:
         """
         if len(self._waiting) >= WAITING_MAX:
             raise BusyError("too many requests wait for a server", limit=WAITING_MAX)
-        self._send(command)
+        self._queue(command)
+        # First: writing may find that nobody is there, and tells those who wait.
         self._waiting[command.opaque] = _Waiting(take, now_ms + timeout_ms)
+        self._write()
 
     def tell(self, command: Command) -> None:
         """Send what wants no reply, if there is a connection."""
         if self._sock is not None:
             command.flag |= ONEWAY
-            with suppress(TimedOutError):
-                self._send(command)
+            self._queue(command)
+            self._write()
 
     def take(self, events: int) -> None:
         """The connection can be read or written, or has ended."""
@@ -98,13 +99,12 @@ class ServerLink:
         for one in waiting.values():
             one.take(TimedOutError("server " + reason, address=self.address))
 
-    def _send(self, command: Command) -> None:
+    def _queue(self, command: Command) -> None:
         if self._sock is None:
             self._connect()
         command.opaque = next(self._ids) % 2**31
         for part in encode_command(command):
             self._unsent += part
-        self._write()
 
     def _connect(self) -> None:
         host, _, port = self.address.rpartition(":")
