@@ -25,6 +25,9 @@ SYNC_MEDIAN_MIN_MS = 0.01
 """Nothing that outlives a power failure is written so fast."""
 
 GOOD_SYSTEMS = frozenset({"ext4", "xfs", "btrfs", "zfs", "ext3", "f2fs"})
+OF_THE_FILE_SYSTEM = "lost+found"
+"""Is root's in the uppermost folder of an ext4, which a store may have for itself."""
+
 MEMORY_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 REMOTE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs"})
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -75,7 +78,8 @@ def _owners(subject: Subject) -> Iterator[Finding]:
     root, owner = subject.paths.root, subject.account
     if nearest(root) != root or owner == 0:
         return
-    looked_at = [root, *root.iterdir(), *(root / "config").glob("*"), *subject.paths.own.glob("*")]
+    found = [root, *root.iterdir(), *(root / "config").glob("*"), *subject.paths.own.glob("*")]
+    looked_at = [path for path in found if path.name != OF_THE_FILE_SYSTEM]
     strange = [path for path in looked_at if _owner(path) not in (None, owner)]
     limit = f"all of it belongs to {account_name(owner)}"
     if strange:

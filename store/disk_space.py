@@ -57,11 +57,15 @@ def measure(path: Path) -> Disk:
 
 
 def bytes_on_disk(*folders: Path) -> int:
-    """Bytes that the files below ``folders`` occupy; what goes away meanwhile counts none."""
+    """Bytes that the files below ``folders`` occupy.
+
+    What goes away meanwhile counts none, nor what is in folders that this account may not read, as
+    ``lost+found`` where the store has a file system of its own.
+    """
     total = 0
     waiting = [os.fspath(folder) for folder in dict.fromkeys(folders)]
     while waiting:
-        with suppress(FileNotFoundError), os.scandir(waiting.pop()) as entries:
+        with suppress(FileNotFoundError, PermissionError), os.scandir(waiting.pop()) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)

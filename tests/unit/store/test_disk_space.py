@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from ledgermq.model.errors import DiskFullError, StorageError
 from ledgermq.store.disk_space import (
     FREE_SIZE,
     STEP_SIZE,
+    bytes_on_disk,
     fill_reserve,
     measure,
     storage_error,
@@ -90,6 +92,25 @@ def test_only_no_space_is_a_full_disk() -> None:
 
     assert (type(full), type(sick)) == (DiskFullError, StorageError)
     assert full.details == {"file": "f", "reason": "quota"}
+
+
+def test_a_folder_that_may_not_be_read_does_not_keep_the_others_from_being_counted() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only a superuser can act as another user")
+    # pytest's own folders are closed to others.
+    with tempfile.TemporaryDirectory(prefix="lmq-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "log").write_bytes(b"x" * 5_000)
+        (folder / "lost+found").mkdir(mode=0o700)
+        expected = (folder / "log").stat().st_blocks * 512
+        os.seteuid(65_534)
+        try:
+            counted = bytes_on_disk(folder)
+        finally:
+            os.seteuid(0)
+
+    assert counted == expected > 0
 
 
 def test_a_disk_is_measured(tmp_path: Path) -> None:
