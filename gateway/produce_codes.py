@@ -165,7 +165,7 @@ class ProduceCodes:
                 else:
                     told(refused)
 
-        self._topics.make(name, request, asked.now_ms, then)
+        self._topics.make(name, request, asked.now_ms, len(asked.command.body), then)
 
     def _send_retry(self, asked: Asked, request: SendRequest) -> None:
         """Store a message that a consumer could not process: a retry, or a dead letter."""

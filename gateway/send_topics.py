@@ -22,7 +22,8 @@ from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.calls import Result
 
 WAITING_MAX = 10_000
-"""Messages that wait for their topics to be made."""
+WAITING_BYTES_MAX = 64 * 1024 * 1024
+"""Requests that wait for their topics to be made, and the bytes of their bodies."""
 
 Then = Callable[[LedgerError | None], None]
 """Is told that a topic is there, or why not."""
@@ -41,6 +42,11 @@ class SendTopic(NamedTuple):
     queues: int
 
 
+class _Waiting(NamedTuple):
+    size: int
+    then: Then
+
+
 class SendTopics:
     """Owned by the port.
 
@@ -51,8 +57,8 @@ class SendTopics:
         self._tables = tables
         self._calls = calls
         self._known: dict[str, SendTopic] = {}
-        self._making: dict[str, list[Then]] = {}
-        self._waiting = 0
+        self._making: dict[str, list[_Waiting]] = {}
+        self._waiting = self._waiting_bytes = 0
 
     def find(self, name: str) -> SendTopic | None:
         """The topic; None when there is none, or when others wait for it to be made.
@@ -80,19 +86,29 @@ class SendTopics:
         self._known[name] = found = SendTopic(topic, name.encode(), queues)
         return found
 
-    def make(self, name: str, request: SendRequest, now_ms: int, then: Then) -> None:
+    def make(self, name: str, request: SendRequest, now_ms: int, size: int, then: Then) -> None:
         """Have a topic made as ``request`` would like it; ``then`` is told, now or later, once.
 
+        Args:
+            size: bytes that ``then`` keeps.
+
         Raises:
-            BusyError: too many wait.
+            BusyError: too many wait, or too much.
         """
-        if self._waiting >= WAITING_MAX:
-            raise BusyError("too many messages wait for their topics", limit=WAITING_MAX)
+        if self._waiting >= WAITING_MAX or self._waiting_bytes + size > WAITING_BYTES_MAX:
+            raise BusyError(
+                "too much waits for topics that are being made: nothing was stored",
+                requests=self._waiting,
+                limit=WAITING_MAX,
+                bytes=self._waiting_bytes + size,
+                bytes_limit=WAITING_BYTES_MAX,
+            )
         self._waiting += 1
+        self._waiting_bytes += size
         if name in self._making:
-            self._making[name].append(then)
+            self._making[name].append(_Waiting(size, then))
             return
-        self._making[name] = [then]
+        self._making[name] = [_Waiting(size, then)]
         arguments: dict[str, object] = {
             "topic": name,
             "template": request.default_topic or TEMPLATE_TOPIC,
@@ -104,9 +120,10 @@ class SendTopics:
     def _take(self, name: str, outcome: Result | LedgerError) -> None:
         waiting = self._making.pop(name)
         self._waiting -= len(waiting)
+        self._waiting_bytes -= sum(one.size for one in waiting)
         error = outcome if isinstance(outcome, LedgerError) else None
-        for then in waiting:
-            then(error)
+        for one in waiting:
+            one.then(error)
 
 
 def _check_name(name: str) -> None:
