@@ -1,0 +1,71 @@
+"""A real group's ports: who sends something is never told that it is stored where nobody leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.compat.remoting_group import make_remoting_group
+from tests.process.conftest import Node, wait_until
+from tests.process.remoting_client import RemotingClient
+from tests.process.test_remoting_produce import V2, fields
+
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+
+pytestmark = pytest.mark.slow
+
+
+def connect(address: str) -> RemotingClient:
+    """A client of a node whose broker process may still be on its way."""
+
+    def connected() -> RemotingClient | None:
+        try:
+            return RemotingClient(address)
+        except ConnectionRefusedError:
+            return None
+
+    client: RemotingClient = wait_until(connected, f"{address} is open")
+    return client
+
+
+def test_a_leader_without_its_group_and_a_follower_send_producers_elsewhere(
+    make_node: Callable[[], Node],
+) -> None:
+    group, name_servers = make_remoting_group(make_node)
+    leader = group.leader()
+    ports = dict(zip([one.name for one in group.members], name_servers.split(";"), strict=True))
+    follower, other = group.others(leader)
+    client = connect(ports[leader.name])
+    wait_until(
+        lambda: client.ask(V2, fields("step-down", 0), b"first").code == 0, "the leader serves"
+    )
+    elsewhere = connect(ports[follower.name])
+    refused = elsewhere.ask(V2, fields("step-down", 0), b"to a follower")
+    end = {
+        "producerGroup": "g",
+        "tranStateTableOffset": 0,
+        "commitLogOffset": 0,
+        "commitOrRollback": 8,
+    }
+    not_ended = elsewhere.ask(RequestCode.END_TRANSACTION, end)
+    elsewhere.close()
+    follower.kill()
+    other.kill()
+    # Nobody can agree to these: they wait until the leader knows that it is none any more.
+    numbers = [client.send(V2, fields("step-down", queue), b"lost") for queue in range(4)]
+    lost = [client.reply_to(number) for number in numbers]
+    follower.start()
+    client.close()
+
+    def is_served() -> bool:
+        again = connect(ports[group.leader().name])
+        reply = again.ask(V2, fields("step-down", 0), b"last")
+        again.close()
+        return reply.code == 0
+
+    wait_until(is_served, "the group stores again")
+
+    assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert not_ended.code == ResponseCode.SLAVE_NOT_AVAILABLE
+    assert {reply.code for reply in lost} == {ResponseCode.SERVICE_NOT_AVAILABLE}, lost
+    assert {reply.fields["TRACE_ON"] for reply in lost} == {"true"}
