@@ -19,6 +19,7 @@ import numpy as np
 from ledgermq.formats.config_json import decode_document
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.settings import LogKind
+from ledgermq.model.system_topics import is_system_topic
 from ledgermq.store.checked_document import read_document, write_document
 from ledgermq.store.queue_end import Units
 from ledgermq.store.small_file import read_file
@@ -56,7 +57,8 @@ class MoveManifest:
         root: the store's directory; ``log`` is its kind, ``end`` where it ended.
         queues: blocks of each queue that ever had a message, by topic and number.
         offsets: ``topic@group`` -> queue -> offset, as RocketMQ keeps them.
-        topics, groups: names of all that were configured.
+        topics, groups: names of all that were configured; without those that each broker makes for
+            itself, and which the members of a group of RocketMQ's do not all have.
     """
 
     root: str
@@ -122,8 +124,8 @@ def make_move_manifest(
             int(view.log.end),
             {key: blocks for key, blocks in queues.items() if blocks},
             _offsets(root),
-            frozenset(_table(root, "topics.json", "topicConfigTable")),
-            frozenset(_table(root, "subscriptionGroup.json", "subscriptionGroupTable")),
+            frozenset(name for name in _table(root, *_TOPICS) if not is_system_topic(name)),
+            frozenset(_table(root, *_GROUPS)),
         )
 
 
@@ -154,8 +156,8 @@ def compare_move(
                 else:
                     differences.append(wrong)
         added += sum(one.end - one.first for one in bounds.values())
-    differences += _missing("topic", manifest.topics, _table(root, "topics.json", _TOPICS))
-    differences += _missing("group", manifest.groups, _table(root, _GROUPS_FILE, _GROUPS))
+    differences += _missing("topic", manifest.topics, _table(root, *_TOPICS))
+    differences += _missing("group", manifest.groups, _table(root, *_GROUPS))
     back, lost = _compare_offsets(manifest.offsets, _offsets(root))
     return Comparison(compared, removed, added, tuple(back)), differences + lost
 
@@ -235,9 +237,8 @@ def refuse_differences(differences: list[Difference], *, manifest: Path) -> None
         )
 
 
-_TOPICS = "topicConfigTable"
-_GROUPS = "subscriptionGroupTable"
-_GROUPS_FILE = "subscriptionGroup.json"
+_TOPICS = ("topics.json", "topicConfigTable")
+_GROUPS = ("subscriptionGroup.json", "subscriptionGroupTable")
 
 
 def _queue_key(text: str) -> tuple[str, int]:

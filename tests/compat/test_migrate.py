@@ -12,11 +12,19 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
 from tests.compat.remoting_group import java_program
-from tests.compat.rocketmq import ORACLE_LOCK, START_TIMEOUT_S, STOP_TIMEOUT_S, oracle_program
+from tests.compat.rocketmq import (
+    BROKER,
+    MASTER_ID,
+    ORACLE_LOCK,
+    START_TIMEOUT_S,
+    STOP_TIMEOUT_S,
+    oracle_program,
+)
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.group_nodes import Group, Member
 
@@ -60,6 +68,17 @@ class RocketGroup:
         places = wait_until(listens, "RocketMQ's start", START_TIMEOUT_S)
         assert self.places in ({}, places)
         self.places = places
+
+    def leader(self) -> str | None:
+        """Who leads, as RocketMQ's tool says: the broker with the id 0."""
+        words = ["mqadmin", "clusterList", "-n", self.places["namesrv"]]
+        listed = subprocess.run(
+            [sys.executable, str(oracle_program()), *words],
+            capture_output=True, text=True, check=False, timeout=STOP_TIMEOUT_S,
+        )  # fmt: skip
+        rows = [line.split() for line in listed.stdout.splitlines()]
+        addresses = {row[3] for row in rows if row[1:3] == [BROKER, MASTER_ID]}
+        return next((name for name, at in self.places.items() if at in addresses), None)
 
     def stop(self) -> None:
         """Stop all of it in order."""
@@ -147,8 +166,11 @@ def test_a_group_moves_to_us_and_back_under_clients_that_go_on(
             facts = move.migrate("check", tmp_path / f"{name}.conf")
 
             assert facts["broker"].startswith("runs as process ")
+        leader: str = wait_until(rocketmq.leader, "RocketMQ's leader", START_TIMEOUT_S)
         rocketmq.stop()
         begin = time.monotonic()
+        for name in set(NAMES) - {leader}:
+            copytree(move.store(leader) / "config", move.store(name) / "config", dirs_exist_ok=True)
         taken = [move.take_over(name) for name in NAMES]
         group = move.start()
         group.leader()

@@ -111,7 +111,7 @@ def test_a_missing_message_group_or_offset_is_named(host: Host) -> None:
     for name, text in (
         ("consumerOffset.json", "offset plain0@golden-group"),
         ("subscriptionGroup.json", "group golden-group"),
-        ("topics.json", "topic TBW102"),
+        ("topics.json", "topic plain0"),
     ):
         path = host.root / "config" / name
         content = path.read_bytes()
