@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
+from ledgermq.broker.access import Right
+from ledgermq.formats.message import decode_message
 from ledgermq.formats.message_id import decode_offset_id
 from ledgermq.gateway.addresses import GroupAddresses
 from ledgermq.gateway.changes import Changes
@@ -202,6 +204,7 @@ class ConsumerCodes:
             record = self._queries.record_at(position)
             if record is None:
                 raise ProtocolError("no message lies there", msgId=message_id, position=position)
+            asked.check(decode_message(record, 0).topic, Right.SUB)
             body = bytes(record)
         wanted = {**fields, "brokerName": self._addresses.broker}
         self._connections.relay(

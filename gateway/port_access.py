@@ -20,6 +20,7 @@ from ledgermq.process.client_rights import AccessGate, ClientRights, Peer
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.signature import ACCESS_KEY, is_signed
+from ledgermq.serving.call_rights import act_of, audit
 
 REMEMBERED_MAX = 10_000
 """Users at addresses, with what they were let do."""
@@ -50,13 +51,13 @@ class PortAccess:
         if not self._gate.is_on:
             rights = self._rights(host, "")
             if needs is Need.ADMIN:
-                rights.check_admin(_name(command.code))
+                _check_admin(rights, command.code)
             return rights
         rights = self._rights(host, self._signed_by(host, command))
         if command.code in OPEN_CODES:
             return rights
         if needs is Need.ADMIN:
-            rights.check_admin(_name(command.code))
+            _check_admin(rights, command.code)
             return rights
         if needs is None:
             rights.check_listed(_name(command.code))
@@ -97,6 +98,16 @@ class PortAccess:
         else:
             self._known.move_to_end(key)
         return rights
+
+
+def _check_admin(rights: ClientRights, code: int) -> None:
+    """Refuse what only an admin may do; that somebody tried is told."""
+    name = _name(code)
+    try:
+        rights.check_admin(name)
+    except NoPermissionError as error:
+        audit(act_of(rights.who.name, name.lower(), {}), error)
+        raise
 
 
 def _name(code: int) -> str:
