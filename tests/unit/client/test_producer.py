@@ -23,6 +23,7 @@ from ledgermq.model.errors import (
     MessageIllegalError,
     NotLeaderError,
     OutcomeUnknownError,
+    QuotaError,
     StorageError,
     TimedOutError,
     TopicUnknownError,
@@ -194,6 +195,20 @@ def test_a_refusal_for_good_fails_its_frame_alone(peer: Peer) -> None:
 
         assert stored.result()[0].topic == "T"
         with pytest.raises(StorageError, match="disk full"):
+            refused.result()
+    assert peer.stored() == [b"begin", b"stored"]
+
+
+def test_who_does_not_wait_for_a_quota_is_told_at_once(peer: Peer) -> None:
+    options = ProducerOptions(waits_for_quota=False, timeout_s=60.0)
+    with Producer(peer.address, options=options) as producer:
+        producer.send("T", b"begin").result()
+        peer.refusals = [QuotaError("used up", retry_after_ms=50_000)]
+        refused = producer.send_batch("T", [b"refused"])
+        stored = producer.send_batch("T", [b"stored"])
+
+        assert stored.result()[0].topic == "T"
+        with pytest.raises(QuotaError, match="used up"):
             refused.result()
     assert peer.stored() == [b"begin", b"stored"]
 
