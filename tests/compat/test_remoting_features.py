@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.compat.remoting_group import make_remoting_group, run_java
+from tests.compat.remoting_group import BROKER_NAME, make_remoting_group, run_java
 from tests.compat.rocketmq import oracle_program, rocketmq_serving
 from tests.process.conftest import Node
 
@@ -26,7 +26,8 @@ def test_each_feature_of_the_java_client_is_what_it_is_with_rocketmq(
     make_node: Callable[[], Node], tmp_path: Path
 ) -> None:
     oracle_program()
-    group, name_servers = make_remoting_group(make_node, tables={"transactions": QUICK})
+    tables = {"transactions": QUICK, "node": {"broker_cluster_name": BROKER_NAME}}
+    group, name_servers = make_remoting_group(make_node, tables=tables)
     group.leader()
     ours = features(run_java(name_servers, FEATURES, folder=tmp_path))
     statuses = group.stop()
