@@ -30,7 +30,7 @@ from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_service import CallService
 from ledgermq.serving.query_service import QueryService
 
-STATUS_TIMEOUT_MS = 5_000
+STATUS_TIMEOUT_MS = 10_000
 NOTIFIED_VERSION_MIN = 28
 """Clients below V3_0_7 cannot be told new offsets."""
 

@@ -31,6 +31,11 @@ class RawNameServer:
         self._thread.start()
 
     @property
+    def opened(self) -> int:
+        """Connections that there were."""
+        return len(self._open)
+
+    @property
     def address(self) -> str:
         """As ``remoting.name_servers`` wants it."""
         return f"127.0.0.1:{self._listener.getsockname()[1]}"

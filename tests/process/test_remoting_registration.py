@@ -39,7 +39,7 @@ def test_a_node_registers_again_when_a_topic_changes_and_after_each_failure(
         told = server.told[-1]
 
         assert node.stop() == 0
-        wait_until(lambda: server.told[-1].code == Code.UNREGISTER_BROKER, "the goodbye")
+        wait_until(lambda: server.ended == server.opened, "the connections to end")
 
     body = json.loads(bytes(told.body))
     table = body["topicConfigSerializeWrapper"]["topicConfigTable"]
@@ -48,6 +48,10 @@ def test_a_node_registers_again_when_a_topic_changes_and_after_each_failure(
     assert int(told.fields["bodyCrc32"]) == zlib.crc32(bytes(told.body)) & 0x7FFF_FFFF
     assert (table["sales"]["readQueueNums"], table["orders"]["perm"]) == (2, 6)
     assert body["topicConfigSerializeWrapper"]["dataVersion"]["counter"] > 0
+
+
+def is_done(client: RemotingClient, code: int, fields: dict[str, object]) -> Callable[[], bool]:
+    return lambda: client.ask(code, fields).code == 0
 
 
 def test_a_group_registers_by_its_roles_and_its_followers_hand_changes_on(
@@ -74,11 +78,22 @@ def test_a_group_registers_by_its_roles_and_its_followers_hand_changes_on(
             return bool(told.get("0") == to)
 
         wait_until(lambda: route_leads(ports[leader]), "the follower to know the leader")
-        topic = {"topic": "sales", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
-        made = client.ask(Code.UPDATE_AND_CREATE_TOPIC, topic)
-        deleted = client.ask(Code.DELETE_TOPIC_IN_BROKER, {"topic": "sales"})
-        value = {"namespace": "n", "key": "k", "value": "v"}
-        put = client.ask(Code.PUT_KV_CONFIG, value)
+        topic: dict[str, object] = {
+            "topic": "sales",
+            "readQueueNums": 2,
+            "writeQueueNums": 2,
+            "perm": 6,
+        }
+        value: dict[str, object] = {"namespace": "n", "key": "k", "value": "v"}
+        # Where a machine is very busy the leader's answer may come too late for the follower.
+        for code, fields in (
+            (Code.UPDATE_AND_CREATE_TOPIC, topic),
+            (Code.DELETE_TOPIC_IN_BROKER, {"topic": "sales"}),
+            (Code.PUT_KV_CONFIG, value),
+        ):
+            wait_until(is_done(client, code, fields), code.name)
+        system = {**topic, "topic": "TBW102"}
+        refused = client.ask(Code.UPDATE_AND_CREATE_TOPIC, system)
 
         def value_is_there() -> bool:
             return client.ask(Code.GET_KV_CONFIG, value).fields.get("value") == "v"
@@ -91,4 +106,4 @@ def test_a_group_registers_by_its_roles_and_its_followers_hand_changes_on(
         client.close()
         group.stop()
 
-    assert [reply.code for reply in (made, deleted, put)] == [0, 0, 0], made.remark
+    assert refused.code != 0
