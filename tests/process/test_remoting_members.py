@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.process.conftest import Node, wait_until
+from tests.process.conftest import Node
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
-from tests.process.remoting_steps import GROUP, beat, members
+from tests.process.remoting_steps import GROUP, beat, beat_when_leading, members
 
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 
@@ -25,7 +25,7 @@ def address(make_node: Callable[[], Node]) -> Iterator[str]:
 
 def test_members_come_are_told_of_one_another_and_go(address: str) -> None:
     first, second, third = (RemotingClient(address) for _ in range(3))
-    wait_until(lambda: beat(first, "10.0.0.1@1", "orders").code == 0, "the node leads")
+    beat_when_leading(first, "10.0.0.1@1", "orders")
     alone = members(first)
     route = first.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": f"%RETRY%{GROUP}"})
     first.came.clear()

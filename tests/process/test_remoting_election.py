@@ -1,0 +1,125 @@
+"""Three real nodes with ports: what consumers find at followers, and after an election."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from tests.compat.remoting_group import make_remoting_group
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, Member
+from tests.process.remoting_client import RemotingClient
+from tests.process.remoting_steps import (
+    GROUP,
+    beat,
+    beat_when_leading,
+    members,
+    offset_fields,
+    pull,
+    send,
+)
+
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+
+pytestmark = pytest.mark.slow
+
+MEMBERS = ["10.0.0.1@1", "10.0.0.1@2"]
+
+
+class Consumer:
+    """One of RocketMQ's, connected to all nodes."""
+
+    def __init__(self, client_id: str, ports: dict[str, str]) -> None:
+        self.client_id = client_id
+        self.at = {name: connected(address) for name, address in ports.items()}
+
+    def beat(self) -> None:
+        """Tell all nodes that there are, as clients do."""
+        assert {beat(one, self.client_id, TOPIC).code for one in self.at.values()} == {0}
+
+    def lock(self, node: str) -> list[int]:
+        """Ask a node for all queues; those it owns then."""
+        queues = [{"topic": TOPIC, "brokerName": "oracle", "queueId": one} for one in range(4)]
+        body = {"consumerGroup": GROUP, "clientId": self.client_id, "mqSet": queues}
+        reply = self.at[node].ask(RequestCode.LOCK_BATCH_MQ, body=json.dumps(body).encode())
+        if reply.code != ResponseCode.SUCCESS:
+            return []
+        return [one["queueId"] for one in json.loads(bytes(reply.body))["lockOKMQSet"]]
+
+    def forget(self, node: str) -> None:
+        """That node is gone."""
+        self.at.pop(node).close()
+
+    def close(self) -> None:
+        """Leave all."""
+        for client in self.at.values():
+            client.close()
+
+
+def connected(address: str) -> RemotingClient:
+    """A connection to a node, as soon as its port is open."""
+    made: list[RemotingClient] = []
+
+    def is_open() -> bool:
+        try:
+            made.append(RemotingClient(address))
+        except ConnectionRefusedError:
+            return False
+        return True
+
+    wait_until(is_open, f"port {address} is open")
+    return made[0]
+
+
+def port_of(member: Member) -> str:
+    """Where a member's port is, by its settings."""
+    lines = member.node.config.read_text().splitlines()
+    (line,) = (one for one in lines if one.startswith("remoting = "))
+    return line.partition('"')[2].rstrip('"')
+
+
+def test_a_new_leader_knows_members_offsets_and_locks(make_node: Callable[[], Node]) -> None:
+    group, _ = make_remoting_group(make_node)
+    leader = group.leader()
+    ports = {member.name: port_of(member) for member in group.up()}
+    first, second = (Consumer(client_id, ports) for client_id in MEMBERS)
+    at_leader = first.at[leader.name]
+    beat_when_leading(at_leader, MEMBERS[0], TOPIC)
+    follower = next(name for name in ports if name != leader.name)
+
+    first.beat()
+    second.beat()
+    send(at_leader, TOPIC, 0, b"one", b"two")
+    at_follower = first.at[follower]
+    wait_until(
+        lambda: pull(at_follower, TOPIC, 0, 0).bodies == [b"one", b"two"], "a follower reads"
+    )
+    commit = offset_fields(TOPIC, 0, commitOffset=1)
+    refused = at_follower.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
+    stored = at_leader.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
+    locked = first.lock(leader.name)
+    first.at[leader.name].came.clear()
+
+    leader.kill()
+    successor = group.leader(besides=leader)
+    for consumer in (first, second):
+        consumer.forget(leader.name)
+    at_successor = first.at[successor.name]
+    wait_until(lambda: first.lock(successor.name) == [0, 1, 2, 3], "the new leader serves")
+    taken = second.lock(successor.name)
+    known = members(at_successor)
+    offset = at_successor.ask(RequestCode.QUERY_CONSUMER_OFFSET, offset_fields(TOPIC, 0))
+    told = [one.code for one in at_successor.came]
+    goes_on = pull(at_successor, TOPIC, 0, 1, suspend_ms=30_000)
+    first.close()
+    second.close()
+
+    assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert (stored.code, locked) == (ResponseCode.SUCCESS, [0, 1, 2, 3])
+    assert taken == []
+    assert known == MEMBERS
+    assert (offset.code, offset.fields["offset"]) == (ResponseCode.SUCCESS, "1")
+    assert set(told) <= {RequestCode.NOTIFY_CONSUMER_IDS_CHANGED}
+    assert goes_on.bodies == [b"two"]
+    assert group.stop() == [0, 0]
