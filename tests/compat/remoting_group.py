@@ -39,7 +39,11 @@ def make_remoting_group(
         port = ports[member.name]
         own: dict[str, dict[str, object]] = {
             "remoting": {"addresses": addresses},
-            "node": {"listen_port": port, "broker_name": BROKER_NAME},
+            "node": {
+                "listen_port": port,
+                "broker_name": BROKER_NAME,
+                "broker_cluster_name": BROKER_NAME,
+            },
             "listen": {"remoting": f"127.0.0.1:{port}"},
         }
         text = member.node.config.read_text()
