@@ -114,6 +114,18 @@ public class Features {
     return last;
   }
 
+  /** The message as it is stored; RocketMQ does not always have it at once. */
+  static MessageExt stored(SendResult result) throws Exception {
+    AtomicReference<MessageExt> found = new AtomicReference<>();
+    await("the stored message", () -> {
+      try {
+        found.set(producer.viewMessage(result.getMessageQueue().getTopic(), result.getOffsetMsgId()));
+      } catch (Exception error) { return false; }
+      return true;
+    });
+    return found.get();
+  }
+
   /** What producers can do. */
   static class Sending {
     static void add() {
@@ -238,7 +250,7 @@ public class Features {
     static String compressed() throws Exception {
       byte[] body = "compressible ".repeat(2_000).getBytes(StandardCharsets.UTF_8);
       SendResult result = producer.send(new Message("f-compressed", "TagA", body));
-      MessageExt found = producer.viewMessage(result.getMessageQueue().getTopic(), result.getOffsetMsgId());
+      MessageExt found = stored(result);
       return Arrays.equals(found.getBody(), body) + " stored smaller " + (found.getStoreSize() < body.length);
     }
 
@@ -247,7 +259,7 @@ public class Features {
       one.putUserProperty("name", "wärt");
       one.setBuyerId("buyer");
       SendResult result = producer.send(one);
-      MessageExt found = producer.viewMessage(result.getMessageQueue().getTopic(), result.getOffsetMsgId());
+      MessageExt found = stored(result);
       Map<String, String> kept = new TreeMap<>(found.getProperties());
       kept.remove("UNIQ_KEY");
       return found.getFlag() + " " + found.getTags() + " " + found.getKeys() + " " + text(found) + " " + kept;
@@ -574,7 +586,7 @@ public class Features {
       });
       List<String> texts = found.get().stream().map(Features::text).sorted().toList();
       MessageExt unique = producer.viewMessage("f-query", result.getMsgId());
-      MessageExt byOffset = producer.viewMessage(result.getMessageQueue().getTopic(), result.getOffsetMsgId());
+      MessageExt byOffset = stored(result);
       String nothing;
       try {
         nothing = "" + producer.queryMessage("f-query", "nobody", 32, begin, end).getMessageList().size();
