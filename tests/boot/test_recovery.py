@@ -26,7 +26,13 @@ def fill(machine: Machine) -> None:
         written = status(machine)["cursors"]["written"]["position"]
         return bool(written >= LOG_BYTES)
 
+    def is_dispatched() -> bool:
+        cursors = status(machine)["cursors"]
+        return bool(cursors["dispatched"] == cursors["written"]["position"])
+
     machine.wait_until(is_full, f"{LOG_BYTES} bytes of messages", timeout_s=300)
+    # What a topic has is told from its queues.
+    machine.wait_until(is_dispatched, "all messages to be in their queues", timeout_s=300)
 
 
 def start_after_a_death(machine: Machine) -> float:
