@@ -89,8 +89,9 @@ class EntryExchange:
             CorruptLogError, StorageError: the log cannot be read.
         """
         files = self._opened()
-        first = files.first_index()
+        first = files.first_index(last.index)
         if last.index < 0 or first < 0:
+            # The log begins behind it: what is not there was committed, and deleted since.
             return EntryTerms(last if last.index >= 0 else NO_ENTRY)
         before = NO_ENTRY if first == 0 else EntryId(UNKNOWN_TERM, Index(first - 1))
         runs = files.term_runs(first, last.index)
@@ -124,7 +125,7 @@ class EntryExchange:
             CorruptLogError, StorageError: the log cannot be read.
         """
         files = self._opened()
-        if index < files.first_index():
+        if index < files.first_index(self.end.index_):
             return files.first_position()
         return self.position_behind(index)[0]
 
@@ -150,7 +151,7 @@ class EntryExchange:
             CorruptLogError, StorageError: the log cannot be read.
         """
         files = self._opened()
-        first = files.first_index()
+        first = files.first_index(last)
         if first < 0 or last < first:
             return None
         begin = files.first_position()

@@ -233,6 +233,9 @@ class World:
                     answer += client.recv(65_536)
                 except BlockingIOError:
                     continue
+                except ConnectionResetError:
+                    # What was asked for has ended the process.
+                    break
                 if answer.endswith(b"\n"):
                     break
         if not answer:

@@ -70,8 +70,12 @@ class EntryFiles:
         self.index_file_size = index_file_size
         self._open: dict[Path, int] = {}
 
-    def first_index(self) -> Index:
+    def first_index(self, last: Index = NO_INDEX) -> Index:
         """Index of the oldest entry that is there; -1 in an empty log.
+
+        Args:
+            last: the log's last entry. With it the index says which entry stands where the oldest
+                file begins, also when a disk has spoilt that.
 
         Raises:
             CorruptLogError: the entry is not where its index item says.
@@ -81,22 +85,36 @@ class EntryFiles:
         if not (self._data / file_name(begin - begin % self.file_size)).exists():
             return NO_INDEX
         header = self._read(self._data, begin, HEADER_SIZE, self.file_size)
-        if int.from_bytes(header[:4], "big") != 1:
-            return NO_INDEX
-        first = Index(int.from_bytes(header[8:16], "big", signed=True))
-        if first < 0 or int(self.items(first, first)["position"][0]) != begin:
+        is_entry = int.from_bytes(header[:4], "big") == 1
+        first = Index(int.from_bytes(header[8:16], "big", signed=True) if is_entry else -1)
+        if first >= 0 and self._position_of(first) == begin:
+            return first
+        stated = self._first_stated(begin, last)
+        if is_entry and stated == NO_INDEX:
             raise CorruptLogError(
                 "first entry is not where its index says", index=first, position=int(begin)
             )
-        return first
+        return stated
 
     def first_position(self) -> Position:
-        """Where the oldest entry begins; the oldest file if it has none, 0 when there is none."""
+        """Where the oldest entry begins; the oldest file if it has none, 0 when there is none.
+
+        Zeros at the beginning of that file are no entries after a rebase of RocketMQ's, and a page
+        that a disk has lost where the index has an entry before the first one that is not zero.
+        """
         names = (path.name for path in self._data.iterdir() if path.name.isdigit())
         start = min(map(int, names), default=None)
         if start is None:
             return Position(0)
-        return Position(start + first_entry_offset(self._data / file_name(start)))
+        offset = first_entry_offset(self._data / file_name(start))
+        if not offset or offset + HEADER_SIZE > self.file_size:
+            return Position(start)
+        header = self._read(self._data, start + offset, HEADER_SIZE, self.file_size)
+        index = int.from_bytes(header[8:16], "big", signed=True)
+        is_entry = int.from_bytes(header[:4], "big") == 1 and index > 0
+        if not is_entry or int.from_bytes(header[24:32], "big") != start + offset:
+            return Position(start)
+        return Position(start if self._position_of(index - 1) >= 0 else start + offset)
 
     def index_at(self, position: Position) -> Index:
         """Index of the entry that begins at ``position``.
@@ -121,7 +139,7 @@ class EntryFiles:
             CorruptLogError: an item is not there.
             StorageError: the files cannot be read.
         """
-        low, high = int(self.first_index()), int(last)
+        low, high = int(self.first_index(last)), int(last)
         while low < high:
             middle = (low + high + 1) // 2
             if self._position(middle) <= position:
@@ -218,6 +236,26 @@ class EntryFiles:
         for fd in self._open.values():
             os.close(fd)
         self._open.clear()
+
+    def _first_stated(self, begin: Position, last: Index) -> Index:
+        """The first entry that does not stand before ``begin``, by the index; -1 for none."""
+        names = (path.name for path in self._index.iterdir() if path.name.isdigit())
+        low, end = min(map(int, names), default=0) // ITEM_SIZE, last + 1
+        high = end
+        while low < high:
+            middle = (low + high) // 2
+            if self._position_of(middle) >= begin:
+                high = middle
+            else:
+                low = middle + 1
+        return Index(low) if low < end else NO_INDEX
+
+    def _position_of(self, index: int) -> int:
+        """Where entry ``index`` begins by its item; -1 where it has none."""
+        try:
+            return int(self.items(Index(index), Index(index))["position"][0])
+        except (CorruptLogError, StorageError):
+            return -1
 
     def _position(self, index: int) -> Position:
         return Position(int(self.items(Index(index), Index(index))["position"][0]))

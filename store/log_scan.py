@@ -257,7 +257,7 @@ def _entry_near(files: LogFiles, index_files: LogFiles, target: int, last: Index
             # The first entry of a log that a store was upgraded to does not stand at 0.
             return reader.end_of(Index(-1))
         # Before the log's first entry there is none to begin with.
-        return reader.end_of(max(begin, reader.first_index()))
+        return reader.end_of(max(begin, reader.first_index(last)))
     except (CorruptLogError, StorageError) as error:
         # What is wrong there is found by a scan from the beginning of a file.
         logger.warning("log not read before its checkpoint: %s", error)

@@ -197,7 +197,7 @@ class LogRetention:
             index_file_size=index.file_size,
         )
         try:
-            first = files.first_index()
+            first = files.first_index(self._log.writer.end.index_)
         finally:
             files.forget()
         for start in _starts(index.directory):

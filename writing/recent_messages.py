@@ -190,12 +190,12 @@ class RecentMessages:
     def _take_older(self) -> _Part:
         """Take some more of what is before the table."""
         target = max(self._begin, self._low - self._step)
-        self._step *= STEP_GROWTH
         begin = self._entry_before(target)
         if begin > target:
             # The log begins there by now.
             self._begin = begin
         part = self._scan(begin, self._low, is_fresh=False)
+        self._step *= STEP_GROWTH
         self._low = begin
         self._parts.insert(0, part)
         return part

@@ -52,3 +52,18 @@ def test_a_new_writer_cuts_no_damage_while_its_leader_counts_answers() -> None:
     outcome = run_seed(387)
 
     assert not outcome.failure, "\n".join(outcome.history[-40:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(61008, id="raft starts again, and takes what others wrote for the same"),
+        pytest.param(60535, id="a producer sends again, and its message is not found"),
+    ],
+)
+def test_entries_that_stand_where_pages_are_lost_are_still_entries(seed: int) -> None:
+    """Both took a log whose beginning is spoilt for one that begins later."""
+    outcome = run_seed(seed)
+
+    assert not outcome.failure, "\n".join(outcome.history[-40:])

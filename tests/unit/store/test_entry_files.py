@@ -192,6 +192,43 @@ def test_a_log_whose_first_files_are_gone_is_opened_and_read(tmp_path: Path) -> 
         files.index_at(Position(2 * FILE_SIZE + 48))
 
 
+def lose(path: Path, begin: int, end: int) -> None:
+    """Zeros, as where a disk has lost pages."""
+    with path.open("r+b") as file:
+        file.seek(begin)
+        file.write(bytes(end - begin))
+
+
+@pytest.mark.parametrize("lost", [1, 48, 100, 948, 5_000, FILE_SIZE])
+def test_a_lost_beginning_of_the_log_is_no_log_that_begins_later(pair: Pair, lost: int) -> None:
+    lose(pair.leader.files()[0], 0, lost)
+
+    assert pair.entries.first_index(pair.last) == 0
+    assert pair.entries.first_position() == 0
+    assert pair.entries.entry_before(5_000, pair.last) == pair.entries.entry_before(
+        5_001, pair.last
+    )
+
+
+def test_whole_entries_behind_a_lost_beginning_are_not_the_first_ones(pair: Pair) -> None:
+    fifth = int(pair.entries.items(Index(5), Index(5))["position"][0])
+    lose(pair.leader.files()[0], 0, fifth)
+
+    assert (pair.entries.first_index(pair.last), pair.entries.first_position()) == (0, 0)
+    assert pair.entries.entry_before(0, pair.last) == 0
+
+
+def test_a_log_without_files_for_its_last_entry_has_no_first_one(pair: Pair) -> None:
+    files = pair.leader.files()
+    for path in files:
+        path.unlink()
+    behind = pair.leader.root / "data" / f"{len(files) * FILE_SIZE:020d}"
+    behind.write_bytes(bytes(FILE_SIZE))
+
+    assert pair.entries.first_index(pair.last) == NO_INDEX
+    assert pair.entries.first_position() == len(files) * FILE_SIZE
+
+
 @pytest.mark.parametrize("index", [1, 1 << 40, (1 << 64) - 1])
 def test_a_first_entry_of_another_index_is_an_error(pair: Pair, index: int) -> None:
     with pair.leader.files()[0].open("r+b") as file:
