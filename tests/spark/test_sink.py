@@ -49,7 +49,7 @@ SCHEMA = "queueKey string, body string"
 def group() -> Iterator[Group]:
     """Three nodes; a test that kills one starts it again."""
     with nodes_made() as make:
-        made = make_group(make, ack="majority-fsync", sinks={"staged_reserved_ms": 20_000})
+        made = make_group(make, ack="majority-fsync", sinks={"staged_reserved_ms": 40_000})
         made.leader()
         yield made
 

@@ -226,12 +226,14 @@ def test_the_wheel_works_in_a_virtual_environment_and_as_an_archive(
     replicas = [golden(name) for name in ("gd0", "gd1", "gd2")]
     installed = f"--conf=spark.pyspark.python={python}"
     in_venv = json.loads(cluster.submit(installed, program, *replicas, python=python))
-    as_archive = json.loads(cluster.submit("--py-files", wheel, program, *replicas))
+    # Spark takes a file by this name into the path of its workers, and no wheel by its own.
+    archive = Path(shutil.copy2(wheel, tmp_path / "ledgermq-wheel.zip"))
+    as_archive = json.loads(cluster.submit("--py-files", archive, program, *replicas))
 
     assert in_venv["whole"] and as_archive["whole"]
     assert in_venv["positions"] == as_archive["positions"] != []
     assert all(file.startswith(str(tmp_path / "venv")) for file in in_venv["packages"])
-    assert all(wheel.name in file for file in as_archive["packages"])
+    assert all(archive.name in file for file in as_archive["packages"])
 
 
 def built_wheel(folder: Path) -> Path:
