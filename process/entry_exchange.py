@@ -14,7 +14,7 @@ from ledgermq.formats.dledger_index import FILE_SIZE as INDEX_FILE_SIZE
 from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.formats.kernel import verify_span
 from ledgermq.formats.record_fault import RecordFault
-from ledgermq.model.errors import ConfigError, CorruptLogError, ProtocolError
+from ledgermq.model.errors import ConfigError, CorruptLogError, ProtocolError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.raft.entry_terms import UNKNOWN_TERM, EntryTerms
@@ -177,9 +177,22 @@ class EntryExchange:
             return cached[3]
         span = self._opened().span(first, until, size_max=size_max)
         if first <= committed:
-            span = _whole_part(span)
+            span = _whole_part(span, self._chain_before(first))
         self._cached = (first, until, size_max, span)
         return span
+
+    def _chain_before(self, first: Index) -> int | None:
+        """The chain of CRCs up to an entry; None when that can be read no more.
+
+        Without it a disk could turn the first entry's own link, and who gets it would refuse it
+        for ever.
+        """
+        if first == 0:
+            return 0
+        try:
+            return self._opened().end_of(Index(first - 1)).chain
+        except (CorruptLogError, StorageError):
+            return None
 
     def verify(self, data: memoryview, first: Index, last: Index) -> Verified:
         """The entries ``first`` to ``last`` of ``data``, which must follow ``end``.
@@ -260,9 +273,13 @@ def _refuse_other_beginning(data: memoryview, at: int, position: int, expected: 
     )
 
 
-def _whole_part(span: EntrySpan) -> EntrySpan:
-    """The entries of ``span`` before the first damaged one."""
-    point = EntryPoint(span.position, span.first, Term(0), None)
+def _whole_part(span: EntrySpan, chain: int | None) -> EntrySpan:
+    """The entries of ``span`` before the first damaged one.
+
+    Args:
+        chain: of the entry before it, None when that is not known.
+    """
+    point = EntryPoint(span.position, span.first, Term(0), chain)
     checked = check_entries(memoryview(span.data), point)
     if checked.items == span.items.tobytes():
         return span

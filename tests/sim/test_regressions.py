@@ -38,6 +38,7 @@ def test_a_log_that_lost_its_first_pages_is_not_taken_for_one_that_begins_behind
         pytest.param(5, id="first pages lost"),
         pytest.param(13, id="a leader sends a damaged entry again and again"),
         pytest.param(37, id="a leader numbers messages by damaged bytes"),
+        pytest.param(70021, id="a disk turns the link of the first entry that a member lacks"),
     ],
 )
 def test_a_group_with_a_bad_disk_keeps_its_promises(seed: int) -> None:
