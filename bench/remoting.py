@@ -11,7 +11,7 @@ Estimate beforehand: three nodes and a JVM share two cores. A request costs its 
 10 us in Python, its record 4 us and the three nodes' shares, besides what the JVM takes: some
 10,000 messages a second singly. A batch costs its header once: several times DLedger's rate.
 
-    python -m bench.remoting [--no-rocketmq] [--no-curve] [--smoke] [--directory DIR]
+    python -m bench.remoting [--no-rocketmq] [--no-curve] [--runs N] [--smoke] [--directory DIR]
 """
 
 from __future__ import annotations
@@ -134,13 +134,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--no-rocketmq", action="store_true", help="ours alone")
     parser.add_argument("--curve", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--runs", type=int, default=3, metavar="N", help="of each (3)")
     parser.add_argument("--smoke", action="store_true", help="a short run, nothing is kept")
     parser.add_argument("--directory", type=Path, help="where stores are made")
     given = parser.parse_args()
     end_in_order()
     if rocketmq.program() is None:
         parser.exit(0, "no oracle.py, Java or Maven: there are no Java clients to measure with\n")
-    seconds, runs = (2.0, 1) if given.smoke else (10.0, 3)
+    seconds, runs = (2.0, 1) if given.smoke else (10.0, given.runs)
     with_rocketmq = not given.no_rocketmq
     with tempfile.TemporaryDirectory(dir=given.directory) as scratch:
         rows = measure(
