@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, cast
 
+from ledgermq.conversion.manifest_file import read_manifest_file
 from ledgermq.formats.crc32 import crc32
 from ledgermq.formats.kernel import verify_span
 from ledgermq.formats.record_fault import RecordFault
@@ -28,7 +29,7 @@ from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import NodeId, Position
 from ledgermq.model.settings import LogKind
 from ledgermq.store.append_files import file_name
-from ledgermq.store.checked_document import read_document, write_document
+from ledgermq.store.checked_document import write_document
 from ledgermq.store.mapped_files import MappedFiles
 
 _VERSION = 1
@@ -134,14 +135,7 @@ def read_manifest(path: Path) -> LogManifest:
         CorruptLogError: it was changed, or cut off, on its way.
         StorageError: it cannot be read.
     """
-    document = read_document(path)
-    if document is None:
-        raise ConfigError("no such manifest", file=str(path))
-    if document.get("version") != _VERSION or not isinstance(document.get("files"), dict):
-        raise ConfigError(
-            "not the manifest of a log, or of another version",
-            file=str(path), version=document.get("version"), expected=_VERSION,
-        )  # fmt: skip
+    document = read_manifest_file(path, version=_VERSION, lists="files", of="a log")
     files = cast("dict[str, dict[str, str | int]]", document["files"])
     return LogManifest(
         str(document["group"]),

@@ -16,11 +16,12 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
+from ledgermq.conversion.manifest_file import read_manifest_file
 from ledgermq.formats.config_json import decode_document
-from ledgermq.model.errors import ConfigError, CorruptLogError
+from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.settings import LogKind
 from ledgermq.model.system_topics import is_system_topic
-from ledgermq.store.checked_document import read_document, write_document
+from ledgermq.store.checked_document import write_document
 from ledgermq.store.queue_end import Units
 from ledgermq.store.small_file import read_file
 from ledgermq.store.store_view import QueueBounds, StoreView
@@ -194,14 +195,7 @@ def read_move_manifest(path: Path) -> MoveManifest:
         CorruptLogError: it was changed, or cut off, on its way.
         StorageError: it cannot be read.
     """
-    document = read_document(path)
-    if document is None:
-        raise ConfigError("no such manifest", file=str(path))
-    if document.get("version") != _VERSION or not isinstance(document.get("queues"), dict):
-        raise ConfigError(
-            "not the manifest of a move, or of another version",
-            file=str(path), version=document.get("version"), expected=_VERSION,
-        )  # fmt: skip
+    document = read_manifest_file(path, version=_VERSION, lists="queues", of="a move")
     queues = cast("dict[str, list[list[int | str]]]", document["queues"])
     return MoveManifest(
         str(document["root"]),
