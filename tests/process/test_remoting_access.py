@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import ssl
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from tests.certificates import make_certificate
 from tests.process.conftest import Node, wait_until
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
@@ -24,21 +23,9 @@ PATIENCE_S = 40.0
 ORDERS, BOSS = ("orders", "12345678"), ("boss", "87654321")
 
 
-def certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1, and its key."""
-    made, key = folder / "port.pem", folder / "port.key"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-         "-nodes", "-days", "2", "-subj", "/CN=node", "-addext", "subjectAltName=IP:127.0.0.1",
-         "-keyout", str(key), "-out", str(made)],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return made, key
-
-
 def test_users_sign_and_do_what_they_have_the_right_to(make_node: Callable[[], Node]) -> None:
     node = make_node()
-    made, key = certificate(node.folder)
+    made, key = make_certificate(node.folder)
     address = start_remoting_node(
         node,
         access={"enabled": True},
