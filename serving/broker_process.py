@@ -63,8 +63,8 @@ DAMAGE_REPEAT_NS = 1_000_000_000
 DAMAGE_TOLD_MAX = 1_024
 
 REST_MS = 1_000
-"""A turn that finds no news does nothing but find that out, for so long; a whole one costs ten
-times as much."""
+"""A turn that finds no news does nothing but find that out, for so long; a whole one costs
+several times as much."""
 
 IDLE_MS = 1_000
 """When nothing is asked for or read for this long the pages of the maps are given back."""
