@@ -138,6 +138,10 @@ def _node(node: NodeStatus, *, colored: bool) -> Iterator[str]:
         f"store       {disk['path']}: {disk['state']}, {size_text(disk['free'])} of"
         f" {size_text(disk['total'])} free"
     )
+    # A node that was started by an earlier version tells nothing of its ports.
+    for port in node.get("ports", []):
+        held = f"held by systemd ({port['unit']})" if port["unit"] else "opened by the node itself"
+        yield f"port        {port['address']} ({port['setting']}): {held}"
     if node.get("damage"):
         yield f"damage      log {node['damage']}"
     label = "processes"

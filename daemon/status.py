@@ -18,9 +18,11 @@ import zmq
 import ledgermq
 from ledgermq.daemon.children import Child
 from ledgermq.formats import kernel
+from ledgermq.gateway.listening import addresses_by_setting
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.model.errors import CorruptLogError, StorageError
-from ledgermq.model.settings import Settings
+from ledgermq.model.settings import ListenSection, Settings
+from ledgermq.process.inherited_sockets import inherited_at
 from ledgermq.process.node_status import (
     Cursors,
     Meters,
@@ -75,6 +77,17 @@ class DiskStatus(TypedDict):
     used_by_store: int
 
 
+class PortStatus(TypedDict):
+    """A port of RocketMQ's clients.
+
+    ``unit``: the socket unit by which systemd holds it; ``None`` when the node opened it itself.
+    """
+
+    setting: str
+    address: str
+    unit: str | None
+
+
 class NodeStatus(TypedDict):
     """The whole answer."""
 
@@ -86,6 +99,7 @@ class NodeStatus(TypedDict):
     cursors: Cursors
     put_lock: PutLockStatus
     processes: list[ProcessStatus]
+    ports: list[PortStatus]
     disk: DiskStatus
     damage: str | None
     damages: list[DamageStatus]
@@ -130,6 +144,7 @@ def collect(
             _supervisor(meters, now_ns),
             *(_process(child, page, meters, now_ns) for child in children.values()),
         ],
+        ports=_ports(settings.listen),
         disk=_disk(settings.store.path_root_dir, page, meters, now_ns),
         damage=_damage(settings.store.path_root_dir),
         damages=read_report(RuntimePaths(settings.listen.runtime_dir).damage),
@@ -182,6 +197,16 @@ def _process(child: Child, page: CursorPage, meters: Meters, now_ns: int) -> Pro
         rss=usage.rss,
         cpu_percent=usage.cpu_percent,
     )
+
+
+def _ports(listen: ListenSection) -> list[PortStatus]:
+    found = []
+    for setting, (host, port) in addresses_by_setting(listen).items():
+        inherited = inherited_at(host, port)
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        unit = inherited.name if inherited else None
+        found.append(PortStatus(setting=setting, address=address, unit=unit))
+    return found
 
 
 def _disk(root: Path, page: CursorPage, meters: Meters, now_ns: int) -> DiskStatus:

@@ -32,6 +32,7 @@ from ledgermq.daemon.reloading import Reloading
 from ledgermq.daemon.sentence import sentence
 from ledgermq.daemon.status import collect
 from ledgermq.daemon.store_lock import FamilyLock, JavaLock
+from ledgermq.gateway.listening import check_inherited
 from ledgermq.ipc.cursor_page import CursorPage, RaftRole, Role
 from ledgermq.model.errors import (
     ConfigError,
@@ -46,6 +47,7 @@ from ledgermq.process import control, log_lines, reload
 from ledgermq.process.child_process import EXIT_BUG, EXIT_REOPEN, EXIT_STOPPED, process_title
 from ledgermq.process.control import ControlServer, check_path
 from ledgermq.process.flush_watch import FlushWatch
+from ledgermq.process.inherited_sockets import take_inherited
 from ledgermq.process.loop import StopFlag
 from ledgermq.process.node_status import Meters
 from ledgermq.process.peer_keys import load_keys
@@ -474,7 +476,8 @@ def run(settings: Settings, config_file: Path, *, table: ProcessTable | None = N
         3 a child failed too often, or did not stop.
 
     Raises:
-        ConfigError: Python runs without assertions, or the runtime directory cannot be used.
+        ConfigError: Python runs without assertions, the runtime directory cannot be used, or
+            systemd listens where the settings do not.
         StoreLockedError: another process has the store, or the runtime directory.
         StorageError: a directory, a lock or the page cannot be made.
     """
@@ -484,6 +487,8 @@ def run(settings: Settings, config_file: Path, *, table: ProcessTable | None = N
     # Before the environment changes, at which the place for the name cannot be found any more.
     setproctitle.setproctitle(process_title(Role.SUPERVISOR, settings))
     notifier = notify.connect()
+    take_inherited(os.environ)
+    check_inherited(settings.listen)
     if table is None:
         table = ProcessTable.load()
     with ExitStack() as resources:

@@ -1,21 +1,35 @@
-"""Where the settings want the port to be, and what it bears."""
+"""Where the settings want the port to be, what it bears, and the sockets that listen there."""
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+
 from ledgermq.gateway.remoting_sockets import Address, RemotingLimits
+from ledgermq.model.errors import ConfigError
 from ledgermq.model.settings import ListenSection, RemotingSection, TlsMode
+from ledgermq.process.inherited_sockets import inherited_at, inherited_sockets, listener_at
 
 ANYWHERE = "0.0.0.0"
 """What ``*`` stands for."""
 
+BACKLOG = 1_024
+
 
 def listening_addresses(listen: ListenSection) -> list[Address]:
     """The broker's port and the name server's, as far as they are wanted: both answer all codes."""
-    found: list[Address] = []
-    for text in (listen.remoting, listen.name_server):
+    return list(addresses_by_setting(listen).values())
+
+
+def addresses_by_setting(listen: ListenSection) -> dict[str, Address]:
+    """The same, each by the setting that says so."""
+    wanted = {"listen.remoting": listen.remoting, "listen.name_server": listen.name_server}
+    found: dict[str, Address] = {}
+    for setting, text in wanted.items():
         if text is not None:
             host, _, port = text.rpartition(":")
-            found.append((ANYWHERE if host == "*" else host.strip("[]"), int(port)))
+            found[setting] = (ANYWHERE if host == "*" else host.strip("[]"), int(port))
     return found
 
 
@@ -26,3 +40,62 @@ def limits_of(settings: RemotingSection) -> RemotingLimits:
         idle_ms=settings.idle_ms,
         only_tls=settings.tls_mode is TlsMode.ENFORCING,
     )
+
+
+def check_inherited(listen: ListenSection) -> None:
+    """See that each socket that systemd passed is one that the settings want.
+
+    Raises:
+        ConfigError: one listens elsewhere: clients would be let in, and nobody would answer.
+    """
+    expected = [inherited_at(host, port) for host, port in listening_addresses(listen)]
+    for given in inherited_sockets():
+        if given not in expected:
+            raise ConfigError(
+                "systemd listens for the node where its settings do not: let ListenStream= of the"
+                " socket unit and listen.remoting name the same addresses",
+                unit=given.name,
+                listens_at=given.text,
+                remoting=listen.remoting or "not set",
+                name_server=listen.name_server or "not set",
+            )
+
+
+def open_listeners(addresses: Sequence[Address]) -> list[socket.socket]:
+    """A socket that listens at each address: systemd's where it holds one, else one of our own.
+
+    Returns:
+        Non-blocking sockets, in the order of ``addresses``; the caller closes them.
+
+    Raises:
+        ConfigError: an address cannot be listened at.
+    """
+    found: list[socket.socket] = []
+    try:
+        for host, port in addresses:
+            found.append(listener_at(host, port) or _listen(host, port))
+    except ConfigError:
+        for listener in found:
+            listener.close()
+        raise
+    return found
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setblocking(False)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        with suppress(OSError):
+            listener.close()
+        raise ConfigError(
+            "remoting port cannot be listened at",
+            address=f"{host}:{port}",
+            reason=error.strerror,
+            setting="listen.remoting",
+        ) from error
+    return listener

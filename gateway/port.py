@@ -10,7 +10,7 @@ from ledgermq.gateway.administration import Administration
 from ledgermq.gateway.client_requests import ClientRequests
 from ledgermq.gateway.client_table import ClientTable
 from ledgermq.gateway.consume_codes import ConsumeCodes
-from ledgermq.gateway.listening import limits_of, listening_addresses
+from ledgermq.gateway.listening import limits_of, listening_addresses, open_listeners
 from ledgermq.gateway.name_service import NameService
 from ledgermq.gateway.port_access import PortAccess
 from ledgermq.gateway.port_calls import PortCalls
@@ -214,7 +214,9 @@ def _listen(settings: Settings, now_ms: int) -> RemotingSockets:
     """
     tls = make_context(settings.remoting)
     sockets = RemotingSockets(
-        listening_addresses(settings.listen), limits_of(settings.remoting), now_ms=now_ms
+        open_listeners(listening_addresses(settings.listen)),
+        limits_of(settings.remoting),
+        now_ms=now_ms,
     )
     sockets.tls = tls
     for host, port in sockets.addresses:

@@ -12,18 +12,16 @@ import socket
 import ssl
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
 from ledgermq.gateway.tls_channel import HANDSHAKE, TlsChannel
-from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.command import Command, decode_command, encode_command
 from ledgermq.remoting.frames import FRAME_SIZE_MAX, FrameSplitter
 
 logger = logging.getLogger(__name__)
 
-BACKLOG = 1_024
 ACCEPTED_PER_TURN = 64
 READ_SIZE = 256 * 1024
 BYTES_PER_TURN = 8 * 1024 * 1024
@@ -118,13 +116,9 @@ class RemotingSockets:
     """
 
     def __init__(
-        self, addresses: Sequence[Address], limits: RemotingLimits, *, now_ms: int
+        self, listeners: Sequence[socket.socket], limits: RemotingLimits, *, now_ms: int
     ) -> None:
-        """Listen.
-
-        Raises:
-            ConfigError: an address cannot be listened at.
-        """
+        """Take connections of ``listeners``, non-blocking ones, which it closes at its end."""
         self._limits = limits
         self.tls: ssl.SSLContext | None = None
         self._now_ms = now_ms
@@ -136,15 +130,7 @@ class RemotingSockets:
         self._reported: set[str] = set()
         self._count = 0
         self._unfinished = 0
-        self._listeners: dict[int, socket.socket] = {}
-        try:
-            for host, port in addresses:
-                listener = _listen(host, port)
-                self._listeners[listener.fileno()] = listener
-        except ConfigError:
-            for listener in self._listeners.values():
-                listener.close()
-            raise
+        self._listeners = {listener.fileno(): listener for listener in listeners}
         self._epoll = select.epoll()
         for fd in self._listeners:
             self._epoll.register(fd, select.EPOLLIN)
@@ -390,23 +376,3 @@ class RemotingSockets:
         if text not in self._reported and len(self._reported) < REPORTED_MAX:
             self._reported.add(text)
             logger.warning("%s", text)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setblocking(False)
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
-    except OSError as error:
-        with suppress(OSError):
-            listener.close()
-        raise ConfigError(
-            "remoting port cannot be listened at",
-            address=f"{host}:{port}",
-            reason=error.strerror,
-            setting="listen.remoting",
-        ) from error
-    return listener

@@ -89,10 +89,12 @@ class Node:
         watchdog_us: int = 0,
         python: tuple[str, ...] = (),
         prefix: tuple[str, ...] = (),
+        passes: tuple[int, ...] = (),
     ) -> None:
         """Start the supervisor as systemd does; ``command`` is a script and its words.
 
-        ``prefix`` is a program that becomes the supervisor, as ``ip netns exec`` does.
+        ``prefix`` is a program that becomes the supervisor, as ``ip netns exec`` does; ``passes``
+        are descriptors that it gets.
         """
         environment = {
             **os.environ,
@@ -105,6 +107,7 @@ class Node:
             self.process = subprocess.Popen(
                 [*prefix, sys.executable, *python, *command],
                 env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                pass_fds=passes,
             )  # fmt: skip
 
     def order(self, name: str, text: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from ledgermq.gateway.client_requests import ClientRequests
+from ledgermq.gateway.listening import open_listeners
 from ledgermq.gateway.remoting_sockets import Connection, RemotingLimits, RemotingSockets
 from ledgermq.model.errors import LedgerError, TimedOutError
 from ledgermq.remoting.command import ONEWAY, Command, decode_command
@@ -19,7 +20,9 @@ class Port:
     """Sockets with two clients, and the requests to them."""
 
     def __init__(self) -> None:
-        self.sockets = RemotingSockets([("127.0.0.1", 0)], RemotingLimits(), now_ms=0)
+        self.sockets = RemotingSockets(
+            open_listeners([("127.0.0.1", 0)]), RemotingLimits(), now_ms=0
+        )
         self.requests = ClientRequests(self.sockets)
         self.clients: list[socket.socket] = []
         self.connections: list[Connection] = []

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from ledgermq.gateway.listening import open_listeners
 from ledgermq.gateway.remoting_sockets import Arrival, RemotingLimits, RemotingSockets
-from ledgermq.model.errors import ConfigError
 from ledgermq.remoting.command import Command, decode_command, encode_command
 
 LIMITS = RemotingLimits(
@@ -23,7 +23,7 @@ class Port:
 
     def __init__(self, limits: RemotingLimits = LIMITS) -> None:
         self.now_ms = 0
-        self.sockets = RemotingSockets([("127.0.0.1", 0)], limits, now_ms=0)
+        self.sockets = RemotingSockets(open_listeners([("127.0.0.1", 0)]), limits, now_ms=0)
         self.arrived: list[Arrival] = []
         self._clients: list[socket.socket] = []
 
@@ -221,12 +221,3 @@ def test_a_client_that_goes_is_told(port: Port) -> None:
 
     assert closed == [port.arrived[0].connection]
     assert port.sockets.next_deadline_ms() is None
-
-
-def test_an_address_that_is_taken_is_named(port: Port) -> None:
-    host, number = port.sockets.addresses[0]
-
-    with pytest.raises(ConfigError, match="cannot be listened at") as refused:
-        RemotingSockets([(host, number)], LIMITS, now_ms=0)
-
-    assert refused.value.details["address"] == f"{host}:{number}"
