@@ -19,6 +19,7 @@ _NAMES = (
     "ledgermq.formats._ids",
     "ledgermq.formats._columns",
     "ledgermq.formats._units",
+    "ledgermq.formats._headers",
 )
 
 
@@ -43,6 +44,7 @@ from ledgermq.formats._columns import (  # noqa: E402
     read_heads,
     split_properties,
 )
+from ledgermq.formats._headers import scan_header  # noqa: E402
 from ledgermq.formats._ids import (  # noqa: E402
     compare_ids,
     find_ids,
@@ -92,6 +94,7 @@ __all__ = [
     "put_ids",
     "read_heads",
     "scan_entries",
+    "scan_header",
     "scan_ids",
     "set_slots",
     "split_properties",

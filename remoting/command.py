@@ -30,6 +30,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from struct import Struct
 
+from ledgermq.formats import kernel
+from ledgermq.formats.kernel import scan_header
 from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.codes import Language, ResponseCode
 
@@ -48,6 +50,7 @@ _NAME_SIZE = Struct(">h")
 _VALUE_SIZE = Struct(">i")
 
 _LANGUAGES = frozenset(map(int, Language))
+_LANGUAGE_NUMBERS: dict[str | None, int] = {one.name: int(one) for one in Language}
 _INT32_MAX = 2**31 - 1
 _ONLY_TEXTS = {str}
 _raw_decode = json.JSONDecoder().raw_decode
@@ -124,9 +127,16 @@ def decode_command(frame: memoryview) -> Command:
     if size > len(frame) - 4 or size > HEADER_SIZE_MAX:
         limit = min(len(frame) - 4, HEADER_SIZE_MAX)
         raise ProtocolError("header is larger than its frame or the limit", size=size, limit=limit)
-    header, body = frame[4 : 4 + size], frame[4 + size :]
+    body = frame[4 + size :]
     if frame[0] == HeaderKind.JSON:
-        return _decode_json(header, body)
+        # Uncompiled it would take longer than the decoder that reads everything.
+        found = scan_header(frame, 4, 4 + size) if kernel.compiled else None
+        if found is None:
+            return _decode_json(frame[4 : 4 + size], body)
+        code, opaque, fields, flag, remark, language, version = found
+        number = _LANGUAGE_NUMBERS.get(language, -1)
+        return Command(code, opaque, fields, body, flag, remark, number, version)
+    header = frame[4 : 4 + size]
     if frame[0] == HeaderKind.BINARY:
         return _decode_binary(header, body)
     raise ProtocolError("unknown kind of header", kind=frame[0], allowed=[0, 1])

@@ -1,0 +1,3 @@
+def scan_header(
+    span: memoryview, start: int, end: int
+) -> tuple[int, int, dict[str, str], int, str | None, str | None, int] | None: ...
