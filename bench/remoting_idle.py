@@ -35,6 +35,33 @@ SUSPEND_MS = 15_000
 HEARTBEAT_S = 30.0
 
 
+def heartbeat(number: int, group: str) -> bytes:
+    """What Java's push consumer tells of itself, the client of this number."""
+    wanted = {
+        "classFilterMode": False,
+        "codeSet": [],
+        "expressionType": "TAG",
+        "subString": "*",
+        "subVersion": 1,
+        "tagsSet": [],
+        "topic": TOPIC,
+    }
+    consumer = {
+        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+        "consumeType": "CONSUME_PASSIVELY",
+        "groupName": group,
+        "messageModel": "CLUSTERING",
+        "subscriptionDataSet": [wanted],
+        "unitMode": False,
+    }
+    body = {
+        "clientID": f"127.0.0.1@{number}",
+        "consumerDataSet": [consumer],
+        "producerDataSet": [{"groupName": "CLIENT_INNER_PRODUCER"}],
+    }
+    return json.dumps(body).encode()
+
+
 class Client:
     """One connection: a consumer that heartbeats and, if told to, always has a pull that waits."""
 
@@ -54,30 +81,8 @@ class Client:
 
     def beat(self, now_s: float) -> None:
         """Tell the broker what Java's consumer tells it."""
-        wanted = {
-            "classFilterMode": False,
-            "codeSet": [],
-            "expressionType": "TAG",
-            "subString": "*",
-            "subVersion": 1,
-            "tagsSet": [],
-            "topic": TOPIC,
-        }
-        consumer = {
-            "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-            "consumeType": "CONSUME_PASSIVELY",
-            "groupName": self.group,
-            "messageModel": "CLUSTERING",
-            "subscriptionDataSet": [wanted],
-            "unitMode": False,
-        }
-        body = {
-            "clientID": f"127.0.0.1@{self.number}",
-            "consumerDataSet": [consumer],
-            "producerDataSet": [{"groupName": "CLIENT_INNER_PRODUCER"}],
-        }
         self.due_s = now_s + HEARTBEAT_S
-        self.send(RequestCode.HEART_BEAT, {}, json.dumps(body).encode())
+        self.send(RequestCode.HEART_BEAT, {}, heartbeat(self.number, self.group))
 
     def pull(self) -> None:
         """Ask for what is not there."""
