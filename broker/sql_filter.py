@@ -26,8 +26,9 @@ from enum import Enum, auto
 from functools import lru_cache
 from typing import cast
 
-from lark import Lark, Token, Transformer, v_args
+from lark import Lark, Token, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken, VisitError
+from lark.visitors import Transformer_NonRecursive
 
 from ledgermq.model.errors import FilterIllegalError
 from ledgermq.model.message_filter import EXPRESSION_SIZE_MAX
@@ -170,7 +171,7 @@ def _parser() -> Lark:
 
 
 @lru_cache(maxsize=1)
-def _compiler() -> Transformer[Token, _Operand]:
+def _compiler() -> Transformer_NonRecursive[Token, _Operand]:
     return _Compiler()
 
 
@@ -212,7 +213,7 @@ def _truth(operand: _Operand, token: Token) -> Evaluate:
 
 
 @v_args(inline=True)
-class _Compiler(Transformer[Token, _Operand]):
+class _Compiler(Transformer_NonRecursive[Token, _Operand]):
     """Makes operands of the parser's tree."""
 
     def start(self, operand: _Operand) -> _Operand:

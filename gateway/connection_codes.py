@@ -8,10 +8,10 @@ from ledgermq.gateway.client_requests import ClientRequests
 from ledgermq.gateway.client_table import Client, ClientTable, Consumer
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.requests import Asked, Codes, ReplyLater
-from ledgermq.model.errors import LedgerError, TimedOutError
+from ledgermq.model.errors import LedgerError, ProtocolError, TimedOutError
 from ledgermq.process.clock import Clock
 from ledgermq.remoting.codes import Language, RequestCode, ResponseCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.command import Command, encode_command
 from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.fields import text
 from ledgermq.remoting.heartbeat import Subscription
@@ -153,9 +153,15 @@ def _relayed(asked: Asked, outcome: Command | LedgerError) -> Command:
         return command.reply(ResponseCode.CONSUME_MSG_TIMEOUT, remark=str(outcome))
     if isinstance(outcome, LedgerError):
         return refusal(command, outcome)
-    return command.reply(
+    reply = command.reply(
         outcome.code, fields=outcome.fields, body=bytes(outcome.body), remark=outcome.remark
     )
+    try:
+        # What a client says in JSON may have no place in the header of who asked.
+        encode_command(reply)
+    except ProtocolError as error:
+        return refusal(command, error)
+    return reply
 
 
 def _language(client: Client | None) -> str:

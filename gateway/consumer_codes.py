@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 
 from ledgermq.broker.access import Right
@@ -182,14 +181,18 @@ class ConsumerCodes:
 
     def _status_reply(self, asked: Asked, answers: Mapping[str, Command | LedgerError]) -> Command:
         parts: list[bytes] = []
+        remark = "no member has told where it is"
         for key, outcome in answers.items():
             if isinstance(outcome, LedgerError) or outcome.code:
                 continue
             client_id = key.partition(" ")[2]
-            table = encode_queue_table(_offset_rows(outcome))
+            try:
+                table = encode_queue_table(_offset_rows(outcome))
+            except ProtocolError as error:
+                remark = f"{client_id} has not told where it is: {error}"
+                continue
             parts.append(encode_body({client_id: 0})[1:-2] + table)
         if not parts:
-            remark = "no member has told where it is"
             return asked.command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
         body = b'{"consumerTable":{' + b",".join(parts) + b'},"messageQueueTable":{}}'
         return asked.command.reply(body=body)
@@ -217,6 +220,11 @@ def _offset_rows(reply: Command) -> list[tuple[str, str, int, object]]:
     table = decode_body(reply.body).get("messageQueueTable")
     rows: list[tuple[str, str, int, object]] = []
     for key, offset in table.items() if isinstance(table, dict) else ():
-        queue = json.loads(key)
-        rows.append((str(queue["brokerName"]), str(queue["topic"]), int(queue["queueId"]), offset))
+        queue = decode_body(key.encode())
+        broker, topic, number = queue.get("brokerName"), queue.get("topic"), queue.get("queueId")
+        if not (isinstance(broker, str) and isinstance(topic, str) and type(number) is int):
+            raise ProtocolError("key of the table is no queue", key=key[:64])
+        if type(offset) is not int:
+            raise ProtocolError("offset of a queue is no number", key=key[:64])
+        rows.append((broker, topic, number, offset))
     return rows

@@ -13,7 +13,7 @@ from ledgermq.gateway.client_table import ClientTable
 from ledgermq.gateway.refusals import CodedError
 from ledgermq.gateway.remoting_sockets import Connection
 from ledgermq.model.errors import FilterIllegalError, NoPermissionError
-from ledgermq.model.message_filter import MessageFilter
+from ledgermq.model.message_filter import TAGS_MAX, MessageFilter
 from ledgermq.model.settings import Settings
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.heartbeat import MessageModel, Subscription
@@ -22,6 +22,8 @@ from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.property_scan import sql_filter
 
 REMEMBERED_MAX = 10_000
+REMEMBERED_SIZE_MAX = 1_024
+"""Characters of an expression that is remembered: longer ones are looked at anew each time."""
 
 
 class Wanted(NamedTuple):
@@ -141,13 +143,18 @@ class PullChecks:
             )
 
 
-@lru_cache(REMEMBERED_MAX)
 def by_expression(expression: str, kind: str) -> Wanted:
     """What an expression of a kind (``TAG``, ``SQL92``) asks for.
 
     Raises:
         FilterIllegalError: it is none, or of another kind.
     """
+    is_short = len(expression) <= REMEMBERED_SIZE_MAX and len(kind) <= REMEMBERED_SIZE_MAX
+    return (_by_expression if is_short else _by_expression.__wrapped__)(expression, kind)
+
+
+@lru_cache(REMEMBERED_MAX)
+def _by_expression(expression: str, kind: str) -> Wanted:
     if kind == SQL92:
         sql_filter(expression, is_enabled=True)
         return Wanted(sql=MessageFilter.by_sql(expression).sql)
@@ -159,7 +166,6 @@ def by_expression(expression: str, kind: str) -> Wanted:
     return Wanted(tuple(sorted(map(java_hash, tags))))
 
 
-@lru_cache(REMEMBERED_MAX)
 def by_subscription(subscription: Subscription) -> Wanted:
     """What a heartbeat asks for; the client's own hashes count where it has sent any.
 
@@ -167,5 +173,11 @@ def by_subscription(subscription: Subscription) -> Wanted:
         FilterIllegalError: its expression is none.
     """
     if subscription.expression_type == TAG and subscription.codes:
-        return Wanted(tuple(sorted(subscription.codes)))
+        return _by_codes(subscription.codes)
     return by_expression(subscription.expression, subscription.expression_type)
+
+
+def _by_codes(codes: frozenset[int]) -> Wanted:
+    if len(codes) > TAGS_MAX:
+        raise FilterIllegalError("too many tags", tags=len(codes), limit=TAGS_MAX)
+    return Wanted(tuple(sorted(codes)))

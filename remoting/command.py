@@ -34,6 +34,7 @@ from ledgermq.formats import kernel
 from ledgermq.formats.kernel import scan_header
 from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.codes import Language, ResponseCode
+from ledgermq.remoting.whole_text import may_be_cut, whole
 
 VERSION = 401
 """That of RocketMQ 4.9.4 (``MQVersion``): clients choose features by it."""
@@ -52,6 +53,7 @@ _VALUE_SIZE = Struct(">i")
 _LANGUAGES = frozenset(map(int, Language))
 _LANGUAGE_NUMBERS: dict[str | None, int] = {one.name: int(one) for one in Language}
 _INT32_MAX = 2**31 - 1
+_NAME_SIZE_MAX = 2**15 - 1
 _ONLY_TEXTS = {str}
 _raw_decode = json.JSONDecoder().raw_decode
 
@@ -183,9 +185,9 @@ def _read_json(text: str) -> object:
     if text.startswith("{"):
         found, end = _raw_decode(text)
         if end == len(text):
-            return found
+            return whole(found) if may_be_cut(text) else found
     # Blanks around it, or no object at all.
-    return json.loads(text)
+    return whole(json.loads(text))
 
 
 def _int32(header: Mapping[str, object], name: str) -> int:
@@ -285,6 +287,12 @@ def _encode_binary(command: Command) -> bytes:
     parts = []
     for name, value in command.fields.items():
         key, text = name.encode(errors="replace"), value.encode(errors="replace")
+        if len(key) > _NAME_SIZE_MAX:
+            raise ProtocolError(
+                "name of a field has no place in a binary header",
+                size=len(key),
+                limit=_NAME_SIZE_MAX,
+            )
         parts += [_NAME_SIZE.pack(len(key)), key, _VALUE_SIZE.pack(len(text)), text]
     fields = b"".join(parts)
     remark = (command.remark or "").encode(errors="replace")

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 from ledgermq.model.errors import ProtocolError
+from ledgermq.remoting.whole_text import may_be_cut, whole
 
 DEPTH_MAX = 64
 BODY_SIZE_MAX = 4 * 1024 * 1024
@@ -35,6 +36,8 @@ def decode_body(body: bytes | memoryview) -> dict[str, object]:
             found: object = json.loads(content)
         except ValueError:
             found = json.loads(_with_text_keys(content))
+        if may_be_cut(content):
+            found = whole(found)
     except (ValueError, RecursionError) as error:
         raise ProtocolError("body is not JSON", reason=str(error)[:100]) from error
     if not isinstance(found, dict):

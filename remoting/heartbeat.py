@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.fastjson import decode_body
+from ledgermq.remoting.fields import INT32_MAX, INT64_MAX
 from ledgermq.remoting.pull_request import TAG
 
 
@@ -101,7 +102,7 @@ def _subscription(data: Mapping[str, object]) -> Subscription:
         _text(data, "expressionType") or TAG,
         _integer(data.get("subVersion", 0), "subVersion"),
         frozenset(map(str, _list(data, "tagsSet"))),
-        frozenset(_integer(one, "codeSet") for one in _list(data, "codeSet")),
+        frozenset(_integer(one, "codeSet", INT32_MAX) for one in _list(data, "codeSet")),
     )
 
 
@@ -117,11 +118,13 @@ def _text(data: Mapping[str, object], field: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _integer(value: object, field: str) -> int:
+def _integer(value: object, field: str, limit: int = INT64_MAX) -> int:
     if isinstance(value, str) and value.removeprefix("-").isdecimal():
         value = int(value[:20])
     if isinstance(value, bool) or not isinstance(value, int):
         raise ProtocolError("heartbeat has no number there", field=field, value=str(value)[:64])
+    if not -limit - 1 <= value <= limit:
+        raise ProtocolError("heartbeat's number is too large", field=field, limit=limit)
     return value
 
 

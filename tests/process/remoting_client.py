@@ -72,9 +72,12 @@ class RemotingClient:
         self._socket.sendall(b"".join(encode_command(command)))
         return opaque
 
-    def answer(self, request: Command, code: int = 0, body: bytes = b"") -> None:
+    def answer(
+        self, request: Command, code: int = 0, body: bytes = b"", *, remark: str | None = None
+    ) -> None:
         """Answer a request of the broker."""
-        self._socket.sendall(b"".join(encode_command(request.reply(code, body=body))))
+        reply = request.reply(code, body=body, remark=remark)
+        self._socket.sendall(b"".join(encode_command(reply)))
 
     def reply_to(self, opaque: int) -> Command:
         """Wait for the reply to a request."""

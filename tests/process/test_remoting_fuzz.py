@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import random
 import select
 import socket
 import struct
 import time
 from collections.abc import Iterator
 
-import psutil
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from tests.process.conftest import Node, nodes_made, wait_until
-from tests.process.remoting_client import RemotingClient
-from tests.process.remoting_node import start_remoting_node
+from tests.process.fuzzed_port import (
+    FUZZ_S,
+    GROWTH_MAX,
+    SEED,
+    FuzzedPort,
+    TimeOverError,
+    fuzzed_port,
+)
 
-from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command, HeaderKind, encode_command
 
 pytestmark = pytest.mark.slow
-
-FUZZ_S = float(os.environ.get("LEDGERMQ_FUZZ_S", "12"))
-SEED = int(os.environ.get("LEDGERMQ_FUZZ_SEED") or random.SystemRandom().randrange(2**32))
-GROWTH_MAX = 96 * 1024 * 1024
-"""Bytes that the broker may grow by: the largest frame a few times over, and what Python keeps."""
 
 WARM_UP = 40
 """Connections before its memory is looked at first."""
@@ -117,20 +114,13 @@ SENT = st.lists(
 
 
 class Fuzzed:
-    """A node, and a client of it that minds its own business."""
+    """Connections that send what hypothesis has made."""
 
-    def __init__(self, node: Node, address: str) -> None:
-        self.node = node
-        host, _, port = address.rpartition(":")
-        self.place = (host, int(port))
-        self.pid = node.pids()["broker"]
-        self.client = RemotingClient(address)
+    def __init__(self, port: FuzzedPort) -> None:
+        host, _, number = port.address.rpartition(":")
+        self.port = port
+        self.place = (host, int(number))
         self.connections = 0
-
-    @property
-    def memory(self) -> int:
-        """Resident bytes of the broker process that are its own."""
-        return int(psutil.Process(self.pid).memory_full_info().uss)
 
     def send(self, parts: list[bytes], *, stays: bool) -> None:
         """Send it on a connection of its own, read what there is to read, and go.
@@ -152,26 +142,11 @@ class Fuzzed:
                 # Closed on us, as it may be for what was sent; it may not be left hanging.
                 assert not isinstance(error, TimeoutError), parts
 
-    def check(self) -> None:
-        """Others are served as before, by the process that there was."""
-        route = self.client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
-
-        assert route.code == ResponseCode.SUCCESS
-        assert self.node.pids()["broker"] == self.pid
-
 
 @pytest.fixture(scope="module")
 def fuzzed() -> Iterator[Fuzzed]:
-    with nodes_made() as make:
-        node = make()
-        address = start_remoting_node(node)
-        made = Fuzzed(node, address)
-        wait_until(lambda: node.status()["raft"]["granted"], "the node leads")
-        yield made
-        made.client.close()
-
-        assert node.stop() == 0, node.log.read_text()[-5_000:]
-        assert not node.logged("Traceback"), node.log.read_text()[-5_000:]
+    with fuzzed_port() as port:
+        yield Fuzzed(port)
 
 
 def test_what_no_client_would_send_harms_nobody_and_is_forgotten(fuzzed: Fuzzed) -> None:
@@ -194,15 +169,11 @@ def test_what_no_client_would_send_harms_nobody_and_is_forgotten(fuzzed: Fuzzed)
             raise TimeOverError
         fuzzed.send(parts, stays=stays)
         if fuzzed.connections % WARM_UP == 0:
-            fuzzed.check()
-            memory.append(fuzzed.memory)
+            fuzzed.port.check()
+            memory.append(fuzzed.port.memory)
 
     with pytest.raises(TimeOverError):
         send()
     print(f"{fuzzed.connections} connections, memory {memory[0]} to {memory[-1]}")
 
     assert max(memory) - memory[0] < GROWTH_MAX, memory
-
-
-class TimeOverError(Exception):
-    """Ends a run of hypothesis."""

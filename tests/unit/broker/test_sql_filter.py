@@ -281,6 +281,15 @@ def test_a_refusal_names_position_and_token(expression: str, position: int, toke
     assert (caught.value.details["position"], caught.value.details["token"]) == (position, token)
 
 
+@pytest.mark.parametrize(
+    "expression",
+    ["NOT " * 2_000 + "a", "- " * 4_000 + "a > 0", "a BETWEEN 1 AND " * 450 + "2", "(" * 8_000],
+)
+def test_no_expression_is_too_deep_to_be_refused(expression: str) -> None:
+    with pytest.raises(FilterIllegalError):
+        parse_sql(expression)
+
+
 def test_many_conditions_in_a_row_are_no_depth() -> None:
     wanted = parse_sql(" AND ".join(f"a <> '{number}'" for number in range(500)))
 

@@ -165,3 +165,10 @@ def test_no_bytes_do_more_than_be_refused(noise: bytes, at: int, byte: int) -> N
             continue
         assert isinstance(found.code, int)
         assert len(found.body) <= len(frame)
+
+
+def test_a_name_that_a_binary_header_cannot_hold_is_refused_with_its_size() -> None:
+    command = Command(1, fields={"n" * 2**15: "v"}, kind=HeaderKind.BINARY)
+
+    with pytest.raises(ProtocolError, match="size=32768, limit=32767"):
+        encode_command(command)

@@ -62,6 +62,16 @@ def test_both_ways_of_saying_it_mean_the_same(body: bytes, producers: tuple[str,
             b'{"clientID":"c","consumerDataSet":[{"groupName":"g","consumeType":"X"}]}',
             "consumeType",
         ),
+        (
+            b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":'
+            b'"t","codeSet":[2147483648]}]}]}',
+            "codeSet",
+        ),
+        (
+            b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":'
+            b'"t","subVersion":"-9223372036854775809"}]}]}',
+            "subVersion",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_named(body: bytes, field: str) -> None:
