@@ -14,7 +14,7 @@ from tests.process.remoting_node import start_remoting_node
 
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 
-FUZZ_S = float(os.environ.get("LEDGERMQ_FUZZ_S", "12"))
+FUZZ_S = float(os.environ.get("LEDGERMQ_FUZZ_S", "8"))
 SEED = int(os.environ.get("LEDGERMQ_FUZZ_SEED") or random.SystemRandom().randrange(2**32))
 GROWTH_MAX = 96 * 1024 * 1024
 """Bytes that the broker may grow by: the largest frame a few times over, and what Python keeps."""
