@@ -8,9 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.cli.service_unit import run_tool
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.events import Event
+from ledgermq.process.systemd_tools import run_tool
 
 _LEVELS = {"2": "CRIT", "3": "ERROR", "4": "WARN"}
 

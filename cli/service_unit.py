@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.model.errors import StorageError, TimedOutError
-
-BOOTED = Path("/run/systemd/system")
-"""Is there where systemd is PID 1 (sd_booted(3))."""
+from ledgermq.process.systemd_tools import BOOTED, run_tool
 
 SINGLE = "ledgermq.service"
-TIMEOUT_S = 15.0
 _PROPERTIES = (
     "LoadState", "ActiveState", "SubState", "Result", "UnitFileState", "StatusText",
     "ActiveEnterTimestamp", "InactiveEnterTimestamp", "NRestarts", "MainPID", "ExecMainStatus",
@@ -65,26 +60,6 @@ def describe(unit: Unit) -> str:
         parts.append(f"ended with {found['Result']}, exit status {found['ExecMainStatus']}")
     parts.append({"enabled": "starts at boot"}.get(found["UnitFileState"], "not started at boot"))
     return ", ".join(parts)
-
-
-def run_tool(command: list[str]) -> str:
-    """What one of systemd's programs prints.
-
-    Raises:
-        StorageError: it failed; has what it said.
-        TimedOutError: it did not end.
-    """
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
-        )
-    except subprocess.TimeoutExpired as error:
-        raise TimedOutError("no answer", command=command[0], waited_s=TIMEOUT_S) from error
-    if done.returncode != 0:
-        raise StorageError(
-            done.stderr.strip() or "failed", command=command[0], status=done.returncode
-        )
-    return done.stdout
 
 
 def _words() -> list[str]:

@@ -14,7 +14,13 @@ import psutil
 
 from ledgermq.doctor.finding import Finding, fail, ok, warn
 from ledgermq.doctor.subject import Subject
+from ledgermq.gateway.listening import addresses_by_setting
+from ledgermq.model.errors import LedgerError
+from ledgermq.process.systemd_tools import listening_units
 from ledgermq.replication.peer_sockets import parse_peer
+
+SOCKET_UNITS = "ledgermq-remoting"
+"""How the names of the package's socket units begin."""
 
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _RESERVED = Path("/proc/sys/net/ipv4/ip_local_reserved_ports")
@@ -48,6 +54,8 @@ def endpoints_of(subject: Subject) -> Iterator[Endpoint]:
         if endpoint is not None:
             host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
             yield Endpoint(f"listen.{setting}", host.strip("[]"), int(port))
+    for setting, (host, number) in addresses_by_setting(listen).items():
+        yield Endpoint(setting, host, number)
 
 
 def _port(subject: Subject, endpoint: Endpoint) -> Finding:
@@ -55,8 +63,12 @@ def _port(subject: Subject, endpoint: Endpoint) -> Finding:
     limit = "this node's" if subject.pids else "free"
     holders = listeners(endpoint.port)
     own = set(subject.pids)
+    unit = _unit_at(endpoint)
     if holders & own:
-        return ok(check, f"port {endpoint.port} is this node's", limit=limit)
+        whose = f", and {unit} holds it" if unit else ""
+        return ok(check, f"port {endpoint.port} is this node's{whose}", limit=limit)
+    if unit and subject.status is None:
+        return ok(check, f"port {endpoint.port} is held for the node by {unit}", limit=limit)
     if holders or (not subject.pids and not _is_free(endpoint)):
         who = ", ".join(_program(pid) for pid in sorted(holders)) or "a program of another account"
         return fail(
@@ -76,6 +88,17 @@ def _port(subject: Subject, endpoint: Endpoint) -> Finding:
         change="run doctor as root or as the node's account; else restart the node: its settings"
         " are others",
     )  # fmt: skip
+
+
+def _unit_at(endpoint: Endpoint) -> str:
+    """Name of our socket unit by which systemd holds the port; empty where none does."""
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    try:
+        unit = listening_units().get(f"{host}:{endpoint.port}", "")
+    except LedgerError:
+        # Whoever holds the port is told of by what the kernel says.
+        return ""
+    return unit if unit.startswith(SOCKET_UNITS) else ""
 
 
 def listeners(port: int) -> set[int]:

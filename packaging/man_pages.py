@@ -92,6 +92,11 @@ def daemon_page() -> Iterator[str]:
         "supervisor feeds systemd's watchdog while all processes turn and what was flushed "
         "returns. A leader that is stopped hands over first."
     )
+    yield ".PP"
+    yield _text(
+        "systemd may hold the port of RocketMQ's clients (ledgermq-remoting.socket, for instances "
+        "ledgermq-remoting@.socket; not enabled unless you do it): then a restart refuses nobody."
+    )
     yield from _tagged(
         "SIGNALS",
         (

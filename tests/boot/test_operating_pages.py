@@ -151,12 +151,15 @@ def test_a_group_on_three_hosts_comes_about_lives_gets_a_new_version_and_another
         joins = '"n3-10.0.0.4:10920"]\ninitial_cluster_state = "existing"'
         put(fourth, SETTINGS, text.replace('"n2-10.0.0.3:10920"]', f'"n2-10.0.0.3:10920", {joins}'))
 
+    def open_port() -> None:
+        first.run(f"sed -i '/^\\[listen\\]/a remoting = \"*:10911\"' {SETTINGS}")
+
     reader.read("three-hosts.md", write=write)
 
     assert reader.wrong == [], "\n".join(reader.wrong)
     assert "a first message" in "".join(reader.typed.values())
 
-    reader.read("service.md")
+    reader.read("service.md", given=[("systemctl stop ledgermq", open_port)])
     lead(reader, "n0")
     reader.read("new-version.md")
     second = status(reader.hosts["10.0.0.2"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -15,7 +16,8 @@ from pathlib import Path
 
 import pytest
 from tests.process.client_node import SERVE
-from tests.process.conftest import Node, wait_until
+from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.group_nodes import COMMAND
 from tests.process.remoting_client import RemotingClient
 
 from ledgermq.remoting.codes import RequestCode
@@ -61,6 +63,14 @@ def test_who_connects_while_no_process_serves_waits_and_is_answered(
     assert node.status()["ports"] == [
         {"setting": "listen.remoting", "address": address_of(held), "unit": UNIT}
     ]
+    told = subprocess.run(
+        [*COMMAND, "service", "status", "--config", str(node.config)],
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert f"port        {address_of(held)} (listen.remoting): held by systemd ({UNIT})" in (
+        told.stdout.splitlines()
+    )
 
     pid = node.pids()["broker"]
     os.kill(pid, signal.SIGKILL)

@@ -12,10 +12,12 @@ import pytest
 
 from ledgermq.cli import serve_command
 from ledgermq.daemon.children import STOP_ORDER
-from ledgermq.model.settings import SupervisionSection
+from ledgermq.gateway.listening import listening_addresses
+from ledgermq.model.settings import ListenSection, SupervisionSection
 
 FOLDER = Path(__file__).resolve().parents[2] / "packaging" / "systemd"
 SERVICES = ["ledgermq.service", "ledgermq@.service"]
+SOCKETS = ["ledgermq-remoting.socket", "ledgermq-remoting@.socket"]
 ANALYZE = shutil.which("systemd-analyze")
 
 
@@ -99,15 +101,41 @@ def test_service_and_template_are_hardened_alike() -> None:
     assert different == {"RuntimeDirectory", "StateDirectory"}
 
 
+def test_sockets_of_the_node_and_of_instances_are_alike_and_start_their_own_service() -> None:
+    single, instance = (directives(name) for name in SOCKETS)
+    different = {key for key in single.keys() | instance.keys() if single[key] != instance[key]}
+
+    assert different == {"Description", "Service", "StopPropagatedFrom"}
+    assert (single["Service"], instance["Service"]) == ([SERVICES[0]], ["ledgermq@%i.service"])
+    # Sockets= in the service would start the unit with it, which nobody has asked for.
+    assert [directives(name)["Sockets"] for name in SERVICES] == [[], []]
+
+
+def test_the_socket_listens_where_the_documents_have_the_port() -> None:
+    (listens_at,) = directives(SOCKETS[0])["ListenStream"]
+    ((host, port),) = listening_addresses(ListenSection(remoting="*:10911"))
+
+    assert listens_at == f"{host}:{port}"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")
-@pytest.mark.parametrize("name", SERVICES)
+@pytest.mark.parametrize("name", [*SERVICES, *SOCKETS])
 def test_systemd_finds_nothing_to_complain_about(name: str, tmp_path: Path) -> None:
     units = tmp_path / "usr" / "lib" / "systemd" / "system"
     units.mkdir(parents=True)
-    for unit in (*SERVICES, "ledgermq.target"):
+    for unit in (*SERVICES, *SOCKETS, "ledgermq.target"):
         shutil.copy(FOLDER / unit, units)
-    for other in ("network-online", "time-sync", "multi-user", "sysinit", "basic", "shutdown"):
+    others = (
+        "network-online",
+        "time-sync",
+        "multi-user",
+        "sysinit",
+        "basic",
+        "shutdown",
+        "sockets",
+    )
+    for other in others:
         (units / f"{other}.target").write_text("[Unit]\nDescription=of the system\n")
     for program in ("usr/bin/ledgermq", "bin/kill"):
         (tmp_path / program).parent.mkdir(parents=True, exist_ok=True)

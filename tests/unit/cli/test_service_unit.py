@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.cli.service_unit import Unit, describe, look_at_unit, run_tool, unit_name
-from ledgermq.model.errors import StorageError
+from ledgermq.cli.service_unit import Unit, describe, look_at_unit, unit_name
 
 RUNNING = {
     "LoadState": "loaded",
@@ -66,10 +65,3 @@ def test_without_systemd_it_says_so(tmp_path: Path) -> None:
 
     assert unit.properties == {}
     assert describe(unit).startswith("systemd is not PID 1 here")
-
-
-def test_a_tool_that_fails_is_told_with_its_words() -> None:
-    with pytest.raises(StorageError, match="gone wrong") as caught:
-        run_tool(["/bin/sh", "-c", "echo gone wrong >&2; exit 3"])
-
-    assert caught.value.details["status"] == 3

@@ -31,13 +31,20 @@ def test_a_port_of_another_program_fails_and_names_it(tmp_path: Path) -> None:
 def test_all_ports_of_the_settings_are_looked_at(tmp_path: Path) -> None:
     subject = member_in(
         tmp_path,
-        listen={"produce": "tcp://127.0.0.1:23921", "consume": "tcp://[::1]:23922"},
+        listen={
+            "produce": "tcp://127.0.0.1:23921",
+            "consume": "tcp://[::1]:23922",
+            "remoting": "*:23923",
+            "name_server": "[::1]:23924",
+        },
     )
 
     assert [(one.setting, one.host, one.port) for one in endpoints_of(subject)] == [
         ("node.peers", "127.0.0.1", 23_911),
         ("listen.produce", "127.0.0.1", 23_921),
         ("listen.consume", "::1", 23_922),
+        ("listen.remoting", "0.0.0.0", 23_923),
+        ("listen.name_server", "::1", 23_924),
     ]
 
 
@@ -61,3 +68,22 @@ def test_a_port_that_the_system_gives_away_has_to_be_reserved(
 
     assert finding.verdict is verdict
     assert verdict is Verdict.OK or "net.ipv4.ip_local_reserved_ports = 23921" in finding.change
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_a_port_that_systemd_holds_for_the_node_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    # What systemctl prints: a booted machine shows that it is so (tests/boot/test_sockets.py).
+    units = {f"{host}:23923": "ledgermq-remoting.socket", f"{host}:23924": "other.socket"}
+    monkeypatch.setattr(checked, "listening_units", lambda: units)
+    subject = subject_in(
+        tmp_path, listen={"remoting": f"{host}:23923", "name_server": f"{host}:23924"}
+    )
+    findings = by_check(port_checks, subject)
+
+    assert findings["ports.listen.remoting"].verdict is Verdict.OK
+    assert "held for the node by ledgermq-remoting.socket" in (
+        findings["ports.listen.remoting"].measured
+    )
+    assert "other.socket" not in findings["ports.listen.name_server"].measured
