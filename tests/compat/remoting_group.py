@@ -131,6 +131,8 @@ def java_program(
                 "NAMESRV": name_servers,
                 "_JAVA_OPTIONS": f"-Xmx{heap} -XX:+UseSerialGC",
             },
+            # Some sub-commands of mqadmin write files where they are.
+            cwd=folder,
             stdin=subprocess.PIPE,
             stdout=target,
             stderr=subprocess.STDOUT,
