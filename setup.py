@@ -7,7 +7,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-KERNELS = ("_scan", "_stamp", "_link", "_ids", "_columns", "_units", "_headers")
+KERNELS = ("_scan", "_stamp", "_link", "_ids", "_columns", "_units", "_headers", "_pulls")
 
 
 def kernels() -> list[Extension]:

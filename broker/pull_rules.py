@@ -9,19 +9,23 @@ makes a consumer lose or repeat a message:
 
 from __future__ import annotations
 
+from array import array
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ledgermq.formats.kernel import choose_units
 from ledgermq.formats.message import SIZE_MIN
-from ledgermq.store.queue_end import PREFILL_SIZE
+from ledgermq.store.queue_end import UNIT, Units
 from ledgermq.wire.pull_frame import PullStatus
 
-_HASH_MIN = -(2**31)
+TAG_TABLES_MAX = 10_000
+_ALL = memoryview(b"")
 
 Integers = npt.NDArray[np.int64]
-"""Host byte order or not, any integer width."""
+"""In host byte order."""
 
 
 class QueueBounds(NamedTuple):
@@ -88,36 +92,32 @@ class Selection(NamedTuple):
     """Which units are handed out.
 
     Attributes:
-        chosen: their numbers, ascending.
-        scanned: units to go on behind, at least the last one chosen + 1.
+        positions, sizes: of their messages.
+        size: of all of these.
+        scanned: units to go on behind, at least the last one handed out + 1.
         ends_removed: the last one looked at is a message that the log does not have any more.
         looked_at: position of that one.
     """
 
-    chosen: Integers
+    positions: Integers
+    sizes: Integers
+    size: int
     scanned: int
     ends_removed: bool = False
     looked_at: int = 0
 
 
-def match_tags(tags: Integers, tag_hashes: Integers) -> npt.NDArray[np.bool_]:
-    """Which units have one of the tags.
-
-    As RocketMQ does, only the low 32 bits are compared. A number below them all is an address in
-    ConsumeQueueExt, which tells nothing here: such a message is handed out, and the client, which
-    looks at the tag itself in any case, decides.
-    """
-    wide = tags.astype(np.int64)
-    matched: npt.NDArray[np.bool_] = np.isin(wide.astype(np.int32), tag_hashes.astype(np.int32))
-    return matched | (wide < _HASH_MIN)
+@lru_cache(TAG_TABLES_MAX)
+def tag_table(hashes: tuple[int, ...]) -> memoryview:
+    """Hashes of tags as ``select`` wants them; none stands for all messages."""
+    words = {(hash_ + 2**31) % 2**32 - 2**31 for hash_ in hashes}
+    return memoryview(array("i", sorted(words)))
 
 
 def select(
-    positions: Integers,
-    sizes: Integers,
-    tags: Integers,
+    units: Units,
     *,
-    tag_hashes: Integers,
+    tags: memoryview,
     count_max: int,
     size_max: int,
     first_position: int,
@@ -128,11 +128,14 @@ def select(
     """The units that one answer hands out.
 
     As in ``getMessage``, it ends before the first unit, wanted or not, that would make it too
-    large; the first message wanted is given however large it is.
+    large; the first message wanted is given however large it is. Of tags, as in RocketMQ, only the
+    low 32 bits are compared. A number below them all is an address in ConsumeQueueExt, which tells
+    nothing here: such a message is handed out, and the client, which looks at the tag itself in any
+    case, decides.
 
     Args:
-        positions: ascending.
-        tag_hashes: what the consumer wants; empty is everything.
+        units: by ascending position.
+        tags: what the consumer wants, from ``tag_table``.
         count_max: most messages, at least 1.
         size_max: most bytes of messages.
         first_position: where the log begins now; messages below are removed, and passed over.
@@ -140,33 +143,27 @@ def select(
         fulfilling: which messages an SQL expression wants, of as many units; all when left out.
     """
     assert count_max >= 1, count_max
-    total = len(positions)
+    assert units.dtype == UNIT, units.dtype
+    memory_count = max(1, min(count_max, limits.memory_count))
+    disk_count = max(1, min(count_max, limits.disk_count))
+    total = len(units)
+    columns = np.empty((2, min(total, max(memory_count, disk_count))), np.int64)
+    positions, sizes = columns[0], columns[1]
     if total == 0:
-        return Selection(np.zeros(0, np.int64), 0)
-    wanted = (positions >= first_position) & (sizes != PREFILL_SIZE)
-    if tag_hashes.size:
-        wanted &= match_tags(tags, tag_hashes)
-    if fulfilling is not None:
-        wanted &= fulfilling
-    memory = (min(size_max, limits.memory_size), min(count_max, limits.memory_count))
-    disk = (min(size_max, limits.disk_size), min(count_max, limits.disk_count))
-    is_disk = int(positions[-1]) < disk_below
-    if wanted.all() and (is_disk or int(positions[0]) >= disk_below):
-        size_limit, count_limit = disk if is_disk else memory
-        fitting = int(np.searchsorted(np.cumsum(sizes, dtype=np.int64), size_limit, "right"))
-        scanned = min(total, count_limit, max(fitting, 1))
-        chosen = np.arange(scanned)
-    else:
-        on_disk = positions < disk_below
-        size_limits = np.where(on_disk, disk[0], memory[0])
-        count_limits = np.where(on_disk, disk[1], memory[1])
-        given = np.where(wanted, sizes, 0).astype(np.int64)
-        counts = np.cumsum(wanted) - wanted
-        behind = np.cumsum(given) - given + sizes
-        full = (counts > 0) & ((behind > size_limits) | (counts >= count_limits))
-        scanned = int(full.argmax()) if full.any() else total
-        chosen = np.flatnonzero(wanted[:scanned])
+        return Selection(positions, sizes, 0, 0)
+    count, size, scanned, last, looked_at = choose_units(
+        units.view(np.uint8).data,
+        tags,
+        _ALL if fulfilling is None else fulfilling.view(np.uint8).data,
+        first_position,
+        disk_below,
+        min(size_max, limits.memory_size),
+        memory_count,
+        min(size_max, limits.disk_size),
+        disk_count,
+        positions.data,
+        sizes.data,
+    )
+    ends_removed = last < first_position
     # The unit that did not fit was looked at, too.
-    looked_at = int(positions[min(scanned, total - 1)])
-    ends_removed = int(positions[scanned - 1]) < first_position
-    return Selection(chosen, scanned, ends_removed, looked_at)
+    return Selection(positions[:count], sizes[:count], size, scanned, ends_removed, looked_at)

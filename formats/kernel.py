@@ -20,6 +20,7 @@ _NAMES = (
     "ledgermq.formats._columns",
     "ledgermq.formats._units",
     "ledgermq.formats._headers",
+    "ledgermq.formats._pulls",
 )
 
 
@@ -54,6 +55,7 @@ from ledgermq.formats._ids import (  # noqa: E402
     text_hash,
 )
 from ledgermq.formats._link import link_keys, set_slots  # noqa: E402
+from ledgermq.formats._pulls import choose_units, join_records, match_heads  # noqa: E402
 from ledgermq.formats._scan import (  # noqa: E402
     dispatch_span,
     first_delayed,
@@ -77,6 +79,7 @@ __all__ = [
     "NO_UNIT",
     "ScanStatus",
     "check_run",
+    "choose_units",
     "compare_ids",
     "compiled",
     "dispatch_span",
@@ -87,9 +90,11 @@ __all__ = [
     "first_delayed",
     "hash_keys",
     "java_hash",
+    "join_records",
     "join_slices",
     "link_keys",
     "load_plain",
+    "match_heads",
     "measure_units",
     "put_ids",
     "read_heads",

@@ -11,6 +11,7 @@ import itertools
 from typing import NamedTuple
 
 from ledgermq.broker.access import Right
+from ledgermq.formats.kernel import join_records
 from ledgermq.gateway.offset_commits import OffsetCommits
 from ledgermq.gateway.pull_checks import PullChecks
 from ledgermq.gateway.refusals import refusal
@@ -21,6 +22,7 @@ from ledgermq.model.errors import (
     BusyError,
     LedgerError,
 )
+from ledgermq.process.record_parts import RecordParts
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.pull_request import decode_pull, pull_reply_fields
@@ -28,9 +30,7 @@ from ledgermq.serving.pull_service import Answer, Payload, PullService
 from ledgermq.wire.pull_frame import (
     HOLD_MS_MAX,
     Pull,
-    Pulled,
     PullStatus,
-    decode_pulled,
 )
 
 MESSAGES_MAX = 1_024
@@ -175,43 +175,34 @@ class PullCodes:
         """The reply to a pull of messages from ``offset`` on."""
         if answer.error is not None:
             return refusal(command, answer.error)
-        payload = answer.payload
-        pulled = decode_pulled(answer.head, records_size=len(payload))
-        code = _CODES.get(pulled.status)
+        code = _CODES.get(answer.status)
         if code is None:
             # As in RocketMQ a consumer that is where the queue is going to begin just waits.
-            stays = pulled.next_offset == offset
+            stays = answer.next_offset == offset
             code = ResponseCode.PULL_NOT_FOUND if stays else ResponseCode.PULL_OFFSET_MOVED
         body: Payload = b""
-        if answer.messages:
-            body = _records(pulled, payload)
+        if answer.parts is not None:
+            body = _records(answer.parts)
             self._counts[BrokerCounter.MESSAGES] += answer.messages
             self._counts[BrokerCounter.BYTES] += len(body)
         return command.reply(
             code,
             fields=pull_reply_fields(
-                next_offset=pulled.next_offset,
-                min_offset=pulled.begin,
-                max_offset=pulled.end,
+                next_offset=answer.next_offset,
+                min_offset=answer.begin,
+                max_offset=answer.end,
                 broker_id=0,
             ),
             body=body,
-            remark=pulled.status.name,
+            remark=answer.status.name,
         )
 
 
-def _records(pulled: Pulled, payload: Payload) -> Payload:
+def _records(parts: RecordParts) -> Payload:
     """The records, one directly behind the other: entries' headers lie between them in the log."""
-    sizes = pulled.sizes.tolist()
-    if sum(sizes) == len(payload):
-        return payload
-    view = memoryview(payload)
-    return b"".join(
-        [
-            view[start : start + size]
-            for start, size in zip(pulled.starts.tolist(), sizes, strict=True)
-        ]
-    )
+    if int(parts.sizes.sum()) == len(parts.payload):
+        return parts.payload
+    return memoryview(join_records(memoryview(parts.payload), parts.starts.data, parts.sizes.data))
 
 
 def _hold_ms(suspend_ms: int, now_ms: int) -> int:

@@ -6,14 +6,15 @@ lies between them; records that are scattered are gathered into a buffer of thei
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ledgermq.formats.crc32 import crc32
-from ledgermq.formats.kernel import whole_records
-from ledgermq.formats.message import MAGIC, PHYSICAL_OFFSET_AT
+from ledgermq.formats.kernel import match_heads, whole_records
+from ledgermq.formats.message import MAGIC, PHYSICAL_OFFSET_AT, SIZE_MIN
 from ledgermq.model.errors import CorruptLogError, DamagedLogError
 from ledgermq.process.log_view import LogFile, LogView
 
@@ -26,14 +27,10 @@ GAP_MAX = 64
 GATHERED_SIZE_MAX = 1024 * 1024
 """Most bytes of a gathered part: these, unlike a map's, are memory of the process."""
 
-_HEAD = np.dtype([("size", ">i4"), ("magic", ">u4"), ("position", ">i8")])
-_HEAD_BYTES = np.concatenate(
-    (np.arange(8), np.arange(PHYSICAL_OFFSET_AT, PHYSICAL_OFFSET_AT + 8))
-).astype(np.int64)
+_SIZE_AND_MAGIC = Struct(">iI")
+_POSITION = Struct(">q")
 
 Integers = npt.NDArray[np.int64]
-
-assert _HEAD.itemsize == len(_HEAD_BYTES)
 
 
 class RecordParts(NamedTuple):
@@ -76,16 +73,12 @@ def take_records(
             return None
         raise CorruptLogError("no file of the log has a dispatched message", position=first)
     # What lies in a later file is asked for again: at most one short answer a file.
-    fits = positions + sizes <= file.end
-    count = len(positions) if fits.all() else int(fits.argmin())
-    if count == 0:
-        raise _corrupt(file, first, "size")
-    count = sound_count(file, positions[:count], sizes[:count])
-    at = positions[:count] - file.start
+    starts = _sound_starts(file, positions, sizes)
+    sizes = sizes[: len(starts)]
     if not (with_headers and file.header_size):
-        return _pack(file, at, sizes[:count])
+        return _pack(file, starts, sizes)
     size = file.header_size
-    parts = _pack(file, at - size, sizes[:count] + size)
+    parts = _pack(file, starts - size, sizes + size)
     return RecordParts(
         parts.payload, parts.starts + np.uint32(size), parts.sizes - np.uint32(size), size
     )
@@ -94,28 +87,39 @@ def take_records(
 def sound_count(file: LogFile, positions: Integers, sizes: Integers) -> int:
     """Records up to the first one that is not the one of its unit, or not what was written.
 
+    One that is not within the file is neither.
+
     Raises:
         DamagedLogError: the first record is such a one.
     """
-    content = np.frombuffer(file.view, np.uint8)
-    at = positions - file.start
-    heads = content[at[:, None] + _HEAD_BYTES].view(_HEAD)[:, 0]
-    sound = (heads["size"] == sizes) & (heads["magic"] == MAGIC) & (heads["position"] == positions)
-    count = len(positions) if sound.all() else int(sound.argmin())
-    if count == 0:
-        raise _corrupt(file, int(positions[0]), _fault(heads[0], int(sizes[0])))
-    if int(at[0]) < file.header_size:
-        raise _corrupt(file, int(positions[0]), "physical_offset")
-    count = whole_records(file.view, at[:count].data, sizes[:count].data, file.header_size, crc32)
-    if count == 0:
-        raise _corrupt(file, int(positions[0]), "crc")
-    return count
+    return len(_sound_starts(file, positions, sizes))
 
 
-def _fault(head: np.void, size: int) -> str:
-    if int(head["size"]) != size:
+def _sound_starts(file: LogFile, positions: Integers, sizes: Integers) -> Integers:
+    """Where the records of ``sound_count`` begin in their file."""
+    starts = np.empty(len(positions), np.int64)
+    view, size = file.view, file.header_size
+    count = match_heads(view, positions.data, sizes.data, file.start, size, starts.data)
+    starts = starts[:count]
+    if count:
+        count = whole_records(view, starts.data, sizes[:count].data, size, crc32)
+    if count == 0:
+        raise _corrupt(file, int(positions[0]), _fault(file, int(positions[0]), int(sizes[0])))
+    return starts[:count]
+
+
+def _fault(file: LogFile, position: int, size: int) -> str:
+    """Which field of a record that is not sound shows it."""
+    at = position - file.start
+    if at + max(size, SIZE_MIN) > len(file.view):
+        return "size"
+    told, magic = _SIZE_AND_MAGIC.unpack_from(file.view, at)
+    if told != size:
         return "total_size"
-    return "magic" if int(head["magic"]) != MAGIC else "physical_offset"
+    if magic != MAGIC:
+        return "magic"
+    own = _POSITION.unpack_from(file.view, at + PHYSICAL_OFFSET_AT)[0]
+    return "crc" if own == position and at >= file.header_size else "physical_offset"
 
 
 def _corrupt(file: LogFile, position: int, field: str) -> DamagedLogError:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ledgermq.broker.holds import Hold, Holds, QueueName
-from ledgermq.broker.pull_rules import QueueBounds, Selection, judge_offset, select
+from ledgermq.broker.pull_rules import QueueBounds, Selection, judge_offset, select, tag_table
 from ledgermq.ipc.counters import BrokerCounter, Counts, no_counts
 from ledgermq.model.errors import LedgerError
 from ledgermq.process.record_parts import RecordParts
 from ledgermq.serving.property_scan import Wanted, sql_filter
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.store.queue_end import PREFILL_SIZE, Units
+from ledgermq.wire.header import VERSION
 from ledgermq.wire.pull_frame import Pull, PullStatus, encode_pulled
 
 if TYPE_CHECKING:
@@ -47,19 +47,59 @@ CheckQueue = Callable[[QueueName], None]
 
 
 class Answer(NamedTuple):
-    """A PULLED with ``messages`` records of ``topic`` for one client, or why there is none."""
+    """What a pull of one client found, or why it found nothing.
+
+    Attributes:
+        next_offset: queue offset to ask for next.
+        begin, end: of the queue, as ``QueueBounds`` has them.
+        parts: the messages, if there are any.
+        suggested: id of the member that had better be asked next; empty = the leader.
+        version: of the PULL.
+        error: why there is no answer; then nothing of all that counts.
+        topic: whose messages these are; empty without any.
+    """
 
     client: Client
     request_id: int
-    head: bytes = b""
-    payload: Payload = b""
-    messages: int = 0
+    status: PullStatus = PullStatus.OFFSET_FOUND_NULL
+    next_offset: int = 0
+    begin: int = 0
+    end: int = 0
+    parts: RecordParts | None = None
+    suggested: str = ""
+    version: int = VERSION
     error: LedgerError | None = None
     topic: str = ""
 
+    @property
+    def messages(self) -> int:
+        """How many there are."""
+        return 0 if self.parts is None else len(self.parts.starts)
 
-@dataclass(frozen=True, slots=True)
-class Held:
+    @property
+    def payload(self) -> Payload:
+        """Part 2 of the PULLED."""
+        return b"" if self.parts is None else self.parts.payload
+
+    @property
+    def head(self) -> bytes:
+        """Part 1 of the PULLED."""
+        parts = self.parts
+        return encode_pulled(
+            self.request_id,
+            self.status,
+            next_offset=self.next_offset,
+            begin=self.begin,
+            end=self.end,
+            starts=b"" if parts is None else parts.starts.tobytes(),
+            sizes=b"" if parts is None else parts.sizes.tobytes(),
+            suggested=self.suggested,
+            version=self.version,
+            entry_header_size=0 if parts is None else parts.header_size,
+        )
+
+
+class Held(NamedTuple):
     """A pull that waits; ``scanned_to`` is how far its tags were looked for in vain.
 
     ``status`` is what the last message that was looked at is a case of.
@@ -150,8 +190,15 @@ class PullService:
             self._sql(pull)
         queue = QueueName(pull.topic, pull.queue_id)
         self._check_queue(queue)
-        hold = Hold(client, queue, now_ms + pull.hold_ms, Held(pull, pull.queue_offset))
-        return self._take(hold, self._store.bounds(queue), now_ms, may_hold=pull.hold_ms > 0)
+        return self._take(
+            client,
+            queue,
+            Held(pull, pull.queue_offset),
+            self._store.bounds(queue),
+            now_ms=now_ms,
+            deadline_ms=now_ms + pull.hold_ms,
+            may_hold=pull.hold_ms > 0,
+        )
 
     def cancel(self, client: Client) -> int:
         """Forget what ``client`` waits for; how many pulls were held."""
@@ -174,7 +221,7 @@ class PullService:
                     continue
             except LedgerError as error:
                 for hold in self._holds.take(queue):
-                    yield _refusal(hold, error)
+                    yield _refusal(hold.client, hold.request, error)
                 continue
             for hold in self._holds.take(queue):
                 answer = self._look_again(hold, bounds, now_ms)
@@ -212,37 +259,56 @@ class PullService:
     ) -> Answer | None:
         """The answer for a queue that has grown, ``None`` when the hold goes on."""
         try:
-            return self._take(hold, bounds, now_ms, may_hold=True)
+            return self._take(
+                hold.client,
+                hold.queue,
+                hold.request,
+                bounds,
+                now_ms=now_ms,
+                deadline_ms=hold.deadline_ms,
+                may_hold=True,
+            )
         except LedgerError as error:
-            return _refusal(hold, error)
+            return _refusal(hold.client, hold.request, error)
 
     def _take_turn(self, paced: _Paced, now_ms: int) -> Answer | None:
         """The answer to an old read whose turn has come, ``None`` when it still has to wait."""
-        hold = Hold(paced.client, paced.queue, paced.deadline_ms, paced.held)
         try:
-            bounds = self._store.bounds(paced.queue)
-            return self._take(hold, bounds, now_ms, may_hold=now_ms < paced.deadline_ms)
+            return self._take(
+                paced.client,
+                paced.queue,
+                paced.held,
+                self._store.bounds(paced.queue),
+                now_ms=now_ms,
+                deadline_ms=paced.deadline_ms,
+                may_hold=now_ms < paced.deadline_ms,
+            )
         except LedgerError as error:
-            return _refusal(hold, error)
+            return _refusal(paced.client, paced.held, error)
 
     def _take(
-        self, hold: Hold[Client, Held], bounds: QueueBounds, now_ms: int, *, may_hold: bool
+        self,
+        client: Client,
+        queue: QueueName,
+        held: Held,
+        bounds: QueueBounds,
+        *,
+        now_ms: int,
+        deadline_ms: int,
+        may_hold: bool,
     ) -> Answer | None:
         """The answer to a pull; ``None`` when it is held, or waits for its turn."""
-        client, queue = hold.client, hold.queue
         may_wait = len(self._paced) < PACED_MAX
-        looked = self._look(
-            client, hold.request, queue, bounds, may_hold=may_hold, may_wait=may_wait
-        )
+        looked = self._look(client, held, queue, bounds, may_hold=may_hold, may_wait=may_wait)
         if isinstance(looked, Answer):
             return looked
         if isinstance(looked, Later):
             self._paced_count += 1
             due_ms = now_ms + looked.wait_ms
-            paced = _Paced(due_ms, self._paced_count, client, queue, looked.held, hold.deadline_ms)
+            paced = _Paced(due_ms, self._paced_count, client, queue, looked.held, deadline_ms)
             heapq.heappush(self._paced, paced)
             return None
-        self._holds.add(Hold(client, queue, hold.deadline_ms, looked))
+        self._holds.add(Hold(client, queue, deadline_ms, looked))
         return None
 
     def _end(self, hold: Hold[Client, Held]) -> Answer:
@@ -253,7 +319,7 @@ class PullService:
                 hold.client, hold.request, hold.queue, bounds, may_hold=False, may_wait=False
             )
         except LedgerError as error:
-            return _refusal(hold, error)
+            return _refusal(hold.client, hold.request, error)
         assert isinstance(looked, Answer)
         return looked
 
@@ -297,7 +363,7 @@ class PullService:
     ) -> Answer | Held | Later:
         """The messages found, or how far they were looked for in vain, or when to look again."""
         pull, store = held.pull, self._store
-        hashes = np.array(pull.tag_hashes, np.int64)
+        tags = tag_table(pull.tag_hashes)
         step = SCAN_STEP_UNITS if pull.tag_hashes else pull.messages_max
         step = SQL_STEP_UNITS if pull.expression else step
         offset, status = held.scanned_to, held.status
@@ -319,13 +385,9 @@ class PullService:
                     # Removed since, and known to be: the same units are looked at again.
                     continue
                 units = units[: len(fulfilling)]
-            positions = units["position"].astype(np.int64)
-            sizes = units["size"].astype(np.int64)
             selection = select(
-                positions,
-                sizes,
-                units["tags"],
-                tag_hashes=hashes,
+                units,
+                tags=tags,
                 count_max=pull.messages_max,
                 size_max=pull.bytes_max,
                 first_position=store.log.first_position,
@@ -333,53 +395,57 @@ class PullService:
                 limits=store.limits,
                 fulfilling=fulfilling,
             )
-            chosen = selection.chosen
+            positions, sizes = selection.positions, selection.sizes
+            chosen = len(positions)
             if pull.tag_hashes or pull.expression:
                 out = BrokerCounter.MESSAGES_FILTERED_OUT
-                self._counts[out] += selection.scanned - chosen.size
-            if chosen.size:
-                last = int(chosen[-1])
+                self._counts[out] += selection.scanned - chosen
+            if chosen:
                 wait_ms = store.old_read_wait_ms(
-                    int(positions[chosen[0]]), int(positions[last] + sizes[last])
+                    int(positions[0]), int(positions[-1]) + int(sizes[-1])
                 )
                 if wait_ms and may_wait:
                     return Later(wait_ms, Held(pull, offset, status))
-                parts = store.records(
-                    positions[chosen], sizes[chosen], with_headers=pull.with_headers
-                )
+                parts = store.records(positions, sizes, with_headers=pull.with_headers)
                 if parts is None:
                     # Removed since, and known to be: the same units are looked at again.
                     continue
-                return self._found(Hold(client, queue, 0, held), bounds, offset, selection, parts)
+                return self._found(
+                    client, pull, bounds, parts, offset=offset, units=units, selection=selection
+                )
             status = _VAIN[selection.ends_removed]
             offset += selection.scanned
         return Held(pull, offset, status)
 
     def _found(
         self,
-        hold: Hold[Client, Held],
+        client: Client,
+        pull: Pull,
         bounds: QueueBounds,
-        offset: int,
-        selection: Selection,
         parts: RecordParts,
+        *,
+        offset: int,
+        units: Units,
+        selection: Selection,
     ) -> Answer:
-        """The answer that gives the records of units from ``offset`` on."""
-        pull, chosen, count = hold.request.pull, selection.chosen, len(parts.starts)
-        # What did not fit into the part is where the client goes on.
-        taken = selection.scanned if count == chosen.size else int(chosen[count])
-        head = encode_pulled(
+        """The answer that gives the records of ``units``, which are those from ``offset`` on."""
+        given, taken = len(parts.starts), selection.scanned
+        if given < len(selection.positions):
+            # What did not fit into the part is where the client goes on.
+            following = selection.positions[given]
+            taken = int(np.flatnonzero(units["position"] == following)[0])
+        return Answer(
+            client,
             pull.request_id,
             PullStatus.FOUND,
-            next_offset=offset + taken,
-            begin=bounds.first,
-            end=bounds.end,
-            starts=parts.starts.tobytes(),
-            sizes=parts.sizes.tobytes(),
-            suggested=self._store.suggested(selection.looked_at),
-            version=pull.version,
-            entry_header_size=parts.header_size,
+            offset + taken,
+            bounds.first,
+            bounds.end,
+            parts,
+            self._store.suggested(selection.looked_at),
+            pull.version,
+            topic=pull.topic,
         )
-        return Answer(hold.client, pull.request_id, head, parts.payload, count, topic=pull.topic)
 
     def _sql(self, pull: Pull) -> SqlFilter:
         return sql_filter(pull.expression, is_enabled=self._filters_properties)
@@ -421,16 +487,16 @@ class PullService:
 def _nothing(
     client: Client, pull: Pull, status: PullStatus, next_offset: int, bounds: QueueBounds
 ) -> Answer:
-    head = encode_pulled(
+    return Answer(
+        client,
         pull.request_id,
         status,
-        next_offset=next_offset,
-        begin=bounds.first,
-        end=bounds.end,
+        next_offset,
+        bounds.first,
+        bounds.end,
         version=pull.version,
     )
-    return Answer(client, pull.request_id, head)
 
 
-def _refusal(hold: Hold[Client, Held], error: LedgerError) -> Answer:
-    return Answer(hold.client, hold.request.pull.request_id, error=error)
+def _refusal(client: Client, held: Held, error: LedgerError) -> Answer:
+    return Answer(client, held.pull.request_id, error=error)

@@ -98,7 +98,9 @@ class QueueReader:
         parts = self._parts(first, min(first + count, self._max))
         if len(parts) == 1:
             return parts[0]
-        return np.concatenate(parts) if parts else np.empty(0, UNIT)
+        # Not np.concatenate: it gives them the host's byte order.
+        octets = b"".join(part.data for part in parts)
+        return np.frombuffer(octets, UNIT) if parts else np.empty(0, UNIT)
 
     def next_file(self, offset: int) -> int:
         """First queue offset of the file behind the one of ``offset`` (``rollNextFile``)."""

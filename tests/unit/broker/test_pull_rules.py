@@ -13,19 +13,13 @@ from ledgermq.broker.pull_rules import (
     TransferLimits,
     Verdict,
     judge_offset,
-    match_tags,
     pending_messages_max,
     select,
+    tag_table,
 )
 from ledgermq.formats.message import SIZE_MIN
-from ledgermq.store.queue_end import PREFILL_SIZE
+from ledgermq.store.queue_end import PREFILL_SIZE, UNIT
 from ledgermq.wire.pull_frame import PullStatus
-
-NOTHING = np.zeros(0, np.int64)
-
-
-def column(values: list[int], dtype: str = ">i8") -> np.ndarray:
-    return np.array(values, np.int64).astype(dtype)
 
 
 @pytest.mark.parametrize(
@@ -77,11 +71,12 @@ def selected(
     disk_below: int = 0,
     limits: TransferLimits = UNLIMITED,
 ) -> Selection:
+    units = np.empty(len(sizes), UNIT)
+    units["position"], units["size"] = positions, sizes
+    units["tags"] = tags if tags is not None else 0
     return select(
-        column(positions),
-        column(sizes, ">i4"),
-        column(tags if tags is not None else [0] * len(sizes)),
-        tag_hashes=np.array(wanted or [], np.int64),
+        units,
+        tags=tag_table(tuple(wanted or ())),
         count_max=count_max,
         size_max=size_max,
         first_position=first_position,
@@ -93,21 +88,21 @@ def selected(
 def test_prefilled_units_are_not_handed_out() -> None:
     selection = selected([0, 0, 500], [PREFILL_SIZE, PREFILL_SIZE, 100])
 
-    assert (selection.chosen.tolist(), selection.scanned) == ([2], 3)
+    assert (selection.positions.tolist(), selection.scanned) == ([500], 3)
 
 
 def test_tags_are_compared_by_their_low_32_bits_as_java_does() -> None:
-    tags = column([2598919, -5, 0, 2**32 + 2598919, -(2**31) - 1])
+    tags = [2598919, -5, 0, 2**32 + 2598919, -(2**31) - 1]
 
-    matched = match_tags(tags, column([2598919, -5], "<i4"))
+    selection = selected([0, 1, 2, 3, 4], [1] * 5, tags, wanted=[2598919, -5 + 2**32])
 
-    assert matched.tolist() == [True, True, False, True, True]
+    assert selection.positions.tolist() == [0, 1, 3, 4]
 
 
 def test_messages_that_were_removed_are_passed_over() -> None:
     selection = selected([0, 100, 200], [100] * 3, count_max=1, size_max=100, first_position=100)
 
-    assert (selection.chosen.tolist(), selection.scanned) == ([1], 2)
+    assert (selection.positions.tolist(), selection.scanned) == ([100], 2)
     assert not selection.ends_removed
 
 
@@ -115,14 +110,14 @@ def test_that_all_messages_were_removed_is_told_from_that_none_matched() -> None
     removed = selected([0, 100], [100, 100], first_position=200)
     unmatched = selected([0, 100], [100, 100], [1, 1], wanted=[2], first_position=100)
 
-    assert (removed.chosen.tolist(), removed.scanned, removed.ends_removed) == ([], 2, True)
-    assert (unmatched.chosen.tolist(), unmatched.ends_removed) == ([], False)
+    assert (removed.positions.tolist(), removed.scanned, removed.ends_removed) == ([], 2, True)
+    assert (unmatched.positions.tolist(), unmatched.ends_removed) == ([], False)
 
 
 def test_the_first_message_is_given_however_large_it_is() -> None:
     selection = selected([0, 100], [100, 100], size_max=0)
 
-    assert (selection.chosen.tolist(), selection.scanned) == ([0], 1)
+    assert (selection.positions.tolist(), selection.scanned) == ([0], 1)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +130,7 @@ def test_less_is_given_of_what_is_on_disk(disk_below: int, chosen: int) -> None:
         [0, 100, 200, 300, 400, 500], [100] * 6, disk_below=disk_below, limits=limits
     )
 
-    assert len(selection.chosen) == selection.scanned == chosen
+    assert len(selection.positions) == selection.scanned == chosen
     assert selection.looked_at == 100 * chosen
 
 
@@ -217,4 +212,7 @@ def test_a_selection_is_what_rocketmqs_loop_selects(
         disk_below=disk_below,
         limits=limits,
     )
-    assert (selection.chosen.tolist(), selection.scanned) == expected
+    numbers = np.searchsorted(np.cumsum(sizes), selection.positions, "right")
+    assert (numbers.tolist(), selection.scanned) == expected
+    assert selection.sizes.tolist() == [sizes[number] for number in numbers]
+    assert selection.size == sum(selection.sizes.tolist())
