@@ -169,6 +169,10 @@ class BenchGroup:
         """All nodes' ports for RocketMQ's clients, as those take them; empty without ports."""
         return ";".join(f"127.0.0.1:{port}" for port in self._ports)
 
+    def port_of(self, node: GroupNode) -> int:
+        """A node's port for RocketMQ's clients."""
+        return self._ports[self.nodes.index(node)]
+
     def leader(self, *, besides: GroupNode | None = None) -> GroupNode:
         """Who leads; waits until somebody does."""
         until = time.monotonic() + PATIENCE_S
