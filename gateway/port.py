@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import select
 from collections.abc import Callable
+from itertools import chain
 
 from ledgermq.gateway.administration import Administration
 from ledgermq.gateway.client_requests import ClientRequests
@@ -102,6 +103,8 @@ class RemotingPort:
             store_host=self._names.addresses.own,
         )
         self._register(self._produce.codes)
+        self._sends = self._produce.sends
+        self._put_off: list[Arrival] = []
 
     def fileno(self) -> int:
         """For the poll set of the process."""
@@ -121,7 +124,8 @@ class RemotingPort:
     def take_requests(self, now_ms: int) -> bool:
         """Answer or keep what has come; whether there was anything."""
         has_come = False
-        for arrival in self.sockets.turn(now_ms):
+        put_off, self._put_off = self._put_off, []
+        for arrival in chain(put_off, self.sockets.turn(now_ms)):
             has_come = True
             self._take(arrival, now_ms)
         for connection in self.sockets.take_closed():
@@ -134,6 +138,29 @@ class RemotingPort:
         self._produce.turn(now_ms)
         self.sockets.flush()
         return has_come
+
+    def take_sends(self, now_ms: int) -> bool:
+        """Take messages to be stored, and the writer's answers about others.
+
+        Whatever else has come is kept for ``take_requests``.
+
+        Returns:
+            whether there was nothing else.
+        """
+        own = self.sockets.fileno(), *self._produce.descriptors
+        if any(fd not in own for fd, _ in self._epoll.poll(0)):
+            return False
+        asked_before = self._calls.asked
+        for arrival in self.sockets.turn(now_ms):
+            command = arrival.command
+            if command.code in self._sends and not command.is_reply:
+                self._take(arrival, now_ms)
+            else:
+                self._put_off.append(arrival)
+        self._produce.advance(now_ms)
+        self.sockets.flush()
+        has_asked = self._calls.asked != asked_before
+        return not (has_asked or self._put_off or self.sockets.has_closed)
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of access count from now on."""

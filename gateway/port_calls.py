@@ -22,9 +22,14 @@ Take = Callable[[Result | LedgerError], None]
 
 
 class PortCalls:
-    """Asks, and hands the answers to who asked."""
+    """Asks, and hands the answers to who asked.
+
+    Attributes:
+        asked: calls so far.
+    """
 
     def __init__(self, calls: CallService) -> None:
+        self.asked = 0
         self._calls = calls
         self._ids = itertools.count(1)
         self._waiting: dict[int, Take] = {}
@@ -45,6 +50,7 @@ class PortCalls:
     ) -> None:
         """Call ``verb``; ``take`` gets the result, or why there is none, now or later, once."""
         number = next(self._ids)
+        self.asked += 1
         self._waiting[number] = take
         try:
             result = self._calls.call(

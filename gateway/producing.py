@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ledgermq.gateway.client_requests import ClientRequests
 from ledgermq.gateway.client_table import ClientTable
@@ -23,7 +23,12 @@ from ledgermq.wire.session import Standing
 
 
 class Producing:
-    """Owned by the port, which tells it of its turns."""
+    """Owned by the port, which tells it of its turns.
+
+    Attributes:
+        codes: who answers which request.
+        sends: those of them that concern the writer alone, unless a topic is to be made.
+    """
 
     def __init__(
         self,
@@ -66,6 +71,7 @@ class Producing:
             clock=around.clock,
             store_host=store_host,
         )
+        self.sends = frozenset(self._produce.codes)
         self.codes: Codes = {
             **self._produce.codes,
             **self._transactions.codes,
@@ -83,6 +89,16 @@ class Producing:
         self._now_ms = now_ms
         self._transactions.turn(now_ms)
         self._writer.advance(now_ms)
+
+    def advance(self, now_ms: int) -> None:
+        """What ``turn`` does for messages alone."""
+        self._now_ms = now_ms
+        self._writer.advance(now_ms)
+
+    @property
+    def descriptors(self) -> Sequence[int]:
+        """Those in the port's ``epoll`` that tell of the writer."""
+        return self._writer.descriptors
 
     def flush(self) -> None:
         """Send the writer what has waited for something else until now."""

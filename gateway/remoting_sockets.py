@@ -210,6 +210,11 @@ class RemotingSockets:
             if connection.is_open and not connection._waits_for_room:
                 self._write(connection)
 
+    @property
+    def has_closed(self) -> bool:
+        """Whether ``take_closed`` has something to give."""
+        return bool(self._closed)
+
     def take_closed(self) -> list[Connection]:
         """Connections that have ended since the last call, by whichever side."""
         closed, self._closed = self._closed, []

@@ -138,6 +138,11 @@ class WriterLink:
         """Whether something waits for ``advance``."""
         return bool(self._gathered)
 
+    @property
+    def descriptors(self) -> Sequence[int]:
+        """Those that wake the link, in the ``epoll`` that it was given."""
+        return self._watched
+
     def next_deadline_ms(self) -> int | None:
         """When ``advance`` has work that no descriptor tells of."""
         deadline = self._pipeline.deadline

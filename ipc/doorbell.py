@@ -107,9 +107,13 @@ class Bell:
         """Wake the target if it sleeps; call it after the cursor was published."""
         if self._page.is_asleep(self._target):
             self._page.set_asleep(self._target, False)
-            # A full FIFO holds bells enough.
-            with suppress(BlockingIOError):
-                os.write(self._bell, b"\0")
+            self.rouse()
+
+    def rouse(self) -> None:
+        """Wake the target even if it listens for no bells now: for what seldom happens."""
+        # A full FIFO holds bells enough.
+        with suppress(BlockingIOError):
+            os.write(self._bell, b"\0")
 
     def send(self, order: bytes) -> bool:
         """Hand over ``order``; false when the target is down or its inbox is full."""

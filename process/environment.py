@@ -38,6 +38,10 @@ class OrderBell(Protocol):
         """Wake the target if it sleeps; call it after the cursor was published."""
         ...
 
+    def rouse(self) -> None:
+        """Wake the target even if it listens for no bells now: for what seldom happens."""
+        ...
+
     def send(self, order: bytes) -> bool:
         """Hand over ``order``; false when the target is down or its inbox is full."""
         ...

@@ -41,9 +41,9 @@ class ReaderStanding:
         self._served: Term | None = None
 
     @property
-    def is_settled(self) -> bool:
-        """Whether this node leads, and has said so: more dispatch changes nothing."""
-        return self._leads() and self._served == self._grant.term
+    def awaits_dispatch(self) -> bool:
+        """Whether this node leads, and may not say so before more is dispatched."""
+        return self._leads() and self._served != self._grant.term
 
     @property
     def has_news(self) -> bool:

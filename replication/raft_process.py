@@ -523,9 +523,9 @@ class RaftWorker:
                 self._core.leader or NodeId(""),
             )
         )
-        # Both tell their clients.
+        # Both tell their clients. A broker for which dispatch changes nothing hears no bells.
         self._writer.ring()
-        self._broker.ring()
+        self._broker.rouse()
 
 
 def _damages_of(around: Environment, settings: Settings) -> PlainDamages | None:

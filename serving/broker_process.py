@@ -66,6 +66,9 @@ REST_MS = 1_000
 """A turn that finds no news does nothing but find that out, for so long; a whole one costs
 several times as much."""
 
+WHOLE_TURN_MS = 20
+"""While messages for the writer come all the time, the services have their turn this often."""
+
 IDLE_MS = 1_000
 """When nothing is asked for or read for this long the pages of the maps are given back."""
 
@@ -142,7 +145,7 @@ class BrokerWorker:
         self._writer_generation = self._around.page.read_process(Role.WRITER).generation
         self._order_due_ms = self._used_ms = self._looked_ms = 0
         self._is_tidy = False
-        self._rests_until_ms = 0
+        self._rests_until_ms = self._whole_ms = 0
 
     @property
     def state_log(self) -> StateLog:
@@ -155,17 +158,21 @@ class BrokerWorker:
 
     def sleep_ms(self, now_ns: int) -> int:
         """Until the first deadline; 0 while queues with holds wait to be looked at."""
-        if self._pulls.is_behind() or self._standing.has_news or self._transactions.is_behind:
-            return 0
-        if self._sinks.is_behind:
-            return 0
-        if self._awaits_dispatch and self._store.has_moved():
-            # Since this turn looked; the bell for it may have been rung before it was listened for.
+        if self._is_behind:
             return 0
         now_ms = now_ns // 1_000_000
         if now_ms >= self._rests_until_ms:
             self._rests_until_ms = self._next_turn_ms(now_ns)
         return min(max(0, self._rests_until_ms - now_ms), SLEEP_MAX_MS)
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether a whole turn is due at once."""
+        if self._pulls.is_behind() or self._standing.has_news or self._transactions.is_behind:
+            return True
+        # Since the last turn looked; the bell for it may have been rung before it was listened for.
+        has_moved = self._awaits_dispatch and self._store.has_moved()
+        return has_moved or self._sinks.is_behind
 
     def _next_turn_ms(self, now_ns: int) -> int:
         """When there is something to do even if nothing comes."""
@@ -190,9 +197,12 @@ class BrokerWorker:
         return now_ms + min([*waits, REST_MS if write_ms is None else write_ms, REST_MS])
 
     def hears_bells(self, now_ns: int) -> bool:
-        """While somebody waits for messages, for a change, or for this node to lead."""
+        """While somebody waits for messages, for a change, or for this node to lead.
+
+        Raft rouses it when another node leads.
+        """
         del now_ns
-        return self._awaits_dispatch or self._pulls.held > 0 or not self._standing.is_settled
+        return self._awaits_dispatch or self._pulls.held > 0 or self._standing.awaits_dispatch
 
     @property
     def _awaits_dispatch(self) -> bool:
@@ -216,7 +226,10 @@ class BrokerWorker:
         now_ms = now_ns // 1_000_000
         if not ready and now_ms < self._rests_until_ms and not self._has_news:
             return
+        if self._has_taken_sends(ready, now_ms):
+            return
         self._rests_until_ms = 0
+        self._whole_ms = now_ms
         for message in self._around.inbox.drain(ready):
             self._take(message)
         if self._store.look():
@@ -254,6 +267,26 @@ class BrokerWorker:
         self._order_topics(now_ms)
         self._tables.tick(now_ns)
         self._look_after_files(now_ms)
+
+    def _has_taken_sends(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
+        """Whether this turn's work was to hand messages to the writer, and its answers back.
+
+        Who sends waits for that. All that the services do costs more, and can wait a little while
+        nobody waits for it.
+        """
+        if (
+            now_ms - self._whole_ms >= WHOLE_TURN_MS
+            or now_ms >= self._rests_until_ms
+            or self._is_behind
+            or not self._service.take_sends(ready, now_ms)
+        ):
+            return False
+        self._used_ms = now_ms
+        self._is_tidy = False
+        deadline = self._service.next_deadline_ms()
+        if deadline is not None:
+            self._rests_until_ms = min(self._rests_until_ms, max(deadline, now_ms) + 1)
+        return True
 
     def _node_calls(self) -> NodeCalls:
         members = self._members

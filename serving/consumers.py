@@ -42,6 +42,14 @@ class Consumers(Protocol):
         """Answer or hold what clients ask for, a bounded number; whether anybody asked."""
         ...
 
+    def take_sends(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
+        """Take what the writer alone has to do with, if there is nothing else in ``ready``.
+
+        Returns:
+            whether that was all: else a whole turn is to follow, which takes the rest.
+        """
+        ...
+
     def send_answers(self, answers: Iterable[Answer]) -> None:
         """Answer pulls that were held."""
         ...

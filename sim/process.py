@@ -151,6 +151,12 @@ class Bell:
             if process is not None:
                 process.notify(process.inbox.source)
 
+    def rouse(self) -> None:
+        """See ``OrderBell``."""
+        process = self._find()
+        if process is not None:
+            process.notify(process.inbox.source)
+
     def send(self, order: bytes) -> bool:
         """See ``OrderBell``."""
         process = self._find()

@@ -57,6 +57,22 @@ def test_a_bell_wakes_a_sleeper_once(runtime: Path, context: Context) -> None:
         inbox.close()
 
 
+def test_who_listens_for_no_bells_is_roused_all_the_same(runtime: Path, context: Context) -> None:
+    with CursorPage.attach(runtime / "cursors") as page:
+        inbox = Inbox(context, runtime, Role.BROKER)
+        bell = Bell(context, runtime, page, Role.BROKER)
+        bell.ring()
+        rung = ready(inbox, 0)
+        bell.rouse()
+        roused = ready(inbox)
+
+        assert rung == {}
+        assert list(roused) == [inbox.sources[1]]
+        assert inbox.drain(roused) == []
+        bell.close()
+        inbox.close()
+
+
 def test_bells_that_nobody_hears_do_not_block(runtime: Path, context: Context) -> None:
     with CursorPage.attach(runtime / "cursors") as page:
         bell = Bell(context, runtime, page, Role.RAFT)

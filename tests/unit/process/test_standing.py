@@ -59,6 +59,24 @@ def test_a_plain_log_has_no_terms_to_wait_for(page: CursorPage) -> None:
     assert standing.look() == Standing(LEADER, 2, "n0")
 
 
+def test_dispatch_is_waited_for_until_the_leader_may_say_so_and_by_no_follower(
+    page: CursorPage,
+) -> None:
+    standing = ReaderStanding(page, entries_have_terms=True)
+    dispatch(page, 500)
+    commit(page, 900, 5)
+    waits = []
+    for granted, role in ((False, RaftRole.FOLLOWER), (True, RaftRole.LEADER)):
+        page.publish_grant(Grant(Term(5), granted, role, N0))
+        standing.look()
+        waits.append(standing.awaits_dispatch)
+    dispatch(page, 900)
+    standing.look()
+    waits.append(standing.awaits_dispatch)
+
+    assert waits == [False, True, False]
+
+
 def test_each_change_of_term_or_leader_is_seen_once(page: CursorPage) -> None:
     standing = ReaderStanding(page, entries_have_terms=True)
     first = standing.look()
