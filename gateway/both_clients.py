@@ -45,10 +45,10 @@ class BothClients:
         # Each turn: connections are closed in time, and a poll costs next to nothing.
         return self._port.take_requests(now_ms) or has_come
 
-    def take_sends(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
+    def take_messages(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
         """See ``Consumers``."""
         is_port_alone = len(ready) == 1 and self._port.fileno() in ready
-        return is_port_alone and self._port.take_sends(now_ms)
+        return is_port_alone and self._port.take_messages(now_ms)
 
     def send_answers(self, answers: Iterable[Answer]) -> None:
         """See ``Consumers``."""

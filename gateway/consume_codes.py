@@ -25,7 +25,12 @@ from ledgermq.wire.session import Standing
 
 
 class ConsumeCodes:
-    """Owned by the port."""
+    """Owned by the port.
+
+    Attributes:
+        codes: who answers which request.
+        pulls: those of them that are pulls.
+    """
 
     def __init__(
         self,
@@ -48,6 +53,7 @@ class ConsumeCodes:
         self._members = MemberCodes(
             clients, requests, calls, tables, others=service.others, reply=reply
         )
+        self.pulls = frozenset(self._pulls.codes)
         parts = (
             self._members,
             self._pulls,

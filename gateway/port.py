@@ -104,6 +104,7 @@ class RemotingPort:
         )
         self._register(self._produce.codes)
         self._sends = self._produce.sends
+        self._pulls = self._consume.pulls
         self._put_off: list[Arrival] = []
 
     def fileno(self) -> int:
@@ -139,10 +140,10 @@ class RemotingPort:
         self.sockets.flush()
         return has_come
 
-    def take_sends(self, now_ms: int) -> bool:
-        """Take messages to be stored, and the writer's answers about others.
+    def take_messages(self, now_ms: int) -> bool:
+        """Take messages to be stored, the writer's answers about others, and pulls.
 
-        Whatever else has come is kept for ``take_requests``.
+        Whatever else has come is kept for ``take_requests``, and the pulls behind it, too.
 
         Returns:
             whether there was nothing else.
@@ -151,12 +152,14 @@ class RemotingPort:
         if any(fd not in own for fd, _ in self._epoll.poll(0)):
             return False
         asked_before = self._calls.asked
+        put_off = self._put_off
         for arrival in self.sockets.turn(now_ms):
-            command = arrival.command
-            if command.code in self._sends and not command.is_reply:
+            code = arrival.command.code
+            is_short = code in self._sends or (code in self._pulls and not put_off)
+            if is_short and not arrival.command.is_reply:
                 self._take(arrival, now_ms)
             else:
-                self._put_off.append(arrival)
+                put_off.append(arrival)
         self._produce.advance(now_ms)
         self.sockets.flush()
         has_asked = self._calls.asked != asked_before

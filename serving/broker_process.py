@@ -67,7 +67,7 @@ REST_MS = 1_000
 several times as much."""
 
 WHOLE_TURN_MS = 20
-"""While messages for the writer come all the time, the services have their turn this often."""
+"""While messages come and go all the time, the services have their turn this often."""
 
 IDLE_MS = 1_000
 """When nothing is asked for or read for this long the pages of the maps are given back."""
@@ -226,7 +226,7 @@ class BrokerWorker:
         now_ms = now_ns // 1_000_000
         if not ready and now_ms < self._rests_until_ms and not self._has_news:
             return
-        if self._has_taken_sends(ready, now_ms):
+        if self._has_taken_messages(ready, now_ms):
             return
         self._rests_until_ms = 0
         self._whole_ms = now_ms
@@ -268,24 +268,24 @@ class BrokerWorker:
         self._tables.tick(now_ns)
         self._look_after_files(now_ms)
 
-    def _has_taken_sends(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
-        """Whether this turn's work was to hand messages to the writer, and its answers back.
+    def _has_taken_messages(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
+        """Whether this turn's work was to hand messages to the writer, or out, and answers back.
 
-        Who sends waits for that. All that the services do costs more, and can wait a little while
-        nobody waits for it.
+        Who sends or pulls waits for that. All that the services do costs more, and can wait a
+        little while nobody waits for it.
         """
         if (
             now_ms - self._whole_ms >= WHOLE_TURN_MS
             or now_ms >= self._rests_until_ms
             or self._is_behind
-            or not self._service.take_sends(ready, now_ms)
+            or not self._service.take_messages(ready, now_ms)
         ):
             return False
         self._used_ms = now_ms
         self._is_tidy = False
-        deadline = self._service.next_deadline_ms()
-        if deadline is not None:
-            self._rests_until_ms = min(self._rests_until_ms, max(deadline, now_ms) + 1)
+        for deadline in (self._service.next_deadline_ms(), self._pulls.next_deadline_ms()):
+            if deadline is not None:
+                self._rests_until_ms = min(self._rests_until_ms, max(deadline, now_ms) + 1)
         return True
 
     def _node_calls(self) -> NodeCalls:

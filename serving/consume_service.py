@@ -201,8 +201,8 @@ class ConsumeService:
                 break
         return True
 
-    def take_sends(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
-        """Our own clients send to the writer themselves."""
+    def take_messages(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
+        """Our own clients send to the writer themselves, and pull many messages at a time."""
         del ready, now_ms
         return False
 

@@ -42,8 +42,8 @@ class Consumers(Protocol):
         """Answer or hold what clients ask for, a bounded number; whether anybody asked."""
         ...
 
-    def take_sends(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
-        """Take what the writer alone has to do with, if there is nothing else in ``ready``.
+    def take_messages(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
+        """Take messages for the writer, and pulls, if there is nothing else in ``ready``.
 
         Returns:
             whether that was all: else a whole turn is to follow, which takes the rest.

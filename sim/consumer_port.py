@@ -95,7 +95,7 @@ class ConsumerPort:
                 self.send_reply(Reply(caller, result))
         return True
 
-    def take_sends(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
+    def take_messages(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
         """See ``Consumers``; nobody sends here."""
         del ready, now_ms
         return False
