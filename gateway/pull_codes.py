@@ -200,7 +200,7 @@ class PullCodes:
 
 def _records(parts: RecordParts) -> Payload:
     """The records, one directly behind the other: entries' headers lie between them in the log."""
-    if int(parts.sizes.sum()) == len(parts.payload):
+    if parts.size == len(parts.payload):
         return parts.payload
     return memoryview(join_records(memoryview(parts.payload), parts.starts.data, parts.sizes.data))
 

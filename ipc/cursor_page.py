@@ -340,6 +340,10 @@ class CursorPage:
         """End of what the writer has put in the log."""
         return _cursor(self._snapshot(_WRITTEN, 3))
 
+    def read_written_position(self) -> int:
+        """The position of ``read_written`` alone."""
+        return self._snapshot(_WRITTEN, 1)[0]
+
     def publish_durable(self, cursor: LogCursor, flushed_ns: int) -> None:
         """Entries up to ``cursor`` survive a power failure."""
         self._publish(_DURABLE, (cursor.position, cursor.index, cursor.term, flushed_ns))

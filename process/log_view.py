@@ -61,6 +61,8 @@ class LogView:
             MappedFiles(folder) for folder in folders
         ]
         self._families = self._open()
+        # The one that was asked for last; of a file that is gone it would keep the blocks.
+        self._last: LogFile | None = None
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -81,11 +83,13 @@ class LogView:
         Raises:
             CorruptLogError: a stray file, another size, a gap.
         """
+        self._last = None
         for family in self._families:
             family.refresh()
 
     def drop(self) -> None:
         """Forget all maps, and look again which files there are."""
+        self._last = None
         self._families = self._open()
 
     def release_pages(self) -> None:
@@ -105,6 +109,9 @@ class LogView:
         Raises:
             StorageError: it cannot be mapped.
         """
+        last = self._last
+        if last is not None and 0 <= position - last.start < len(last.view):
+            return last
         family = self._family_of(position)
         if family is None:
             self.refresh()
@@ -119,7 +126,8 @@ class LogView:
             self.refresh()
             return None
         header_size = self._header_sizes[self._families.index(family)]
-        return LogFile(start, family.path(start), view, header_size)
+        self._last = LogFile(start, family.path(start), view, header_size)
+        return self._last
 
     @property
     def first_message(self) -> int | None:

@@ -37,12 +37,14 @@ class RecordParts(NamedTuple):
     """Part 2 of an answer, and where its records lie in it (host order, 32 bits).
 
     Attributes:
+        size: of all records.
         header_size: so many bytes before each record are its entry's header.
     """
 
     payload: memoryview | bytes
     starts: npt.NDArray[np.uint32]
     sizes: npt.NDArray[np.uint32]
+    size: int
     header_size: int = 0
 
 
@@ -80,7 +82,11 @@ def take_records(
     size = file.header_size
     parts = _pack(file, starts - size, sizes + size)
     return RecordParts(
-        parts.payload, parts.starts + np.uint32(size), parts.sizes - np.uint32(size), size
+        parts.payload,
+        parts.starts + np.uint32(size),
+        parts.sizes - np.uint32(size),
+        parts.size - size * len(parts.starts),
+        size,
     )
 
 
@@ -138,7 +144,7 @@ def _pack(file: LogFile, at: Integers, sizes: Integers) -> RecordParts:
     wanted = int(sizes.sum())
     if end - first <= wanted + wanted // SPAN_OVERHEAD_DIVISOR:
         return RecordParts(
-            file.view[first:end], (at - first).astype(np.uint32), sizes.astype(np.uint32)
+            file.view[first:end], (at - first).astype(np.uint32), sizes.astype(np.uint32), wanted
         )
     fitting = int(np.searchsorted(np.cumsum(sizes), GATHERED_SIZE_MAX, "right"))
     at, sizes = at[: max(1, fitting)], sizes[: max(1, fitting)]
@@ -157,4 +163,6 @@ def _pack(file: LogFile, at: Integers, sizes: Integers) -> RecordParts:
             for start, stop in zip(run_starts.tolist(), run_ends.tolist(), strict=True)
         ]
     )
-    return RecordParts(payload, (at + runs).astype(np.uint32), sizes.astype(np.uint32))
+    return RecordParts(
+        payload, (at + runs).astype(np.uint32), sizes.astype(np.uint32), int(sizes.sum())
+    )

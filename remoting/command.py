@@ -52,9 +52,11 @@ _VALUE_SIZE = Struct(">i")
 
 _LANGUAGES = frozenset(map(int, Language))
 _LANGUAGE_NUMBERS: dict[str | None, int] = {one.name: int(one) for one in Language}
+_LANGUAGE_NAMES = {int(one): one.name for one in Language}
 _INT32_MAX = 2**31 - 1
 _NAME_SIZE_MAX = 2**15 - 1
 _ONLY_TEXTS = {str}
+_quoted = json.encoder.encode_basestring_ascii
 _raw_decode = json.JSONDecoder().raw_decode
 
 LENGTHS_SIZE = 8
@@ -228,27 +230,18 @@ def _text(value: object) -> str:
 
 
 def _encode_json(command: Command) -> bytes:
-    header: dict[str, object] = {
-        "code": command.code,
-        "flag": command.flag,
-        "language": _language_name(command.language),
-        "opaque": command.opaque,
-        "serializeTypeCurrentRPC": "JSON",
-        "version": command.version,
-    }
+    header = (
+        f'{{"code":{int(command.code)},"flag":{int(command.flag)},'
+        f'"language":"{_LANGUAGE_NAMES.get(command.language, Language.OTHER.name)}",'
+        f'"opaque":{command.opaque},"serializeTypeCurrentRPC":"JSON","version":{command.version}'
+    )
+    # Lone surrogates are escaped: ASCII can always be encoded.
     if command.fields:
-        header["extFields"] = dict(command.fields)
+        fields = [f"{_quoted(name)}:{_quoted(text)}" for name, text in command.fields.items()]
+        header += f',"extFields":{{{",".join(fields)}}}'
     if command.remark is not None:
-        header["remark"] = command.remark
-    # Lone surrogates of a remark are escaped: ASCII can always be encoded.
-    return json.dumps(header, separators=(",", ":")).encode("ascii")
-
-
-def _language_name(language: int) -> str:
-    try:
-        return Language(language).name
-    except ValueError:
-        return Language.OTHER.name
+        header += f',"remark":{_quoted(command.remark)}'
+    return (header + "}").encode("ascii")
 
 
 def _decode_binary(header: memoryview, body: memoryview) -> Command:

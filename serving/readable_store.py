@@ -169,7 +169,7 @@ class ReadableStore:
             self.log.refresh()
             self._reader(queue).refresh()
             first, end = self._bounds(queue)
-        written = self._page.read_written().position
+        written = self._page.read_written_position()
         return QueueBounds(first, end, pending_messages_max(self._position, written))
 
     def _bounds(self, queue: QueueName) -> tuple[int, int]:

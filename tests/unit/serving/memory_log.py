@@ -63,7 +63,9 @@ class MemoryLog:
         assert not with_headers
         payload = b"".join(self.records_at[int(position)] for position in positions)
         starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
-        return RecordParts(payload, starts.astype(np.uint32), sizes.astype(np.uint32))
+        return RecordParts(
+            payload, starts.astype(np.uint32), sizes.astype(np.uint32), int(sizes.sum())
+        )
 
     def record_at(self, position: int) -> memoryview | None:
         record = self.records_at.get(position)

@@ -80,7 +80,9 @@ class MemoryLog:
     def records(self, positions: Any, sizes: Any) -> RecordParts:
         payload = b"".join(self.stored[int(position)] for position in positions)
         starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
-        return RecordParts(payload, starts.astype(np.uint32), sizes.astype(np.uint32))
+        return RecordParts(
+            payload, starts.astype(np.uint32), sizes.astype(np.uint32), int(sizes.sum())
+        )
 
     # As it rings the writer.
 
