@@ -16,6 +16,7 @@ from ledgermq.pipeline.queue_ranges import Queue, QueueRange
 from ledgermq.pipeline.queued_records import batches_of, walked_batches
 from ledgermq.pipeline.row_filter import RowFilter, at_least, at_most
 from ledgermq.pipeline.row_source import RowSource, chosen_ranges, open_source, open_to_plan
+from ledgermq.pipeline.sent_ahead import sent_ahead
 from ledgermq.pipeline.source_options import SourceOptions
 
 
@@ -76,13 +77,13 @@ class BatchReader(DataSourceReader):
             if isinstance(partition, WalkPartition):
                 assert isinstance(source, FileSource), partition
                 parts = source.walk(partition.first, partition.end)
-                yield from walked_batches(
-                    parts, self._columns, self._wanted, inflate=options.inflate
-                )
+                walked = walked_batches(parts, self._columns, self._wanted, inflate=options.inflate)
+                yield from sent_ahead(walked)
                 return
             assert isinstance(partition, RangesPartition), partition
             read = source.read(partition.ranges, fail_on_data_loss=options.fail_on_data_loss)
-            yield from batches_of(read, self._columns, self._wanted, inflate=options.inflate)
+            made = batches_of(read, self._columns, self._wanted, inflate=options.inflate)
+            yield from sent_ahead(made)
         finally:
             source.close()
 

@@ -35,6 +35,7 @@ from ledgermq.pipeline.row_source import (
     open_source,
     open_to_plan,
 )
+from ledgermq.pipeline.sent_ahead import sent_ahead
 from ledgermq.pipeline.source_options import SourceOptions
 
 LOOK_S = 0.05
@@ -150,7 +151,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         source = open_source(options)
         try:
             read = source.read(partition.ranges, fail_on_data_loss=options.fail_on_data_loss)
-            yield from batches_of(read, self._columns, RowFilter(), inflate=options.inflate)
+            made = batches_of(read, self._columns, RowFilter(), inflate=options.inflate)
+            yield from sent_ahead(made)
         finally:
             source.close()
 
