@@ -195,8 +195,8 @@ class _Worker:
                 if task.with_keys:
                     self._report.keys += len(portion.keys.hashes)
                     self._keys.add(portion.keys)
-                row = tables.last_unit_row(portion)
-                if row >= 0 and tables.positions[row] < task.required_end:
+                row = tables.last_unit_row(portion, before=task.required_end)
+                if row >= 0:
                     self._report.last_unit = (
                         int(tables.positions[row]),
                         int(tables.store_times[row]),

@@ -245,9 +245,12 @@ class _Check:
     ) -> int:
         """Messages before this position must have units."""
         committed = self._checked.committed_end
-        if not self._open_end:
-            return committed or _ALL
         saved = dispatch_checkpoint.decode(dispatched) if dispatched is not None else None
+        if not self._open_end:
+            # In a stop in order the writer notes what is committed, and ends; raft commits what
+            # comes from the members after that, and the dispatcher, which ends last, takes it.
+            behind = saved.position if saved is not None else 0
+            return max(committed, behind) if committed else _ALL
         if saved is not None:
             return saved.position
         # RocketMQ dispatches message by message: what is before the last unit has its own, too.

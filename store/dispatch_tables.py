@@ -174,9 +174,17 @@ class DispatchTables:
         queue_ids = self._group_queues[: portion.groups].tolist()
         return Grouped(topics, queue_ids, ends, queue_offsets, units)
 
-    def last_unit_row(self, portion: Portion) -> int:
-        """Row of the portion's last message that has a unit, -1 when none has."""
-        rows = np.flatnonzero(self._groups[portion.rows.start : portion.rows.stop] >= 0)
+    def last_unit_row(self, portion: Portion, *, before: int | None = None) -> int:
+        """Row of the portion's last message that has a unit, -1 when none has.
+
+        Args:
+            before: position at and behind which messages do not count.
+        """
+        stop = portion.rows.stop
+        if before is not None:
+            positions = self.positions[portion.rows.start : stop]
+            stop = portion.rows.start + int(np.searchsorted(positions, before))
+        rows = np.flatnonzero(self._groups[portion.rows.start : stop] >= 0)
         return portion.rows.start + int(rows[-1]) if len(rows) else -1
 
 

@@ -31,9 +31,15 @@ SIZES = {
 BEGIN_MS = 1_600_000_000_000
 
 
-def write_store(root: Path, *, entries: bool = True, messages: int = 10) -> None:
-    """A store that was stopped: three log files, two queues, four index files."""
-    _write_log(root, entries=entries, messages=messages)
+def write_store(
+    root: Path, *, entries: bool = True, messages: int = 10, committed: int | None = None
+) -> None:
+    """A store that was stopped: three log files, two queues, four index files.
+
+    Args:
+        committed: index of the last entry that a majority had; all when left out.
+    """
+    _write_log(root, entries=entries, messages=messages, committed=committed)
     dispatch(root)
     config = root / "config"
     config.mkdir()
@@ -54,23 +60,24 @@ def write_store(root: Path, *, entries: bool = True, messages: int = 10) -> None
 
 
 def dispatch(root: Path) -> None:
-    """Go on where the dispatcher would go on after a start, to the end."""
+    """Go on where the dispatcher would go on after a start, to the end of what is committed."""
     directory = open_directory(root)
     reader = LogReader(directory)
     section = StoreSection(path_root_dir=root, log=directory.log, **SIZES)
     builder = DispatchBuilder.open(
         section, log_start=reader.first, log_end=reader.end, published=None
     )
-    while builder.position < reader.end:
+    committed = reader.committed_end()
+    while builder.position < committed:
         span = reader.span(builder.position)
-        end = min(reader.end, span.position + len(span.view))
+        end = min(committed, span.position + len(span.view))
         builder.build(span.view, span.position, Position(end), header_size=span.header_size)
     builder.flush()
     builder.close()
     reader.close()
 
 
-def _write_log(root: Path, *, entries: bool, messages: int) -> None:
+def _write_log(root: Path, *, entries: bool, messages: int, committed: int | None) -> None:
     folder = root / "dledger-n0" / "data" if entries else root / "commitlog"
     data = AppendFiles(folder, file_size=LOG_FILE_SIZE, position=0)
     index = None
@@ -98,5 +105,7 @@ def _write_log(root: Path, *, entries: bool, messages: int) -> None:
     (root / "ledgermq" / "log-checkpoint").write_bytes(encode(checkpoint))
     if entries:
         (root / "dledger-n0" / "checkpoint").write_bytes(
-            encode_dledger_checkpoint(DLedgerCheckpoint(last, last))
+            encode_dledger_checkpoint(
+                DLedgerCheckpoint(last, Index(last if committed is None else committed))
+            )
         )

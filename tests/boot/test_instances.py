@@ -196,3 +196,7 @@ def test_a_group_goes_from_the_version_before_to_this_one_and_back_under_load_wi
     machine.run("systemctl restart ledgermq.target")
     assert_versions(machine, version)
     assert_nothing_is_lost(machine, history)
+
+    for name in NODES:
+        machine.run(f"systemctl stop ledgermq@{name}")
+        machine.run(f"ledgermq store check /var/lib/ledgermq-{name} --self-id {name}")

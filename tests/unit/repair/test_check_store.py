@@ -15,8 +15,10 @@ from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.formats.findings import Finding, Severity
 from ledgermq.formats.index_file import IndexLayout
 from ledgermq.model.errors import ConfigError
+from ledgermq.model.ids import Index
 from ledgermq.repair.check_store import CheckedStore, CheckOptions, check_store
 from ledgermq.store.log_reader import LogReader
+from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 from ledgermq.store.queue_end import UNIT_SIZE
 from ledgermq.store.store_directory import open_directory
 from tests.small_store import LOG_FILE_SIZE, SIZES, dispatch, write_store
@@ -209,6 +211,35 @@ def test_a_stopped_node_lacks_no_unit(tmp_path: Path) -> None:
     assert finding.severity is Severity.DERIVED
     assert (finding.file, finding.offset) == (str(newest.relative_to(tmp_path)), UNIT_SIZE)
     assert finding.what == "unit of a message is missing"
+
+
+def test_what_is_committed_after_the_writer_has_stopped_has_units_and_is_no_fault(
+    tmp_path: Path,
+) -> None:
+    write_store(tmp_path)
+    # The last two entries: raft commits them, the dispatcher takes them, and nobody is left to
+    # write DLedger's checkpoint again.
+    noted = tmp_path / "dledger-n0" / "checkpoint"
+    noted.write_bytes(encode_dledger_checkpoint(DLedgerCheckpoint(Index(9), Index(7))))
+    whole = check(tmp_path)
+    queue = tmp_path / "consumequeue" / "orders" / "1"
+    last = sorted(path for path in queue.iterdir() if any(path.read_bytes()))[-1]
+    content = last.read_bytes().rstrip(b"\0")
+    at = (len(content) - 1) // UNIT_SIZE * UNIT_SIZE
+    last.write_bytes(content[:at].ljust(SIZES["mapped_file_size_consume_queue"], b"\0"))
+    lacking = check(tmp_path)
+
+    assert serious(whole) == []
+    assert any("consumequeue/orders/1" in finding.file for finding in serious(lacking))
+
+
+@pytest.mark.parametrize("committed", [2, 7, 8])
+def test_a_member_that_was_stopped_with_entries_that_no_majority_had_is_whole(
+    tmp_path: Path, committed: int
+) -> None:
+    write_store(tmp_path, committed=committed)
+
+    assert serious(check(tmp_path)) == []
 
 
 def test_lost_derived_files_are_named_by_their_folders(tmp_path: Path) -> None:
