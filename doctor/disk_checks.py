@@ -111,8 +111,7 @@ def _system(folder: Path) -> Finding:
     if mount.system in MEMORY_SYSTEMS:
         return warn(
             "disk.file-system", measured, limit=limit,
-            change="move the store to a disk: this one is empty after a restart of the machine, and"
-            " when it is full, who reads a place that was never written dies of SIGBUS",
+            change="move the store to a disk: this one is empty after a restart of the machine",
         )  # fmt: skip
     if {"nobarrier", "barrier=0"} & set(mount.options.split(",")):
         return fail(

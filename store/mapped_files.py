@@ -109,6 +109,39 @@ class MappedFiles:
         view = mapped[1] if mapped is not None else self._map(position - at)
         return view[at : at + size]
 
+    def read(self, position: int, size: int) -> bytes:
+        """A copy of the ``size`` bytes at ``position``, past the map.
+
+        For places that may never have been written: on a tmpfs a map takes a page for each that is
+        looked at, and kills the process (SIGBUS) when there is none left; a read takes nothing.
+
+        Raises:
+            CorruptLogError: not within one file, or the file has become shorter.
+            VanishedError: the file was deleted since it was seen.
+            StorageError: the file cannot be read.
+        """
+        at = position - self.start_of(position)
+        if size < 0 or at + size > self._file_size:
+            raise self._outside(position, size)
+        path = self.path(position)
+        try:
+            with path.open("rb", buffering=0) as file:
+                data = os.pread(file.fileno(), size, at)
+        except FileNotFoundError as error:
+            raise VanishedError(
+                "file was deleted meanwhile", errno=error.errno, file=str(path)
+            ) from error
+        except OSError as error:
+            raise self._error("file not read", path, error) from error
+        if len(data) != size:
+            raise CorruptLogError(
+                "file of a wrong size",
+                file=str(path),
+                size=at + len(data),
+                expected=self._file_size,
+            )
+        return data
+
     def refresh(self) -> bool:
         """Look again which files there are; whether that changed.
 

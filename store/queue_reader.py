@@ -7,6 +7,7 @@ zeros ends them, and prefill units, (0, 0x7FFFFFFF, 0), may stand before the fir
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
 from pathlib import Path
 from struct import Struct
@@ -178,33 +179,52 @@ class QueueReader:
         )
         return position, size
 
-    def _is_visible(self, offset: int, log_end: int) -> bool:
-        position, size = self._unit(offset)
-        return size > 0 and 0 <= position < log_end
-
     def _begin(self, log_end: int) -> int:
         """First queue offset of the last file that begins with a visible unit."""
         for start in reversed(self.files.starts):
-            if self._is_visible(start // UNIT_SIZE, log_end):
+            unit = self.files.read(start, _POSITION_AND_SIZE.size)
+            position, size = _POSITION_AND_SIZE.unpack(unit)
+            if _is_visible(position, size, log_end):
                 return start // UNIT_SIZE
         return self._file_first
 
     def _look_on(self, log_end: int) -> None:
         """Move ``max`` behind the last visible unit."""
+        step = mmap.PAGESIZE // UNIT_SIZE
         while True:
             if self._max >= self._file_end and not (
                 self.files.refresh() and self._max < self._file_end
             ):
                 return
             self._max = max(self._max, self._file_first)
-            if not self._is_visible(self._max, log_end):
-                return
-            count = min(CHUNK_UNITS, self.files.room(self._max * UNIT_SIZE) // UNIT_SIZE)
-            chunk = self._array(self._max, count)
+            count = self._mapped_count(self._max)
+            if count:
+                # Mostly nothing is new, and one unit says so.
+                if not _is_visible(*self._unit(self._max), log_end):
+                    return
+                chunk = self._array(self._max, count)
+            else:
+                count = min(step, self.files.room(self._max * UNIT_SIZE) // UNIT_SIZE)
+                chunk = np.frombuffer(
+                    self.files.read(self._max * UNIT_SIZE, count * UNIT_SIZE), UNIT
+                )
+                step = CHUNK_UNITS
             hidden = (chunk["size"] <= 0) | (chunk["position"] < 0)
             hidden |= chunk["position"] >= log_end
             ends = np.flatnonzero(hidden)
+            if len(ends) and not ends[0]:
+                return
             self._max += int(ends[0]) if len(ends) else count
+
+    def _mapped_count(self, offset: int) -> int:
+        """How many units from ``offset`` on, where the known ones end, the map may be asked for.
+
+        What was never written is a hole, which is read past the map (``MappedFiles.read``): up to
+        the end of the page that has the last known unit there is none.
+        """
+        begin = self.files.file_size - self.files.room(offset * UNIT_SIZE)
+        page_end = min(-(-begin // mmap.PAGESIZE) * mmap.PAGESIZE, self.files.file_size)
+        return (page_end - begin) // UNIT_SIZE
 
     def _find_min(self, log_first: int) -> int:
         """First queue offset of a message that the log still has; ``max`` without one."""
@@ -248,3 +268,7 @@ class QueueReader:
             if changed >= timestamp:
                 return start // UNIT_SIZE
         raise AssertionError("a queue with units has a last file")
+
+
+def _is_visible(position: int, size: int, log_end: int) -> bool:
+    return size > 0 and 0 <= position < log_end

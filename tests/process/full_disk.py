@@ -81,14 +81,31 @@ class SmallDisk:
         self._ballast.unlink()
 
 
+class SmallMemory(SmallDisk):
+    """A tmpfs of 96 MiB: there even to read a hole through a map takes space."""
+
+    def mount_image(self) -> None:
+        """Mount it; it is empty then."""
+        words = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(self.mount)]
+        subprocess.run(words, check=True)
+
+    def make(self) -> None:
+        """Mount it, empty."""
+        self.mount.mkdir()
+        self.image.touch()
+        self.mount_image()
+
+
 @contextmanager
-def small_disks(make_node: Callable[[], Node]) -> Iterator[Callable[[], Node]]:
+def small_disks(
+    make_node: Callable[[], Node], kind: type[SmallDisk] = SmallDisk
+) -> Iterator[Callable[[], Node]]:
     """Makes nodes whose stores are on a disk of their own, ``node.disk``; unmounts at the end."""
     made: list[tuple[Node, SmallDisk]] = []
 
     def make() -> Node:
         node = make_node()
-        disk = SmallDisk(node.folder)
+        disk = kind(node.folder)
         disk.make()
         node.root = disk.mount / "store"
         made.append((node, disk))

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
-from tests.process.conftest import Node, wait_until
-from tests.process.full_disk import disk_of, small_disks, why_not
+from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.full_disk import SmallDisk, SmallMemory, disk_of, small_disks, why_not
 from tests.process.group_nodes import SIZES, TOPIC, Group, Member, make_group, producer
 
 from ledgermq.client import Consumer
+from ledgermq.formats.queue_unit import QueueUnit, put_unit
 from ledgermq.model.errors import DiskFullError, LedgerError, NotLeaderError
+from ledgermq.store.queue_end import UNIT_SIZE
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
@@ -29,9 +34,17 @@ BATCH = 50
 
 
 @pytest.fixture
-def make_small(make_node: Callable[[], Node]) -> Iterator[Callable[[], Node]]:
+def kind() -> type[SmallDisk]:
+    """What file systems are made of."""
+    return SmallDisk
+
+
+@pytest.fixture
+def make_small(
+    make_node: Callable[[], Node], kind: type[SmallDisk]
+) -> Iterator[Callable[[], Node]]:
     """Makes nodes with a disk of 96 MiB each."""
-    with small_disks(make_node) as make:
+    with small_disks(make_node, kind) as make:
         yield make
 
 
@@ -127,6 +140,7 @@ def is_dispatched(member: Member) -> bool:
     return not member.cursors()["not_dispatched_bytes"]
 
 
+@pytest.mark.parametrize("kind", [SmallDisk, SmallMemory], ids=["ext4", "tmpfs"])
 def test_a_full_disk_refuses_is_read_survives_a_restart_and_resumes(
     make_small: Callable[[], Node],
 ) -> None:
@@ -157,6 +171,42 @@ def test_a_full_disk_refuses_is_read_survives_a_restart_and_resumes(
     disk.give_back()
     wait_until(sender.goes_through, "writes to resume", timeout_s=PATIENCE_S)
     check_stores(group, sender)
+
+
+LOOK = """
+import sys
+from pathlib import Path
+from ledgermq.store.queue_reader import QueueReader
+print(QueueReader(Path(sys.argv[1]), file_size=None).bounds(2**40))
+"""
+
+
+def test_the_end_of_a_queue_is_found_on_a_full_tmpfs(tmp_path: Path) -> None:
+    memory = SmallMemory(tmp_path)
+    memory.make()
+    try:
+        queue = memory.mount / "queue"
+        queue.mkdir()
+        page = bytearray(10 * UNIT_SIZE)
+        for number in range(10):
+            unit = QueueUnit(100 * number, 100, 0)
+            put_unit(memoryview(page), number, unit)
+        with (queue / f"{0:020d}").open("wb") as file:
+            file.write(page)
+            file.truncate(1_000 * UNIT_SIZE)
+        memory.fill()
+        # A process of its own: it would die of SIGBUS.
+        done = subprocess.run(
+            [sys.executable, "-c", LOOK, str(queue)],
+            env={**os.environ, "PYTHONPATH": str(SOURCES)},
+            capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+        )  # fmt: skip
+        free = memory.free
+    finally:
+        memory.unmount()
+
+    assert (done.returncode, done.stdout) == (0, "(0, 10)\n")
+    assert free < 4_096
 
 
 def test_a_watermark_refuses_and_a_reload_that_raises_it_lets_in(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledgermq.doctor.disk_checks import mount_of
 from ledgermq.formats.queue_unit import PREFILL, QueueUnit, put_unit
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.store.mapped_files import VanishedError
@@ -44,6 +47,34 @@ def test_bounds_are_those_of_the_units(tmp_path: Path, end: int) -> None:
     put_queue(tmp_path / "q", end)
 
     assert QueueReader(tmp_path / "q", file_size=FILE_SIZE).bounds(FAR) == (0, end)
+
+
+MEMORY = Path("/dev/shm")
+
+
+@pytest.mark.skipif(
+    not MEMORY.is_dir() or mount_of(MEMORY).system != "tmpfs", reason="no tmpfs at /dev/shm"
+)
+def test_a_look_behind_the_end_takes_no_space_of_a_tmpfs() -> None:
+    per_file = 1_000
+    ends = [0, 1, 203, 204, 205, 409, 614, 999, 1_000, 1_001, 1_400]
+    with tempfile.TemporaryDirectory(dir=MEMORY, prefix="lmq-") as folder:
+        queue = Path(folder)
+        reader = QueueReader(queue, file_size=per_file * UNIT_SIZE)
+        page = bytearray(UNIT_SIZE)
+        for before, end in pairwise(ends):
+            for number in range(before, end):
+                put_unit(memoryview(page), 0, unit_of(number))
+                path = queue / f"{number // per_file * per_file * UNIT_SIZE:020d}"
+                with path.open("r+b" if path.exists() else "w+b") as file:
+                    file.truncate(per_file * UNIT_SIZE)
+                    os.pwrite(file.fileno(), page, number % per_file * UNIT_SIZE)
+            taken = [path.stat().st_blocks for path in sorted(queue.iterdir())]
+            bounds = reader.bounds(FAR)
+            fresh = QueueReader(queue, file_size=None).bounds(FAR)
+
+            assert bounds == fresh == (0, end)
+            assert [path.stat().st_blocks for path in sorted(queue.iterdir())] == taken
 
 
 @pytest.mark.parametrize("log_messages", [0, 1, 4, 5, 6, 9, 12, 13, 14])
