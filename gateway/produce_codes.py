@@ -39,7 +39,7 @@ from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.send_reply import TRACED, encode_send_reply
 from ledgermq.remoting.send_request import SendRequest, decode_send
-from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.applied_tables import AppliedTables
 from ledgermq.wire.session import Standing, Welcome
 
 RETRIES_VERSION = 121
@@ -78,7 +78,7 @@ class ProduceCodes:
     def __init__(
         self,
         around: Environment,
-        tables: BrokerTables,
+        tables: AppliedTables,
         *,
         topics: SendTopics,
         writer: WriterLink,

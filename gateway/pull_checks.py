@@ -18,7 +18,7 @@ from ledgermq.model.settings import Settings
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.heartbeat import MessageModel, Subscription
 from ledgermq.remoting.pull_request import SQL92, TAG, PullRequest
-from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.applied_tables import AppliedTables
 from ledgermq.serving.property_scan import sql_filter
 
 REMEMBERED_MAX = 10_000
@@ -41,7 +41,7 @@ class Wanted(NamedTuple):
 class PullChecks:
     """Looks at the tables whenever it is asked; keeps nothing."""
 
-    def __init__(self, clients: ClientTable, tables: BrokerTables, settings: Settings) -> None:
+    def __init__(self, clients: ClientTable, tables: AppliedTables, settings: Settings) -> None:
         self._clients = clients
         self._tables = tables
         self._rules = settings.topics

@@ -18,7 +18,7 @@ from ledgermq.model.errors import (
 from ledgermq.model.limits import FORBIDDEN_TOPICS, QUEUE_ID_MAX, TOPIC_SIZE_MAX
 from ledgermq.model.system_topics import TEMPLATE_TOPIC
 from ledgermq.remoting.send_request import SendRequest
-from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.applied_tables import AppliedTables
 from ledgermq.serving.calls import Result
 
 WAITING_MAX = 10_000
@@ -53,7 +53,7 @@ class SendTopics:
     Invariant: ``_making`` has, by topic, who waits for it, in the order in which they came.
     """
 
-    def __init__(self, tables: BrokerTables, calls: PortCalls) -> None:
+    def __init__(self, tables: AppliedTables, calls: PortCalls) -> None:
         self._tables = tables
         self._calls = calls
         self._known: dict[str, SendTopic] = {}

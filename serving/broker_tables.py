@@ -25,23 +25,14 @@ from ledgermq.broker import (
     sinks,
     topics,
 )
-from ledgermq.broker.access import UserTable
-from ledgermq.broker.archives import ArchiveTable
-from ledgermq.broker.broker_state import FILES, OWN_FILES, BrokerState
-from ledgermq.broker.group_offsets import GroupOffsets
-from ledgermq.broker.groups import GroupTable
-from ledgermq.broker.holds import QueueName
-from ledgermq.broker.name_values import NameValues
-from ledgermq.broker.queue_locks import QueueLocks
-from ledgermq.broker.quotas import QuotaTable
-from ledgermq.broker.topics import TopicTable, queues_for_writing
+from ledgermq.broker.topics import queues_for_writing
 from ledgermq.formats.config_json import encode_document
 from ledgermq.ipc.orders import WritableTopic, topics_changed, topics_told
 from ledgermq.model.errors import DiskFullError, StorageError
 from ledgermq.model.events import Event
-from ledgermq.model.settings import NodeSection, Settings
+from ledgermq.model.settings import Settings
 from ledgermq.process.clock import MACHINE_CLOCK, Clock
-from ledgermq.process.config_file import ConfigFile
+from ledgermq.serving.applied_tables import AppliedTables
 
 logger = logging.getLogger(__name__)
 
@@ -59,12 +50,8 @@ RETRY_NS = 1_000_000_000
 WRITE_POLL_MS = 5
 VERSION_BITS = 48
 
-PUBLIC_MODE = 0o640
-SECRET_MODE = 0o600
-"""Of the file that has the users' secrets."""
 
-
-class BrokerTables:
+class BrokerTables(AppliedTables):
     """The broker's tables, as loaded at start.
 
     Invariant: a file of ``_saved_revisions`` has the content of that revision of its table.
@@ -92,17 +79,7 @@ class BrokerTables:
             ConfigError, CorruptLogError: a file cannot be understood; names file, key and value.
             StorageError: the operating system refused.
         """
-        self._settings = settings
-        own = directory.parent / "ledgermq"
-        self._files = {
-            file: ConfigFile(
-                (own if file in OWN_FILES else directory) / file,
-                mode=SECRET_MODE if file == access.FILE else PUBLIC_MODE,
-            )
-            for file in FILES
-        }
-        self.state = BrokerState({file: self._files[file].load() for file in FILES})
-        self.topics.reserve_builtin(settings.node, settings.topics)
+        super().__init__(directory, settings)
         self._saved_access = self._access_revision
         # Numbers of an earlier process of this machine are lower.
         self.topics_revision = clock.monotonic_ns()
@@ -114,56 +91,6 @@ class BrokerTables:
         self._thread = background or ThreadPoolExecutor(1, thread_name_prefix="offsets")
         self._write: Future[None] | None = None
         self._due_ns: int | None = None
-
-    @property
-    def node(self) -> NodeSection:
-        """Names of this node."""
-        return self._settings.node
-
-    @property
-    def topics(self) -> TopicTable:
-        """As far as the log is applied."""
-        return self.state.topics
-
-    @property
-    def groups(self) -> GroupTable:
-        """As far as the log is applied."""
-        return self.state.groups
-
-    @property
-    def offsets(self) -> GroupOffsets:
-        """As far as the log is applied."""
-        return self.state.offsets
-
-    def first_offset(self, queue: QueueName) -> int:
-        """Where a queue begins that had messages of an earlier topic of the same name."""
-        topic = self.topics.get(queue.topic)
-        return 0 if topic is None else topic.first_offsets.get(queue.queue_id, 0)
-
-    @property
-    def locks(self) -> QueueLocks:
-        """As far as the log is applied."""
-        return self.state.locks
-
-    @property
-    def users(self) -> UserTable:
-        """As far as the log is applied."""
-        return self.state.users
-
-    @property
-    def quotas(self) -> QuotaTable:
-        """As far as the log is applied."""
-        return self.state.quotas
-
-    @property
-    def archives(self) -> ArchiveTable:
-        """As far as the log is applied."""
-        return self.state.archives
-
-    @property
-    def names(self) -> NameValues:
-        """As far as the log is applied."""
-        return self.state.names
 
     @property
     def has_news(self) -> bool:

@@ -9,7 +9,7 @@ from ledgermq.broker.topic_plans import UnreadQueue
 from ledgermq.broker.topics import Permission, Topic, TopicTable, check_topic_name
 from ledgermq.model.errors import NoPermissionError, NotLeaderError, TopicUnknownError
 from ledgermq.model.limits import QUEUE_ID_MAX
-from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.applied_tables import AppliedTables
 from ledgermq.serving.call_arguments import Arguments, integer, text
 from ledgermq.serving.readable_store import ReadableStore
 
@@ -22,7 +22,7 @@ class KnownTopics:
         tables: as far as the log is applied.
     """
 
-    def __init__(self, store: ReadableStore, tables: BrokerTables) -> None:
+    def __init__(self, store: ReadableStore, tables: AppliedTables) -> None:
         self.store = store
         self.tables = tables
 

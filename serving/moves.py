@@ -20,7 +20,8 @@ from ledgermq.model.errors import BusyError, CorruptLogError, LedgerError
 from ledgermq.model.limits import DELAY_TOPIC, STAGED_TOPIC, TIMER_TOPIC
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.readable_store import ReadableStore
-from ledgermq.serving.state_log import QUEUE, StateLog
+from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_reader import QUEUE
 from ledgermq.serving.state_requests import Caller, Request
 
 logger = logging.getLogger(__name__)

@@ -24,6 +24,7 @@ from ledgermq.process.node_status import (
     named_counters,
     names_of_node,
     raft_status,
+    roles_in_use,
 )
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.serving.call_arguments import integer
@@ -192,7 +193,9 @@ class NodeCalls:
     def _measured(self, now_ns: int) -> list[ProcessReport]:
         last_ns = self._measured_ns
         if last_ns is None or now_ns - last_ns >= MEASURE_NS:
-            self._processes = [self._process(role, now_ns) for role in Role]
+            self._processes = [
+                self._process(role, now_ns) for role in roles_in_use(self._around.page)
+            ]
             self._measured_ns = now_ns
         return self._processes
 

@@ -51,13 +51,12 @@ from ledgermq.process.store_paths import StorePaths
 from ledgermq.process.system_entries import command_record, snapshot_record
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.readable_store import ReadableStore
+from ledgermq.serving.state_reader import StateReader
 from ledgermq.serving.state_requests import Plan, Reply, Request
 from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
 from ledgermq.wire.session import Standing
 
 logger = logging.getLogger(__name__)
-
-QUEUE = QueueName(SYSTEM_TOPIC, STATE_QUEUE_ID)
 
 PROPOSAL_MS = 2_000
 """A batch that has not come back by then may be lost: those who asked are told so."""
@@ -67,7 +66,6 @@ RETRY_MS = 1_000
 """After a proposal was refused, as on a full disk, nothing is proposed for this long."""
 
 COMMANDS_PER_SNAPSHOT = 10_000
-UNITS_PER_READ = 512
 
 
 class _Waiting(NamedTuple):
@@ -118,7 +116,7 @@ class StateLog:
         self._store = store
         self._tables = tables
         self._writer = writer
-        self._next = -1
+        self._reader = StateReader(store, tables.state, self._take_applied)
         self._term: Term | None = None
         self._batch: _Batch | None = None
         self._waiting: deque[_Waiting] = deque()
@@ -128,7 +126,6 @@ class StateLog:
         self._retry_ms = 0
         self._now_ms = 0
         self._is_snapshot_due = False
-        self._trouble: CorruptLogError | None = None
         self._is_unsaved = False
         self._replies: list[Reply] = []
         self._generations = generations
@@ -228,23 +225,17 @@ class StateLog:
 
         A damaged place holds it up until it is repaired: what stands behind it may undo it.
         """
-        try:
-            self._apply_new()
-            self._trouble = None
-        except NotLeaderError:
-            # Nobody knows yet what is dispatched.
-            return
-        except CorruptLogError as error:
-            if self._trouble is None:
-                logger.error(
-                    "broker's tables are held up: %s", error, extra={"event": Event.TABLES_HELD_UP}
-                )
-            self._trouble = error
+        if self._reader.apply():
+            self._save()
 
     @property
     def is_held_up(self) -> bool:
         """Whether a damaged place of the log has to be repaired before ``apply`` goes on."""
         return self._trouble is not None
+
+    @property
+    def _trouble(self) -> CorruptLogError | None:
+        return self._reader.trouble
 
     def check(self) -> None:
         """Refuse to tell what the tables say while they are held up.
@@ -266,22 +257,7 @@ class StateLog:
             raise NotLeaderError("node does not lead now")
         self.check()
 
-    def _apply_new(self) -> None:
-        bounds = self._store.bounds(QUEUE)
-        state = self._tables.state
-        if self._next < 0 or self._next < bounds.first:
-            self._next = state.begin_at(bounds.first, bounds.end)
-            if state.needs_snapshot:
-                logger.warning(
-                    "broker's tables lack commands that the log has no more; a snapshot is awaited"
-                )
-        if state.is_behind(bounds.end) and self._store.has_all_committed():
-            logger.warning("broker's tables are those of another log, and are taken up as they are")
-            self._next = state.begin_again(bounds.end)
-        while self._next < bounds.end:
-            if not self._apply_span(min(UNITS_PER_READ, bounds.end - self._next)):
-                # Deleted while it was read: the next look finds where the queue begins now.
-                break
+    def _save(self) -> None:
         try:
             self._tables.save_changed()
             self._is_unsaved = False
@@ -306,7 +282,7 @@ class StateLog:
             )
         self._refuse_late(now_ms)
         is_free = self._batch is None and now_ms >= self._retry_ms
-        if self._term is not None and is_free and self._next >= 0 and self._trouble is None:
+        if self._term is not None and is_free and self._reader.has_begun and self._trouble is None:
             if not self._is_certain:
                 # What was sent before may yet come, and say otherwise than the tables do now:
                 # nothing is planned by them before a later command has come back.
@@ -350,30 +326,8 @@ class StateLog:
         replies, self._replies = self._replies, []
         return replies
 
-    def _apply_span(self, count: int) -> bool:
-        units = self._store.units(QUEUE, self._next, count)
-        if units is None:
-            return False
-        positions = units["position"].astype("i8")
-        parts = self._store.records(positions, units["size"].astype("i8"))
-        if parts is None:
-            return False
-        payload = memoryview(parts.payload)
-        for position, start, size in zip(positions, parts.starts, parts.sizes, strict=False):
-            self._apply_record(int(position), payload[int(start) : int(start) + int(size)])
-            self._next += 1
-        return True
-
-    def _apply_record(self, position: int, record: memoryview) -> None:
-        message = decode_message(record)
-        properties = decode_properties(message.properties)
-        tag, label = properties.get("TAGS", ""), properties.get(PART_PROPERTY, "")
-        try:
-            applied = self._tables.state.apply(self._next, tag, label, bytes(message.body))
-        except (CorruptLogError, ConfigError) as error:
-            # On every node alike: who wrote it is wrong, and the log cannot be stopped for it.
-            logger.error("command of the broker's state not applied: at=%d %s", self._next, error)
-            return
+    def _take_applied(self, position: int, label: str, applied: Applied) -> None:
+        """A command was applied, whose record is at ``position`` of the log."""
         self._commands_since += 1
         if label.startswith("1/"):
             self._parts_position = position

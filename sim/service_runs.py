@@ -12,7 +12,7 @@ from ledgermq.formats.message import Message
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.ids import NodeId
 from ledgermq.serving.broker_tables import BrokerTables
-from ledgermq.serving.state_log import QUEUE as STATE_QUEUE
+from ledgermq.serving.state_reader import QUEUE as STATE_QUEUE
 from ledgermq.sim.checker import Stored, require
 from ledgermq.sim.events import MS
 from ledgermq.sim.healing import sound_members, wait

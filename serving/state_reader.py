@@ -1,0 +1,114 @@
+"""Commands of the broker's state, read from their queue and applied to tables in their order.
+
+The broker does so, which proposes them (``state_log``), and whoever else of the node needs the
+tables. What it reads is a queue like any other, as far as it is dispatched.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ledgermq.broker.broker_state import Applied, BrokerState
+from ledgermq.broker.holds import QueueName
+from ledgermq.broker.state_commands import PART_PROPERTY, STATE_QUEUE_ID
+from ledgermq.formats.message import decode_message
+from ledgermq.formats.properties import decode_properties
+from ledgermq.model.errors import ConfigError, CorruptLogError, NotLeaderError
+from ledgermq.model.events import Event
+from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.serving.readable_store import ReadableStore
+
+logger = logging.getLogger(__name__)
+
+QUEUE = QueueName(SYSTEM_TOPIC, STATE_QUEUE_ID)
+
+UNITS_PER_READ = 512
+
+TakeApplied = Callable[[int, str, Applied], None]
+"""Is told of each command: the position of its record, its label, and what it did."""
+
+
+class StateReader:
+    """Owned by a process with tables of its own.
+
+    Invariant: commands are applied in the order of the queue, each once to each table.
+
+    Attributes:
+        trouble: the damaged place that ``apply`` waits for; None while there is none.
+    """
+
+    def __init__(self, store: ReadableStore, state: BrokerState, take: TakeApplied) -> None:
+        self.trouble: CorruptLogError | None = None
+        self._store = store
+        self._state = state
+        self._take = take
+        self._next = -1
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it is known where in the queue the tables are."""
+        return self._next >= 0
+
+    def apply(self) -> bool:
+        """Apply what is new, as far as the store has looked; whether nothing holds that up.
+
+        A damaged place holds it up until it is repaired: what stands behind it may undo it.
+        """
+        try:
+            self._apply_new()
+        except NotLeaderError:
+            # Nobody knows yet what is dispatched.
+            return False
+        except CorruptLogError as error:
+            if self.trouble is None:
+                logger.error(
+                    "broker's tables are held up: %s", error, extra={"event": Event.TABLES_HELD_UP}
+                )
+            self.trouble = error
+            return False
+        self.trouble = None
+        return True
+
+    def _apply_new(self) -> None:
+        bounds = self._store.bounds(QUEUE)
+        state = self._state
+        if self._next < 0 or self._next < bounds.first:
+            self._next = state.begin_at(bounds.first, bounds.end)
+            if state.needs_snapshot:
+                logger.warning(
+                    "broker's tables lack commands that the log has no more; a snapshot is awaited"
+                )
+        if state.is_behind(bounds.end) and self._store.has_all_committed():
+            logger.warning("broker's tables are those of another log, and are taken up as they are")
+            self._next = state.begin_again(bounds.end)
+        while self._next < bounds.end:
+            if not self._apply_span(min(UNITS_PER_READ, bounds.end - self._next)):
+                # Deleted while it was read: the next look finds where the queue begins now.
+                break
+
+    def _apply_span(self, count: int) -> bool:
+        units = self._store.units(QUEUE, self._next, count)
+        if units is None:
+            return False
+        positions = units["position"].astype("i8")
+        parts = self._store.records(positions, units["size"].astype("i8"))
+        if parts is None:
+            return False
+        payload = memoryview(parts.payload)
+        for position, start, size in zip(positions, parts.starts, parts.sizes, strict=False):
+            self._apply_record(int(position), payload[int(start) : int(start) + int(size)])
+            self._next += 1
+        return True
+
+    def _apply_record(self, position: int, record: memoryview) -> None:
+        message = decode_message(record)
+        properties = decode_properties(message.properties)
+        tag, label = properties.get("TAGS", ""), properties.get(PART_PROPERTY, "")
+        try:
+            applied = self._state.apply(self._next, tag, label, bytes(message.body))
+        except (CorruptLogError, ConfigError) as error:
+            # On every node alike: who wrote it is wrong, and the log cannot be stopped for it.
+            logger.error("command of the broker's state not applied: at=%d %s", self._next, error)
+            return
+        self._take(position, label, applied)
