@@ -6,6 +6,7 @@ before, and after a restart, when counters begin anew.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
@@ -181,11 +182,20 @@ def _unarchived(report: NodeReport) -> int | None:
     return max(0, report["cursors"]["dispatched"] - counters.get("archived_position", 0))
 
 
+def _served(report: NodeReport) -> Counter[str]:
+    """What the broker and the processes beside it that serve clients have counted together."""
+    found: Counter[str] = Counter()
+    for process, counters in report["counters"].items():
+        if process == "broker" or process.startswith("port-"):
+            found.update(counters)
+    return found
+
+
 def _services(before: NodeReport | None, now: NodeReport) -> dict[str, float | None]:
     if before is None or before["generation"] != now["generation"]:
         return {}
     seconds = (now["clock_ns"] - before["clock_ns"]) / 1_000_000_000
-    old, new = before["counters"]["broker"], now["counters"]["broker"]
+    old, new = _served(before), _served(now)
     return {
         text: (new[name] - old[name]) / seconds if new[name] >= old[name] else None
         for name, text in SERVICES.items()
@@ -205,7 +215,7 @@ def _rates(before: NodeReport | None, now: NodeReport) -> Rates:
         return (new - old) / seconds if new >= old else None
 
     old, new = before["cursors"], now["cursors"]
-    sent, given = before["counters"]["broker"], now["counters"]["broker"]
+    sent, given = _served(before), _served(now)
     return Rates(
         rate(old["dispatched_messages"], new["dispatched_messages"]),
         rate(old["written"]["position"], new["written"]["position"]),

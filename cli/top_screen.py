@@ -141,14 +141,23 @@ def _disks(nodes: Sequence[NodeFigures]) -> Table:
 
 
 def _memory(nodes: Sequence[NodeFigures]) -> Table:
-    table = _table(["MEMORY"], [name.upper() for name in (*PROCESSES, "all")])
+    has_ports = any(_port_memory(node) for node in nodes)
+    names = [*PROCESSES, "ports", "all"] if has_ports else [*PROCESSES, "all"]
+    table = _table(["MEMORY"], [name.upper() for name in names])
     for node in nodes:
         if node.away:
             continue
         sizes = [node.memory.get(name) for name in PROCESSES]
+        if has_ports:
+            sizes.append(sum(_port_memory(node)))
         known = [size for size in sizes if size is not None]
         table.add_row(node.name, *map(_bytes, sizes), _bytes(sum(known)) if known else "-")
     return table
+
+
+def _port_memory(node: NodeFigures) -> list[int]:
+    """Of the processes that serve RocketMQ's clients beside the broker."""
+    return [size or 0 for name, size in node.memory.items() if name not in PROCESSES]
 
 
 def _services(nodes: Sequence[NodeFigures]) -> Text:
@@ -204,7 +213,7 @@ def _node_in_full(node: NodeFigures) -> list[RenderableType]:
         return parts
     parts += [_disks([node]), Text()]
     processes = _table(["PROCESS"], ["MEMORY", "CPU"])
-    for name in PROCESSES:
+    for name in dict.fromkeys((*PROCESSES, *node.memory)):
         percent = node.cpu.get(name)
         cpu = "-" if percent is None else f"{percent:.1f} %"
         processes.add_row(name, _bytes(node.memory.get(name)), cpu)

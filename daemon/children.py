@@ -10,13 +10,13 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.ipc.cursor_page import PORTS, CursorPage, Role
 from ledgermq.model.settings import Settings
 from ledgermq.process import child_process
 from ledgermq.process.child_process import (
@@ -25,18 +25,27 @@ from ledgermq.process.child_process import (
     EXIT_STORAGE,
     Entry,
 )
+from ledgermq.process.port_roles import port_roles
 
 EntryPoints = Mapping[Role, Entry]
 
-START_ORDER = (Role.RAFT, Role.WRITER, Role.DISPATCHER, Role.BROKER)
+START_ORDER = (Role.RAFT, Role.WRITER, Role.DISPATCHER, Role.BROKER, *PORTS)
 
-STOP_ORDER = (Role.BROKER, Role.WRITER, Role.RAFT, Role.DISPATCHER)
+STOP_ORDER = (Role.BROKER, *PORTS, Role.WRITER, Role.RAFT, Role.DISPATCHER)
 """Each stops once nobody needs it any more.
 
-The broker proposes through the writer. The writer accepts no more, and answers what raft commits
-meanwhile. Raft commits what the writer has left durable. Then ``committed`` stands still, and the
-dispatcher catches up with it and flushes.
+The broker proposes through the writer, and what it still answers goes through the port processes.
+They store through the writer, too, and stop together. The writer accepts no more, and answers what
+raft commits meanwhile. Raft commits what the writer has left durable. Then ``committed`` stands
+still, and the dispatcher catches up with it and flushes.
 """
+
+
+def start_order(settings: Settings) -> list[Role]:
+    """The processes that the settings want, in the order in which they are started."""
+    wanted = port_roles(settings)
+    return [role for role in START_ORDER if role not in PORTS or role in wanted]
+
 
 START_PATIENCE = 12
 """A process that recovers its files may be silent so many times longer than one that turns."""
@@ -168,6 +177,11 @@ class Child:
         if self.stop_deadline_ns or self.is_killed:
             return ChildState.STOPPING
         return ChildState.RUNNING if self.is_turning(page) else ChildState.STARTING
+
+
+def stopped_with(child: Child, to_stop: Iterable[Child]) -> list[Child]:
+    """Who is asked to stop when ``child`` is: port processes do not wait for one another."""
+    return [one for one in to_stop if one.role in PORTS] if child.role in PORTS else [child]
 
 
 class Deaths:

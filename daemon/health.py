@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ledgermq.daemon.children import Child
-from ledgermq.ipc.cursor_page import CursorPage, RaftRole, Role
+from ledgermq.ipc.cursor_page import PORTS, CursorPage, RaftRole, Role
 from ledgermq.model.settings import Settings
 
-SERVING = (Role.WRITER, Role.DISPATCHER, Role.BROKER)
+SERVING = (Role.WRITER, Role.DISPATCHER, Role.BROKER, *PORTS)
 
 
 class Readiness:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, Self, cast
 
-from ledgermq.ipc.cursor_page import Role
+from ledgermq.ipc.cursor_page import PORTS, Role
+from ledgermq.model.settings import Settings
 from ledgermq.process.child_process import Entry
+from ledgermq.process.loop import StopFlag
 
 MODULES = {
     Role.RAFT: "ledgermq.replication.raft_process",
@@ -21,11 +24,18 @@ MODULES = {
     Role.BROKER: "ledgermq.gateway.broker_process",
 }
 
+PORT_MODULE = "ledgermq.gateway.port_process"
+"""One module for all port processes: its ``run`` is told first which of them to be."""
+
 _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class _ProcessModule(Protocol):
     run: Entry
+
+
+class _PortModule(Protocol):
+    run: Callable[[Role, Settings, StopFlag], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,4 +54,6 @@ class ProcessTable:
         for role, module_name in MODULES.items():
             module = importlib.import_module(module_name)
             entries[role] = cast("_ProcessModule", module).run
+        ports = cast("_PortModule", importlib.import_module(PORT_MODULE))
+        entries |= {role: partial(ports.run, role) for role in PORTS}
         return cls(entries)

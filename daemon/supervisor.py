@@ -24,7 +24,7 @@ from pathlib import Path
 import setproctitle
 
 from ledgermq.daemon import notify
-from ledgermq.daemon.children import START_ORDER, STOP_ORDER, Child, Deaths, Exit
+from ledgermq.daemon.children import STOP_ORDER, Child, Deaths, Exit, start_order, stopped_with
 from ledgermq.daemon.health import Readiness, silent_children
 from ledgermq.daemon.notify import Notifier
 from ledgermq.daemon.process_modules import ProcessTable
@@ -90,7 +90,7 @@ class Supervisor:
         self._page = page
         self._notifier = notifier
         self._stop = stop
-        self._children = {role: Child(role, table.entries[role]) for role in START_ORDER}
+        self._children = {role: Child(role, table.entries[role]) for role in start_order(settings)}
         self._counters = page.counters(Role.SUPERVISOR)
         self._meters = Meters()
         self._readiness = Readiness()
@@ -267,7 +267,7 @@ class Supervisor:
         )
         self._notifier.stopping()
         self.is_stopping = True
-        self._to_stop = [self._children[role] for role in STOP_ORDER]
+        self._to_stop = [self._children[role] for role in STOP_ORDER if role in self._children]
         if status != EXIT_STOPPED:
             self._fail(status)
         elif len(self._settings.node.peers) > 1 and self._page.read_grant().role is RaftRole.LEADER:
@@ -278,7 +278,7 @@ class Supervisor:
         begin again with what is there then."""
         logger.info("node is opened anew", extra={"event": Event.NODE_REOPENED})
         self.is_stopping = self._is_reopening = True
-        self._to_stop = [self._children[role] for role in STOP_ORDER]
+        self._to_stop = [self._children[role] for role in STOP_ORDER if role in self._children]
 
     def _reopen(self) -> None:
         """All processes have ended: put the log in place, and start them; or end, if one failed."""
@@ -333,7 +333,8 @@ class Supervisor:
                 # Its own deadline ends the wait, which the settings may have made a long one.
                 self._notifier.extend_timeout(now_ns)
             if not child.stop_deadline_ns:
-                child.ask_to_stop(now_ns + timeout_ns)
+                for one in stopped_with(child, self._to_stop):
+                    one.ask_to_stop(now_ns + timeout_ns)
             elif now_ns > child.stop_deadline_ns and not child.is_killed:
                 logger.error(
                     "child does not stop and is killed",

@@ -29,6 +29,7 @@ from ledgermq.process.environment import Environment
 from ledgermq.process.loop import SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.process.loop import run as run_loop
 from ledgermq.process.node import Surroundings
+from ledgermq.process.port_roles import port_roles
 from ledgermq.store.derived_files import DerivedFiles, clear_incomplete, load_derived_files
 from ledgermq.store.disk_space import with_reserve
 from ledgermq.store.dispatch_build import DispatchBuilder
@@ -81,7 +82,8 @@ class DispatchWorker:
         self._around = around
         self._page = around.page
         self._spans = spans
-        self._bell = around.bell(Role.BROKER)
+        self._readers = (Role.BROKER, *port_roles(around.settings))
+        self._bells = [around.bell(role) for role in self._readers]
         self._writer = around.bell(Role.WRITER)
         self._counters = self._page.counters(Role.DISPATCHER)
         self._builder: DispatchBuilder | None = None
@@ -199,7 +201,11 @@ class DispatchWorker:
         self._page.publish_queue_begin(begin, waits=False)
         if deleted:
             logger.info("queue and index files deleted: files=%d log_begin=%d", deleted, begin)
-            self._bell.ring()
+            self._ring_readers()
+
+    def _ring_readers(self) -> None:
+        for bell in self._bells:
+            bell.ring()
 
     def sleep_ms(self, now_ns: int) -> int:
         """Do not sleep while committed messages wait."""
@@ -224,7 +230,8 @@ class DispatchWorker:
     def _rest_ms(self) -> int:
         if not self._page.read_grant().granted:
             return REST_AWAY_MS
-        return REST_AWAITED_MS if self._page.is_asleep(Role.BROKER) else REST_MS
+        is_awaited = any(self._page.is_asleep(role) for role in self._readers)
+        return REST_AWAITED_MS if is_awaited else REST_MS
 
     def finish(self) -> None:
         """Dispatch what is committed, and make it durable."""
@@ -250,7 +257,8 @@ class DispatchWorker:
         self._thread.shutdown()
         self._scrub.close()
         self._spans.close()
-        self._bell.close()
+        for bell in self._bells:
+            bell.close()
         self._writer.close()
         self._raft.close()
         self._counters.release()
@@ -391,7 +399,7 @@ class DispatchWorker:
             return
         self._published = published._replace(changed_ns=now_ns)
         self._page.publish_dispatched(self._published)
-        self._bell.ring()
+        self._ring_readers()
 
     def _flush_when_due(self, builder: DispatchBuilder, now_ns: int) -> None:
         if self._flush is not None and self._flush.done():

@@ -16,6 +16,7 @@ from ledgermq.ipc.cursor_page import RaftRole, Role
 from ledgermq.model.broker_conf_keys import TRANSLATED
 from ledgermq.model.settings import AckMode, LogKind
 from ledgermq.process.environment import Environment
+from ledgermq.process.node_status import given_out
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import VERSION, Command
 from ledgermq.remoting.fastjson import encode_body
@@ -108,7 +109,7 @@ class BrokerCodes:
         return Sample(
             self._around.clock.monotonic_ns() // 1_000_000,
             page.read_counters(Role.WRITER)[WriterCounter.MESSAGES],
-            page.read_counters(Role.BROKER)[BrokerCounter.MESSAGES],
+            given_out(page, BrokerCounter.MESSAGES),
         )
 
     def _config(self, asked: Asked) -> Command:

@@ -11,7 +11,8 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from ledgermq.gateway.remoting_sockets import Connection, RemotingSockets
+from ledgermq.gateway.client_sockets import ClientSockets
+from ledgermq.gateway.remoting_sockets import Connection
 from ledgermq.model.errors import BusyError, LedgerError, TimedOutError
 from ledgermq.remoting.command import ONEWAY, Command
 
@@ -34,7 +35,7 @@ class ClientRequests:
     the connection has ended.
     """
 
-    def __init__(self, sockets: RemotingSockets) -> None:
+    def __init__(self, sockets: ClientSockets) -> None:
         self._sockets = sockets
         self._ids = itertools.count()
         self._waiting: dict[int, _Waiting] = {}

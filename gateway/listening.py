@@ -61,8 +61,14 @@ def check_inherited(listen: ListenSection) -> None:
             )
 
 
-def open_listeners(addresses: Sequence[Address]) -> list[socket.socket]:
+def open_listeners(
+    addresses: Sequence[Address], *, are_shared: bool = False
+) -> list[socket.socket]:
     """A socket that listens at each address: systemd's where it holds one, else one of our own.
+
+    Args:
+        are_shared: other processes of the node listen there, too, and the kernel chooses one of
+            them for each client that connects.
 
     Returns:
         Non-blocking sockets, in the order of ``addresses``; the caller closes them.
@@ -73,7 +79,7 @@ def open_listeners(addresses: Sequence[Address]) -> list[socket.socket]:
     found: list[socket.socket] = []
     try:
         for host, port in addresses:
-            found.append(listener_at(host, port) or _listen(host, port))
+            found.append(listener_at(host, port) or _listen(host, port, is_shared=are_shared))
     except ConfigError:
         for listener in found:
             listener.close()
@@ -81,11 +87,12 @@ def open_listeners(addresses: Sequence[Address]) -> list[socket.socket]:
     return found
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, *, is_shared: bool) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(is_shared))
         listener.setblocking(False)
         listener.bind((host, port))
         listener.listen(BACKLOG)

@@ -9,8 +9,10 @@ from itertools import chain
 
 from ledgermq.gateway.administration import Administration
 from ledgermq.gateway.client_requests import ClientRequests
+from ledgermq.gateway.client_sockets import ClientSockets
 from ledgermq.gateway.client_table import ClientTable
 from ledgermq.gateway.consume_codes import ConsumeCodes
+from ledgermq.gateway.far_sockets import FarSockets
 from ledgermq.gateway.listening import limits_of, listening_addresses, open_listeners
 from ledgermq.gateway.name_service import NameService
 from ledgermq.gateway.port_access import PortAccess
@@ -23,6 +25,7 @@ from ledgermq.gateway.tls_channel import make_context
 from ledgermq.model.errors import ConfigError, LedgerError
 from ledgermq.model.settings import Settings
 from ledgermq.process.environment import Environment
+from ledgermq.process.port_roles import port_roles
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.serving.broker_tables import BrokerTables
@@ -63,7 +66,7 @@ class RemotingPort:
         self._names = NameService(settings, tables, self._calls, self.reply, epoll=self._epoll)
         self._register(self._names.codes)
         self._closed: list[Callable[[Connection], object]] = []
-        self.sockets = _listen(settings, around.clock.monotonic_ns() // 1_000_000)
+        self.sockets = _sockets(around)
         self._epoll.register(self.sockets.fileno(), select.EPOLLIN)
         self.clients = ClientTable()
         self.requests = ClientRequests(self.sockets)
@@ -89,6 +92,8 @@ class RemotingPort:
             reply=self.reply,
         )
         self._register(self._consume.codes)
+        if isinstance(self.sockets, FarSockets):
+            self.sockets.note_offset = self._consume.note_offset
         self._closed += [self._consume.forget, self.requests.forget]
         self._produce = Producing(
             around,
@@ -236,18 +241,29 @@ class RemotingPort:
             self.reply(asked, reply)
 
 
-def _listen(settings: Settings, now_ms: int) -> RemotingSockets:
-    """The sockets that the settings want.
+def _sockets(around: Environment) -> ClientSockets:
+    """The clients: at sockets of this process, or through port processes, as the settings say.
+
+    Raises:
+        ConfigError: an address cannot be listened at, or a file for TLS not be used.
+        StorageError: the socket for port processes cannot be made.
+    """
+    if port_roles(around.settings):
+        return FarSockets(around.paths.ports)
+    return open_port(around.settings, around.clock.monotonic_ns() // 1_000_000)
+
+
+def open_port(settings: Settings, now_ms: int) -> RemotingSockets:
+    """Sockets of this process where the settings want them.
 
     Raises:
         ConfigError: an address cannot be listened at, or a file for TLS not be used.
     """
     tls = make_context(settings.remoting)
-    sockets = RemotingSockets(
-        open_listeners(listening_addresses(settings.listen)),
-        limits_of(settings.remoting),
-        now_ms=now_ms,
+    listeners = open_listeners(
+        listening_addresses(settings.listen), are_shared=settings.remoting.processes > 1
     )
+    sockets = RemotingSockets(listeners, limits_of(settings.remoting), now_ms=now_ms)
     sockets.tls = tls
     for host, port in sockets.addresses:
         logger.info("port of RocketMQ's clients is open: address=%s:%d", host, port)

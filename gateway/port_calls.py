@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from ledgermq.model.errors import LedgerError
 from ledgermq.serving.call_service import CallService
@@ -19,6 +20,14 @@ PORT_CLIENT = bytes(9)
 with a zero, and clients may not choose one that does."""
 
 Take = Callable[[Result | LedgerError], None]
+
+
+class AsksVerbs(Protocol):
+    """Calls verbs; ``PortCalls`` is the broker's own."""
+
+    def ask(self, verb: str, arguments: Mapping[str, object], now_ms: int, take: Take) -> None:
+        """Call ``verb``; ``take`` gets the result, or why there is none, now or later, once."""
+        ...
 
 
 class PortCalls:

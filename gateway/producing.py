@@ -6,10 +6,10 @@ import select
 from collections.abc import Callable, Sequence
 
 from ledgermq.gateway.client_requests import ClientRequests
+from ledgermq.gateway.client_sockets import ClientSockets
 from ledgermq.gateway.client_table import ClientTable
 from ledgermq.gateway.port_calls import PortCalls
 from ledgermq.gateway.produce_codes import ProduceCodes
-from ledgermq.gateway.remoting_sockets import RemotingSockets
 from ledgermq.gateway.reply_codes import ReplyCodes
 from ledgermq.gateway.requests import Asked, Codes
 from ledgermq.gateway.send_topics import SendTopics
@@ -39,7 +39,7 @@ class Producing:
         calls: PortCalls,
         clients: ClientTable,
         requests: ClientRequests,
-        sockets: RemotingSockets,
+        sockets: ClientSockets,
         epoll: select.epoll,
         reply: Callable[[Asked, Command], None],
         store_host: str,

@@ -8,11 +8,10 @@ as they lie in the log, with nothing between them.
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ledgermq.broker.access import Right
 from ledgermq.formats.kernel import join_records
-from ledgermq.gateway.offset_commits import OffsetCommits
 from ledgermq.gateway.pull_checks import PullChecks
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Connection
@@ -69,6 +68,14 @@ class _Held(NamedTuple):
     offset: int
 
 
+class NotesOffsets(Protocol):
+    """Takes what consumers have consumed."""
+
+    def note(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Have an offset stored, soon; one that cannot be goes nowhere."""
+        ...
+
+
 class PullCodes:
     """Owned by the port.
 
@@ -80,7 +87,7 @@ class PullCodes:
         self,
         pulls: PullService,
         checks: PullChecks,
-        commits: OffsetCommits,
+        commits: NotesOffsets,
         counts: Counts,
         reply: ReplyLater,
     ) -> None:

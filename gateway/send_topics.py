@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ledgermq.broker.topics import Topic, check_topic_name, queues_for_writing
-from ledgermq.gateway.port_calls import PortCalls
+from ledgermq.gateway.port_calls import AsksVerbs
 from ledgermq.model.errors import (
     BusyError,
     LedgerError,
@@ -53,7 +53,7 @@ class SendTopics:
     Invariant: ``_making`` has, by topic, who waits for it, in the order in which they came.
     """
 
-    def __init__(self, tables: AppliedTables, calls: PortCalls) -> None:
+    def __init__(self, tables: AppliedTables, calls: AsksVerbs) -> None:
         self._tables = tables
         self._calls = calls
         self._known: dict[str, SendTopic] = {}

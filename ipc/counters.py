@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableSequence
 from enum import IntEnum, auto
 
-from ledgermq.ipc.cursor_page import COUNTERS_MAX, Role
+from ledgermq.ipc.cursor_page import COUNTERS_MAX, PORTS, Role
 
 Counts = MutableSequence[int] | memoryview
 """The counters of one process, by their numbers."""
@@ -76,7 +76,7 @@ class DispatcherCounter(IntEnum):
 
 
 class BrokerCounter(IntEnum):
-    """Of the broker.
+    """Of the broker; port processes have the same, and count in them what they do themselves.
 
     ``HELD`` and ``SESSIONS``, and ``ANSWERS_BYTES``, what clients were given and have not read, are
     now. The terms are those in which it serves consumers, its tables are those of all, and its
@@ -146,4 +146,5 @@ COUNTER_NAMES: Mapping[Role, tuple[str, ...]] = {
     Role.WRITER: _names(WriterCounter),
     Role.DISPATCHER: _names(DispatcherCounter),
     Role.BROKER: _names(BrokerCounter),
+    **dict.fromkeys(PORTS, _names(BrokerCounter)),
 }

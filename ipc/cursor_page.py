@@ -1,6 +1,6 @@
 """The cursor page: what the processes of a node tell one another without a message.
 
-One file of 8,192 bytes in the runtime directory, mapped by all processes. A slot is 64 bytes of
+One file of 16,384 bytes in the runtime directory, mapped by all processes. A slot is 64 bytes of
 eight aligned 64-bit fields, little-endian, and has exactly one writer (``asleep`` alone is also
 cleared by who rings). Fields that belong together stand twice, 32 slots apart; field 0 is their
 sequence, whose last bit names the copy that counts. Its writer fills the other copy and then counts
@@ -25,7 +25,8 @@ the sequence up, so a reader never waits, not even for a writer that died inside
     26    released    raft        S position, reason
     31    queues      dispatcher  S position
     32-63                         second copies of 1 to 7, 13 to 15, 26 and 31
-    64-103 counters   that one    64 counters, eight slots a process (``ipc/counters.py``)
+    64-231 counters   that one    64 counters, eight slots a process (``ipc/counters.py``)
+    232-247 process   that one    those of the port processes, as 8-12
 
 Everything here is disposable: a process that starts again rebuilds its slots from the files. Times
 named ``_ns`` are CLOCK_MONOTONIC, the same for all processes of one boot; ``_ms`` are epoch
@@ -51,14 +52,16 @@ from typing import NamedTuple, Self
 from ledgermq.model.errors import StaleGenerationError, StorageError
 from ledgermq.model.ids import Index, NodeId, Position, Term
 
-PAGE_SIZE = 8_192
+PAGE_SIZE = 16_384
 SLOT_SIZE = 64
 FIELDS = SLOT_SIZE // 8
 MAGIC = 0x4547415051_4D4C
-VERSION = 2
+VERSION = 3
 
 _HEADER, _WRITTEN, _DURABLE, _COMMITTED, _DISPATCHED, _PUT_LOCK, _GRANT, _READER = range(8)
 _PROCESS = 8
+_FIRST_PORT = 5
+_PORT_PROCESS = 232
 _SPACE, _LOG_BEGIN, _QUEUE_BEGIN = 13, 14, 15
 _QUEUES = 31
 _RELEASED = 26
@@ -76,22 +79,46 @@ _NODE_ID_SIZE = 16
 
 assert _PROCESS + 5 <= _SPACE < _QUEUE_BEGIN < _RELEASED < _QUEUES < _SECOND_COPY
 assert _SECOND_COPY + _QUEUES < _COUNTERS
-assert (_COUNTERS + 5 * _COUNTER_SLOTS) * SLOT_SIZE <= PAGE_SIZE
 
 
 class Role(IntEnum):
-    """The processes of a node, numbered as their slots."""
+    """The processes of a node, numbered as their counters; those of ``PORTS`` serve RocketMQ's
+    clients, where the settings want more processes for that than the broker.
+    """
 
     SUPERVISOR = 0
     RAFT = 1
     WRITER = 2
     DISPATCHER = 3
     BROKER = 4
+    PORT_1 = 5
+    PORT_2 = 6
+    PORT_3 = 7
+    PORT_4 = 8
+    PORT_5 = 9
+    PORT_6 = 10
+    PORT_7 = 11
+    PORT_8 = 12
+    PORT_9 = 13
+    PORT_10 = 14
+    PORT_11 = 15
+    PORT_12 = 16
+    PORT_13 = 17
+    PORT_14 = 18
+    PORT_15 = 19
+    PORT_16 = 20
 
     @property
     def title(self) -> str:
         """Name in logs, in ``ps`` and in ``status``."""
-        return self.name.lower()
+        return self.name.lower().replace("_", "-")
+
+
+PORTS = tuple(role for role in Role if role >= _FIRST_PORT)
+
+assert len(PORTS) == 16
+assert _COUNTERS + len(Role) * _COUNTER_SLOTS <= _PORT_PROCESS
+assert (_PORT_PROCESS + len(PORTS)) * SLOT_SIZE <= PAGE_SIZE
 
 
 class RaftRole(IntEnum):
@@ -270,7 +297,7 @@ class CursorPage:
         What the supervisor says of itself stays; the generation is the next one.
         """
         own = _COUNTERS + _COUNTER_SLOTS * Role.SUPERVISOR
-        kept = (_HEADER, _PROCESS + Role.SUPERVISOR, *range(own, own + _COUNTER_SLOTS))
+        kept = (_HEADER, _process_slot(Role.SUPERVISOR), *range(own, own + _COUNTER_SLOTS))
         for at in range(len(self._cells)):
             if at // FIELDS not in kept:
                 self._cells[at] = 0
@@ -466,7 +493,7 @@ class CursorPage:
 
     def enter_process(self, role: Role) -> int:
         """Take the slot of ``role`` for this process; the number of times it was taken."""
-        at = (_PROCESS + role) * FIELDS
+        at = _process_slot(role) * FIELDS
         cells = self._cells
         cells[at + 3] += 1
         cells[at + 4] = time.monotonic_ns()
@@ -479,29 +506,29 @@ class CursorPage:
 
     def beat(self, role: Role, now_ns: int) -> None:
         """Tell that the loop of ``role`` turns."""
-        at = (_PROCESS + role) * FIELDS
+        at = _process_slot(role) * FIELDS
         self._cells[at + 1] = now_ns
         self._cells[at + 5] = 1
 
     def take_settings(self, role: Role, number: int) -> None:
         """Tell that ``role`` goes by the settings of that ``settings_number``, or later ones."""
-        self._cells[(_PROCESS + role) * FIELDS + 6] = number
+        self._cells[_process_slot(role) * FIELDS + 6] = number
 
     def give_sign(self, role: Role, now_ns: int) -> None:
         """Tell that ``role`` is at long work, before its loop or in a turn of it."""
-        self._cells[(_PROCESS + role) * FIELDS + 1] = now_ns
+        self._cells[_process_slot(role) * FIELDS + 1] = now_ns
 
     def set_asleep(self, role: Role, asleep: bool) -> None:
         """Tell that ``role`` wants a bell; see the module's text for the order of things."""
-        self._cells[(_PROCESS + role) * FIELDS + 2] = int(asleep)
+        self._cells[_process_slot(role) * FIELDS + 2] = int(asleep)
 
     def is_asleep(self, role: Role) -> bool:
         """Whether ``role`` wants a bell."""
-        return self._cells[(_PROCESS + role) * FIELDS + 2] != 0
+        return self._cells[_process_slot(role) * FIELDS + 2] != 0
 
     def read_process(self, role: Role) -> ProcessSlot:
         """The sign of life of ``role``."""
-        at = (_PROCESS + role) * FIELDS
+        at = _process_slot(role) * FIELDS
         pid, beat, asleep, generation, started, turns, number = self._cells[at : at + 7].tolist()
         return ProcessSlot(pid, beat, bool(asleep), generation, started, bool(turns), number)
 
@@ -536,6 +563,10 @@ def _generation_at(path: Path) -> int:
         return 0
     magic, _, generation = memoryview(content).cast("q").tolist()
     return generation if magic == MAGIC else 0
+
+
+def _process_slot(role: Role) -> int:
+    return _PROCESS + role if role < _FIRST_PORT else _PORT_PROCESS + role - _FIRST_PORT
 
 
 def _cursor(values: list[int]) -> LogCursor:

@@ -133,8 +133,10 @@ class RemotingSection:
     """RocketMQ's clients; ``addresses`` are those of the members, as ``n0-10.0.0.1:10911``.
 
     ``name_servers`` are RocketMQ's own, as ``10.0.0.9:9876``, at which the node registers.
+    ``processes`` of their own serve the port when they are more than one, else the broker does.
     """
 
+    processes: int = 1
     addresses: tuple[str, ...] = ()
     name_servers: tuple[str, ...] = ()
     connections_max: int = 20_000

@@ -347,6 +347,7 @@ RULES = {
     "listen.name_server": _REMOTING,
     "listen.socket_mode": _between(0, 0o777),
     "listen.curve_secret_file": _path("an absolute path", size_max=4_000),
+    "remoting.processes": _between(1, 16),
     "remoting.addresses": _each(_PEER),
     "remoting.name_servers": _each(_NAME_SERVER),
     "remoting.connections_max": _between(1, 1_000_000),

@@ -11,8 +11,8 @@ from typing import NamedTuple, TypedDict
 
 import psutil
 
-from ledgermq.ipc.counters import COUNTER_NAMES
-from ledgermq.ipc.cursor_page import CursorPage, Grant, LogCursor, Role
+from ledgermq.ipc.counters import COUNTER_NAMES, BrokerCounter
+from ledgermq.ipc.cursor_page import PORTS, CursorPage, Grant, LogCursor, Role
 from ledgermq.model.settings import LogKind, Settings
 from ledgermq.process.leader_stage import broker_id, leader_stage
 from ledgermq.store.disk_space import bytes_on_disk
@@ -181,8 +181,20 @@ def _cursor(cursor: LogCursor) -> CursorStatus:
 
 
 def named_counters(page: CursorPage) -> dict[str, dict[str, int]]:
-    """The counters of all processes."""
+    """The counters of all processes that the node has."""
     return {
-        role.title: dict(zip(names, page.read_counters(role), strict=False))
-        for role, names in COUNTER_NAMES.items()
+        role.title: dict(zip(COUNTER_NAMES[role], page.read_counters(role), strict=False))
+        for role in roles_in_use(page)
     }
+
+
+def roles_in_use(page: CursorPage) -> list[Role]:
+    """The processes that the node has: of port processes those that have ever begun."""
+    return [role for role in Role if role not in PORTS or page.read_process(role).generation]
+
+
+def given_out(page: CursorPage, counter: BrokerCounter) -> int:
+    """What broker and port processes have counted together."""
+    return sum(
+        page.read_counters(role)[counter] for role in roles_in_use(page) if role >= Role.BROKER
+    )

@@ -43,6 +43,11 @@ class RuntimePaths:
         return self.directory / "consume"
 
     @property
+    def ports(self) -> Path:
+        """The broker's socket for port processes."""
+        return self.directory / "ports.sock"
+
+    @property
     def damage(self) -> Path:
         """What of the log is damaged now, as the raft process knows it; JSON."""
         return self.directory / "damage"

@@ -28,6 +28,7 @@ from ledgermq.process.loop import Pollable, StopFlag
 from ledgermq.process.loop import run as run_loop
 from ledgermq.process.membership_log import MembershipLog, Told
 from ledgermq.process.node import Surroundings
+from ledgermq.process.port_roles import port_roles
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.process.system_entries import no_op_record
 from ledgermq.raft.effects import AppendEntries, Effects, LeaderChange
@@ -78,7 +79,8 @@ class RaftWorker:
         self._peer_sources = frozenset(peers.sources)
         self._writer = WriterLink(around.bell(Role.WRITER), around.paths.append_ring, around.clock)
         self._dispatcher = around.bell(Role.DISPATCHER)
-        self._broker = around.bell(Role.BROKER)
+        readers = (Role.BROKER, *port_roles(around.settings))
+        self._readers = [around.bell(role) for role in readers]
         self._counters = around.page.counters(Role.RAFT)
         self._waits_for_sync = settings.ack.mode is AckMode.MAJORITY_FSYNC
         self._exchange = (
@@ -247,7 +249,8 @@ class RaftWorker:
         self._page.publish_grant(Grant(self._core.term, False, PageRole.FOLLOWER))
         self._writer.close()
         self._dispatcher.close()
-        self._broker.close()
+        for bell in self._readers:
+            bell.close()
         self._control.close()
         self._peers.close()
         self._term_file.close()
@@ -523,9 +526,10 @@ class RaftWorker:
                 self._core.leader or NodeId(""),
             )
         )
-        # Both tell their clients. A broker for which dispatch changes nothing hears no bells.
+        # All tell their clients. A broker for which dispatch changes nothing hears no bells.
         self._writer.ring()
-        self._broker.rouse()
+        for bell in self._readers:
+            bell.rouse()
 
 
 def _damages_of(around: Environment, settings: Settings) -> PlainDamages | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from ledgermq.broker.holds import Holds
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Role
-from ledgermq.ipc.orders import OrderKind, damaged, parse
+from ledgermq.ipc.orders import OrderKind, parse
 from ledgermq.model.errors import CorruptLogError, NotLeaderError, ProtocolError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import LogKind, Settings
@@ -30,6 +30,7 @@ from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_service import CallService
 from ledgermq.serving.consume_service import ConsumeService
 from ledgermq.serving.consumers import Consumers, MakeConsumers
+from ledgermq.serving.damage_reports import DamageReports
 from ledgermq.serving.dead_letter_calls import DeadLetterCalls
 from ledgermq.serving.delay_service import DelayService
 from ledgermq.serving.group_lags import GroupLags
@@ -57,11 +58,6 @@ ORDER_REPEAT_MS = 100
 LOOK_AT_FILES_MS = 2_000
 """Files of the log that were deleted keep their space until this process has let go of them."""
 
-DAMAGE_REPEAT_NS = 1_000_000_000
-"""A damaged place is reported again after this long, if it is still asked for."""
-
-DAMAGE_TOLD_MAX = 1_024
-
 REST_MS = 1_000
 """A turn that finds no news does nothing but find that out, for so long; a whole one costs
 several times as much."""
@@ -85,10 +81,8 @@ class BrokerWorker:
         self._writer = around.bell(Role.WRITER)
         self._raft = around.bell(Role.RAFT)
         self._counts = around.page.counters(Role.BROKER)
-        self._damage_told: dict[int, int] = {}
-        self._store = ReadableStore(
-            around.page, settings, self._report_damage, first_offset=tables.first_offset
-        )
+        damage = DamageReports(self._raft, around.clock)
+        self._store = ReadableStore(around.page, settings, damage, first_offset=tables.first_offset)
         self._log = StateLog(
             settings,
             self._store,
@@ -380,17 +374,6 @@ class BrokerWorker:
         return Generations(
             page.read_process(Role.BROKER).generation, page.read_process(Role.WRITER).generation
         )
-
-    def _report_damage(self, position: int) -> None:
-        """Have raft look at the log at ``position``; consumers ask again and again."""
-        now_ns = self._around.clock.monotonic_ns()
-        told_ns = self._damage_told.get(position)
-        if told_ns is not None and now_ns - told_ns < DAMAGE_REPEAT_NS:
-            return
-        if len(self._damage_told) >= DAMAGE_TOLD_MAX:
-            self._damage_told.clear()
-        self._damage_told[position] = now_ns
-        self._raft.send(damaged(position))
 
     def _take_standing(self, standing: Standing, now_ms: int) -> None:
         """Take note of who leads: clients are told; a new leader's tables become those of all."""

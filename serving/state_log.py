@@ -17,32 +17,24 @@ from typing import NamedTuple
 
 from ledgermq.broker.broker_state import Applied
 from ledgermq.broker.given_back import GivenBack
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.moves import Moved, MoveEnded
 from ledgermq.broker.state_commands import (
-    PART_PROPERTY,
-    STATE_QUEUE_ID,
     Command,
     Snapshot,
     encode_command,
     encode_snapshot,
 )
-from ledgermq.formats.message import decode_message
-from ledgermq.formats.properties import decode_properties
 from ledgermq.ipc.counters import Counts, no_counts
 from ledgermq.ipc.orders import Order, OrderKind
 from ledgermq.model.errors import (
     BusyError,
-    ConfigError,
     CorruptLogError,
     DiskFullError,
     LedgerError,
     NotLeaderError,
     OutcomeUnknownError,
 )
-from ledgermq.model.events import Event
 from ledgermq.model.ids import Position, Term
-from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.model.settings import LogKind, Settings
 from ledgermq.process.clock import MACHINE_CLOCK, Clock
 from ledgermq.process.environment import OrderBell

@@ -24,6 +24,9 @@ from ledgermq.process import control
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 PATIENCE_S = 60.0
 
+PORT_PROCESSES = os.environ.get("LEDGERMQ_PORT_PROCESSES", "")
+"""``remoting.processes`` of the nodes that have a port and do not say."""
+
 StartNode = Callable[..., "Node"]
 
 
@@ -74,6 +77,8 @@ class Node:
         }
         for table, keys in tables.items():
             values.setdefault(table, {}).update(keys)
+        if "remoting" in values["listen"] and PORT_PROCESSES:
+            values.setdefault("remoting", {}).setdefault("processes", int(PORT_PROCESSES))
         lines = []
         for table, keys in values.items():
             lines.append(f"[{table}]")

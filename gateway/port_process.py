@@ -1,0 +1,153 @@
+"""A port process: serves connections of RocketMQ's clients beside others of its kind.
+
+It writes no file. It reads what the broker does: queues and log as far as they are dispatched, and
+the tables from the broker's files and the log; and it asks the broker for all else
+(``broker_link``). What its clients store goes to the writer's socket.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from ledgermq.broker.holds import Holds
+from ledgermq.gateway.port_requests import PortRequests
+from ledgermq.ipc.cursor_page import Role
+from ledgermq.model.settings import LogKind, Settings
+from ledgermq.process import reload
+from ledgermq.process.loop import SLEEP_MAX_MS, Pollable, StopFlag
+from ledgermq.process.loop import run as run_loop
+from ledgermq.process.node import Surroundings
+from ledgermq.process.standing import ReaderStanding
+from ledgermq.process.store_paths import StorePaths
+from ledgermq.serving.applied_tables import AppliedTables
+from ledgermq.serving.damage_reports import DamageReports
+from ledgermq.serving.known_topics import KnownTopics
+from ledgermq.serving.pull_service import PullService
+from ledgermq.serving.readable_store import ReadableStore
+from ledgermq.serving.state_reader import StateReader
+
+logger = logging.getLogger(__name__)
+
+LOOK_AT_FILES_MS = 2_000
+"""Files of the log that were deleted keep their space until this process has let go of them."""
+
+IDLE_MS = 1_000
+"""When nothing is asked for this long the pages of the maps are given back."""
+
+
+class PortWorker:
+    """What one turn of a port process does."""
+
+    def __init__(self, around: Surroundings, tables: AppliedTables) -> None:
+        settings = around.settings
+        self._inbox = around.inbox
+        self._raft = around.bell(Role.RAFT)
+        self._counts = around.page.counters(around.role)
+        self._store = ReadableStore(
+            around.page,
+            settings,
+            DamageReports(self._raft, around.clock),
+            first_offset=tables.first_offset,
+        )
+        self._reader = StateReader(self._store, tables.state, lambda _at, _label, _applied: None)
+        self._pulls = PullService(
+            self._store,
+            Holds(limit=settings.limits.held_pulls_max),
+            KnownTopics(self._store, tables).check_queue,
+            filters_properties=settings.reads.enable_property_filter,
+            counts=self._counts,
+        )
+        self._standing = ReaderStanding(
+            around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER
+        )
+        self.requests = PortRequests(around, tables, self._pulls, self._counts)
+        self._used_ms = self._looked_ms = 0
+        self._is_tidy = False
+
+    def sources(self) -> list[Pollable]:
+        """The inbox, and all sockets behind one descriptor."""
+        return [*self._inbox.sources, self.requests.fileno()]
+
+    def sleep_ms(self, now_ns: int) -> int:
+        """Until the first deadline; 0 while queues with holds wait to be looked at."""
+        if self._pulls.is_behind() or self._standing.has_news:
+            return 0
+        deadlines = (self._pulls.next_deadline_ms(), self.requests.next_deadline_ms())
+        # One millisecond more: the clock's rest below a millisecond is not to be polled away.
+        waits = [
+            max(0, deadline - now_ns // 1_000_000) + 1
+            for deadline in deadlines
+            if deadline is not None
+        ]
+        return min([*waits, SLEEP_MAX_MS])
+
+    def hears_bells(self, now_ns: int) -> bool:
+        """While somebody waits for messages, or for this node to lead.
+
+        Raft rouses it when another node leads.
+        """
+        del now_ns
+        return self._pulls.held > 0 or self._standing.awaits_dispatch
+
+    def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
+        """News of the log, requests, growth of queues, deadlines; then what has to be written."""
+        now_ms = now_ns // 1_000_000
+        # Bells; nobody sends it orders.
+        self._inbox.drain(ready)
+        if self._store.look():
+            self._pulls.notice_growth()
+        self._reader.apply()
+        standing = self._standing.look()
+        if standing is not None:
+            self.requests.tell_standing(standing)
+        if self.requests.take(now_ms):
+            self._used_ms = now_ms
+            self._is_tidy = False
+        for answer in (*self._pulls.grown(now_ms), *self._pulls.due(now_ms)):
+            self.requests.take_answer(answer)
+        self.requests.flush()
+        self._look_after_files(now_ms)
+
+    def _look_after_files(self, now_ms: int) -> None:
+        if now_ms - self._looked_ms >= LOOK_AT_FILES_MS:
+            self._store.notice_deleted()
+            self._looked_ms = now_ms
+        if self._store.take_touched():
+            self._used_ms = now_ms
+            self._is_tidy = False
+        if not self._is_tidy and now_ms - self._used_ms >= IDLE_MS:
+            self._store.tidy()
+            self._is_tidy = True
+
+    def finish(self) -> None:
+        """Answer all who wait for messages."""
+        self._store.look()
+        for answer in self._pulls.end_all():
+            self.requests.take_answer(answer)
+        self.requests.flush()
+
+    def close(self) -> None:
+        """End all connections."""
+        self.requests.close()
+        self._counts.release()
+        self._raft.close()
+
+
+def run(role: Role, settings: Settings, stop: StopFlag) -> int:
+    """Run the port process ``role`` until it is told to stop; the exit status.
+
+    Raises:
+        ConfigError, CorruptLogError: a table cannot be read, or an address not listened at.
+        StorageError: the disk refused.
+    """
+    around = Surroundings.enter(role, settings)
+    worker = PortWorker(around, AppliedTables(StorePaths.of(settings).topics.parent, settings))
+    stop.on_reload = lambda: worker.requests.take_settings(reload.take_published(settings))
+    try:
+        run_loop(worker, page=around.page, role=role, stop=stop)
+        worker.finish()
+    finally:
+        worker.close()
+        around.leave()
+    return 0
