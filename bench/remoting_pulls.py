@@ -1,8 +1,9 @@
 """What does a pull of a RocketMQ client cost the broker process, in processor time?
 
 One connection with a pull of 32 messages of 1 KiB under way for each of 8 queues, as a Java push
-consumer has it, each with a commit; the same with one queue; and one message a pull. Processor time
-does not depend on what else the machine does as rates do, so two trees can be compared anywhere.
+consumer has it, each with a commit; the same with one queue; one message a pull; and heartbeats,
+each alone. Processor time depends less on what else the machine does than rates do: two trees can
+be compared side by side.
 
 Estimate beforehand: 32 KiB through loopback are 15 us of the kernel's time, their CRCs 5 us, one
 copy 4 us; a request's header 4 us, and a turn of the loop, shared by what comes in it, 40 us.
@@ -51,6 +52,9 @@ WAYS = (
     Way("1 queue, 32 messages a pull", 1, 32),
     Way("8 queues, 1 message a pull", 8, 1),
 )
+
+
+HEARTBEATS = "heartbeats"
 
 
 class Client:
@@ -146,6 +150,14 @@ def measured(
     }
 
 
+def beaten(client: Client, broker: psutil.Process, *, beats: int) -> dict[str, float]:
+    """Processor time of a heartbeat that says nothing new."""
+    used = cpu_ns(broker)
+    for _ in range(beats):
+        client.beat()
+    return {"us_of_a_heartbeat": (cpu_ns(broker) - used) / beats / 1_000}
+
+
 def main() -> None:
     end_in_order()
     parser = argparse.ArgumentParser(description=__doc__)
@@ -153,7 +165,9 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="where stores are made")
     given = parser.parse_args()
     each, pulls, runs = (1_024, 500, 1) if given.smoke else (8_192, 10_000, 5)
-    rows: dict[str, list[dict[str, float]]] = {way.name: [] for way in WAYS}
+    rows: dict[str, list[dict[str, float]]] = {
+        name: [] for name in (*(way.name for way in WAYS), HEARTBEATS)
+    }
     port = free_port()
     listen = f'remoting = "127.0.0.1:{port}"\n'
     with (
@@ -169,6 +183,7 @@ def main() -> None:
             for _ in range(runs):
                 for way in WAYS:
                     rows[way.name].append(measured(client, broker, way, each=each, pulls=pulls))
+                rows[HEARTBEATS].append(beaten(client, broker, beats=pulls))
         finally:
             client.close()
     figures: dict[str, object] = {

@@ -17,6 +17,7 @@ from ledgermq.gateway.requests import Codes, ReplyLater
 from ledgermq.gateway.return_codes import ReturnCodes
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.process.environment import Environment
+from ledgermq.remoting.codes import RequestCode
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_service import CallService
 from ledgermq.serving.pull_service import Answer, PullService
@@ -29,7 +30,7 @@ class ConsumeCodes:
 
     Attributes:
         codes: who answers which request.
-        pulls: those of them that are pulls.
+        short: those of them that concern nobody else, unless a group is to be made.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class ConsumeCodes:
         self._members = MemberCodes(
             clients, requests, calls, tables, others=service.others, reply=reply
         )
-        self.pulls = frozenset(self._pulls.codes)
+        self.short = frozenset({*self._pulls.codes, RequestCode.HEART_BEAT})
         parts = (
             self._members,
             self._pulls,

@@ -29,7 +29,10 @@ from ledgermq.serving.other_members import OTHER_OWNER_PREFIX, OtherMembers
 
 
 class MemberCodes:
-    """Keeps the table of clients, and tells groups that they have changed."""
+    """Keeps the table of clients, and tells groups that they have changed.
+
+    Invariant: ``_told`` has connections that are open.
+    """
 
     def __init__(
         self,
@@ -48,6 +51,8 @@ class MemberCodes:
         self._calls = calls
         self._tables = tables
         self._reply = reply
+        # By connection: the hash of the body that came last, which is 64 bits long and secret.
+        self._told: dict[int, tuple[int, Heartbeat]] = {}
         self.codes: Codes = {
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
@@ -56,6 +61,7 @@ class MemberCodes:
 
     def forget(self, connection: Connection) -> None:
         """A connection has ended."""
+        self._told.pop(connection.number, None)
         self._tell(self._clients.forget(connection))
 
     def turn(self, now_ms: int) -> None:
@@ -64,11 +70,12 @@ class MemberCodes:
 
     def _heartbeat(self, asked: Asked) -> Command | None:
         command = asked.command
-        heartbeat = decode_heartbeat(command.body)
+        heartbeat = self._decoded(asked.connection, command)
         refused = self._refused(asked, heartbeat)
-        heartbeat = heartbeat._replace(
-            consumers=tuple(one for one in heartbeat.consumers if one.name not in refused)
-        )
+        if refused:
+            heartbeat = heartbeat._replace(
+                consumers=tuple(one for one in heartbeat.consumers if one.name not in refused)
+            )
         self._tell(
             self._clients.heartbeat(
                 asked.connection,
@@ -84,6 +91,16 @@ class MemberCodes:
             self._prepare(asked, lacking, list(refused.values()))
             return None
         return command.reply()
+
+    def _decoded(self, connection: Connection, command: Command) -> Heartbeat:
+        """What the body says; it mostly is what the connection has told half a minute ago."""
+        told = hash(bytes(command.body))
+        known = self._told.get(connection.number)
+        if known is not None and known[0] == told:
+            return known[1]
+        heartbeat = decode_heartbeat(command.body)
+        self._told[connection.number] = told, heartbeat
+        return heartbeat
 
     def _refused(self, asked: Asked, heartbeat: Heartbeat) -> dict[str, LedgerError]:
         """The groups that our own clients consume for: who came before they did has to go."""

@@ -109,7 +109,7 @@ class RemotingPort:
         )
         self._register(self._produce.codes)
         self._sends = self._produce.sends
-        self._pulls = self._consume.pulls
+        self._short = self._consume.short
         self._put_off: list[Arrival] = []
 
     def fileno(self) -> int:
@@ -146,9 +146,9 @@ class RemotingPort:
         return has_come
 
     def take_messages(self, now_ms: int) -> bool:
-        """Take messages to be stored, the writer's answers about others, and pulls.
+        """Take messages to be stored, the writer's answers about others, pulls and heartbeats.
 
-        Whatever else has come is kept for ``take_requests``, and the pulls behind it, too.
+        Whatever else has come is kept for ``take_requests``, and consumers' requests behind it.
 
         Returns:
             whether there was nothing else.
@@ -160,7 +160,7 @@ class RemotingPort:
         put_off = self._put_off
         for arrival in self.sockets.turn(now_ms):
             code = arrival.command.code
-            is_short = code in self._sends or (code in self._pulls and not put_off)
+            is_short = code in self._sends or (code in self._short and not put_off)
             if is_short and not arrival.command.is_reply:
                 self._take(arrival, now_ms)
             else:
