@@ -139,8 +139,6 @@ class PortClient:
 
     def _ask(self, body: bytes, load: Load, count: int) -> None:
         code = RequestCode.SEND_MESSAGE_V2 if load.batch == 1 else RequestCode.SEND_BATCH_MESSAGE
-        parts: list[bytes | memoryview] = []
-        now = time.monotonic_ns()
         for _ in range(count):
             self._next += 1
             fields = {
@@ -149,9 +147,10 @@ class PortClient:
                 "h": "0", "i": "KEYS\x01k\x02UNIQ_KEY\x017F00000100002A139A5518B4AAC2%04X\x02"
                 % (self._next & 0xFFFF), "j": "0", "k": "false", "m": str(load.batch > 1).lower(),
             }  # fmt: skip
-            parts += encode_command(Command(code, self._next, fields, body))
-            self._sent[self._next] = now
-        self._socket.sendall(b"".join(parts))
+            parts = encode_command(Command(code, self._next, fields, body))
+            self._sent[self._next] = time.monotonic_ns()
+            # Each by itself, as the threads of a Java producer do.
+            self._socket.sendall(b"".join(parts))
 
     def close(self) -> None:
         """Disconnect."""

@@ -225,9 +225,9 @@ class RemotingPort:
             self.requests.take_reply(arrival.connection, command)
             return
         connection = arrival.connection
-        asked = Asked(connection, command, now_ms)
         handler = self._handlers.get(command.code)
         if handler is None:
+            asked = Asked(connection, command, now_ms)
             remark = f"request code {command.code} is not supported"
             self.reply(asked, command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
             return
@@ -236,6 +236,7 @@ class RemotingPort:
             asked = Asked(connection, command, now_ms, rights.check_topic, rights.who.name)
             reply = handler(asked)
         except LedgerError as error:
+            asked = Asked(connection, command, now_ms)
             reply = refusal(command, error)
         if reply is not None:
             self.reply(asked, reply)

@@ -26,6 +26,7 @@ FAREWELL_MS = 1_000
 """A member that leaves is still sent what says so."""
 
 _NOBLOCK = int(zmq.NOBLOCK)
+_MORE = _NOBLOCK | int(zmq.SNDMORE)
 
 
 class Trouble(NamedTuple):
@@ -134,7 +135,7 @@ class PeerOutlets:
         assert all(len(part) <= PART_SIZE_MAX for part in parts), [len(part) for part in parts]
         try:
             # pyzmq copies what is below ``zmq.COPY_THRESHOLD``, which is 64 KiB.
-            outlet.socket.send_multipart([self._preambles[peer], *parts], _NOBLOCK, copy=False)
+            _send_parts(outlet.socket, self._preambles[peer], parts)
         except zmq.Again:
             return False
         return True
@@ -155,3 +156,18 @@ class PeerOutlets:
         for outlet in self._out.values():
             outlet.close(linger_ms=0)
         self._out.clear()
+
+
+def _send_parts(socket: zmq.Socket[bytes], preamble: bytes, parts: Sequence[bytes]) -> None:
+    """Send a message of several parts; ``send_multipart`` looks at each of them once more.
+
+    Raises:
+        zmq.Again: nothing was sent. Only the first part can be refused.
+    """
+    if not parts:
+        socket.send(preamble, _NOBLOCK)
+        return
+    socket.send(preamble, _MORE)
+    for part in parts[:-1]:
+        socket.send(part, _MORE, copy=False)
+    socket.send(parts[-1], _NOBLOCK, copy=False)

@@ -209,7 +209,7 @@ class RaftWorker:
     def _look_after_others(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """What goes on beside consensus: files for members, and damaged bytes."""
         if self._shipping is not None:
-            self._shipping.turn(now_ns)
+            self._shipping.turn(now_ns, is_woken=self._shipping.source in ready)
             self._counters[RaftCounter.SHIPPED_BYTES_SENT] = self._shipping.bytes_sent
             self._counters[RaftCounter.SHIPPED_BYTES_RECEIVED] = self._shipping.bytes_received
         scrub = self._scrub

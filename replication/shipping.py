@@ -125,14 +125,18 @@ class Shipping:
             case _:
                 self._receiver.take(source, frame, data)
 
-    def turn(self, now_ns: int) -> None:
+    def turn(self, now_ns: int, *, is_woken: bool = True) -> None:
         """Go on with both sides.
+
+        Args:
+            is_woken: whether ``source`` can be read.
 
         Raises:
             LogArrivedError: the leader's log is here, and nothing may be done with ours any more.
             StorageError: the disk failed.
         """
-        self._drain()
+        if is_woken:
+            self._drain()
         if self._core.role is not RaftRole.LEADER and self._shipper.offers_any:
             self._shipper.end_term()
         self._shipper.turn(now_ns)

@@ -29,6 +29,8 @@ ITEM = np.dtype(
 
 FILES_OPEN_MAX = 16
 _CHAIN_OFFSET = 36
+_ITEM_INDEX = slice(16, 24)
+"""Where an item has the index of its entry."""
 
 assert ITEM.itemsize == ITEM_SIZE
 
@@ -68,7 +70,7 @@ class EntryFiles:
         self._data = data
         self._index = index
         self.index_file_size = index_file_size
-        self._open: dict[Path, int] = {}
+        self._open: dict[tuple[bool, int], int] = {}
 
     def first_index(self, last: Index = NO_INDEX) -> Index:
         """Index of the oldest entry that is there; -1 in an empty log.
@@ -155,6 +157,13 @@ class EntryFiles:
             CorruptLogError: there is no item of that index.
             StorageError: the files cannot be read.
         """
+        data = self._items_bytes(first, last)
+        found = int.from_bytes(data[_ITEM_INDEX], "big", signed=True)
+        if found != first or int.from_bytes(data[-ITEM_SIZE:][_ITEM_INDEX], "big") != last:
+            raise CorruptLogError("index item of another entry", index=first, found=found)
+        return np.frombuffer(data, ITEM)
+
+    def _items_bytes(self, first: Index, last: Index) -> bytes:
         assert 0 <= first <= last, (first, last)
         parts: list[bytes] = []
         at, end = first * ITEM_SIZE, (last + 1) * ITEM_SIZE
@@ -162,12 +171,7 @@ class EntryFiles:
             room = self.index_file_size - at % self.index_file_size
             parts.append(self._read(self._index, at, min(room, end - at), self.index_file_size))
             at += len(parts[-1])
-        items = np.frombuffer(b"".join(parts), ITEM)
-        if items["index"][0] != first or items["index"][-1] != last:
-            raise CorruptLogError(
-                "index item of another entry", index=first, found=int(items["index"][0])
-            )
-        return items
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def end_of(self, index: Index) -> LogEnd:
         """The log's end if ``index`` were its last entry.
@@ -197,16 +201,22 @@ class EntryFiles:
             StorageError: the files cannot be read.
         """
         items = self.items(first, last)
+        if first == last:
+            # What a leader sends while one message is under way: arrays cost more than the read.
+            begin, size = int(items["position"][0]), int(items["size"][0])
+            return self._span_of(first, begin, size, items)
         positions = items["position"].astype(np.int64)
         ends = positions + items["size"]
         begin = int(positions[0])
         limit = min(begin + size_max, begin - begin % self.file_size + self.file_size)
         count = max(1, int(np.searchsorted(ends, limit, "right")))
-        size = int(ends[count - 1]) - begin
+        return self._span_of(first, begin, int(ends[count - 1]) - begin, items[:count])
+
+    def _span_of(self, first: Index, begin: int, size: int, items: Items) -> EntrySpan:
         if not 0 < size <= self.file_size:
             raise CorruptLogError("index items are damaged", index=first, size=size)
         data = self._read(self._data, begin, size, self.file_size)
-        return EntrySpan(first, Index(first + count - 1), Position(begin), data, items[:count])
+        return EntrySpan(first, Index(first + len(items) - 1), Position(begin), data, items)
 
     def term_runs(self, first: Index, last: Index) -> list[TermRun]:
         """The terms of the entries from ``first`` to ``last``: where each begins.
@@ -266,25 +276,29 @@ class EntryFiles:
     def _read(self, folder: Path, at: int, size: int, file_size: int) -> bytes:
         """``size`` bytes of the family in ``folder``; they do not cross a file's end."""
         start = at - at % file_size
-        path = folder / file_name(start)
         try:
-            data = os.pread(self._descriptor(path), size, at - start)
+            data = os.pread(self._descriptor(folder, start), size, at - start)
         except OSError as error:
             raise StorageError(
-                "log not read", errno=error.errno, file=str(path), reason=error.strerror
+                "log not read",
+                errno=error.errno,
+                file=str(folder / file_name(start)),
+                reason=error.strerror,
             ) from error
         if len(data) != size:
-            raise CorruptLogError(
-                "log ends too early", file=str(path), offset=at - start, size=size
-            )
+            file = str(folder / file_name(start))
+            raise CorruptLogError("log ends too early", file=file, offset=at - start, size=size)
         return data
 
-    def _descriptor(self, path: Path) -> int:
-        fd = self._open.get(path)
+    def _descriptor(self, folder: Path, start: int) -> int:
+        # Not by its path: to make one for each read costs more than the read.
+        key = folder is self._data, start
+        fd = self._open.get(key)
         if fd is None:
             if len(self._open) >= FILES_OPEN_MAX:
                 os.close(self._open.pop(next(iter(self._open))))
-            fd = self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            path = folder / file_name(start)
+            fd = self._open[key] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             # Reads are large and follow the end of the log: what the kernel would read ahead is a
             # hole, and it would fill pages with zeros for it.
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
