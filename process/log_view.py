@@ -75,7 +75,11 @@ class LogView:
     @property
     def first_position(self) -> int:
         """Where the log begins; 0 when there is no file."""
-        return next((family.first for family in self._families if family.starts), 0)
+        # Asked with each pull.
+        for family in self._families:
+            if not family.is_empty:
+                return family.first
+        return 0
 
     def refresh(self) -> None:
         """Look again which files there are.

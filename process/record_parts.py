@@ -141,7 +141,7 @@ def _corrupt(file: LogFile, position: int, field: str) -> DamagedLogError:
 def _pack(file: LogFile, at: Integers, sizes: Integers) -> RecordParts:
     first = int(at[0])
     end = int(at[-1] + sizes[-1])
-    wanted = int(sizes.sum())
+    wanted = int(np.add.reduce(sizes))
     if end - first <= wanted + wanted // SPAN_OVERHEAD_DIVISOR:
         return RecordParts(
             file.view[first:end], (at - first).astype(np.uint32), sizes.astype(np.uint32), wanted

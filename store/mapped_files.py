@@ -58,6 +58,11 @@ class MappedFiles:
         return tuple(self._starts)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there is no file."""
+        return not self._starts
+
+    @property
     def first(self) -> int:
         """Position of the first byte of the first file."""
         return self._starts[0] if self._starts else 0

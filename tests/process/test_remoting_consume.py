@@ -216,3 +216,26 @@ def test_what_a_queue_holds_is_told_and_an_unknown_one_is_empty(client: Remoting
     assert of_nothing == [0, 0, 0, 0]
     assert 0 < earliest <= message.store_timestamp
     assert never == "-1"
+
+
+def test_a_pull_right_behind_a_heartbeat_is_answered_by_what_that_says(
+    address: str, client: RemotingClient
+) -> None:
+    beat_when_leading(client, "10.0.0.1@1", "other", group="hasty")
+    gone = {"clientID": "10.0.0.1@1", "consumerGroup": "hasty"}
+    assert client.ask(RequestCode.UNREGISTER_CLIENT, gone).code == ResponseCode.SUCCESS
+    send(client, "other", 3, b"for whoever asks")
+    fields = pull_fields("other", 3, 0, group="hasty")
+
+    for number in range(20):
+        hasty = RemotingClient(address)
+        body = heartbeat_body(f"10.0.0.2@{number}", "other", group="hasty")
+        # Nobody else has told what the group subscribes to, and nothing is waited for between.
+        hasty.send(RequestCode.HEART_BEAT, body=body)
+        first = hasty.send(RequestCode.PULL_MESSAGE, fields)
+        hasty.send(RequestCode.GET_MAX_OFFSET, offset_fields("other", 3))
+        hasty.send(RequestCode.HEART_BEAT, body=body)
+        second = hasty.send(RequestCode.PULL_MESSAGE, fields)
+        replies = [hasty.reply_to(first), hasty.reply_to(second)]
+        hasty.close()
+        assert [pulled(reply).bodies for reply in replies] == [[b"for whoever asks"]] * 2
