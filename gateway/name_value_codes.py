@@ -15,6 +15,12 @@ from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.fields import text
 from ledgermq.serving.broker_tables import BrokerTables
 
+_OF_OTHER_BROKERS = (
+    RequestCode.REGISTER_BROKER,
+    RequestCode.UNREGISTER_BROKER,
+    RequestCode.QUERY_DATA_VERSION,
+)
+
 
 class NameValueCodes:
     """Reads are answered by every node, changes by the one that leads."""
@@ -39,6 +45,7 @@ class NameValueCodes:
             RequestCode.ADD_WRITE_PERM_OF_BROKER: self._open_broker,
             RequestCode.UPDATE_NAMESRV_CONFIG: self._refuse_settings,
             RequestCode.GET_NAMESRV_CONFIG: self._show_settings,
+            **dict.fromkeys(_OF_OTHER_BROKERS, self._refuse_broker),
         }
 
     def _put(self, asked: Asked) -> None:
@@ -114,6 +121,15 @@ class NameValueCodes:
             " reload (docs/operating/settings.md)"
         )
         return asked.command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
+
+    def _refuse_broker(self, asked: Asked) -> Command:
+        """What a broker tells name servers: each port would know others, and none of them all."""
+        remark = (
+            "does not apply: this is the name service of one group. Keep RocketMQ's name servers"
+            " for brokers of both kinds, and name them in remoting.name_servers"
+            " (docs/operating/rocketmq-clients.md)"
+        )
+        return asked.command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
 
     def _show_settings(self, asked: Asked) -> Command:
         listen = self._settings.listen

@@ -22,6 +22,12 @@ PERIOD_MS = 100
 
 WAITING_MAX = 10_000
 
+NOTED_MAX = 65_536
+"""Queues whose offsets are gathered; what consumers of more say one-way they say again."""
+
+NAME_SIZE_MAX = 255
+"""Characters of a topic or a group that there may be."""
+
 Done = Callable[[LedgerError | None], None]
 """Told once an offset is stored, or why it is not."""
 
@@ -35,7 +41,8 @@ class OffsetCommits:
     """Owned by the port.
 
     Invariants: one batch is under way at most; an offset is in ``_noted``, or in the batch, or
-    known to the tables, or was refused. While this node does not lead there are none.
+    known to the tables, or was refused. ``_noted_count`` queues are in ``_noted``. While this node
+    does not lead there are none.
     """
 
     def __init__(self, calls: PortCalls, tables: BrokerTables) -> None:
@@ -43,6 +50,7 @@ class OffsetCommits:
         self._tables = tables
         self._leads = False
         self._noted: dict[GroupTopic, dict[int, int]] = {}
+        self._noted_count = 0
         self._waiting: list[_Waiting] = []
         self._sent: dict[GroupTopic, dict[int, int]] = {}
         self._is_under_way = False
@@ -53,6 +61,7 @@ class OffsetCommits:
         self._leads = standing.leads
         if not standing.leads:
             self._noted.clear()
+            self._noted_count = 0
             waiting, self._waiting = self._waiting, []
             for one in waiting:
                 one.done(NotLeaderError("node does not lead now: the offset was not stored"))
@@ -64,11 +73,13 @@ class OffsetCommits:
 
         Raises:
             NotLeaderError: this node does not lead, and somebody waits.
-            BusyError: too many wait.
+            MessageIllegalError: a name is longer than any that there is, and somebody waits.
+            BusyError: too many wait, or too many queues are gathered and somebody waits.
         """
-        if not self._leads:
+        error = self._refusal(group, topic)
+        if error is not None:
             if done is not None:
-                raise NotLeaderError("node does not lead now: the offset was not stored")
+                raise error
             return
         owner = GroupTopic(group, topic)
         if done is not None:
@@ -77,7 +88,19 @@ class OffsetCommits:
             self._waiting.append(_Waiting((group, topic, queue_id), done))
         elif self.offset(group, topic, queue_id) == offset:
             return
-        self._noted.setdefault(owner, {})[queue_id] = offset
+        of = self._noted.setdefault(owner, {})
+        self._noted_count += queue_id not in of
+        of[queue_id] = offset
+
+    def _refusal(self, group: str, topic: str) -> LedgerError | None:
+        if not self._leads:
+            return NotLeaderError("node does not lead now: the offset was not stored")
+        size = max(len(group), len(topic))
+        if size > NAME_SIZE_MAX:
+            return MessageIllegalError("name is too long", characters=size, limit=NAME_SIZE_MAX)
+        if self._noted_count >= NOTED_MAX:
+            return BusyError("offsets of too many queues wait to be stored", limit=NOTED_MAX)
+        return None
 
     def offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """What a group has committed last, whether it is stored yet or not; None for nothing."""
@@ -101,6 +124,7 @@ class OffsetCommits:
             return
         owners = list(self._noted)[:ROWS_MAX]
         self._sent = {owner: self._noted.pop(owner) for owner in owners}
+        self._noted_count -= sum(map(len, self._sent.values()))
         waiting: list[_Waiting] = []
         later: list[_Waiting] = []
         for one in self._waiting:

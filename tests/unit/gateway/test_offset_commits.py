@@ -8,7 +8,12 @@ from typing import Any, cast
 import pytest
 
 from ledgermq.broker.group_offsets import GroupOffsets
-from ledgermq.gateway.offset_commits import PERIOD_MS, OffsetCommits
+from ledgermq.gateway.offset_commits import (
+    NAME_SIZE_MAX,
+    NOTED_MAX,
+    PERIOD_MS,
+    OffsetCommits,
+)
 from ledgermq.gateway.port_calls import PortCalls
 from ledgermq.model.errors import BusyError, LedgerError, MessageIllegalError, NotLeaderError
 from ledgermq.serving.offset_batches import Commit
@@ -127,3 +132,30 @@ def test_a_node_that_does_not_lead_stores_nothing_and_says_so_to_who_waits() -> 
 
     assert [type(one) for one in log.told] == [NotLeaderError]
     assert (log.batches, log.commits.offset("g", "orders", 0)) == ([], None)
+
+
+def test_what_is_gathered_has_a_limit_and_there_is_room_again_behind_it() -> None:
+    log = Log()
+    for queue_id in range(NOTED_MAX):
+        log.commits.note("g", "orders", queue_id, 1)
+    log.commits.note("h", "orders", 0, 1)
+
+    assert log.commits.offset("h", "orders", 0) is None
+    with pytest.raises(BusyError, match=str(NOTED_MAX)):
+        log.commits.note("h", "orders", 0, 1, log.told.append)
+
+    log.commits.turn(1_000)
+    log.commits.note("h", "orders", 0, 1)
+
+    assert log.commits.offset("h", "orders", 0) == 1
+
+
+def test_a_name_that_nothing_has_is_not_kept() -> None:
+    log = Log()
+    name = "x" * (NAME_SIZE_MAX + 1)
+    log.commits.note(name, "orders", 0, 1)
+    log.commits.note("g", name, 0, 1)
+
+    assert log.commits.next_deadline_ms() is None
+    with pytest.raises(MessageIllegalError, match="limit=255"):
+        log.commits.note(name, "orders", 0, 1, log.told.append)
