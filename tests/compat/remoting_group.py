@@ -114,14 +114,21 @@ class JavaProgram:
 
 @contextmanager
 def java_program(
-    name_servers: str, program: str | Path, *words: str, folder: Path, heap: str = "512m"
+    name_servers: str,
+    program: str | Path,
+    *words: str,
+    folder: Path,
+    heap: str = "512m",
+    properties: Mapping[str, str] | None = None,
 ) -> Iterator[JavaProgram]:
     """Run a program with ``NAMESRV`` set; nothing of it is left at the end.
 
     Args:
         program: a class of the oracle's, or a source file.
-        folder: where what it says is kept.
+        folder: where what it says is kept, and what it writes where it is.
+        properties: of the JVM.
     """
+    defined = "".join(f" -D{name}={value}" for name, value in (properties or {}).items())
     said = folder / f"{Path(program).stem}-{os.urandom(4).hex()}.said"
     with said.open("w") as target:
         process = subprocess.Popen(
@@ -129,7 +136,7 @@ def java_program(
             env={
                 **os.environ,
                 "NAMESRV": name_servers,
-                "_JAVA_OPTIONS": f"-Xmx{heap} -XX:+UseSerialGC",
+                "_JAVA_OPTIONS": f"-Xmx{heap} -XX:+UseSerialGC{defined}",
             },
             # Some sub-commands of mqadmin write files where they are.
             cwd=folder,

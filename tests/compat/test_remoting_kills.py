@@ -11,6 +11,10 @@ from tests.compat.remoting_group import java_program, make_remoting_group
 from tests.compat.rocketmq import oracle_program
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, Member
+from tests.process.remoting_client import RemotingClient
+from tests.process.test_remoting_election import port_of
+
+from ledgermq.remoting.codes import RequestCode
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 
@@ -47,6 +51,34 @@ def test_producers_and_consumers_of_java_live_through_the_deaths_of_leaders(
     group.wait_equal()
     assert group.stop() == [0, 0, 0]
     assert len({member.log_digest() for member in group.members}) == 1
+
+
+def test_a_single_producer_of_java_goes_on_with_the_next_leader(
+    make_node: Callable[[], Node], tmp_path: Path
+) -> None:
+    oracle_program()
+    group, name_servers = make_remoting_group(make_node)
+    leader = group.leader()
+    with java_program(name_servers, "Fail", TOPIC, "20", folder=tmp_path) as java:
+        wait_until(lambda: stored(leader) > 100, "messages", START_S)
+        leader.kill()
+        successor = group.leader(besides=leader)
+        before = stored(successor)
+        wait_until(lambda: stored(successor) > before + 100, "messages for the next", START_S)
+        (line,) = (one for one in java.wait() if one.startswith("ok="))
+    print(line)
+
+    assert int(line.partition("=")[2].split()[0]) > 200
+    assert group.stop() == [0, 0]
+
+
+def stored(member: Member) -> int:
+    """Messages of the topic, as a member's queues have them."""
+    client = RemotingClient(port_of(member))
+    fields = ({"topic": TOPIC, "queueId": queue_id} for queue_id in range(4))
+    replies = [client.ask(RequestCode.GET_MAX_OFFSET, one) for one in fields]
+    client.close()
+    return sum(int(one.fields["offset"]) for one in replies)
 
 
 def wait_caught_up(group: Group, member: Member) -> None:
