@@ -5,6 +5,7 @@ Every process module has ``run(settings, stop) -> exit status``.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 from collections.abc import Callable, Mapping
@@ -51,9 +52,14 @@ class ProcessTable:
             # Read once, when numpy is imported: threads of its library would not survive a fork.
             os.environ[name] = "1"
         entries: dict[Role, Entry] = {}
-        for role, module_name in MODULES.items():
-            module = importlib.import_module(module_name)
-            entries[role] = cast("_ProcessModule", module).run
-        ports = cast("_PortModule", importlib.import_module(PORT_MODULE))
+        # Modules are no garbage: to look for some again and again is an eighth of the imports.
+        gc.disable()
+        try:
+            for role, module_name in MODULES.items():
+                module = importlib.import_module(module_name)
+                entries[role] = cast("_ProcessModule", module).run
+            ports = cast("_PortModule", importlib.import_module(PORT_MODULE))
+        finally:
+            gc.enable()
         entries |= {role: partial(ports.run, role) for role in PORTS}
         return cls(entries)

@@ -15,7 +15,7 @@ from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import LogKind, Settings
 from ledgermq.process.store_paths import StorePaths
-from ledgermq.store.first_entry import first_entry_offset
+from ledgermq.store.entry_files import first_entry_position
 
 ENTRY_HEADER_SIZE = 48
 RELEASE_STEP = 16 * 1024 * 1024
@@ -66,8 +66,9 @@ class LogSpans:
         for folder, header_size in self._folders:
             starts = _starts(folder)
             if starts:
-                path = folder / f"{starts[0]:020d}"
-                return Position(starts[0] + (first_entry_offset(path) if header_size else 0))
+                if header_size:
+                    return first_entry_position(folder, starts[0])
+                return Position(starts[0])
         return Position(0)
 
     def span(self, position: Position) -> LogSpan | None:

@@ -106,8 +106,14 @@ class EntryFiles:
         """
         names = (path.name for path in self._data.iterdir() if path.name.isdigit())
         start = min(map(int, names), default=None)
-        if start is None:
-            return Position(0)
+        return Position(0) if start is None else self.first_in(start)
+
+    def first_in(self, start: int) -> Position:
+        """Where the first entry begins of the oldest file, which begins at ``start``.
+
+        Raises:
+            CorruptLogError, StorageError: as ``first_position``.
+        """
         offset = first_entry_offset(self._data / file_name(start))
         if not offset or offset + HEADER_SIZE > self.file_size:
             return Position(start)
@@ -303,3 +309,34 @@ class EntryFiles:
             # hole, and it would fill pages with zeros for it.
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
         return fd
+
+
+def first_entry_position(data: Path, start: int) -> Position:
+    """What ``EntryFiles.first_in`` says of the log whose data files are in the folder ``data``.
+
+    For who does not know the sizes of its files, or asks once; the index stands beside ``data``.
+
+    Raises:
+        CorruptLogError: a file is shorter than when it was looked at.
+        StorageError: the file cannot be read; with ENOENT it was deleted meanwhile.
+    """
+    path = data / file_name(start)
+    if not first_entry_offset(path):
+        # As mostly: it begins with an entry, or holds none.
+        return Position(start)
+    index = data.parent / "index"
+    try:
+        file_size = path.stat().st_size
+        sizes = [one.stat().st_size for one in index.iterdir()] if index.is_dir() else []
+    except OSError as error:
+        raise StorageError(
+            "log not looked at", errno=error.errno, file=str(path), reason=error.strerror
+        ) from error
+    # One that was just made may have no size yet.
+    files = EntryFiles(
+        data, index, file_size=file_size, index_file_size=max(sizes, default=0) or FILE_SIZE
+    )
+    try:
+        return files.first_in(start)
+    finally:
+        files.forget()

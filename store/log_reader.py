@@ -20,6 +20,8 @@ from ledgermq.formats.kernel import ScanStatus, scan_entries
 from ledgermq.formats.message import SIZE_MIN, Message, decode_message
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position
+from ledgermq.store.append_files import file_name
+from ledgermq.store.entry_files import ITEM, first_entry_position
 from ledgermq.store.first_entry import first_entry_offset
 from ledgermq.store.mapped_files import MappedFiles, VanishedError
 from ledgermq.store.properties_file import decode_dledger_checkpoint
@@ -258,35 +260,55 @@ class LogReader:
     def _find_first(self) -> Position:
         for part in self.parts:
             if part.files.starts:
-                first = part.files.first
-                begins = _first_entry(part.files.path(first)) if part.header_size else 0
-                return Position(first + begins)
+                first = Position(part.files.first)
+                return _first_entry(part.files.directory, first) if part.header_size else first
         return Position(0)
 
     def _find_end(self) -> Position:
         """Scan the last file that begins with a record, or with the blank of an old log."""
-        starts, sizes = np.empty(_ROWS, np.int64), np.empty(_ROWS, np.int64)
         for part in reversed(self.parts):
             for start in reversed(part.files.starts):
-                view = part.files.view(start, part.files.file_size)
-                at, status = max(0, self._first - start), ScanStatus.FULL
-                begin = at
-                while status is ScanStatus.FULL:
-                    _, at, number = scan_entries(
-                        view, at, len(view), part.header_size, start, starts.data, sizes.data
-                    )
-                    status = ScanStatus(number)
-                if at > begin:
-                    return Position(start + at)
+                begin = max(0, self._first - start)
+                reached = self._scan(part, start, begin)
+                if reached == begin and part.header_size and start <= self._first:
+                    # A page that a disk has lost ends no log: who reads over it is told.
+                    begin = self._entry_behind(first_entry_offset(part.files.path(start)), start)
+                    reached = self._scan(part, start, begin)
+                if reached > begin:
+                    return Position(start + reached)
         return self.first
 
+    def _entry_behind(self, offset: int, start: int) -> int:
+        """Offset of the first entry, by the index, not before ``offset`` of the file at ``start``;
+        0 without one."""
+        files = self.index_files
+        for begin in files.starts if files is not None and offset else ():
+            assert files is not None
+            items = np.frombuffer(files.view(begin, files.file_size), ITEM)
+            found = np.flatnonzero((items["size"] > 0) & (items["position"] >= start + offset))
+            if len(found):
+                return int(items["position"][found[0]]) - start
+        return 0
 
-def _first_entry(path: Path) -> int:
+    def _scan(self, part: LogPart, start: int, at: int) -> int:
+        """Where the records end that begin at offset ``at`` of the file at ``start``."""
+        starts, sizes = np.empty(_ROWS, np.int64), np.empty(_ROWS, np.int64)
+        view = part.files.view(start, part.files.file_size)
+        status = ScanStatus.FULL
+        while status is ScanStatus.FULL:
+            _, at, number = scan_entries(
+                view, at, len(view), part.header_size, start, starts.data, sizes.data
+            )
+            status = ScanStatus(number)
+        return at
+
+
+def _first_entry(folder: Path, start: int) -> Position:
     try:
-        return first_entry_offset(path)
+        return first_entry_position(folder, start)
     except StorageError as error:
         if error.errno != errno.ENOENT:
             raise
         raise VanishedError(
-            "file was deleted meanwhile", errno=errno.ENOENT, file=str(path)
+            "file was deleted meanwhile", errno=errno.ENOENT, file=str(folder / file_name(start))
         ) from error

@@ -11,7 +11,7 @@ from ledgermq.formats.kernel import verify_span
 from ledgermq.formats.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
-from ledgermq.store.entry_files import EntryFiles, EntrySpan, TermRun
+from ledgermq.store.entry_files import EntryFiles, EntrySpan, TermRun, first_entry_position
 from ledgermq.store.log_checkpoint import LogCheckpoint
 from ledgermq.store.log_writer import LogEnd
 from tests.unit.store.test_log_writer import FILE_SIZE, Log
@@ -205,6 +205,7 @@ def test_a_lost_beginning_of_the_log_is_no_log_that_begins_later(pair: Pair, los
 
     assert pair.entries.first_index(pair.last) == 0
     assert pair.entries.first_position() == 0
+    assert first_entry_position(pair.leader.root / "data", 0) == 0
     assert pair.entries.entry_before(5_000, pair.last) == pair.entries.entry_before(
         5_001, pair.last
     )

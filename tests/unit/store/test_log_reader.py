@@ -13,6 +13,7 @@ from ledgermq.repair.log_verify import verify_log
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.store_directory import open_directory
 from ledgermq.store.store_view import StoreView
+from tests.small_store import write_store
 
 
 def reader_of(root: Path) -> LogReader:
@@ -162,3 +163,28 @@ def test_a_queue_that_is_not_there_is_named(golden: Any) -> None:
         list(view.messages("nowhere", 3))
 
     assert caught.value.details == {"topic": "nowhere", "queue": 3}
+
+
+@pytest.mark.parametrize("files", [1, 3])
+@pytest.mark.parametrize("lost", [4, 100, 400])
+def test_a_log_whose_beginning_was_lost_neither_begins_later_nor_is_empty(
+    tmp_path: Path, lost: int, files: int
+) -> None:
+    write_store(tmp_path, messages=10 if files > 1 else 3)
+    end = reader_of(tmp_path).end
+    first_file, *others = sorted((tmp_path / "dledger-n0" / "data").iterdir())
+    with first_file.open("r+b") as file:
+        file.write(bytes(lost))
+    damaged = reader_of(tmp_path)
+
+    assert len(others) + 1 >= files
+    assert (damaged.first, damaged.end) == (0, end)
+    with pytest.raises(CorruptLogError, match="record is not whole"):
+        list(damaged.iterate())
+
+
+def test_a_log_that_begins_within_a_file_is_no_damaged_one(golden: Any) -> None:
+    # What RocketMQ leaves of a follower that began anew: zeros, and no entry before the first one.
+    reader = reader_of(golden("gd2"))
+
+    assert len(list(reader.iterate())) > 0
