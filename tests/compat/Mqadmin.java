@@ -8,7 +8,8 @@ public class Mqadmin {
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
         int count = 0;
         for (String line = input.readLine(); line != null; line = input.readLine()) {
-            MQAdminStartup.main0(line.split("\t"), null);
+            // Without any words it lists its sub-commands.
+            MQAdminStartup.main0(line.isEmpty() ? new String[0] : line.split("\t"), null);
             System.out.flush();
             System.err.flush();
             System.out.printf("%nmqadmin ended %d%n", count++);
