@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.store.disk_space import NO_SPACE, storage_error
-from ledgermq.store.disk_sync import sync_content, sync_directory
+from ledgermq.store.disk_sync import sync_content, sync_directory, sync_file
 
 RESERVE_STEP = 64 * 1024 * 1024
 """Blocks are reserved in steps of this size, or of a sixteenth of a file if that is less: few
@@ -222,6 +222,9 @@ class AppendFiles:
             size = os.fstat(fd).st_size
             if size == 0:
                 os.ftruncate(fd, self.file_size)
+                # Before its name: a power failure may leave a last file without a byte, which is
+                # made again, and none in front of another one.
+                sync_file(fd)
             if created:
                 sync_directory(self.directory)
         except OSError as error:

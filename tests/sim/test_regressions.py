@@ -39,6 +39,7 @@ def test_a_log_that_lost_its_first_pages_is_not_taken_for_one_that_begins_behind
         pytest.param(13, id="a leader sends a damaged entry again and again"),
         pytest.param(37, id="a leader numbers messages by damaged bytes"),
         pytest.param(70021, id="a disk turns the link of the first entry that a member lacks"),
+        pytest.param(74073, id="power fails when a log that was cut has got two files again"),
     ],
 )
 def test_a_group_with_a_bad_disk_keeps_its_promises(seed: int) -> None:

@@ -14,6 +14,7 @@ import pytest
 from ledgermq.model.errors import CorruptLogError, DiskFullError
 from ledgermq.store import append_files
 from ledgermq.store.append_files import AppendFiles
+from ledgermq.store.disk_sync import watched
 
 FILE_SIZE = 4_096
 ROLLS = 400
@@ -118,3 +119,49 @@ def test_a_reserve_that_finds_no_space_leaves_no_file(
     assert (files.position, files.files_made) == (1, 1)
     assert (tmp_path / append_files.file_name(0)).read_bytes()[:2] == b"x\0"
     files.close()
+
+
+class NamesSynced:
+    """Of each directory that was synced: its files, and the size that each had when synced."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, int] = {}
+        self.named: list[dict[str, int]] = []
+
+    def synced(self, fd: int) -> None:
+        """See ``SyncWatcher``."""
+        path = Path(f"/proc/self/fd/{fd}").readlink()
+        if path.is_dir():
+            names = [file.name for file in path.iterdir()]
+            self.named.append({name: self.sizes.get(name, 0) for name in names})
+        else:
+            self.sizes[path.name] = os.fstat(fd).st_size
+
+
+def test_a_file_has_its_size_on_the_disk_before_its_name(tmp_path: Path) -> None:
+    watcher = NamesSynced()
+    with watched(watcher):
+        files = AppendFiles(tmp_path, file_size=FILE_SIZE, position=0)
+        files.append(b"x" * FILE_SIZE)
+        # No sync of what was appended comes between.
+        files.roll()
+        files.append(b"y" * FILE_SIZE)
+        files.roll()
+    files.close()
+
+    first, second, third = (append_files.file_name(at) for at in (0, FILE_SIZE, 2 * FILE_SIZE))
+    assert watcher.named == [
+        {first: FILE_SIZE},
+        {first: FILE_SIZE, second: FILE_SIZE},
+        {first: FILE_SIZE, second: FILE_SIZE, third: FILE_SIZE},
+    ]
+
+
+def test_a_file_that_lost_its_size_gets_it_for_good(tmp_path: Path) -> None:
+    (tmp_path / append_files.file_name(0)).touch()
+    watcher = NamesSynced()
+    with watched(watcher):
+        files = AppendFiles(tmp_path, file_size=FILE_SIZE, position=0)
+    files.close()
+
+    assert watcher.sizes == {append_files.file_name(0): FILE_SIZE}
