@@ -118,3 +118,11 @@ def test_groups_are_sorted_by_what_is_wanted() -> None:
     assert names(Order.MEMBERS) == "cab"
     assert names(Order.NAME) == "abc"
     assert cast("float", found.groups[0].rate) == 4.0
+
+
+def test_what_port_processes_give_to_consumers_counts_as_the_brokers() -> None:
+    before, now = report("n0", given=10), report("n0", seconds=2, given=20)
+    before["counters"]["port-1"] = dict.fromkeys(before["counters"]["broker"], 5)
+    now["counters"]["port-1"] = dict.fromkeys(now["counters"]["broker"], 45)
+
+    assert figures(look(before), look(now)).nodes[0].rates.out_messages == 25.0

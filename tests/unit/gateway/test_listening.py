@@ -89,3 +89,15 @@ def test_a_node_that_was_passed_nothing_opens_its_ports_itself() -> None:
     (listener,) = open_listeners([("127.0.0.1", 0)])
     with closing(listener):
         assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
+
+
+def test_processes_of_a_node_share_an_address_and_others_do_not() -> None:
+    (first,) = open_listeners([("127.0.0.1", 0)], are_shared=True)
+    with closing(first):
+        address = ("127.0.0.1", first.getsockname()[1])
+        (second,) = open_listeners([address], are_shared=True)
+        shared = second.getsockname()
+        with closing(second), pytest.raises(ConfigError, match="cannot be listened at"):
+            open_listeners([address])
+
+        assert shared == first.getsockname()
