@@ -23,6 +23,9 @@ from ledgermq.remoting.command import ONEWAY, Command, decode_command, encode_co
 RETRY_MS = 100
 """Between attempts to reach a broker process that is away."""
 
+OFFSETS_MS = 20
+"""So often, at most, offsets are told by themselves: each time is a turn of the broker process."""
+
 QUEUED_MAX = 64 * 1024 * 1024
 """Bytes that wait for the broker process; more, and requests are refused as by a busy node."""
 
@@ -63,6 +66,7 @@ class BrokerLink:
         self._waiting: dict[int, dict[int, _Waiting]] = {}
         self._heartbeats: dict[int, tuple[Connection, Command]] = {}
         self._offsets: dict[tuple[str, str, int], int] = {}
+        self._offsets_due_ms = self._now_ms = 0
 
     @property
     def is_up(self) -> bool:
@@ -71,10 +75,13 @@ class BrokerLink:
 
     def next_deadline_ms(self) -> int | None:
         """When ``turn`` has something to do that no descriptor tells of."""
-        return self._retry_ms if self._link is None else None
+        if self._link is None:
+            return self._retry_ms
+        return self._offsets_due_ms if self._offsets else None
 
     def turn(self, now_ms: int) -> None:
         """Reach the broker process if it is time to, and hand its commands to the clients."""
+        self._now_ms = now_ms
         if self._link is None and now_ms >= self._retry_ms:
             self._retry_ms = now_ms + RETRY_MS
             self._connect()
@@ -143,7 +150,12 @@ class BrokerLink:
         self._heartbeats.pop(connection.number, None)
 
     def note(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Tell what a consumer has committed; told by ``flush``, lost while nobody takes it."""
+        """Tell what a consumer has committed, soon, and before what is handed over later.
+
+        It is lost while nobody takes it: consumers tell it again.
+        """
+        if not self._offsets:
+            self._offsets_due_ms = self._now_ms + OFFSETS_MS
         self._offsets[group, topic, queue_id] = offset
 
     def forget(self, connection: Connection) -> None:
@@ -155,14 +167,14 @@ class BrokerLink:
 
     def flush(self) -> None:
         """Write what was handed over; at the end of each turn."""
-        offsets, self._offsets = self._offsets, {}
-        if self._link is None:
+        link = self._link
+        if link is None:
+            self._offsets.clear()
             return
-        if offsets:
-            rows = [[*place, offset] for place, offset in offsets.items()]
-            self._link.put(LinkKind.OFFSETS, 0, [json.dumps(rows).encode()])
-        if self._link.queued_bytes:
-            self._link.flush()
+        if self._now_ms >= self._offsets_due_ms:
+            self._tell_offsets(link)
+        if link.queued_bytes:
+            link.flush()
 
     def close(self) -> None:
         """Refuse all that waits, and end the link."""
@@ -183,11 +195,18 @@ class BrokerLink:
         for connection, heartbeat in self._heartbeats.values():
             self._put(link, connection, heartbeat)
 
+    def _tell_offsets(self, link: PortLink) -> None:
+        offsets, self._offsets = self._offsets, {}
+        if offsets:
+            rows = [[*place, offset] for place, offset in offsets.items()]
+            link.put(LinkKind.OFFSETS, 0, [json.dumps(rows).encode()])
+
     def _put(self, link: PortLink, connection: Connection, command: Command) -> None:
         number = connection.number
         if number not in self._told:
             self._told[number] = connection
             link.put(LinkKind.OPENED, number, [json.dumps(connection.peer).encode()])
+        self._tell_offsets(link)
         link.put(LinkKind.COMMAND, number, encode_command(command))
 
     def _take(self, frame: LinkFrame) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.gateway.broker_link import RETRY_MS, BrokerLink
+from ledgermq.gateway.broker_link import OFFSETS_MS, RETRY_MS, BrokerLink
 from ledgermq.gateway.far_sockets import FarSockets
 from ledgermq.gateway.listening import open_listeners
 from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingLimits, RemotingSockets
@@ -214,15 +214,31 @@ def test_ends_of_connections_and_of_links_are_told(pair: Pair) -> None:
     assert ports[0].number != ports[1].number
 
 
-def test_the_last_offset_of_each_queue_is_told_once_a_turn(pair: Pair) -> None:
+def test_the_last_offset_of_each_queue_is_told_once_in_a_while(pair: Pair) -> None:
     pair.start_broker()
     pair.until(lambda: pair.link.is_up)
     pair.link.note("billing", "orders", 1, 5)
     pair.link.note("billing", "orders", 1, 6)
     pair.link.note("billing", "orders", 2, 0)
+    pair.turn()
+    early = list(pair.noted)
+    due_ms = pair.link.next_deadline_ms()
+    pair.now_ms += OFFSETS_MS
     pair.until(lambda: bool(pair.noted))
 
+    assert (early, due_ms) == ([], pair.now_ms)
     assert pair.noted == [("billing", "orders", 1, 6), ("billing", "orders", 2, 0)]
+
+
+def test_offsets_are_told_before_what_is_handed_over_behind_them(pair: Pair) -> None:
+    pair.start_broker()
+    _, connection = pair.connect()
+    pair.until(lambda: pair.link.is_up)
+    pair.link.note("billing", "orders", 1, 5)
+    pair.link.hand_over(connection, Command(RequestCode.QUERY_CONSUMER_OFFSET, 1))
+    pair.until(lambda: bool(pair.arrived))
+
+    assert pair.noted == [("billing", "orders", 1, 5)]
 
 
 def test_large_requests_and_replies_pass_in_pieces(pair: Pair) -> None:
