@@ -17,9 +17,10 @@ from ledgermq.formats.delayed_message import real_queue
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.message import Message, decode_message
 from ledgermq.model.ids import NodeId
-from ledgermq.model.limits import DELAY_TOPIC
+from ledgermq.model.limits import DELAY_TOPIC, STAGED_TOPIC
 from ledgermq.model.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC, Decision
 from ledgermq.sim.checker import Checker, Entry, Stored, require
+from ledgermq.sim.sink_checker import SinkChecker
 
 RETRY_PREFIX = "%RETRY%"
 
@@ -67,6 +68,7 @@ class ServiceChecker(Checker):
         asked_back: how often the return of a message was asked for, by unique id.
         given_back: unique ids whose return was acknowledged.
         retried: how often a message came into a retry topic, by unique id.
+        sinks: knows of rows that are staged, and of their commits.
     """
 
     def __init__(self) -> None:
@@ -80,6 +82,7 @@ class ServiceChecker(Checker):
         self.asked_back: Counter[str] = Counter()
         self.given_back: set[str] = set()
         self.retried: Counter[str] = Counter()
+        self.sinks = SinkChecker()
         self._waits_for_retry: Counter[str] = Counter()
         self._group = range(0)
         self._places: dict[str, set[Stored]] = {}
@@ -133,7 +136,8 @@ class ServiceChecker(Checker):
         for transaction in self.transactions.values():
             if transaction.is_ended and transaction.asked is Decision.COMMIT:
                 found += [one for one in transaction.messages if one not in self.delivered]
-        return found + sorted(one for one in self.given_back if not self.retried[one])
+        found += sorted(one for one in self.given_back if not self.retried[one])
+        return found + self.sinks.missing()
 
     def is_inside_group(self, index: int) -> bool:
         """Whether a log that ends with ``index`` has a command, and not all that belongs to it."""
@@ -153,7 +157,9 @@ class ServiceChecker(Checker):
         sent = self.sent_as.get(unique_id)
         if topic == OP_TOPIC:
             require(unique_id in self.transactions, "an op message is of a transaction", unique_id)
-        elif sent is None:
+        elif self.sinks.is_row(unique_id):
+            self.sinks.arrives(unique_id, entry)
+        elif sent is None or sent.first == STAGED_TOPIC:
             super()._note(node, entry, message)
             self.delivered.add(unique_id)
         elif unique_id not in self.messages:

@@ -29,6 +29,7 @@ from ledgermq.sim.service_clients import (
     Operator,
     Returner,
 )
+from ledgermq.sim.sink_writer import SinkWriter
 from ledgermq.sim.world import Shape, World
 
 DELIVERED_MS = 12_000
@@ -40,6 +41,12 @@ ONE_ENTRY = 300
 
 SINGLE_FRACTION = 0.3
 """Of the seeds, in which groups of records are cut by the death of their leader."""
+
+SINK_EVERY = 3
+"""Each so many'th seed has a sink: what others have found stays theirs."""
+
+STAGED_MS = 2_500
+"""For so long staged rows are kept that nobody commits: less than a run takes."""
 
 JUMPS_MS = (-3_000, -200, 200, 3_000)
 """Of a clock's time of day: further ones would make all timers due, or none."""
@@ -57,7 +64,13 @@ class ServiceRun(Run):
         if Random(f"frames {self.seed}").random() < SINGLE_FRACTION:
             # One entry a frame, one frame under way: a command and its records come one by one.
             shape = replace(shape, frame_bytes=ONE_ENTRY, frames_in_flight=1)
+        if self._has_sink:
+            shape = replace(shape, staged_ms=STAGED_MS)
         return World(seed, replace(shape, has_readers=True, producers=1), self.checker)
+
+    @property
+    def _has_sink(self) -> bool:
+        return self.seed % SINK_EVERY == SINK_EVERY - 1
 
     def _begin(self) -> None:
         world, checker = self.world, self.checker
@@ -84,6 +97,12 @@ class ServiceRun(Run):
         self._produce("delay", makers.delayed)
         self._produce("timer", makers.timers, canceller.take)
         self._produce("half", makers.halves, ender.take)
+        if self._has_sink:
+            sink = SinkWriter(world, "sink", checker)
+            producer = world.add_producer("stager")
+            producer.think_ns = 20 * MS
+            producer.make, producer.sent = sink.make, sink.take
+            self.clients.append(sink)
         for client in self.clients:
             client.begin()
 

@@ -23,6 +23,7 @@ from ledgermq.model.settings import (
     NodeSection,
     RaftSection,
     Settings,
+    SinksSection,
     StoreSection,
     TransactionsSection,
 )
@@ -55,6 +56,7 @@ class Shape:
     Attributes:
         has_readers: dispatchers and brokers are driven, too.
         frame_bytes, frames_in_flight: entries that a leader sends at once, and without an answer.
+        staged_ms: for so long rows are kept that nobody commits.
     """
 
     members: int = 3
@@ -67,6 +69,7 @@ class Shape:
     has_readers: bool = False
     frame_bytes: int = 2_048
     frames_in_flight: int = 4
+    staged_ms: int = SinksSection().staged_reserved_ms
 
 
 class World:
@@ -332,6 +335,7 @@ class World:
                 preferred_leaders=self.shape.preferred,
             ),
             ack=AckSection(mode=self.shape.ack),
+            sinks=SinksSection(staged_reserved_ms=self.shape.staged_ms),
             listen=ListenSection(runtime_dir=runtime_folder(root)),
         )
 

@@ -9,6 +9,7 @@ import pytest
 from ledgermq.broker.half_table import HalfTable
 from ledgermq.broker.timer_index import TimerIndex, Watermark
 from ledgermq.serving import moves, timer_service
+from ledgermq.serving.sink_service import SinkService
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Request
 from ledgermq.sim.runs import run_seed
@@ -75,6 +76,11 @@ def a_cut_move_is_made_again_from_its_beginning(patch: Patch) -> None:
     patch.setattr(moves, "count_present", lambda sums, records: 0)
 
 
+def a_batch_that_runs_again_is_taken_again(patch: Patch) -> None:
+    """Who commits does not know that somebody did before: the rows of both attempts come."""
+    patch.setattr(SinkService, "_is_known", lambda service, name, batch: False)
+
+
 MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     a_snapshot_does_not_wait_for_what_was_sent_before,
     late_timers_are_passed_over,
@@ -82,6 +88,7 @@ MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     commits_are_acknowledged_at_once,
     rolled_back_halves_are_committed,
     a_cut_move_is_made_again_from_its_beginning,
+    a_batch_that_runs_again_is_taken_again,
 )
 
 # Where each was found last: looked at first, for a search from 0 takes a while.
@@ -90,6 +97,7 @@ LIKELY: dict[Callable[[Patch], None], int] = {
     a_cancellation_is_forgotten: 6,
     commits_are_acknowledged_at_once: 3,
     a_cut_move_is_made_again_from_its_beginning: 100,
+    a_batch_that_runs_again_is_taken_again: 8,
 }
 
 

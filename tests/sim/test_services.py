@@ -61,6 +61,19 @@ def test_services_do_something() -> None:
 
 
 @pytest.mark.slow
+def test_sinks_write_batches_and_ask_for_them_again() -> None:
+    run = ServiceRun(8)
+    run.go()
+    sinks = run.checker.sinks
+
+    assert sinks.committed
+    assert all(sinks.is_visible(batch) for batch in sinks.committed)
+    asked = [one.batch for one in sinks.attempts.values() if one.is_asked]
+    assert len(asked) > len(set(asked))
+    assert any(not one.arrived for one in sinks.attempts.values() if one.is_asked)
+
+
+@pytest.mark.slow
 def test_a_seed_is_one_run_with_services_too() -> None:
     first, second = (run_seed(4, make=ServiceRun, run_ms=1_500) for _ in range(2))
 
