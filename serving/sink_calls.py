@@ -11,7 +11,8 @@ from ledgermq.model.stages import STAGE_SIZE_MAX, check_sink_name
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_arguments import OFFSET_MAX, Arguments, flag, integer, text
 from ledgermq.serving.calls import Call, Result, Verbs
-from ledgermq.serving.sink_service import COMMIT_MS, Commit, SinkService
+from ledgermq.serving.sink_commits import COMMIT_MS, Commit
+from ledgermq.serving.sink_service import SinkService
 
 WAIT_MS_MAX = 60_000
 STAGES_MAX = 100_000

@@ -10,18 +10,12 @@ for it.
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.moves import Moved
-from ledgermq.broker.sinks import QUEUE, Sink, SinkMoved, SinkSet, stage_of
+from ledgermq.broker.sinks import QUEUE, Sink, SinkMoved, SinkSet
 from ledgermq.broker.state_commands import Change
-from ledgermq.formats.host_address import HOST_V4_SIZE, HOST_V6_SIZE, is_v6
-from ledgermq.formats.message import decode_message, encode_message
-from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.errors import (
     BusyError,
     CorruptLogError,
@@ -30,17 +24,16 @@ from ledgermq.model.errors import (
     OutcomeUnknownError,
     ProtocolError,
     StagedUnknownError,
-    TopicUnknownError,
 )
 from ledgermq.model.limits import STAGED_TOPIC
 from ledgermq.model.settings import Settings
-from ledgermq.model.stages import Stage
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.moves import NOBODY, Buffer, Moves
 from ledgermq.serving.readable_store import ReadableStore
+from ledgermq.serving.sink_commits import WAITING_MAX, Commit, SinkCommits
+from ledgermq.serving.staged_packs import StagedPacks
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Caller, Reply, Request
-from ledgermq.wire.staged_pack import decode_pack
 
 logger = logging.getLogger(__name__)
 
@@ -49,53 +42,12 @@ GROUP_SIZE_MAX = 4 * 1024 * 1024
 """Rows and bytes of one group, which is one order to the writer and one hold of the put lock: so
 many that a round through all processes is small beside it. One pack may have more."""
 
-LOOKED_AT_PER_TURN = 128
-"""Packs of commits that one turn looks at, so that a large batch does not keep others waiting."""
-
 PASSED_MAX = 1_024
 """Packs that one command passes over when it drops some."""
 
-WAITING_MAX = 10_000
-COMMIT_MS = 30_000
 RETRY_MS = 1_000
 LOOK_MS = 60_000
 """So often at least it is looked whether something is to be dropped: clocks may be set."""
-
-ABORTED_MAX = 65_536
-MOVE_TOUCHES = f"move {QUEUE.topic}/{QUEUE.queue_id}"
-
-
-class Pack(NamedTuple):
-    """What is known of a pack without its rows."""
-
-    stage: Stage
-    rows: int
-    topics: frozenset[str]
-    stored_ms: int
-
-
-@dataclass(slots=True)
-class Commit:
-    """Somebody commits a batch.
-
-    Attributes:
-        packs: name of the stage and offset of each, in the order in which they become messages.
-        check_topic: refuses a topic that the client may not send to.
-        looked: so many of the packs were looked at.
-        is_submitted: all were, and the command is on its way.
-    """
-
-    caller: Caller
-    sink: str
-    batch: int
-    is_once: bool
-    packs: tuple[tuple[str, int], ...]
-    check_topic: Callable[[str], None]
-    until_ms: int
-    looked: int = 0
-    rows: int = 0
-    topics: set[str] = field(default_factory=set)
-    is_submitted: bool = False
 
 
 class _Waiting(NamedTuple):
@@ -125,19 +77,16 @@ class SinkService:
         self._log = log
         self._moves = moves
         self._settings = settings
-        self._host = (settings.node.broker_ip, settings.node.listen_port)
-        self._host_size = HOST_V6_SIZE if is_v6(self._host) else HOST_V4_SIZE
-        self._commits: deque[Commit] = deque()
+        self._packs = StagedPacks(store, settings)
+        self._commits = SinkCommits(self._packs, tables, log, moves, settings)
         self._waiting: list[_Waiting] = []
-        self._aborted: OrderedDict[str, None] = OrderedDict()
         self._moved: SinkMoved | None = None
         self._is_moving = False
-        self._is_behind = False
         self._last_moved = ""
         self._look_ms: int | None = 0
         self._now_ms = self._retry_ms = 0
         self._replies: list[Reply] = []
-        moves.register(STAGED_TOPIC, self._build)
+        moves.register(STAGED_TOPIC, self._packs.records_of)
 
     @property
     def awaits(self) -> bool:
@@ -147,13 +96,13 @@ class SinkService:
     @property
     def is_behind(self) -> bool:
         """Whether there is more to look at at once."""
-        return self._is_behind
+        return self._commits.is_behind
 
     def next_deadline_ms(self) -> int | None:
         """When ``turn`` has something to do that nothing else tells of; None when never."""
         if not self._log.leads:
             return None
-        deadlines = [one.until_ms for one in self._commits]
+        deadlines = self._commits.deadlines_ms()
         deadlines += [one.until_ms for one in self._waiting]
         if self._now_ms < self._retry_ms:
             deadlines.append(self._retry_ms)
@@ -169,6 +118,7 @@ class SinkService:
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again."""
         self._settings = settings
+        self._commits.take_settings(settings)
         self._look_ms = 0
 
     def oldest_position(self) -> int | None:
@@ -187,13 +137,7 @@ class SinkService:
             NotLeaderError: another node leads, or none is known to.
             BusyError: too many wait.
         """
-        self._log.check_leads()
-        if self._is_known(commit.sink, commit.batch):
-            self._replies.append(Reply(commit.caller, self._committed(commit, is_already=True)))
-            return
-        if len(self._commits) >= WAITING_MAX:
-            raise BusyError("too many commits of batches wait", limit=WAITING_MAX)
-        self._commits.append(commit)
+        self._commits.commit(commit)
 
     def wait(self, caller: Caller, sink: str, batch: int, until_ms: int) -> None:
         """Answer once all rows of a batch are messages, or the time is over.
@@ -204,7 +148,7 @@ class SinkService:
             BusyError: too many wait.
         """
         self._log.check_leads()
-        if not self._is_known(sink, batch):
+        if not self._commits.is_known(sink, batch):
             raise StagedUnknownError("batch is not committed", sink=sink, batch=batch)
         if len(self._waiting) >= WAITING_MAX:
             raise BusyError("too many wait for batches", limit=WAITING_MAX)
@@ -219,10 +163,7 @@ class SinkService:
             NotLeaderError: another node leads, or none is known to.
         """
         self._log.check_leads()
-        for label in [Stage(sink, batch, stage).label for stage in stages or ("",)]:
-            self._aborted[label] = None
-        while len(self._aborted) > ABORTED_MAX:
-            self._aborted.popitem(last=False)
+        self._commits.abort(sink, batch, stages)
         self._look_ms = 0
 
     def staged(self) -> tuple[int, int]:
@@ -235,189 +176,34 @@ class SinkService:
 
         To be called when the state's log was applied, and before it takes new requests.
         """
-        self._now_ms = now_ms
-        self._is_behind = False
+        self._now_ms = self._commits.now_ms = now_ms
+        self._commits.is_behind = False
         if self._log.leads:
-            self._refuse_late()
-            self._look_at_commits()
+            self._commits.refuse_late()
+            self._commits.look()
             if now_ms >= self._retry_ms and not self._is_moving and self._moves.is_free(QUEUE):
                 self._ask()
             self._answer_waiting()
         else:
             self._stop(NotLeaderError("node does not lead now"))
             self._look_ms = now_ms
-        replies, self._replies = self._replies, []
-        return replies
+        return self._take_replies()
 
     def end_all(self) -> list[Reply]:
         """Refusals of all that wait: the node stops."""
         self._stop(OutcomeUnknownError("node stops; ask again"))
-        replies, self._replies = self._replies, []
+        return self._take_replies()
+
+    def _take_replies(self) -> list[Reply]:
+        replies = self._commits.replies + self._replies
+        self._commits.replies, self._replies = [], []
         return replies
 
     def _stop(self, error: LedgerError) -> None:
-        # Those that were submitted are told by the log.
-        callers = [one.caller for one in self._commits if not one.is_submitted]
-        callers += [one.caller for one in self._waiting]
-        self._replies += [Reply(caller, error) for caller in callers]
-        self._commits.clear()
+        self._commits.stop(error)
+        self._replies += [Reply(one.caller, error) for one in self._waiting]
         self._waiting.clear()
-        self._aborted.clear()
         self._is_moving = False
-
-    def _is_known(self, name: str, batch: int) -> bool:
-        sink = self._tables.state.sinks.get(name)
-        return sink is not None and sink.batch >= batch
-
-    def _committed(self, commit: Commit, *, is_already: bool) -> dict[str, object]:
-        return {
-            "sink": commit.sink,
-            "batch": commit.batch,
-            "rows": commit.rows,
-            "already": is_already,
-        }
-
-    def _refuse_late(self) -> None:
-        for commit in [one for one in self._commits if one.until_ms <= self._now_ms]:
-            # One that was submitted is answered by the log.
-            self._commits.remove(commit)
-            if not commit.is_submitted:
-                error = BusyError("packs are not in the queue yet", sink=commit.sink)
-                self._replies.append(Reply(commit.caller, error))
-
-    def _look_at_commits(self) -> None:
-        budget = LOOKED_AT_PER_TURN
-        for commit in list(self._commits):
-            if commit.is_submitted:
-                continue
-            before = commit.looked
-            try:
-                self._look_at(commit, budget)
-                if commit.looked == len(commit.packs):
-                    self._submit(commit)
-            except LedgerError as error:
-                self._commits.remove(commit)
-                self._replies.append(Reply(commit.caller, error))
-            budget -= commit.looked - before
-            if budget <= 0:
-                self._is_behind = True
-                return
-
-    def _look_at(self, commit: Commit, budget: int) -> None:
-        """Look at more packs of a commit, as far as they are dispatched."""
-        end = self._store.bounds(QUEUE).end
-        for name, offset in commit.packs[commit.looked : commit.looked + budget]:
-            if offset >= end:
-                return
-            pack = self._pack(offset)
-            if pack is None or pack.stage != Stage(commit.sink, commit.batch, name):
-                raise StagedUnknownError(
-                    "no such rows are staged", sink=commit.sink, stage=name, offset=offset
-                )
-            for topic in pack.topics - commit.topics:
-                commit.check_topic(topic)
-            commit.topics |= pack.topics
-            commit.rows += pack.rows
-            commit.looked += 1
-
-    def _submit(self, commit: Commit) -> None:
-        is_already = False
-
-        def plan() -> Sequence[Change]:
-            nonlocal is_already
-            is_already = self._is_known(commit.sink, commit.batch)
-            return () if is_already else [self._change_of(commit)]
-
-        def answer() -> dict[str, object]:
-            self._forget(commit)
-            if not is_already:
-                self._log.counts[BrokerCounter.SINK_BATCHES] += 1
-                logger.info(
-                    "batch committed: sink=%s batch=%d rows=%d packs=%d",
-                    commit.sink,
-                    commit.batch,
-                    commit.rows,
-                    len(commit.packs),
-                )
-            return self._committed(commit, is_already=is_already)
-
-        def refused(error: LedgerError) -> None:
-            self._forget(commit)
-            self._replies.append(Reply(commit.caller, error))
-
-        # Nothing may be dropped in the same command: both look at where the queue's source is.
-        touches = frozenset({f"sink {commit.sink}", MOVE_TOUCHES})
-        self._log.submit(
-            Request(commit.caller, plan, touches, answer, tuple, refused), self._now_ms
-        )
-        commit.is_submitted = True
-
-    def _forget(self, commit: Commit) -> None:
-        if commit in self._commits:
-            self._commits.remove(commit)
-
-    def _change_of(self, commit: Commit) -> SinkSet:
-        known = self._tables.state.sinks.get(commit.sink)
-        if known is not None and known.left:
-            raise BusyError(
-                "rows of the batch before are not all messages yet",
-                sink=commit.sink,
-                batch=known.batch,
-                packs=len(known.left),
-            )
-        lowest = min((offset for _, offset in commit.packs), default=None)
-        if lowest is not None and lowest < self._moves.source(QUEUE).next_offset:
-            raise StagedUnknownError(
-                "rows were dropped, which nobody had committed in time",
-                sink=commit.sink,
-                batch=commit.batch,
-                limit=self._settings.sinks.staged_reserved_ms,
-                setting="sinks.staged_reserved_ms",
-            )
-        for name, _ in commit.packs:
-            if self._is_aborted(Stage(commit.sink, commit.batch, name)):
-                raise StagedUnknownError("batch was aborted", sink=commit.sink, stage=name)
-        for topic in sorted(commit.topics):
-            if self._tables.topics.get(topic) is None:
-                raise TopicUnknownError("topic does not exist any more", topic=topic)
-        packs = tuple(offset for _, offset in commit.packs)
-        made = Sink(commit.batch, self._log.epoch_ms(), commit.rows, packs, 0, commit.is_once)
-        return SinkSet(commit.sink, made.to_fields())
-
-    def _is_aborted(self, stage: Stage) -> bool:
-        return (
-            stage.label in self._aborted
-            or Stage(stage.sink, stage.batch, "").label in self._aborted
-        )
-
-    def _pack(self, offset: int) -> Pack | None:
-        """The pack at an offset within the queue's bounds; None when none is there (any more)."""
-        units = self._store.units(QUEUE, offset, 1)
-        if units is None or len(units) == 0:
-            return None
-        record = self._store.record_at(int(units["position"][0]))
-        if record is None:
-            return None
-        message = decode_message(record, check_crc=False)
-        stage = stage_of(message)
-        if stage is None:
-            return None
-        pack = decode_pack(message.body)
-        topics = frozenset(run.topic.decode() for run in pack.runs)
-        return Pack(stage, len(pack.sizes), topics, message.store_timestamp)
-
-    def _build(self, queue: QueueName, offset: int, record: memoryview) -> Sequence[Buffer]:
-        """The records in a pack; see ``Moves.register``."""
-        del queue, offset
-        pack = decode_pack(decode_message(record, check_crc=False).body)
-        if pack.store_host_size == self._host_size:
-            # A copy: the file that has the pack may be let go of.
-            return list(pack._replace(payload=memoryview(bytes(pack.payload))).records())
-        # Staged while a node with an address of the other kind led.
-        return [
-            encode_message(replace(decode_message(one), store_host=self._host))
-            for one in pack.records()
-        ]
 
     def _ask(self) -> None:
         """Have the next packs moved, or others dropped, if there are some."""
@@ -516,14 +302,14 @@ class SinkService:
     def _is_over(self, offset: int) -> bool:
         """Whether a pack that is not waiting to be moved can become messages no more."""
         try:
-            pack = self._pack(offset)
+            pack = self._packs.pack_at(offset)
         except (CorruptLogError, ProtocolError) as error:
             logger.error("pack cannot be read: offset=%d: %s", offset, error)
             self._look_ms = self._now_ms + LOOK_MS
             return False
-        if pack is None or self._is_known(pack.stage.sink, pack.stage.batch):
+        if pack is None or self._commits.is_known(pack.stage.sink, pack.stage.batch):
             return True
-        if self._is_aborted(pack.stage):
+        if self._commits.is_aborted(pack.stage):
             return True
         wait_ms = pack.stored_ms + self._settings.sinks.staged_reserved_ms - self._log.epoch_ms()
         if wait_ms > 0:

@@ -9,7 +9,7 @@ import pytest
 from ledgermq.broker.half_table import HalfTable
 from ledgermq.broker.timer_index import TimerIndex, Watermark
 from ledgermq.serving import moves, timer_service
-from ledgermq.serving.sink_service import SinkService
+from ledgermq.serving.sink_commits import SinkCommits
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Request
 from ledgermq.sim.runs import run_seed
@@ -78,7 +78,7 @@ def a_cut_move_is_made_again_from_its_beginning(patch: Patch) -> None:
 
 def a_batch_that_runs_again_is_taken_again(patch: Patch) -> None:
     """Who commits does not know that somebody did before: the rows of both attempts come."""
-    patch.setattr(SinkService, "_is_known", lambda service, name, batch: False)
+    patch.setattr(SinkCommits, "is_known", lambda service, name, batch: False)
 
 
 MUTATIONS: tuple[Callable[[Patch], None], ...] = (

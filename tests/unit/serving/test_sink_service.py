@@ -26,7 +26,8 @@ from ledgermq.model.stages import Stage
 from ledgermq.serving import sink_service
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.moves import NOBODY, RETRY_MS, Moves
-from ledgermq.serving.sink_service import COMMIT_MS, Commit, SinkService
+from ledgermq.serving.sink_commits import COMMIT_MS, Commit
+from ledgermq.serving.sink_service import SinkService
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Caller, Reply, Request
 from ledgermq.wire.send_frame import SendRun
