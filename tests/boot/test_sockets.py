@@ -95,3 +95,7 @@ def test_a_socket_that_the_settings_do_not_want_ends_the_start_with_a_reason(
     assert SOCKET in told
     machine.run(f"systemctl stop {SOCKET} && systemctl start {UNIT}")
     assert status(machine)["ports"] == []
+
+    machine.run(f"systemctl stop {UNIT} && systemctl start {SOCKET}")
+    machine.run("apt-get remove --yes ledgermq")
+    assert machine.run(f"systemctl is-active {SOCKET}", check=False).stdout.strip() == "inactive"
