@@ -208,7 +208,8 @@ def test_what_is_well_formed_and_senseless_is_answered_and_harms_nobody(port: Fu
     @given(st.lists(requests(), min_size=1, max_size=REQUESTS_MAX))
     def ask(commands: list[Command]) -> None:
         nonlocal runs
-        if time.monotonic() > until:
+        # A busy machine takes longer for what has to be looked at.
+        if time.monotonic() > until and len(memory) > 1:
             raise TimeOverError
         runs += 1
         client = FuzzClient(port.address)

@@ -165,7 +165,8 @@ def test_what_no_client_would_send_harms_nobody_and_is_forgotten(fuzzed: Fuzzed)
     @seed(SEED)
     @given(SENT, st.booleans())
     def send(parts: list[bytes], stays: bool) -> None:
-        if time.monotonic() > until:
+        # A busy machine takes longer for what has to be looked at.
+        if time.monotonic() > until and len(memory) > 1:
             raise TimeOverError
         fuzzed.send(parts, stays=stays)
         if fuzzed.connections % WARM_UP == 0:
