@@ -40,7 +40,7 @@ from ledgermq.store.append_files import AppendFiles
 from ledgermq.store.disk_sync import sync_content, sync_directory
 from ledgermq.store.dispatch_build import DispatchBuilder
 from ledgermq.store.dispatch_run import dispatch_log
-from ledgermq.store.first_entry import first_entry_offset
+from ledgermq.store.entry_files import first_entry_position
 from ledgermq.store.log_reader import LogPart, LogReader
 from ledgermq.store.log_writer import ENTRY_HEADER_SIZE, LogEnd
 from ledgermq.store.mapped_files import MappedFiles
@@ -268,13 +268,13 @@ def _convert_log(
 ) -> tuple[Position, Converted]:
     """The records of all entries, in ``new/commitlog``, durable; where they end."""
     data = MappedFiles(dledger / "data")
-    first = data.first + first_entry_offset(data.path(data.first))
+    first = first_entry_position(dledger / "data", data.first)
     folder = root / journal.NEW
     target = AppendFiles(folder / "commitlog", file_size=data.file_size, position=data.first)
     positions = PositionTable(folder)
     conversion = LogConversion(target, positions)
     # The first entry may have had others before it, which its chain of CRCs went over.
-    run = LogEnd(Position(first), NO_INDEX, Term(0), 0)
+    run = LogEnd(first, NO_INDEX, Term(0), 0)
     for start in data.starts:
         begin = max(first, start)
         if begin >= end.position:

@@ -44,7 +44,7 @@ from ledgermq.repair.check_units import QueueKey
 from ledgermq.repair.file_family import FileFamily, FoundFile, find_family, size_of
 from ledgermq.repair.log_walk import WalkRules
 from ledgermq.store import dispatch_checkpoint, log_checkpoint
-from ledgermq.store.first_entry import first_entry_offset
+from ledgermq.store.entry_files import first_entry_position
 from ledgermq.store.index_reader import find_layout
 from ledgermq.store.properties_file import decode_dledger_checkpoint
 from ledgermq.store.store_directory import dledger_folder, names_in
@@ -382,7 +382,9 @@ class _Check:
     def _begin(self, file: FoundFile, header_size: int) -> int:
         """Where the log begins in its first file."""
         is_first = header_size and file == self._parts[-1][0].files[0]
-        return first_entry_offset(Path(file.path)) if is_first else 0
+        if not is_first:
+            return 0
+        return first_entry_position(Path(file.path).parent, file.start) - file.start
 
     def _take(
         self, reports: Sequence[LogFileReport]

@@ -120,6 +120,21 @@ def test_what_the_real_broker_left_is_whole(golden: Any, name: str) -> None:
     assert checked.keys > 400
 
 
+def test_a_beginning_that_the_disk_has_lost_is_damage_and_no_later_beginning(
+    tmp_path: Path,
+) -> None:
+    write_store(tmp_path)
+    path = first_log_file(tmp_path)
+    content = path.read_bytes()
+    second = int.from_bytes(content[4:8], "big")
+    path.write_bytes(bytes(second) + content[second:])
+    checked = check(tmp_path)
+
+    assert checked.first == 0
+    worst = serious(checked)[0]
+    assert (worst.severity, worst.offset) == (Severity.DAMAGE, 0)
+
+
 def test_damage_in_the_middle_hides_nothing_behind_it(tmp_path: Path) -> None:
     write_store(tmp_path)
     path = first_log_file(tmp_path)
