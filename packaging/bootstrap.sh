@@ -8,12 +8,14 @@
 #   PYTHON=/path/to/python3.12   use this interpreter
 #   LEDGERMQ_PURE=1              do not compile the kernels
 #   LEDGERMQ_WITHOUT_SPARK=1     no Java and no PySpark; the tests that need them are left out
+#   LEDGERMQ_BROWSER=1           what drives a browser, too, for the tests of pages
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly venv=.venv
 all=server,test,check
 [ "${LEDGERMQ_WITHOUT_SPARK:-}" = 1 ] || all+=,spark
+[ "${LEDGERMQ_BROWSER:-}" != 1 ] || all+=,browser
 readonly all
 case ${1:-all} in
     all) readonly extras=$all ;;

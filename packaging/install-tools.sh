@@ -4,13 +4,15 @@
 #
 #   install-tools.sh deb     debhelper, lintian and a compiler
 #   install-tools.sh boot    these, and what boots a Debian root
+#   install-tools.sh browser chromium, for the tests of pages
 set -euo pipefail
 
 packages=(debhelper gcc libc6-dev lintian python3-dev python3-venv unzip)
 case ${1:-deb} in
     deb) ;;
     boot) packages+=(iproute2 mmdebstrap systemd-container util-linux) ;;
-    *) echo "install-tools: not known: $1; it takes deb or boot" >&2 && exit 1 ;;
+    browser) packages=(chromium) ;;
+    *) echo "install-tools: not known: $1; it takes deb, boot or browser" >&2 && exit 1 ;;
 esac
 
 missing=()

@@ -84,7 +84,7 @@ def audit_as_html(audit: Audit) -> str:
     verdict = (
         "All replicas are the same, and whole."
         if not audit.faults
-        else f"{len(audit.faults)} faults."
+        else f"{len(audit.faults)} {'fault' if len(audit.faults) == 1 else 'faults'}."
     )
     keys = "".join(
         f'<i style="background:{colour}"></i>{state.value}' for state, colour in _COLOURS.items()

@@ -154,7 +154,7 @@ def stats_as_html(found: Stats) -> str:
     ]
     body = (
         f"<h1>Messages of {escape(found.source)}</h1><p>{now}; {found.messages:,} messages in"
-        f" {len(found.topics):,} topics.</p>{html_table(heads, topics)}"
+        f" {len(found.topics):,} topics.</p>{html_table(heads, topics, unbroken=('first', 'last'))}"
         f"<h2>Messages a second, by topic</h2>{legend(largest)}{_rate_plot(found, names)}"
         f"<h2>Messages by tag</h2>{bar_plot(_tag_bars(found), label='messages by topic and tag')}"
         f"<h2>From born to stored</h2><p>Share of the messages that took at most so many"

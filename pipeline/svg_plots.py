@@ -41,7 +41,7 @@ def line_plot(
     y_text: Callable[[float], str] = lambda value: f"{value:,.4g}",
     is_log_x: bool = False,
 ) -> str:
-    """All lines over one another, y from 0; empty text without points.
+    """All lines over one another, y from 0; a line of one point is a dot. Empty without points.
 
     Args:
         label: what it shows, for who cannot see it.
@@ -60,29 +60,45 @@ def line_plot(
     wide, tall = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
     span = max(high - low, 1e-9)
 
-    def place(x: float, y: float) -> str:
-        return f"{_LEFT + (scaled(x) - low) / span * wide:.1f},{_TOP + tall - y / top * tall:.1f}"
+    def place(x: float, y: float) -> tuple[float, float]:
+        share = (scaled(x) - low) / span if high > low else 0.5
+        return _LEFT + share * wide, _TOP + tall - y / top * tall
 
     drawn = "".join(
-        f'<polyline fill="none" stroke="{COLOURS[number % len(COLOURS)]}" stroke-width="1.5"'
-        f' points="{" ".join(place(x, y) for x, y in line.points)}">'
-        f"<title>{escape(line.name)}</title></polyline>"
+        _line([place(x, y) for x, y in line.points], COLOURS[number % len(COLOURS)], line.name)
         for number, line in enumerate(lines)
+        if line.points
     )
     marks = []
     for number in range(_TICKS):
         share = number / (_TICKS - 1)
         y = _TOP + tall * (1 - share)
-        x = _LEFT + wide * share
-        value = low + span * share
-        anchor = ("start", "middle", "end")[(number > 0) + (number == _TICKS - 1)]
         marks.append(
             f'<line x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#eee"/>'
             f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{y_text(top * share)}</text>'
-            f'<text x="{x:.1f}" y="{HEIGHT - 6}" text-anchor="{anchor}">'
+        )
+    # One x has one name.
+    for share in [number / (_TICKS - 1) for number in range(_TICKS)] if high > low else [0.5]:
+        value = low + (high - low) * share
+        anchor = {0.0: "start", 1.0: "end"}.get(share, "middle")
+        marks.append(
+            f'<text x="{_LEFT + wide * share:.1f}" y="{HEIGHT - 6}" text-anchor="{anchor}">'
             f"{escape(x_text(10**value if is_log_x else value))}</text>"
         )
     return _svg("".join(marks) + drawn, HEIGHT, label)
+
+
+def _line(places: Sequence[tuple[float, float]], colour: str, name: str) -> str:
+    """What shows a line: a polyline of one point would be nothing."""
+    title = f"<title>{escape(name)}</title>"
+    if len(places) == 1:
+        x, y = places[0]
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}">{title}</circle>'
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    return (
+        f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" points="{points}">'
+        f"{title}</polyline>"
+    )
 
 
 def bar_plot(bars: Sequence[tuple[str, int]], *, label: str) -> str:
