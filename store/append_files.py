@@ -118,7 +118,7 @@ class AppendFiles:
                     self._ahead[start] = (fd, reserved)
                 start += self.file_size
         except StorageError:
-            for start in made:
+            for start in reversed(made):
                 self._unmake(start)
             raise
 
@@ -170,9 +170,13 @@ class AppendFiles:
         try:
             if at < self.file_size:
                 _punch_hole(self._fd, at, self.file_size - at)
-            for path in self.directory.iterdir():
-                if path.name.isdigit() and int(path.name) > self._start:
-                    path.unlink()
+            names = (path.name for path in self.directory.iterdir() if path.name.isdigit())
+            later = sorted((name for name in names if int(name) > self._start), reverse=True)
+            # From the last one on: a crash on the way must leave no gap, at which no node starts.
+            for name in later:
+                (self.directory / name).unlink()
+            if later:
+                sync_directory(self.directory)
         except OSError as error:
             raise self._error("cut", error) from error
         self._reserved = 0
@@ -186,7 +190,7 @@ class AppendFiles:
             StorageError: the operating system refused; the process must end.
         """
         assert position <= self.position, (position, self.position)
-        for ahead in list(self._ahead):
+        for ahead in reversed(list(self._ahead)):
             self._unmake(ahead)
         start = self._start_for(position)
         if start != self._start:
@@ -263,7 +267,7 @@ class AppendFiles:
             return target
 
     def _unmake(self, start: int) -> None:
-        """Give back a file that was made ahead and has nothing in it."""
+        """Give back the last file that was made ahead; it has nothing in it."""
         fd, _ = self._ahead.pop(start)
         os.close(fd)
         (self.directory / file_name(start)).unlink()

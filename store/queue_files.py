@@ -385,7 +385,8 @@ class QueueFiles:
         self.give_sign()
         found = False
         end = queue.end * UNIT_SIZE
-        for start in file_starts(Path(queue.directory), self.file_size):
+        # From the last one on: a crash on the way leaves no gap.
+        for start in reversed(file_starts(Path(queue.directory), self.file_size)):
             path = queue.path_of(start)
             if start >= end:
                 self._remove(queue, path)

@@ -11,6 +11,7 @@ import pytest
 from tests.small_store import LOG_FILE_SIZE, write_store
 
 from ledgermq.model.errors import ConfigError, CorruptLogError
+from ledgermq.model.ids import Position
 from ledgermq.pipeline.data_loss import DataLossError
 from ledgermq.pipeline.message_schema import COLUMNS
 from ledgermq.pipeline.queue_ranges import QueueRange
@@ -19,7 +20,8 @@ from ledgermq.pipeline.row_filter import RowFilter
 from ledgermq.pipeline.source_options import TopicChoice
 from ledgermq.pipeline.store_source import StoreSource
 from ledgermq.store import log_reader
-from ledgermq.store.first_entry import first_entry_offset
+from ledgermq.store.append_files import file_name
+from ledgermq.store.entry_files import first_entry_position
 from ledgermq.store.store_view import StoreView
 
 STORES = ["gs1", "gs1.live", "gd0", "gd0.live", "gd1", "gd2.live", "gu0", "gu2", "g6"]
@@ -159,18 +161,18 @@ def test_a_file_that_goes_while_the_store_is_opened_is_not_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_store(tmp_path)
-    looked: list[str] = []
+    looked: list[int] = []
 
-    def look(path: Path) -> int:
+    def look(folder: Path, start: int) -> Position:
         if not looked:
-            path.unlink()
-        looked.append(path.name)
-        return first_entry_offset(path)
+            (folder / file_name(start)).unlink()
+        looked.append(start)
+        return first_entry_position(folder, start)
 
-    monkeypatch.setattr(log_reader, "first_entry_offset", look)
+    monkeypatch.setattr(log_reader, "first_entry_position", look)
     source = StoreSource(tmp_path)
 
-    assert looked == ["0" * 20, f"{LOG_FILE_SIZE:020d}"]
+    assert looked == [0, LOG_FILE_SIZE]
     assert source.log.first == LOG_FILE_SIZE
 
 

@@ -165,3 +165,50 @@ def test_a_file_that_lost_its_size_gets_it_for_good(tmp_path: Path) -> None:
     files.close()
 
     assert watcher.sizes == {append_files.file_name(0): FILE_SIZE}
+
+
+@pytest.fixture
+def deleted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the files that were deleted, and ``""`` where their folder was synced."""
+    found: list[str] = []
+    unlink = Path.unlink
+    sync = append_files.sync_directory
+
+    def recorded(path: Path, missing_ok: bool = False) -> None:
+        unlink(path, missing_ok)
+        found.append(path.name)
+
+    def synced(folder: Path) -> None:
+        sync(folder)
+        found.append("")
+
+    monkeypatch.setattr(Path, "unlink", recorded)
+    monkeypatch.setattr(append_files, "sync_directory", synced)
+    return found
+
+
+def test_a_cut_deletes_from_the_last_file_on(tmp_path: Path, deleted: list[str]) -> None:
+    """Whoever dies on the way leaves a log without a gap."""
+    names = [append_files.file_name(number * FILE_SIZE) for number in range(6)]
+    for number in (3, 1, 5, 0, 4, 2):
+        (tmp_path / names[number]).write_bytes(bytes(FILE_SIZE))
+    files = AppendFiles(tmp_path, file_size=FILE_SIZE, position=10)
+    files.cut()
+    files.cut()
+    files.close()
+
+    assert deleted == [*reversed(names[1:]), ""]
+
+
+def test_files_made_ahead_are_given_back_from_the_last_one_on(
+    tmp_path: Path, deleted: list[str]
+) -> None:
+    names = [append_files.file_name(number * FILE_SIZE) for number in range(4)]
+    files = AppendFiles(tmp_path, file_size=FILE_SIZE, position=0)
+    files.append(b"x")
+    files.reserve(4 * FILE_SIZE)
+    deleted.clear()
+    files.rewind(0)
+    files.close()
+
+    assert deleted == [*reversed(names[1:])]
