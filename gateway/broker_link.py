@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +17,6 @@ from ledgermq.gateway.port_link import LinkFrame, LinkKind, PortLink
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Connection, RemotingSockets
 from ledgermq.model.errors import BusyError, NotLeaderError
-from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import ONEWAY, Command, decode_command, encode_command
 
 RETRY_MS = 100
@@ -126,7 +125,7 @@ class BrokerLink:
             of[command.opaque] = _Waiting(request, take)
         self._put(link, connection, command)
 
-    def waits_for(self, connection: Connection, codes: frozenset[RequestCode]) -> bool:
+    def waits_for(self, connection: Connection, codes: Container[int]) -> bool:
         """Whether the broker process has yet to answer a request of these codes."""
         of = self._waiting.get(connection.number)
         return of is not None and any(one.request.code in codes for one in of.values())

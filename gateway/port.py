@@ -21,8 +21,8 @@ from ledgermq.gateway.producing import Producing
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingSockets
 from ledgermq.gateway.requests import Asked, Codes, Handler
-from ledgermq.gateway.tls_channel import make_context
-from ledgermq.model.errors import ConfigError, LedgerError
+from ledgermq.gateway.tls_channel import make_context, read_again
+from ledgermq.model.errors import LedgerError
 from ledgermq.model.settings import Settings
 from ledgermq.process.environment import Environment
 from ledgermq.process.port_roles import port_roles
@@ -173,10 +173,7 @@ class RemotingPort:
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of access count from now on."""
         self._access.take_settings(settings.access)
-        try:
-            self.sockets.tls = make_context(settings.remoting)
-        except ConfigError as error:
-            logger.warning("certificate for TLS stays the one that was read before: %s", error)
+        self.sockets.tls = read_again(settings.remoting, self.sockets.tls)
 
     def take_answer(self, answer: Answer) -> None:
         """Answer a pull that was held."""

@@ -26,14 +26,9 @@ from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.pull_service import PullService
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.state_reader import StateReader
+from ledgermq.serving.store_upkeep import StoreUpkeep
 
 logger = logging.getLogger(__name__)
-
-LOOK_AT_FILES_MS = 2_000
-"""Files of the log that were deleted keep their space until this process has let go of them."""
-
-IDLE_MS = 1_000
-"""When nothing is asked for this long the pages of the maps are given back."""
 
 
 class PortWorker:
@@ -62,8 +57,7 @@ class PortWorker:
             around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER
         )
         self.requests = PortRequests(around, tables, self._pulls, self._counts)
-        self._used_ms = self._looked_ms = 0
-        self._is_tidy = False
+        self._upkeep = StoreUpkeep(self._store)
 
     def sources(self) -> list[Pollable]:
         """The inbox, and all sockets behind one descriptor."""
@@ -102,23 +96,12 @@ class PortWorker:
         if standing is not None:
             self.requests.tell_standing(standing)
         if self.requests.take(now_ms):
-            self._used_ms = now_ms
-            self._is_tidy = False
+            self._upkeep.note_use(now_ms)
         for answer in (*self._pulls.grown(now_ms), *self._pulls.due(now_ms)):
             self.requests.take_answer(answer)
         self.requests.flush()
-        self._look_after_files(now_ms)
-
-    def _look_after_files(self, now_ms: int) -> None:
-        if now_ms - self._looked_ms >= LOOK_AT_FILES_MS:
-            self._store.notice_deleted()
-            self._looked_ms = now_ms
-        if self._store.take_touched():
-            self._used_ms = now_ms
-            self._is_tidy = False
-        if not self._is_tidy and now_ms - self._used_ms >= IDLE_MS:
-            self._store.tidy()
-            self._is_tidy = True
+        self._upkeep.let_go(now_ms)
+        self._upkeep.tidy(now_ms)
 
     def finish(self) -> None:
         """Answer all who wait for messages."""

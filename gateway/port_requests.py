@@ -23,10 +23,10 @@ from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Arrival, Connection
 from ledgermq.gateway.requests import Asked
 from ledgermq.gateway.send_topics import SendTopics
-from ledgermq.gateway.tls_channel import make_context
+from ledgermq.gateway.tls_channel import read_again
 from ledgermq.gateway.writer_link import WriterLink
 from ledgermq.ipc.counters import Counts
-from ledgermq.model.errors import ConfigError, LedgerError, TopicUnknownError
+from ledgermq.model.errors import LedgerError, TopicUnknownError
 from ledgermq.model.settings import Settings
 from ledgermq.process.environment import Environment
 from ledgermq.remoting.codes import RequestCode, ResponseCode
@@ -37,10 +37,6 @@ from ledgermq.serving.pull_service import Answer, PullService
 from ledgermq.wire.session import Standing
 
 logger = logging.getLogger(__name__)
-
-SENDS = frozenset(
-    (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
-)
 
 BROKERS_TO_SAY = frozenset(
     (
@@ -125,10 +121,7 @@ class PortRequests:
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of access count from now on."""
         self._access.take_settings(settings.access)
-        try:
-            self._sockets.tls = make_context(settings.remoting)
-        except ConfigError as error:
-            logger.warning("certificate for TLS stays the one that was read before: %s", error)
+        self._sockets.tls = read_again(settings.remoting, self._sockets.tls)
 
     def tell_standing(self, standing: Standing) -> None:
         """This node is something else in its group now, or another one leads."""
@@ -156,7 +149,8 @@ class PortRequests:
         if handler is None:
             self._hand_over(asked)
             return
-        if command.code in SENDS and self._broker.waits_for(connection, SENDS):
+        sends = self._produce.codes
+        if command.code in sends and self._broker.waits_for(connection, sends):
             # Messages of one producer stay in their order.
             self._hand_over(asked)
             return

@@ -6,11 +6,14 @@ begins with 0x16, and a frame with the highest byte of its size, which is 0 or 1
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Iterable
 
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.model.settings import RemotingSection, TlsMode
+
+logger = logging.getLogger(__name__)
 
 HANDSHAKE = 0x16
 READ_SIZE = 256 * 1024
@@ -50,6 +53,15 @@ def make_context(settings: RemotingSection) -> ssl.SSLContext | None:
             reason=str(error),
         ) from error
     return context
+
+
+def read_again(settings: RemotingSection, present: ssl.SSLContext | None) -> ssl.SSLContext | None:
+    """What connections need from now on; what they have at ``present`` if that cannot be read."""
+    try:
+        return make_context(settings)
+    except ConfigError as error:
+        logger.warning("certificate for TLS stays the one that was read before: %s", error)
+        return present
 
 
 class TlsChannel:

@@ -44,6 +44,7 @@ from ledgermq.serving.retry_calls import RetryCalls
 from ledgermq.serving.sink_calls import SinkCalls
 from ledgermq.serving.sink_service import SinkService
 from ledgermq.serving.state_log import Generations, StateLog
+from ledgermq.serving.store_upkeep import StoreUpkeep
 from ledgermq.serving.timer_calls import TimerCalls
 from ledgermq.serving.timer_service import TimerService
 from ledgermq.serving.transaction_calls import TransactionCalls
@@ -55,18 +56,12 @@ logger = logging.getLogger(__name__)
 ORDER_REPEAT_MS = 100
 """TOPICS_CHANGED is repeated after this long without an answer."""
 
-LOOK_AT_FILES_MS = 2_000
-"""Files of the log that were deleted keep their space until this process has let go of them."""
-
 REST_MS = 1_000
 """A turn that finds no news does nothing but find that out, for so long; a whole one costs
 several times as much."""
 
 WHOLE_TURN_MS = 20
 """While messages come and go all the time, the services have their turn this often."""
-
-IDLE_MS = 1_000
-"""When nothing is asked for or read for this long the pages of the maps are given back."""
 
 
 class BrokerWorker:
@@ -137,8 +132,8 @@ class BrokerWorker:
         self._services_term = 0
         self._ordered_revision = -1
         self._writer_generation = self._around.page.read_process(Role.WRITER).generation
-        self._order_due_ms = self._used_ms = self._looked_ms = 0
-        self._is_tidy = False
+        self._order_due_ms = 0
+        self._upkeep = StoreUpkeep(self._store)
         self._rests_until_ms = self._whole_ms = 0
 
     @property
@@ -237,8 +232,7 @@ class BrokerWorker:
             self._take_standing(standing, now_ms)
         self._service.let_in(ready)
         if self._service.take_requests(ready, now_ms):
-            self._used_ms = now_ms
-            self._is_tidy = False
+            self._upkeep.note_use(now_ms)
         self._service.send_answers(self._pulls.grown(now_ms))
         self._service.send_answers(self._pulls.due(now_ms))
         self._dead_letters.turn()
@@ -275,8 +269,7 @@ class BrokerWorker:
             or not self._service.take_messages(ready, now_ms)
         ):
             return False
-        self._used_ms = now_ms
-        self._is_tidy = False
+        self._upkeep.note_use(now_ms)
         for deadline in (self._service.next_deadline_ms(), self._pulls.next_deadline_ms()):
             if deadline is not None:
                 self._rests_until_ms = min(self._rests_until_ms, max(deadline, now_ms) + 1)
@@ -326,18 +319,10 @@ class BrokerWorker:
         )
 
     def _look_after_files(self, now_ms: int) -> None:
-        if now_ms - self._looked_ms >= LOOK_AT_FILES_MS:
-            self._store.notice_deleted()
+        if self._upkeep.let_go(now_ms):
             self._count_waiting()
             self._service.tidy()
-            self._looked_ms = now_ms
-        if self._store.take_touched():
-            # Tables and timers are read although nobody asks.
-            self._used_ms = now_ms
-            self._is_tidy = False
-        if not self._is_tidy and now_ms - self._used_ms >= IDLE_MS:
-            self._store.tidy()
-            self._is_tidy = True
+        self._upkeep.tidy(now_ms)
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of transactions and sinks count from now on."""
