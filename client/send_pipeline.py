@@ -170,8 +170,11 @@ class SendPipeline:
         waiting = self.unanswered_bytes
         return waiting == 0 or waiting + size <= self.options.window_bytes
 
-    def open_frame(self, form: Form, size: int, now: float) -> OpenFrame:
-        """The frame that a message of ``size`` bytes joins; call ``added`` afterwards."""
+    def joinable_frame(self, form: Form, size: int) -> OpenFrame | None:
+        """The open frame, if a message of ``size`` bytes may join it; call ``added`` afterwards.
+
+        One that it does not fit into is closed.
+        """
         frame = self._open
         if frame is not None:
             welcome = self.link.last_welcome
@@ -183,10 +186,14 @@ class SendPipeline:
             ):
                 self._close_open()
                 frame = None
-        if frame is None:
-            frame = self._open = OpenFrame(form, opened_at=now)
-            self._open_is_due = False
-            self._expire_at = min(self._expire_at, now + self.options.timeout_s)
+        return frame
+
+    def open_frame(self, form: Form, now: float) -> OpenFrame:
+        """A new frame, for a message that is added at once; call ``added`` afterwards."""
+        assert self._open is None
+        frame = self._open = OpenFrame(form, opened_at=now)
+        self._open_is_due = False
+        self._expire_at = min(self._expire_at, now + self.options.timeout_s)
         return frame
 
     def added(self, size: int) -> None:
@@ -382,6 +389,7 @@ class SendPipeline:
     def _close_open(self) -> None:
         frame, self._open = self._open, None
         if frame is not None:
+            assert frame.records > 0
             self._enqueue(frame.close(), frame.opened_at)
 
     def _enqueue(self, frame: Frame, now: float) -> None:

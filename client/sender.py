@@ -133,11 +133,12 @@ class Sender:
                 topic, chosen = waiting.topic, waiting.queue_id
         properties = properties_bytes(message.tag, message.keys, message.properties)
         estimate = len(message.body) + RECORD_AROUND + len(properties)
-        frame = pipeline.open_frame(encoder.form, estimate, now)
-        if chosen is None:
+        frame = pipeline.joinable_frame(encoder.form, estimate)
+        is_any_queue = chosen is None
+        if chosen is None and frame is not None:
             chosen = frame.queues.get(topic)
-            if chosen is None:
-                chosen = frame.queues[topic] = self._next_queue(queues)
+        if chosen is None:
+            chosen = self._next_queue(queues)
         target = Target(topic, chosen, message.flag, message.sys_flag)
         body = message.body
         if type(body) is not bytes:
@@ -147,6 +148,11 @@ class Sender:
             records = encoder.encode_bodies(target, (body,), properties)
         else:
             records = encoder.encode_messages(target, (replace(message, body=body),))
+        # Not before it is encoded: a frame that an illegal message opened would go without records.
+        if frame is None:
+            frame = pipeline.open_frame(encoder.form, now)
+        if is_any_queue:
+            frame.queues[topic] = chosen
         future = frame.add(topic, chosen, records, self._waiting, callback)
         pipeline.added(records.size)
         return future

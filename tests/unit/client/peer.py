@@ -106,6 +106,7 @@ class Peer:
         self.topics = {"T": 4}
         self.commits: dict[tuple[str, str], dict[str, int]] = {}
         self.seen: list[Seen] = []
+        self.refused: list[LedgerError] = []
         self.refusals: list[LedgerError | None] = []
         self.pulls: list[Pull] = []
         self.suggested = ""
@@ -237,6 +238,7 @@ class Peer:
                 self._sessions.pop(identity, None)
                 return
         except LedgerError as error:
+            self.refused.append(error)
             answer = encode_refused(header.request_id, error)
         if answer and not (self.silent and header.kind is Kind.SEND):
             socket.send_multipart([identity, *answer])

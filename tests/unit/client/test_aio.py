@@ -159,6 +159,19 @@ def test_what_cannot_be_sent_or_read_is_refused(peer: Peer) -> None:
     run(main)
 
 
+def test_an_illegal_message_leaves_no_empty_frame(peer: Peer) -> None:
+    async def main() -> None:
+        async with AsyncProducer(peer.address) as producer:
+            with pytest.raises(MessageIllegalError, match="too large"):
+                await producer.send("T", bytes(5 * 1024 * 1024))
+            await producer.flush()
+            await producer.send("T", b"legal")
+
+    run(main)
+    assert peer.stored() == [b"legal"]
+    assert peer.refused == []
+
+
 def test_a_consumer_that_is_closed_ends_the_iteration(peer: Peer) -> None:
     async def main() -> None:
         consumer = AsyncConsumer(peer.address, topic="T")

@@ -405,6 +405,22 @@ def test_an_illegal_message_is_refused_before_it_is_sent(
     assert peer.seen == []
 
 
+@pytest.mark.parametrize("messages_before", [0, 1])
+def test_an_illegal_message_leaves_no_empty_frame(peer: Peer, messages_before: int) -> None:
+    options = ProducerOptions(linger_ms=60_000)
+    with Producer(peer.address, options=options) as producer:
+        sent = [producer.send("T", body) for body in numbers(messages_before)]
+        with pytest.raises(MessageIllegalError, match="too large"):
+            producer.send("T", bytes(5 * 1024 * 1024))
+        producer.flush()
+        sent.append(producer.send("T", b"legal"))
+        producer.flush()
+        assert [one.result().queue_offset for one in sent] == [0] * len(sent)
+
+    assert peer.stored() == [*numbers(messages_before), b"legal"]
+    assert peer.refused == []
+
+
 def test_a_batch_that_no_frame_can_hold_is_refused_with_the_limit(peer: Peer) -> None:
     with Producer(peer.address, options=ProducerOptions(compress_above=None)) as producer:
         with pytest.raises(MessageIllegalError) as by_size:
