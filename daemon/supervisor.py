@@ -197,8 +197,7 @@ class Supervisor:
 
     def _leave(self) -> None:
         """In a child: close what is the supervisor's alone."""
-        os.close(signal.set_wakeup_fd(-1))
-        os.close(self._stop.fileno())
+        self._stop.close_in_child()
         self._selector.close()
         self._control.close_in_child()
         self._notifier.close()

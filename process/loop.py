@@ -70,6 +70,16 @@ class StopFlag:
         """Descriptor that can be read once a signal came; -1 before ``install``."""
         return self._wakeup[0]
 
+    def close_in_child(self) -> None:
+        """In a child that was forked behind ``install``: the descriptors are closed, and no signal
+        is written to them any more; the parent's own stay as they are.
+        """
+        # From 3.12 on Python forgets the number in a child, and leaves the descriptor open.
+        signal.set_wakeup_fd(-1)
+        for fd in self._wakeup:
+            os.close(fd)
+        self._wakeup = (-1, -1)
+
     def drain(self) -> None:
         """Empty the descriptor."""
         try:
