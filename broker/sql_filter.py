@@ -94,10 +94,15 @@ BLOCK_COMMENT.4: /\/\*(.|\n)*?\*\//
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _FLOATING = re.compile(
-    r"[+-]?(?:(?P<digits>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?"
+    r"[+-]?(?:(?P<digits>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?"
     r"|(?P<name>NaN|Infinity))"
 )
+"""No two loops over digits stand side by side: what is matched may be a property of 32 KiB that
+somebody has stored, and the time to match has to grow with its length alone."""
+
 _WHOLE_MIN, _WHOLE_MAX = -(2**63), 2**63 - 1
+_WHOLE_DIGITS_MAX = len(str(_WHOLE_MAX))
+"""``int`` refuses texts of thousands of digits by an error of its own; none of them is in range."""
 
 
 class _NotComparableError(Exception):
@@ -160,7 +165,9 @@ def parse_sql(expression: str) -> SqlFilter:
     except VisitError as error:
         if isinstance(error.orig_exc, FilterIllegalError):
             raise error.orig_exc from None
-        raise
+        # A bug of ours costs the one who sent the expression, and not everybody's process.
+        reason = f"{type(error.orig_exc).__name__}: {error.orig_exc}"
+        raise FilterIllegalError("SQL expression cannot be compiled", reason=reason) from error
     return SqlFilter(expression, operand.evaluate)
 
 
@@ -378,8 +385,8 @@ def _constant(token: Token) -> Value:
         case "TEXT":
             return _text(token)
         case "WHOLE":
-            whole = int(token.rstrip("lL"))
-            if whole > _WHOLE_MAX:
+            whole = _whole_of(token.rstrip("lL"))
+            if whole is None:
                 raise _refusal(f"whole number above {_WHOLE_MAX}", token)
             return whole
     number = float(token)
@@ -432,11 +439,23 @@ def _converted(text: str, other: Value) -> Value:
     if isinstance(other, bool):
         return text.lower() == "true"
     if isinstance(other, int):
-        if _WHOLE.fullmatch(text) is None or not _WHOLE_MIN <= int(text) <= _WHOLE_MAX:
+        whole = _whole_of(text)
+        if whole is None:
             raise _NotComparableError
-        return int(text)
+        return whole
     assert isinstance(other, float), other
     return _floating_of(text)
+
+
+def _whole_of(text: str) -> int | None:
+    """As Java's ``Long.parseLong``: ``None`` for what is no whole number of 64 bits."""
+    if _WHOLE.fullmatch(text) is None:
+        return None
+    digits = text.lstrip("+-").lstrip("0") or "0"
+    if len(digits) > _WHOLE_DIGITS_MAX:
+        return None
+    whole = -int(digits) if text.startswith("-") else int(digits)
+    return whole if _WHOLE_MIN <= whole <= _WHOLE_MAX else None
 
 
 def _floating_of(text: str) -> float:

@@ -304,3 +304,39 @@ def test_the_same_text_is_parsed_once() -> None:
 def test_an_expression_has_a_limit() -> None:
     with pytest.raises(FilterIllegalError, match="limit=8192"):
         parse_sql("a = '" + "x" * 8_192 + "'")
+
+
+@pytest.mark.parametrize(
+    "expression", ["a > 5", "a = 5", "5 < a", "a BETWEEN 1 AND 9", "-a > 5", "a <> 7", "a > 5.0"]
+)
+@pytest.mark.parametrize("text", ["1" * 5_000, "-" + "9" * 32_000, "1" * 1_000_000 + "x"])
+def test_a_stored_text_of_thousands_of_digits_is_an_answer_and_no_error(
+    expression: str, text: str
+) -> None:
+    """Python reads no whole number of more than 4,300 digits. A match whose time grew with the
+    square of the length would take hours for the longest of these, and half a minute for 32 KiB.
+    """
+    selected = parse_sql(expression).matches({"a": text})
+
+    assert isinstance(selected, bool)
+    assert not (selected and "." not in expression and "<>" not in expression)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("0" * 5_000 + "6", True),
+        ("+" + "0" * 5_000 + "6", True),
+        ("-" + "0" * 5_000 + "6", False),
+        (str(2**63 - 1), True),
+        (str(2**63), False),
+    ],
+)
+def test_leading_zeros_are_no_digits_that_count(text: str, wanted: bool) -> None:
+    assert parse_sql("a > 5").matches({"a": text}) is wanted
+
+
+@pytest.mark.parametrize("expression", ["a = " + "1" * 5_000, "a > -" + "9" * 8_000])
+def test_an_expression_of_thousands_of_digits_is_refused(expression: str) -> None:
+    with pytest.raises(FilterIllegalError, match="whole number above"):
+        parse_sql(expression)
