@@ -41,9 +41,10 @@ class ReturnCodes:
             if not isinstance(outcome, LedgerError):
                 self._reply(asked, command.reply())
                 return
-            is_unknown = self._tables.groups.get(group) is None
+            is_about_group = outcome.details.get("group") == group
+            is_unknown = is_about_group and self._tables.groups.get(group) is None
             if isinstance(outcome, NoPermissionError) and is_unknown:
                 outcome = GroupUnknownError(outcome.message, **outcome.details)
             self._reply(asked, refusal(command, outcome))
 
-        self._calls.ask("send_back", arguments, asked.now_ms, take)
+        self._calls.ask("send_back", arguments, asked.now_ms, take, check_topic=asked.check_topic)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ledgermq.broker.access import Right
 from ledgermq.broker.given_back import TOKEN_SIZE_MAX, GivenBack
 from ledgermq.broker.groups import check_group_name
 from ledgermq.broker.holds import QueueName
@@ -21,14 +22,14 @@ from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import BusyError, LedgerError, MessageIllegalError, ProtocolError
 from ledgermq.model.group_topics import dead_letter_topic, retry_topic
-from ledgermq.model.limits import QUEUE_ID_MAX
+from ledgermq.model.limits import FORBIDDEN_TOPICS, QUEUE_ID_MAX
 from ledgermq.model.settings import Settings
 from ledgermq.serving.call_arguments import integer, text
 from ledgermq.serving.calls import Arguments, Call, Result, Verbs
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.retry_topics import RetryTopics
 from ledgermq.serving.state_log import StateLog
-from ledgermq.serving.state_requests import Caller, Reply, Request
+from ledgermq.serving.state_requests import Reply, Request
 
 LEVEL_MAX = 1_000
 TIMES_MAX = 1_000_000
@@ -65,7 +66,7 @@ class RetryCalls:
         return replies
 
     def _send_back(self, call: Call) -> Result | None:
-        act = _GiveBack(self, call.caller, call.arguments)
+        act = _GiveBack(self, call)
         if act.topic is not None and self._topics.lacking(act.group, act.topic):
             self._prepare(act, act.topic, call.now_ms)
         else:
@@ -106,13 +107,17 @@ class RetryCalls:
             self._preparing.pop(name)
             raise
 
-    def message_of(self, arguments: Arguments) -> Message:
+    def message_of(self, call: Call) -> Message:
         """The message that the arguments name, with its own bytes.
 
+        A position may be that of any message of the log: rights are those to the message's topic.
+
         Raises:
-            MessageIllegalError: it is not there.
+            MessageIllegalError: it is not there, or in a topic that nobody consumes.
+            NoPermissionError: the client may not read the message's topic.
             DamagedLogError: it is not what was written.
         """
+        arguments = call.arguments
         if "position" in arguments:
             position = integer(arguments, "position", 0, POSITION_MAX)
         else:
@@ -132,6 +137,13 @@ class RetryCalls:
         start = int(parts.starts[0])
         whole = bytes(memoryview(parts.payload)[start : start + int(parts.sizes[0])])
         message = decode_message(memoryview(whole))
+        call.check_topic(message.topic, Right.SUB)
+        if message.topic in FORBIDDEN_TOPICS:
+            raise MessageIllegalError(
+                "messages of that topic are not given back; nothing was stored",
+                position=position,
+                topic=message.topic,
+            )
         found = {
             "topic": message.topic,
             "queue": message.queue_id,
@@ -202,9 +214,10 @@ class RetryCalls:
 class _GiveBack:
     """One message that is given back, from the call to its answer."""
 
-    def __init__(self, calls: RetryCalls, caller: Caller, arguments: Arguments) -> None:
+    def __init__(self, calls: RetryCalls, call: Call) -> None:
+        arguments = call.arguments
         self._calls = calls
-        self.caller = caller
+        self.caller = call.caller
         self.group = text(arguments, "group")
         check_group_name(self.group)
         self.level = integer(arguments, "delay_level", -1, LEVEL_MAX)
@@ -215,7 +228,7 @@ class _GiveBack:
         if len(self.token) > TOKEN_SIZE_MAX:
             raise ProtocolError("token is too long", size=len(self.token), limit=TOKEN_SIZE_MAX)
         self.chance = calls.chance()
-        self.message = calls.message_of(arguments)
+        self.message = calls.message_of(call)
         self.records: list[bytes] = []
         self._returned = calls.returned(self)
         self._is_repeated = False

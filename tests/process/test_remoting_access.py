@@ -11,11 +11,13 @@ from tests.certificates import make_certificate
 from tests.process.conftest import Node, wait_until
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
+from tests.process.remoting_steps import send
 
 from ledgermq.client.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.codes import ResponseCode
+from ledgermq.remoting.command import Command
 
 pytestmark = pytest.mark.slow
 
@@ -91,3 +93,43 @@ def test_users_sign_and_do_what_they_have_the_right_to(make_node: Callable[[], N
 
     assert gone.code == ResponseCode.NO_PERMISSION
     assert node.stop() == 0
+
+
+def test_giving_back_by_position_reads_nobody_elses_messages(make_node: Callable[[], Node]) -> None:
+    """Positions can be counted up: whoever has a group must not get the whole log through it."""
+    node = make_node()
+    address = start_remoting_node(node, access={"enabled": True})
+    with connect_broker(f"ipc://{node.runtime}", name="operator", timeout_s=PATIENCE_S) as broker:
+        admin = AccessAdmin(broker)
+        rights = {"topicPerms": ["own=PUB|SUB"], "groupPerms": ["ga=SUB"]}
+        admin.set_user("alice", {"secretKey": "alice-secret", **rights}, mode="add")
+        admin.set_user(BOSS[0], {"secretKey": BOSS[1], "admin": True}, mode="add")
+    alice = RemotingClient(address, signs=("alice", "alice-secret"))
+    boss = RemotingClient(address, signs=BOSS)
+    mine = _position(send(alice, "own", 0, b"mine")[0])
+    others = _position(send(boss, "classified", 0, b"what alice must not see")[0])
+    # Users and their secrets are commands in the log, behind everything that was stored before.
+    with connect_broker(f"ipc://{node.runtime}", name="operator", timeout_s=PATIENCE_S) as broker:
+        AccessAdmin(broker).set_user("carol", {"secretKey": "TopSecretKey42"}, mode="add")
+    asked = {
+        position: alice.send(
+            Code.CONSUMER_SEND_MSG_BACK,
+            {"offset": position, "group": "ga", "delayLevel": 1, "maxReconsumeTimes": 16},
+        )
+        for position in range(mine, others + 2_000)
+    }
+    replies = {position: alice.reply_to(opaque) for position, opaque in asked.items()}
+    given_back = [position for position, reply in replies.items() if reply.code == 0]
+    refused = [at for at, reply in replies.items() if reply.code == ResponseCode.NO_PERMISSION]
+    alice.close()
+    boss.close()
+
+    assert given_back == [mine]
+    assert others in refused
+    assert len(refused) > 1
+    assert node.stop() == 0
+
+
+def _position(sent: Command) -> int:
+    assert sent.code == 0, sent.remark
+    return int(sent.fields["msgId"][16:], 16)

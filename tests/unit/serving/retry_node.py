@@ -12,7 +12,7 @@ from ledgermq.broker.topics import Topic
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.settings import Settings, StoreSection
 from ledgermq.serving.broker_tables import BrokerTables
-from ledgermq.serving.calls import Call
+from ledgermq.serving.calls import Call, CheckTopic, anybody
 from ledgermq.serving.dead_letter_calls import DeadLetterCalls
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.moves import Moves
@@ -50,13 +50,15 @@ class RetryNode:
         self.retries = RetryCalls(known, self.state, log.record_at, settings)
         self.letters = DeadLetterCalls(known, self.state, self.moves, settings)
         self.answers: dict[int, Mapping[str, Any] | LedgerError] = {}
+        self.check_topic: CheckTopic = anybody
         self.state.apply()
         self.state.lead(Standing(LEADER, term, "n0"))
 
     def call(self, number: int, verb: str, **arguments: object) -> None:
         """Ask; the answer comes with ``turn`` when it is not there at once."""
         verbs = {**self.retries.verbs, **self.letters.verbs}
-        result = verbs[verb](Call(Caller(b"c", number), arguments, self.now_ms))
+        call = Call(Caller(b"c", number), arguments, self.now_ms, self.check_topic)
+        result = verbs[verb](call)
         if result is not None:
             self.answers[number] = result
 

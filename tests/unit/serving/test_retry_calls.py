@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.serving.retry_node import RetryLog, RetryNode
 
+from ledgermq.broker.access import Right
 from ledgermq.broker.groups import SubscriptionGroup
 from ledgermq.broker.topics import Permission, Topic
 from ledgermq.formats.message import Message, encode_message
@@ -19,6 +20,7 @@ from ledgermq.model.errors import (
     ProtocolError,
     TopicUnknownError,
 )
+from ledgermq.model.limits import FORBIDDEN_TOPICS
 from ledgermq.wire.session import FOLLOWER, Standing
 
 ORDERS = Topic("orders", 4, 4)
@@ -208,3 +210,35 @@ def test_a_leader_that_leads_no_more_tells_who_waits(tmp_path: Path) -> None:
         "OutcomeUnknownError",
         "OutcomeUnknownError",
     ]
+
+
+def test_a_position_is_no_way_around_the_rights_to_its_topic(tmp_path: Path) -> None:
+    log = RetryLog()
+    node = started(tmp_path, log)
+    message = put(log)
+    asked: list[tuple[str, Right]] = []
+
+    def refuse(topic: str, right: Right) -> None:
+        asked.append((topic, right))
+        raise NoPermissionError("user has not the right", topic=topic)
+
+    node.check_topic = refuse
+    before = len(log.messages(WAITING, 2))
+    with pytest.raises(NoPermissionError):
+        give(node, 1, message)
+    with pytest.raises(NoPermissionError):
+        # Nor is it told what is there instead of what was asked for.
+        give(node, 2, message, topic="mine", queue=0, offset=0)
+
+    assert asked == [("orders", Right.SUB)] * 2
+    assert len(log.messages(WAITING, 2)) == before
+
+
+@pytest.mark.parametrize("topic", sorted(FORBIDDEN_TOPICS))
+def test_what_a_node_keeps_for_itself_is_given_back_to_nobody(tmp_path: Path, topic: str) -> None:
+    log = RetryLog()
+    node = started(tmp_path, log)
+    secret = log.put(encode_message(Message(topic=topic, queue_id=1, body=b"secret")))
+
+    with pytest.raises(MessageIllegalError, match="not given back"):
+        give(node, 1, secret)
