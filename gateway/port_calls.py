@@ -17,7 +17,7 @@ from ledgermq.serving.state_requests import Caller, Reply
 
 PORT_CLIENT = bytes(9)
 """Stands for the port among the callers. ZeroMQ's own names of clients have 5 bytes when they begin
-with a zero, and clients may not choose one that does."""
+with a zero; a client that chooses another one is not heard (``client_socket.is_reserved``)."""
 
 Take = Callable[[Result | LedgerError], None]
 

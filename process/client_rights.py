@@ -20,8 +20,8 @@ from ledgermq.model.errors import NoPermissionError
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.model.settings import AccessSection
 
-_IPC_PEER = re.compile(r"(?:localhost)?(?::(?P<uid>\d+):(?P<gid>\d+):(?P<pid>\d+))?")
-"""ZeroMQ's address of an ipc peer: its user, group and process, as far as known."""
+_IPC_PEER = re.compile(r"localhost:(?P<uid>\d+):(?P<gid>\d+):(?P<pid>\d+)")
+"""ZeroMQ's address of an ipc peer: its user, group and process."""
 
 CHECKED_MAX = 10_000
 """Topics that one connection was let use, remembered."""
@@ -31,7 +31,8 @@ class Peer(NamedTuple):
     """What ZeroMQ knows of the other end of a connection; the same for all its messages.
 
     Attributes:
-        address: of tcp the peer's; of ipc ``localhost:UID:GID:PID``.
+        address: of tcp the peer's; of ipc ``localhost:UID:GID:PID``; empty when nobody has told,
+            as of a connection that speaks an older protocol than ZMTP 3. Then it is nobody.
         key: its CURVE key (Z85); empty without CURVE.
         signed_by: whose signature a request of RocketMQ's protocol has; empty without one.
     """
@@ -47,7 +48,7 @@ class Peer(NamedTuple):
 
     @property
     def uid(self) -> int | None:
-        """Account of a local peer's process; None when the kernel did not tell."""
+        """Account of a local peer's process."""
         match = _IPC_PEER.fullmatch(self.address)
         return int(match["uid"]) if match is not None and match["uid"] else None
 
@@ -113,6 +114,8 @@ class AccessGate:
             user = self.users.get(peer.signed_by)
             told = f"{peer.signed_by} (signed, from {peer.address})"
             return Who(told, "" if user is None else user.name, False)
+        if not (peer.address or peer.key):
+            return Who("connection without an address", "", is_operator=False)
         if peer.is_local:
             return self._who_is_local(peer)
         if peer.key:
@@ -125,8 +128,7 @@ class AccessGate:
 
     def _who_is_local(self, peer: Peer) -> Who:
         uid = peer.uid
-        if uid is None:
-            return Who("local process", "", is_operator=False)
+        assert uid is not None, peer
         told = f"uid {uid}"
         if uid in (0, os.geteuid()):
             return Who(f"operator ({told})", "", is_operator=True)

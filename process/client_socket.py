@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -24,6 +24,9 @@ HEARTBEAT_MS = 5_000
 CLOSE_LINGER_MS = 200
 PARTS_MAX = 4
 ZAP_DOMAIN = b"ledgermq-clients"
+OWN_IDENTITY_SIZE = 5
+"""Of those that ZeroMQ gives: a zero, and a number."""
+
 # Plain integers: an enumeration's operators cost more than the question to ZeroMQ.
 _EVENTS, _RCVMORE, _POLLIN, _NOBLOCK = (
     int(option) for option in (zmq.EVENTS, zmq.RCVMORE, zmq.POLLIN, zmq.NOBLOCK)
@@ -72,13 +75,17 @@ class RouterSocket:
     """A ZeroMQ ROUTER as ``bind_client_socket`` makes it."""
 
     def __init__(
-        self, socket: zmq.Socket[bytes], *, guard: KeyGuard | None, tells_peers: bool
+        self,
+        socket: zmq.Socket[bytes],
+        *,
+        guard: KeyGuard | None,
+        tells_peers: Callable[[], bool],
     ) -> None:
         """Owns the socket, and the guard of its context.
 
         Args:
-            tells_peers: look with each message who has sent it; a client may choose its identity,
-                and take that of another one which has gone.
+            tells_peers: whether to look with each message who has sent it; a client may choose its
+                identity, and take that of another one which has gone.
         """
         self._socket = socket
         self._guard = guard
@@ -112,7 +119,7 @@ class RouterSocket:
         if not cast("int", socket.getsockopt(_EVENTS)) & _POLLIN:
             return None
         parts = [socket.recv(_NOBLOCK)]
-        if self._tells_peers and socket.getsockopt(_RCVMORE):
+        if self._tells_peers() and socket.getsockopt(_RCVMORE):
             head = socket.recv(_NOBLOCK, copy=False)
             self._peer = peer_of(head, has_keys=self._guard is not None)
             parts.append(head.bytes)
@@ -137,6 +144,15 @@ class RouterSocket:
         self._socket.close(CLOSE_LINGER_MS)
         if self._guard is not None:
             self._guard.close()
+
+
+def is_reserved(identity: bytes) -> bool:
+    """Whether a client has chosen an identity that no client may have.
+
+    ZeroMQ refuses identities that begin with a zero where they are set, and takes them from the
+    wire. What begins so stands for callers inside of the node.
+    """
+    return identity[:1] == b"\0" and len(identity) != OWN_IDENTITY_SIZE
 
 
 def peer_of(head: zmq.Frame, *, has_keys: bool) -> Peer:

@@ -67,7 +67,7 @@ class Surroundings:
             message_size_max=message_size_max,
             secret=secret,
         )
-        return RouterSocket(socket, guard=guard, tells_peers=gate.is_on)
+        return RouterSocket(socket, guard=guard, tells_peers=lambda: gate.is_on)
 
     def leave(self) -> None:
         """Close what was opened; sockets first, so that nothing lingers."""

@@ -33,7 +33,12 @@ from ledgermq.model.limits import FRAME_RECORDS_MAX, FRAME_SIZE_MAX
 from ledgermq.model.settings import LogKind, Settings
 from ledgermq.process.client_keys import load_client_secret
 from ledgermq.process.client_rights import AccessGate, ClientRights
-from ledgermq.process.client_socket import bind_client_socket, peer_of, report_refused
+from ledgermq.process.client_socket import (
+    bind_client_socket,
+    is_reserved,
+    peer_of,
+    report_refused,
+)
 from ledgermq.process.key_guard import KeyGuard
 from ledgermq.process.loop import Pollable
 from ledgermq.process.node import Surroundings
@@ -274,6 +279,10 @@ class ConsumeService:
     def _take(self, parts: list[bytes], head: zmq.Frame | None, now_ms: int) -> None:
         client = parts[0]
         request_id = 0
+        if is_reserved(client):
+            # An answer would go astray: callers inside of the node have such names.
+            self._counters[BrokerCounter.REFUSED] += 1
+            return
         try:
             if len(parts) < 2:
                 raise ProtocolError("message without a header", parts=len(parts) - 1)
@@ -389,6 +398,10 @@ class ConsumeService:
             self._end_session(next(iter(self._sessions)))
         assert head is not None  # a HELLO was decoded from it
         peer = peer_of(head, has_keys=self._guard is not None)
+        if not peer.address:
+            raise NoPermissionError(
+                "connection tells no address: its ZeroMQ speaks an older protocol than ZMTP 3"
+            )
         rights = ClientRights(self._gate, peer)
         self._sessions[client] = Session(name, rights, hello_group(parts[1]))
         self._counters[BrokerCounter.SESSIONS] = len(self._sessions)

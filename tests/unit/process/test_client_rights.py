@@ -169,3 +169,18 @@ def test_an_admins_act_is_logged_with_who_what_and_outcome(
     assert "10.0.0.7" in line["who"]
     assert act is not None and act.subject == "user:me"
     assert listing is None
+
+
+@pytest.mark.parametrize(
+    "address", ["", "localhost", "localhost:0:0", "localhost:0:0:1x", ":0:0:1"]
+)
+def test_who_tells_no_whole_local_address_is_nobody(address: str) -> None:
+    everybody = table(all={"whiteRemoteAddress": "*", "admin": True})
+    unknown = Peer(address)
+
+    assert not unknown.is_local
+    with pytest.raises(NoPermissionError, match=r"access\.admin_over_clients"):
+        rights(unknown, table(), enabled=False).check_admin("topic_create")
+    if not address:
+        with pytest.raises(NoPermissionError, match="without an address"):
+            rights(unknown, everybody).check_topic("t", Right.PUB)
