@@ -7,8 +7,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -18,10 +16,10 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.process.node_start import SOURCES, Process, start_node
 
 from ledgermq.process import control
 
-SOURCES = Path(__file__).resolve().parents[2] / "src"
 PATIENCE_S = 60.0
 
 PORT_PROCESSES = os.environ.get("LEDGERMQ_PORT_PROCESSES", "")
@@ -64,7 +62,7 @@ class Node:
         self._systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._systemd.bind(str(folder / "notify"))
         self._systemd.setblocking(False)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
 
     def configure(self, **tables: dict[str, Any]) -> None:
         """Write the settings file; sizes and paths are for tests unless given."""
@@ -109,10 +107,9 @@ class Node:
         if watchdog_us:
             environment["WATCHDOG_USEC"] = str(watchdog_us)
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*prefix, sys.executable, *python, *command],
-                env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                pass_fds=passes,
+            self.process = start_node(
+                command, environment=environment, output=log.fileno(),
+                options=python, prefix=prefix, passes=passes,
             )  # fmt: skip
 
     def order(self, name: str, text: str) -> None:

@@ -1,0 +1,223 @@
+"""Starts a node as ``python COMMAND`` does, but forked from a process that has imported it already.
+
+Two thirds of what a start costs is importing the same modules again, so each pytest worker has one
+process that imported them, and forks. What runs then is the node's own, from its ``__main__`` on.
+Nodes that need an interpreter of their own (its options, other libraries, descriptors, a program
+before it) are executed; with ``LEDGERMQ_EXEC_NODES=1``, as in ``make check-all``, all are.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+SOURCES = Path(__file__).resolve().parents[2] / "src"
+ORDER_SIZE_MAX = 1_048_576
+_AT_START = ("PYTHON", "LD_", "MALLOC_", "GLIBC_")
+"""Variables that an interpreter and its libraries read when they are started, and not again."""
+
+
+class ForkedProcess:
+    """What the tests use of ``subprocess.Popen``, for a process that is a child of the template."""
+
+    def __init__(self, template: Template, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._template = template
+        self._handle = -1
+        # Nobody else reaps it, so that the number is this process's until ``poll`` has asked.
+        self._handle = os.pidfd_open(pid)
+
+    def __del__(self) -> None:
+        self._close()
+
+    def poll(self) -> int | None:
+        """The exit status, or the signal's number below zero; None while it runs."""
+        if self.returncode is None and self._has_ended(0):
+            self.returncode = self._template.reap(self.pid)
+            self._close()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The same, once it has ended."""
+        if self.returncode is None and not self._has_ended(timeout):
+            raise subprocess.TimeoutExpired(f"forked node {self.pid}", timeout or 0)
+        status = self.poll()
+        assert status is not None
+        return status
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it is known to have ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def _has_ended(self, timeout_s: float | None) -> bool:
+        poll = select.poll()
+        poll.register(self._handle, select.POLLIN)
+        return bool(poll.poll(None if timeout_s is None else timeout_s * 1_000))
+
+    def _close(self) -> None:
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
+
+
+Process = subprocess.Popen[bytes] | ForkedProcess
+
+
+class Template:
+    """The process that has imported a node, and forks; one for each process of pytest."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._environment = _read_at_start({**os.environ, "PYTHONPATH": str(SOURCES)})
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", __file__, str(theirs.fileno())],
+                env={**os.environ, "PYTHONPATH": str(SOURCES)},
+                stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),),
+            )  # fmt: skip
+
+    def can_fork(self, environment: Mapping[str, str]) -> bool:
+        """Whether an interpreter that is started with ``environment`` would be like this one."""
+        return _read_at_start(environment) == self._environment
+
+    def fork(
+        self, command: Sequence[str], *, environment: Mapping[str, str], output: int
+    ) -> ForkedProcess:
+        """Start ``python COMMAND``; both of its outputs go to the descriptor ``output``."""
+        order = {"command": command, "environment": dict(environment), "folder": str(Path.cwd())}
+        return ForkedProcess(self, self._ask(order, output))
+
+    def reap(self, pid: int) -> int:
+        """The exit status of a process that has ended."""
+        return self._ask({"reap": pid})
+
+    def close(self) -> None:
+        """It ends when nobody can ask any more; what it has forked goes on."""
+        self._socket.close()
+        self._process.wait()
+
+    def _ask(self, order: dict[str, Any], *descriptors: int) -> int:
+        with self._lock:
+            socket.send_fds(self._socket, [json.dumps(order).encode()], descriptors)
+            answer = self._socket.recv(64)
+        assert answer, f"the template of nodes has ended with {self._process.wait()}"
+        return int(answer)
+
+
+_templates: dict[int, Template] = {}
+
+
+def _template() -> Template:
+    """That of this process; a fork of it asks one of its own."""
+    pid = os.getpid()
+    if pid not in _templates:
+        _templates[pid] = Template()
+        atexit.register(_templates[pid].close)
+    return _templates[pid]
+
+
+def start_node(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    output: int,
+    options: Sequence[str] = (),
+    prefix: Sequence[str] = (),
+    passes: Sequence[int] = (),
+) -> Process:
+    """Start ``PREFIX python OPTIONS COMMAND``.
+
+    Args:
+        command: ``-m``, a module and its words; or a script and its words.
+        output: a descriptor for what it prints, to both of its outputs.
+        passes: descriptors that it gets, with the same numbers.
+    """
+    if os.environ.get("LEDGERMQ_EXEC_NODES") != "1" and not (options or prefix or passes):
+        template = _template()
+        if template.can_fork(environment):
+            return template.fork(command, environment=environment, output=output)
+    return subprocess.Popen(
+        [*prefix, sys.executable, *options, *command],
+        env=dict(environment), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+        pass_fds=tuple(passes),
+    )  # fmt: skip
+
+
+def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in environment.items() if name.startswith(_AT_START)}
+
+
+def serve(orders: socket.socket) -> None:
+    """Be the template: returns when nobody can ask any more, and in each process that is forked."""
+    # Imported here: who starts nodes needs nothing of them.
+    import gc
+
+    import setproctitle
+
+    import ledgermq.cli.serve_command
+    from ledgermq.daemon.process_modules import ProcessTable
+
+    del ledgermq
+    ProcessTable.load()
+    # The place for a process's name is found by its first environment, which each order changes.
+    setproctitle.getproctitle()
+    # What is imported is all in use: no collector needs to look through it in each that is forked.
+    gc.freeze()
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(orders, ORDER_SIZE_MAX, 1)
+        if not data:
+            return
+        order = json.loads(data)
+        if "reap" in order:
+            _, status = os.waitpid(order["reap"], 0)
+            orders.send(str(os.waitstatus_to_exitcode(status)).encode())
+            continue
+        pid = os.fork()
+        if pid == 0:
+            orders.close()
+            _become(order, descriptors[0])
+            return
+        os.close(descriptors[0])
+        orders.send(str(pid).encode())
+
+
+def _become(order: dict[str, Any], output: int) -> None:
+    """Run the command as the interpreter would; it ends with ``SystemExit``."""
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    os.chdir(order["folder"])
+    first, *words = order["command"]
+    if first == "-m":
+        module, *words = words
+        sys.argv = [module, *words]
+        sys.path.insert(0, order["folder"])
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = [first, *words]
+        sys.path.insert(0, str(Path(first).parent))
+        runpy.run_path(first, run_name="__main__")
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))
