@@ -24,8 +24,8 @@ from bench.spark_session import spark_session
 from ledgermq.model.settings import StoreSection
 from ledgermq.pipeline.archive_job import archive
 from ledgermq.pipeline.audit_job import audit
+from ledgermq.pipeline.job_defaults import SPLIT_BYTES
 from ledgermq.pipeline.job_session import Job
-from ledgermq.pipeline.log_splits import SPLIT_BYTES
 from ledgermq.pipeline.rebuild_job import rebuild
 from ledgermq.pipeline.source_options import parse_options
 from ledgermq.repair.check_store import CheckOptions

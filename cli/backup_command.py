@@ -18,13 +18,6 @@ from ledgermq.conversion.backup_manifest import (
     read_manifest,
     verify_backup,
 )
-from ledgermq.conversion.backup_restore import restore_backup
-from ledgermq.daemon.backup_source import (
-    describe_running,
-    describe_stopped,
-    prepare_group,
-    prepare_member,
-)
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.errors import ConfigError, StoreLockedError
 from ledgermq.model.ids import NodeId
@@ -84,6 +77,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _create(arguments: argparse.Namespace) -> int:
+    from ledgermq.daemon.backup_source import describe_running, describe_stopped
+
     root: Path = arguments.directory
     runtime: Path | None = arguments.runtime_dir
 
@@ -147,6 +142,9 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _restore(arguments: argparse.Namespace) -> int:
+    from ledgermq.conversion.backup_restore import restore_backup
+    from ledgermq.daemon.backup_source import prepare_group, prepare_member
+
     root: Path = arguments.directory
     found = read_manifest(arguments.backup)
     self_id: str | None = arguments.self_id

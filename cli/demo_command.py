@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import ledgermq
 from ledgermq.cli.demo_node import DemoNode
@@ -23,7 +23,9 @@ from ledgermq.client.consumer import Consumer
 from ledgermq.client.producer import Producer
 from ledgermq.client.received import ReceivedMessage
 from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StorageError
-from ledgermq.store.store_view import QueueBounds, StoreView
+
+if TYPE_CHECKING:
+    from ledgermq.store.store_view import QueueBounds
 
 GOLDEN = Path("tests", "format", "data", "gd0.tar.xz")
 GOLDEN_HASH_SLOTS, GOLDEN_INDEX_ITEMS = 500, 400
@@ -164,6 +166,8 @@ def _copy(source: Path, folder: Path) -> None:
 
 def _queues_of(store: Path) -> dict[str, dict[int, QueueBounds]]:
     """The queues of each topic, before a node goes on with what Java left to be delivered."""
+    from ledgermq.store.store_view import StoreView
+
     topics: dict[str, dict[int, QueueBounds]] = {}
     with closing(StoreView(store)) as view:
         for bounds in view.queues():

@@ -10,14 +10,16 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self, cast
+from typing import TYPE_CHECKING, Self, cast
 
-from ledgermq.daemon.status import NodeStatus
 from ledgermq.model.errors import LedgerError, StorageError, TimedOutError
 from ledgermq.model.settings import LogKind, Settings
 from ledgermq.model.settings_file import write_settings
 from ledgermq.process import control
 from ledgermq.process.runtime_paths import RuntimePaths
+
+if TYPE_CHECKING:
+    from ledgermq.daemon.status import NodeStatus
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0

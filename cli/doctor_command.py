@@ -12,8 +12,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ledgermq.doctor.examination import GROUPS, examine, worst
-from ledgermq.doctor.finding import Finding, Verdict
+from ledgermq.doctor.finding import PARTS, Finding, Verdict, worst
 from ledgermq.model.errors import ConfigError
 
 CONFIG_FILE = Path("/etc/ledgermq/ledgermq.toml")
@@ -36,13 +35,15 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help=f"settings of the node (default: {CONFIG_FILE})",
     )  # fmt: skip
     parser.add_argument(
-        "--only", metavar="PARTS", help=f"some of them: {','.join(GROUPS)} (default: all)"
+        "--only", metavar="PARTS", help=f"some of them: {','.join(PARTS)} (default: all)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(func=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from ledgermq.doctor.examination import examine
+
     groups = _groups(arguments.only)
     shown = _shown(examine(arguments.config, groups), as_text=not arguments.json)
     verdict = worst(shown)
@@ -55,11 +56,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _groups(text: str | None) -> tuple[str, ...]:
     if text is None:
-        return tuple(GROUPS)
+        return PARTS
     wanted = tuple(part.strip() for part in text.split(","))
-    unknown = [part for part in wanted if part not in GROUPS]
+    unknown = [part for part in wanted if part not in PARTS]
     if unknown:
-        raise ConfigError("no such part", given=unknown, known=list(GROUPS), option="--only")
+        raise ConfigError("no such part", given=unknown, known=list(PARTS), option="--only")
     return wanted
 
 

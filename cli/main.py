@@ -1,7 +1,8 @@
 """The ``ledgermq`` command: finds the sub-command, runs it, turns errors into exit statuses.
 
 A module of sub-commands exposes ``register(subparsers)`` and sets ``func`` on each of its parsers
-to ``(arguments) -> exit status``. Only the module of the command that was asked for is imported.
+to ``(arguments) -> exit status``. Only the module of the command that was asked for is imported; it
+imports what needs an optional library where that is used, so that ``--help`` never does.
 
 | exit status | meaning |
 |---|---|
@@ -187,22 +188,12 @@ def daemon_main(argv: Sequence[str] | None = None) -> int:
 def whole_parser() -> argparse.ArgumentParser:
     """A parser that knows all commands, for documents and completions.
 
-    It imports the modules of all of them. A command whose libraries are not installed has its
-    summary for a description, and no options.
+    It imports the modules of all of them, and none of the optional libraries.
     """
     parser = _bare_parser()
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in dict.fromkeys(command.module for command in COMMANDS.values()):
-        try:
-            _register(module, subparsers)
-        except ModuleNotFoundError as error:
-            if _foreign_package(error) is None:
-                raise
-            for name, command in COMMANDS.items():
-                if command.module == module:
-                    subparsers.add_parser(
-                        name, help=command.summary, description=command.summary, add_help=False
-                    )
+        _register(module, subparsers)
     return parser
 
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import hashlib
 from ipaddress import IPv6Address
+from typing import TYPE_CHECKING
 
 from ledgermq.formats import body_compression
 from ledgermq.formats.host_address import Host, is_v6
 from ledgermq.formats.message import Message
 from ledgermq.formats.message_id import OffsetId, encode_offset_id
 from ledgermq.model.errors import BodyUnreadableError
-from ledgermq.store.store_view import QueuedMessage
+
+if TYPE_CHECKING:
+    from ledgermq.store.store_view import QueuedMessage
 
 MIN_OFFSET = "MIN_OFFSET"
 MAX_OFFSET = "MAX_OFFSET"

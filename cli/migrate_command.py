@@ -14,18 +14,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.store_upgrade_command import say
-from ledgermq.conversion.move_manifest import (
-    MoveManifest,
-    compare_move,
-    make_move_manifest,
-    read_move_manifest,
-    refuse_differences,
-    write_move_manifest,
-)
-from ledgermq.daemon.directory_check import check_directory
 from ledgermq.daemon.store_lock import holder_of, stopped_store
 from ledgermq.model.broker_conf import Translation, translate_broker_conf, write_translation
 from ledgermq.model.errors import ConfigError, StorageError
@@ -34,6 +26,9 @@ from ledgermq.model.settings import LogKind, Settings
 from ledgermq.model.settings_file import read_settings
 from ledgermq.process.settings_loading import read_text
 from ledgermq.store.store_directory import StoreDirectory, open_directory
+
+if TYPE_CHECKING:
+    from ledgermq.conversion.move_manifest import MoveManifest
 
 FREE_PER_CENT_MIN = 10
 """Of the disk: a node that recovers writes queues and index again before it deletes anything."""
@@ -139,6 +134,8 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _take_over(arguments: argparse.Namespace) -> int:
+    from ledgermq.daemon.directory_check import check_directory
+
     begin = time.monotonic()
     if arguments.settings.exists():
         raise ConfigError("settings are there already", file=str(arguments.settings))
@@ -161,6 +158,12 @@ def _take_over(arguments: argparse.Namespace) -> int:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
+    from ledgermq.conversion.move_manifest import (
+        compare_move,
+        read_move_manifest,
+        refuse_differences,
+    )
+
     manifest = read_move_manifest(arguments.manifest)
     comparison, differences = compare_move(manifest, arguments.directory, self_id=arguments.self_id)
     refuse_differences(differences, manifest=arguments.manifest)
@@ -184,6 +187,8 @@ def _back(arguments: argparse.Namespace) -> int:
 
 
 def _written(arguments: argparse.Namespace, root: Path, self_id: str | None) -> MoveManifest:
+    from ledgermq.conversion.move_manifest import make_move_manifest, write_move_manifest
+
     with ProgressLine("queues") as line:
         manifest = make_move_manifest(root, self_id=self_id, progress=line.show)
     write_move_manifest(arguments.manifest, manifest)

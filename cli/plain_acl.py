@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-
 from ledgermq.broker.access import User
 from ledgermq.model.errors import ConfigError
 
@@ -35,6 +33,8 @@ def read_plain_acl(path: Path) -> PlainAcl:
     Raises:
         ConfigError: it cannot be read, or has another shape; names account and key.
     """
+    import yaml
+
     try:
         content = path.read_bytes()
     except OSError as error:

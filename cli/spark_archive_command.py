@@ -6,6 +6,7 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.spark_options import add_job_options, add_source_options, source_options
@@ -14,10 +15,10 @@ from ledgermq.client.archive_admin import ArchiveAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.formats.findings import Severity
 from ledgermq.model.errors import ConfigError
-from ledgermq.pipeline.archive_check import check_archive
-from ledgermq.pipeline.archive_job import Archived, archive
-from ledgermq.pipeline.archive_writer import LEVEL_DEFAULT, LEVELS
-from ledgermq.pipeline.job_session import opened_job
+from ledgermq.pipeline.job_defaults import LEVEL_DEFAULT, LEVELS
+
+if TYPE_CHECKING:
+    from ledgermq.pipeline.archive_job import Archived
 
 _MIB = 1 << 20
 
@@ -67,6 +68,9 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _archive(arguments: argparse.Namespace) -> int:
+    from ledgermq.pipeline.archive_job import archive
+    from ledgermq.pipeline.job_session import opened_job
+
     root: Path = arguments.to.absolute()
     options = source_options(arguments, inflateBodies=str(not arguments.stored_bodies).lower())
     addresses = (arguments.commit_to or arguments.nodes or "").split(",")
@@ -147,6 +151,9 @@ def _archived_as_json(found: Archived, root: Path, seconds: float) -> dict[str, 
 
 
 def _verify(arguments: argparse.Namespace) -> int:
+    from ledgermq.pipeline.archive_check import check_archive
+    from ledgermq.pipeline.job_session import opened_job
+
     root: Path = arguments.directory.absolute()
     begun = time.monotonic()
     with (

@@ -7,6 +7,7 @@ import json
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ledgermq.cli import spark_archive_command, spark_replay_command, spark_stats_command
 from ledgermq.cli.progress_line import ProgressLine
@@ -14,12 +15,10 @@ from ledgermq.cli.spark_options import add_job_options
 from ledgermq.cli.store_check_command import EXIT_OF_SEVERITY
 from ledgermq.cli.store_sizes import add_size_options, index_layout, store_section
 from ledgermq.formats.findings import Severity
-from ledgermq.pipeline.audit_job import audit
-from ledgermq.pipeline.audit_report import audit_as_json, write_report
-from ledgermq.pipeline.job_session import opened_job
-from ledgermq.pipeline.rebuild_job import RebuiltByJob, rebuild
-from ledgermq.repair.check_store import CheckOptions
 from ledgermq.store.store_directory import open_directory
+
+if TYPE_CHECKING:
+    from ledgermq.pipeline.rebuild_job import RebuiltByJob
 
 _MIB = 1 << 20
 
@@ -85,6 +84,9 @@ def _register_audit(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _rebuild(arguments: argparse.Namespace) -> int:
+    from ledgermq.pipeline.job_session import opened_job
+    from ledgermq.pipeline.rebuild_job import rebuild
+
     root: Path = arguments.directory.absolute()
     staging: Path = (arguments.out or root / "ledgermq" / "derived").absolute()
     directory = open_directory(root, self_id=arguments.self_id)
@@ -116,6 +118,11 @@ def _rebuild(arguments: argparse.Namespace) -> int:
 
 
 def _audit(arguments: argparse.Namespace) -> int:
+    from ledgermq.pipeline.audit_job import audit
+    from ledgermq.pipeline.audit_report import audit_as_json, write_report
+    from ledgermq.pipeline.job_session import opened_job
+    from ledgermq.repair.check_store import CheckOptions
+
     roots = [path.absolute() for path in arguments.directories]
     has_layout = arguments.hash_slots is not None or arguments.index_items is not None
     options = CheckOptions(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ledgermq.pipeline.log_splits import SPLIT_BYTES
-from ledgermq.pipeline.source_options import SourceOptions, parse_options
+from ledgermq.pipeline.job_defaults import SPLIT_BYTES
+
+if TYPE_CHECKING:
+    from ledgermq.pipeline.source_options import SourceOptions
 
 _MIB = 1 << 20
 
@@ -61,6 +64,8 @@ def source_options(arguments: argparse.Namespace, **more: str) -> SourceOptions:
     Raises:
         ConfigError: neither or both of directory and nodes, or a value is wrong.
     """
+    from ledgermq.pipeline.source_options import parse_options
+
     given = {
         "path": ",".join(str(Path(one).absolute()) for one in arguments.directories) or None,
         "nodes": arguments.nodes,

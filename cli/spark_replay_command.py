@@ -11,8 +11,6 @@ from ledgermq.cli.node_options import parse_time
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.spark_options import add_job_options
 from ledgermq.model.errors import ConfigError
-from ledgermq.pipeline.job_session import opened_job
-from ledgermq.pipeline.replay_job import replay
 from ledgermq.pipeline.replay_layout import ReplayChoice
 
 
@@ -54,6 +52,9 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
+    from ledgermq.pipeline.job_session import opened_job
+    from ledgermq.pipeline.replay_job import replay
+
     choice = ReplayChoice(
         topics=_names(arguments.topics),
         queues=_numbers(arguments.queues),

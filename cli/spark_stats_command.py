@@ -10,9 +10,6 @@ from pathlib import Path
 from ledgermq.cli.node_options import parse_time
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.spark_options import add_job_options, add_source_options, source_options
-from ledgermq.pipeline.job_session import opened_job
-from ledgermq.pipeline.stats_job import stats
-from ledgermq.pipeline.stats_report import stats_as_json, topic_rows, write_stats
 
 _MIB = 1 << 20
 BUCKET_S = 60
@@ -45,6 +42,10 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _stats(arguments: argparse.Namespace) -> int:
+    from ledgermq.pipeline.job_session import opened_job
+    from ledgermq.pipeline.stats_job import stats
+    from ledgermq.pipeline.stats_report import stats_as_json, topic_rows, write_stats
+
     times = {
         name: str(parse_time(text, option))
         for name, text, option in (

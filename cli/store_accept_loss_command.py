@@ -9,11 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.settings import LogKind
-from ledgermq.repair.accept_loss import Loss, accept_loss, find_loss
 from ledgermq.store.store_directory import open_directory
+
+if TYPE_CHECKING:
+    from ledgermq.repair.accept_loss import Loss
 
 DESCRIPTION = """\
 Say what the damaged log of a stopped store has lost; with --yes cut the log before its damage, and
@@ -35,6 +38,8 @@ def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 
 
 def _accept_loss(arguments: argparse.Namespace) -> int:
+    from ledgermq.repair.accept_loss import accept_loss, find_loss
+
     root: Path = arguments.directory
     with stopped_store(root):
         directory = open_directory(root, self_id=arguments.self_id)

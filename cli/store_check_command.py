@@ -14,14 +14,17 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.store_sizes import add_size_options, index_layout
 from ledgermq.daemon.check_own_files import check_own_files
 from ledgermq.formats.findings import Severity, worst
 from ledgermq.model.settings import StoreSection
-from ledgermq.repair.check_store import CheckedStore, CheckOptions, check_store
 from ledgermq.store.store_directory import dledger_folder, names_in
+
+if TYPE_CHECKING:
+    from ledgermq.repair.check_store import CheckedStore
 
 EXIT_OF_SEVERITY = {Severity.NOTE: 0, Severity.DERIVED: 4, Severity.DAMAGE: 5}
 _MIB = 1 << 20
@@ -53,6 +56,8 @@ def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    from ledgermq.repair.check_store import CheckOptions, check_store
+
     root: Path = arguments.directory
     has_layout = arguments.hash_slots is not None or arguments.index_items is not None
     options = CheckOptions(

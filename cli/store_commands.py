@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ledgermq.cli import (
     store_accept_loss_command,
@@ -25,7 +26,9 @@ from ledgermq.cli.message_json import Json, message_as_json, plain_body, queued_
 from ledgermq.formats.index_file import ITEM_SIZE, SLOT_SIZE, IndexLayout
 from ledgermq.formats.message import Message
 from ledgermq.model.errors import ConfigError
-from ledgermq.store.store_view import StoreView
+
+if TYPE_CHECKING:
+    from ledgermq.store.store_view import StoreView
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -106,6 +109,8 @@ def _query(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _opened(arguments: argparse.Namespace) -> Iterator[StoreView]:
+    from ledgermq.store.store_view import StoreView
+
     slots: int | None = getattr(arguments, "hash_slots", None)
     layout = None if slots is None else _layout_of(arguments.directory, slots)
     view = StoreView(arguments.directory, self_id=arguments.self_id, index_layout=layout)

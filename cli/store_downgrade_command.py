@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.store_sizes import add_size_options, store_section
 from ledgermq.cli.store_upgrade_command import checked, finish_conversion, say
 from ledgermq.conversion.conversion_journal import Kind, Phase, read_journal
-from ledgermq.conversion.downgrade import Downgrade, downgrade, plan_downgrade, undo_downgrade
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.settings import LogKind
+
+if TYPE_CHECKING:
+    from ledgermq.conversion.downgrade import Downgrade
 
 DESCRIPTION = """\
 Write the messages of a member's log as a plain CommitLog, with queues and index, and put it in the
@@ -39,6 +42,8 @@ def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 
 
 def _downgrade(arguments: argparse.Namespace) -> int:
+    from ledgermq.conversion.downgrade import undo_downgrade
+
     root: Path = arguments.directory
     if arguments.self_id is not None:
         checked("--self-id", "node.self_id", arguments.self_id)
@@ -58,6 +63,8 @@ def _downgrade(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> Downgrade:
+    from ledgermq.conversion.downgrade import downgrade, plan_downgrade
+
     root: Path = arguments.directory
     begun = read_journal(root)
     if begun is None or begun.phase is not Phase.SWITCHING:
@@ -74,6 +81,8 @@ def _run(arguments: argparse.Namespace) -> Downgrade:
 
 
 def _report_plan(arguments: argparse.Namespace) -> None:
+    from ledgermq.conversion.downgrade import plan_downgrade
+
     plan = plan_downgrade(arguments.directory, self_id=arguments.self_id)
     say(
         arguments,

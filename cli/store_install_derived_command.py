@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ledgermq.daemon.store_lock import stopped_store
-from ledgermq.repair.install_derived import install_derived
 from ledgermq.store.store_directory import open_directory
 
 DESCRIPTION = """\
@@ -40,6 +39,8 @@ def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 
 
 def _install(arguments: argparse.Namespace) -> int:
+    from ledgermq.repair.install_derived import install_derived
+
     root: Path = arguments.directory
     folder: Path = arguments.folder or root / "ledgermq" / "derived"
     with stopped_store(root):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.store_sizes import add_size_options, store_section
 from ledgermq.daemon.store_lock import stopped_store
-from ledgermq.repair.rebuild import Rebuilt, rebuild
 from ledgermq.store.store_directory import open_directory
+
+if TYPE_CHECKING:
+    from ledgermq.repair.rebuild import Rebuilt
 
 DESCRIPTION = """\
 Build consumequeue/, index/ and the checkpoints again from the log of a store that nobody has open,
@@ -34,6 +37,8 @@ def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 
 
 def _rebuild(arguments: argparse.Namespace) -> int:
+    from ledgermq.repair.rebuild import rebuild
+
     root: Path = arguments.directory
     with stopped_store(root):
         directory = open_directory(root, self_id=arguments.self_id)

@@ -12,8 +12,6 @@ from ledgermq.formats.index_file import ITEM_SIZE, SLOT_SIZE, IndexLayout
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.settings import LogKind, StoreSection
-from ledgermq.store.index_reader import IndexReader
-from ledgermq.store.queue_files import found_file_size
 
 
 def add_size_options(parser: argparse.ArgumentParser) -> None:
@@ -67,6 +65,8 @@ def index_layout(arguments: argparse.Namespace, directory: Path) -> IndexLayout 
         CorruptLogError: a stray file, or files of different sizes.
         StorageError: they cannot be read.
     """
+    from ledgermq.store.index_reader import IndexReader
+
     slots: int | None = arguments.hash_slots
     items: int | None = arguments.index_items
     if slots is None and items is None:
@@ -101,6 +101,8 @@ def _layout_of(size: int, slots: int | None, items: int | None) -> IndexLayout:
 
 
 def _queue_file_size(arguments: argparse.Namespace, root: Path) -> int | None:
+    from ledgermq.store.queue_files import found_file_size
+
     given: int | None = arguments.queue_file_size
     found = found_file_size(root)
     if given is None or found is None:

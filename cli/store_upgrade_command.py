@@ -6,18 +6,21 @@ import argparse
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.store_sizes import add_size_options, store_section
 from ledgermq.conversion import conversion_journal, log_manifest
 from ledgermq.conversion.conversion_journal import Kind, Phase
 from ledgermq.conversion.log_manifest import LogManifest
-from ledgermq.conversion.upgrade import Upgrade, check_upgradable, planned, undo_upgrade, upgrade
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import NodeId
 from ledgermq.model.settings import LogKind
 from ledgermq.model.settings_rules import RULES
+
+if TYPE_CHECKING:
+    from ledgermq.conversion.upgrade import Upgrade
 
 DESCRIPTION = """\
 Do what RocketMQ's broker does at its first start with DLedger: recover the old log, fill its last
@@ -56,6 +59,8 @@ def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 
 
 def _upgrade(arguments: argparse.Namespace) -> int:
+    from ledgermq.conversion.upgrade import planned, undo_upgrade, upgrade
+
     root: Path = arguments.directory
     if arguments.undo or arguments.finish:
         with stopped_store(root):
@@ -129,6 +134,8 @@ def say(arguments: argparse.Namespace, facts: dict[str, object]) -> None:
 
 def _verified(arguments: argparse.Namespace, *, group: str, self_id: NodeId) -> LogManifest:
     """The manifest of the old log, written and compared as asked for."""
+    from ledgermq.conversion.upgrade import check_upgradable
+
     root: Path = arguments.directory
     if conversion_journal.read_journal(root) is None:
         check_upgradable(root)

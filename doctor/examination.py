@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ledgermq.doctor.clock_checks import clock_checks
 from ledgermq.doctor.disk_checks import disk_checks
-from ledgermq.doctor.finding import Finding, Verdict, fail, ok
+from ledgermq.doctor.finding import PARTS, Finding, fail, ok
 from ledgermq.doctor.host_checks import host_checks
 from ledgermq.doctor.key_checks import key_checks
 from ledgermq.doctor.limit_checks import limit_checks
@@ -20,21 +20,20 @@ from ledgermq.model.errors import LedgerError
 
 Checks = Callable[[Subject], Iterator[Finding]]
 
-GROUPS: dict[str, Checks] = {
-    "host": host_checks,
-    "limits": limit_checks,
-    "disk": disk_checks,
-    "clock": clock_checks,
-    "ports": port_checks,
-    "keys": key_checks,
-    "peers": peer_checks,
-    "settings": settings_checks,
-    "store": store_checks,
-}
-"""The parts of an examination, in the order in which they are told."""
+GROUPS: dict[str, Checks] = dict(
+    zip(
+        PARTS,
+        (
+            host_checks, limit_checks, disk_checks, clock_checks, port_checks, key_checks,
+            peer_checks, settings_checks, store_checks,
+        ),
+        strict=True,
+    )
+)  # fmt: skip
+"""What is run for each part."""
 
 
-def examine(path: Path, groups: tuple[str, ...] = tuple(GROUPS)) -> Iterator[Finding]:
+def examine(path: Path, groups: tuple[str, ...] = PARTS) -> Iterator[Finding]:
     """What is found with the node of a settings file, which may run or not.
 
     Writes a file of 128 KiB into the store's folder, which has no name and is gone at the end;
@@ -52,11 +51,6 @@ def examine(path: Path, groups: tuple[str, ...] = tuple(GROUPS)) -> Iterator[Fin
     yield _state(subject)
     for group in groups:
         yield from _guarded(group, subject)
-
-
-def worst(findings: list[Finding]) -> Verdict:
-    """The verdict about the whole."""
-    return max((finding.verdict for finding in findings), default=Verdict.OK)
 
 
 def _state(subject: Subject) -> Finding:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
+PARTS = ("host", "limits", "disk", "clock", "ports", "keys", "peers", "settings", "store")
+"""Of an examination, in the order in which they are told."""
+
 
 class Verdict(IntEnum):
     """The larger, the worse."""
@@ -46,3 +49,8 @@ def warn(check: str, measured: str, *, limit: str = "", change: str) -> Finding:
 def fail(check: str, measured: str, *, limit: str = "", change: str) -> Finding:
     """Does not work."""
     return Finding(check, Verdict.FAIL, measured, limit, change)
+
+
+def worst(findings: list[Finding]) -> Verdict:
+    """The verdict about the whole."""
+    return max((finding.verdict for finding in findings), default=Verdict.OK)

@@ -15,8 +15,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, Union, get_args, get_origin, get_type_hints
 
-import tomli
-
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.settings import Settings
 from ledgermq.model.settings_rules import RULES, conflicts
@@ -65,6 +63,9 @@ def read_settings(text: str, *, name: str) -> Settings:
         SettingsError: the text is not TOML, a key is unknown, or a value cannot be used; names
             every such key with its line.
     """
+    # Not before it is needed: what a command can do is told without any library.
+    import tomli
+
     try:
         document: dict[str, object] = tomli.loads(text)
     except tomli.TOMLDecodeError as error:

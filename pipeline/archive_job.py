@@ -22,14 +22,13 @@ from ledgermq.pipeline.archive_layout import (
     TopicDocument,
 )
 from ledgermq.pipeline.archive_writer import (
-    LEVEL_DEFAULT,
-    LEVELS,
     ArchivedPart,
     ArchivedRange,
     ArchiveTask,
     archive_part,
 )
 from ledgermq.pipeline.file_source import steady
+from ledgermq.pipeline.job_defaults import LEVEL_DEFAULT, LEVELS
 from ledgermq.pipeline.job_session import Tasks
 from ledgermq.pipeline.queue_ranges import Queue, QueueRange
 from ledgermq.pipeline.row_source import RowSource, check_queued, name_of, open_to_plan

@@ -44,11 +44,6 @@ GROUP_BYTES = 16 * 1024 * 1024
 PENDING_BYTES_MAX = 96 * 1024 * 1024
 """Of all rows that wait for their row group; beyond it the largest groups are written early."""
 
-LEVEL_DEFAULT = -5
-"""Hardly slower than LZ4, and smaller: compressing is not what limits a run."""
-
-LEVELS = range(-7, 20)
-
 OPEN_FILES_MAX = 128
 """More topics and days at once cost more files, not more descriptors."""
 

@@ -7,10 +7,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ledgermq.formats.dledger_index import ITEM_SIZE, decode_index_item
+from ledgermq.pipeline.job_defaults import SPLIT_BYTES
 from ledgermq.store.log_reader import LogReader
-
-SPLIT_BYTES = 128 * 1024 * 1024
-"""A task of Spark costs some 40 ms: that is little beside so much of the log."""
 
 
 class LogSplit(NamedTuple):

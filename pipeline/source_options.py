@@ -13,10 +13,10 @@ from pathlib import Path
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.system_topics import is_system_topic
+from ledgermq.pipeline.job_defaults import SPLIT_BYTES
 from ledgermq.pipeline.message_schema import COLUMNS, checked_columns
 from ledgermq.pipeline.queue_ranges import Place, Queue, parse_queue_table
 
-SPLIT_BYTES = 128 * 1024 * 1024
 SPLIT_BYTES_MIN = 1024 * 1024
 
 _BOTH = {

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ledgermq.model.errors import ConfigError
+from ledgermq.pipeline.job_defaults import SPLIT_BYTES
 from ledgermq.pipeline.message_schema import COLUMNS
 from ledgermq.pipeline.source_options import (
-    SPLIT_BYTES,
     TopicChoice,
     columns_of,
     parse_options,

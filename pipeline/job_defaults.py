@@ -1,0 +1,13 @@
+"""What a job of Spark does unless it is told otherwise; the command line names these, and its
+``--help`` needs no library of Spark for that.
+"""
+
+from __future__ import annotations
+
+SPLIT_BYTES = 128 * 1024 * 1024
+"""A task of Spark costs some 40 ms: that is little beside so much of the log."""
+
+LEVEL_DEFAULT = -5
+"""Of zstd. Hardly slower than LZ4, and smaller: compressing is not what limits a run."""
+
+LEVELS = range(-7, 20)
