@@ -79,13 +79,18 @@ class IndexTask(NamedTuple):
     layout: IndexLayout
 
 
-def read_header(task: IndexTask) -> IndexHeader | Finding:
-    """The header of a file of the right size, or what is wrong with it."""
+def read_header(task: IndexTask, *, again: bool = False) -> IndexHeader | Finding:
+    """The header of a file of the right size, or what is wrong with it.
+
+    ``again``: it may be written at this moment; what is wrong is wrong twice.
+    """
     with task.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as map_:
         page = memoryview(map_)
         try:
             return get_header(page, task.layout, file=task.name)
         except CorruptLogError as error:
+            if again:
+                return read_header(task)
             offset = int(str(error.details["offset"]))
             return _derived(task.name, offset, error.message, None, error.details.get("value"))
         finally:

@@ -42,10 +42,10 @@ from ledgermq.repair.check_queues import (
 )
 from ledgermq.repair.check_units import QueueKey
 from ledgermq.repair.file_family import FileFamily, FoundFile, find_family, size_of
+from ledgermq.repair.index_geometry import find_geometry
 from ledgermq.repair.log_walk import WalkRules
 from ledgermq.store import dispatch_checkpoint, log_checkpoint
 from ledgermq.store.entry_files import first_entry_position
-from ledgermq.store.index_reader import find_layout
 from ledgermq.store.properties_file import decode_dledger_checkpoint
 from ledgermq.store.store_directory import dledger_folder, names_in
 
@@ -278,8 +278,9 @@ class _Check:
         for path in sorted(set(paths) - set(named)):
             self._note(str(path.relative_to(self._root)), "no file of this folder")
         self._checked.index_files = len(named)
-        layout = self._options.index_layout or self._layout(folder, named)
-        if layout is None:
+        layout = self._options.index_layout or find_geometry(named, is_open=self._open_end)
+        if not isinstance(layout, IndexLayout):
+            self._checked.findings += [layout] if layout is not None else []
             return [], IndexLayout()
         summaries: list[IndexSummary] = []
         before: IndexHeader | None = None
@@ -296,8 +297,9 @@ class _Check:
                 self._derived(name, "index file of another size", layout.file_size, size)
                 continue
             task = IndexTask(path, name, layout)
+            growing = self._open_end and path == named[-1]
             try:
-                header = read_header(task)
+                header = read_header(task, again=growing)
             except FileNotFoundError:
                 # Deleted since, for the age of its messages.
                 continue
@@ -305,7 +307,6 @@ class _Check:
                 self._checked.findings.append(header)
                 before = None
                 continue
-            growing = self._open_end and path == named[-1]
             if not growing:
                 self._index_tasks.append(task)
             if not growing and header.index_count <= 1 and header != fresh_header(before):
@@ -317,19 +318,6 @@ class _Check:
                 summaries.append(IndexSummary(str(path), name, header, known, growing))
             before = header
         return summaries, layout
-
-    def _layout(self, folder: Path, named: Sequence[Path]) -> IndexLayout | None:
-        if not named:
-            return None
-        try:
-            return find_layout(folder)
-        except (ConfigError, CorruptLogError) as error:
-            text = f"index files not compared: {error.message}"
-            remedy = "say --hash-slots and --index-items, or " + REBUILD
-            self._checked.findings.append(
-                Finding(Severity.DERIVED, "index", None, text, remedy=remedy)
-            )
-            return None
 
     # Log
 

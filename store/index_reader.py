@@ -9,7 +9,7 @@ say they are.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -158,7 +158,17 @@ def find_layout(directory: Path) -> IndexLayout | None:
         CorruptLogError: a stray file.
         StorageError: a file cannot be read.
     """
-    files = [(path, _map(path)) for path in _listed(directory)]
+    return layout_of(_listed(directory))
+
+
+def layout_of(paths: Iterable[Path]) -> IndexLayout | None:
+    """Geometry of these index files, as far as they tell it; those that are gone tell nothing.
+
+    Raises:
+        ConfigError: the files fit more than one, or none.
+        StorageError: a file cannot be read.
+    """
+    files = [(path, _map(path)) for path in paths]
     return _layout_of([(path, view) for path, view in files if len(view)])
 
 
