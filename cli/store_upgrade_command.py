@@ -94,11 +94,15 @@ def _upgrade(arguments: argparse.Namespace) -> int:
 
 
 def finish_conversion(root: Path, kind: Kind) -> None:
-    """Delete what an undo of the store's conversion would need.
+    """Delete what an undo of the store's conversion would need; nothing when that is gone already.
+
+    It may have been deleted by this very command, of which a power failure has swallowed the end.
 
     Raises:
         ConfigError: there is no such conversion that is done.
     """
+    if conversion_journal.is_finished(root, kind):
+        return
     found = conversion_journal.read_journal(root)
     if (
         found is None

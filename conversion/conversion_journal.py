@@ -20,6 +20,8 @@ was set aside in ``ROOT/ledgermq/conversion/old`` is deleted (``finish``).
 | undoing | some are undone | go on undoing |
 | finishing | a part of ``old`` is deleted | go on deleting |
 
+A journal that is gone says that all is deleted: to finish once more is done at once.
+
 Each patch, each move and each phase is durable before the next begins, and can be repeated.
 """
 
@@ -159,6 +161,22 @@ def refuse_unfinished(root: Path) -> None:
         kind=found.kind.value,
         phase=found.phase.value,
     )
+
+
+def is_finished(root: Path, kind: Kind) -> bool:
+    """Whether a conversion of this kind has nothing left to finish, whenever that was.
+
+    No journal is there, and the logs are those that the kind leaves: an old log and a DLedger log,
+    or a plain one alone. A store that RocketMQ has upgraded, or that always was plain, looks the
+    same, and there is nothing to finish in it either.
+
+    Raises:
+        CorruptLogError: the journal is not whole.
+        StorageError: it cannot be read.
+    """
+    if read_journal(root) is not None or not any((root / "commitlog").glob("[0-9]*")):
+        return False
+    return any(root.glob("dledger-*")) is (kind is Kind.UPGRADE)
 
 
 def begin(root: Path, kind: Kind, facts: Facts) -> Conversion:

@@ -147,6 +147,37 @@ def test_an_upgrade_is_undone_and_done_again_and_finished(
     assert "no upgrade to undo" in run(capsys, "upgrade", root, "--undo")[2]
 
 
+def test_a_finish_that_is_said_again_is_done_already(
+    capsys: pytest.CaptureFixture[str], golden_copy: Golden
+) -> None:
+    """A power failure may swallow the end of a command whose last step was durable."""
+    root = golden_copy("gs1")
+    told = []
+    for verb, names in (("upgrade", NAMES), ("downgrade", ())):
+        assert run(capsys, verb, root, *names)[0] == EXIT_OK
+        told += [run(capsys, verb, root, "--finish", "--json") for _ in range(2)]
+        before = content(root)
+        told.append(run(capsys, verb, root, "--finish", "--json"))
+
+        assert content(root) == before
+
+    assert {(status, facts_of(out)["done"], err) for status, out, err in told} == {
+        (EXIT_OK, "finish", "")
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "verb"), [("gs1", "upgrade"), ("gd0", "upgrade"), ("gd0", "downgrade")]
+)
+def test_a_store_of_another_kind_has_nothing_to_finish(
+    name: str, verb: str, capsys: pytest.CaptureFixture[str], golden_copy: Golden
+) -> None:
+    status, _, err = run(capsys, verb, golden_copy(name), "--finish")
+
+    assert status == EXIT_CONFIG
+    assert f"no {verb} to finish" in err
+
+
 @pytest.mark.parametrize("name", ["gd0", "gu0"])
 def test_a_downgraded_store_is_whole(
     name: str, capsys: pytest.CaptureFixture[str], golden_copy: Golden
