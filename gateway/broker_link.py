@@ -213,6 +213,9 @@ class BrokerLink:
         if connection is None:
             # It has ended meanwhile.
             return
+        if frame.kind is LinkKind.CLOSED:
+            self._sockets.end(connection, bytes(frame.payload).decode())
+            return
         data = bytes(frame.payload)
         command = decode_command(memoryview(data)[_SIZE:])
         if command.is_reply:

@@ -48,6 +48,10 @@ class ClientSockets(Protocol):
         """Connections that have ended since the last call, by whichever side."""
         ...
 
+    def end(self, connection: Connection, reason: str) -> None:
+        """Write what was queued, as far as it goes, and end a connection; logs the reason."""
+        ...
+
     def close(self) -> None:
         """End all, and take nothing more."""
         ...

@@ -126,6 +126,12 @@ class FarSockets:
         closed, self._closed = self._closed, []
         return closed
 
+    def end(self, connection: Connection, reason: str) -> None:
+        """See ``ClientSockets``; the port process ends it, and tells so."""
+        assert isinstance(connection, FarConnection), connection
+        if connection.is_open:
+            connection.link.put(LinkKind.CLOSED, connection.far_number, [reason.encode()])
+
     def close(self) -> None:
         """Write what is queued, and end all links."""
         self._listener.close()

@@ -22,10 +22,12 @@ from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingSockets
 from ledgermq.gateway.requests import Asked, Codes, Handler
 from ledgermq.gateway.tls_channel import make_context, read_again
+from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.settings import Settings
 from ledgermq.process.environment import Environment
 from ledgermq.process.port_roles import port_roles
+from ledgermq.process.request_faults import RequestFaults
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.serving.broker_tables import BrokerTables
@@ -60,6 +62,7 @@ class RemotingPort:
         settings = around.settings
         self._calls = PortCalls(calls)
         self._handlers: dict[int, Handler] = {}
+        self._faults = RequestFaults(around.page.counters(Role.BROKER))
         self._access = PortAccess(settings.access, tables.users)
         # What else wakes the port joins here: the process polls one descriptor.
         self._epoll = select.epoll()
@@ -235,8 +238,18 @@ class RemotingPort:
         except LedgerError as error:
             asked = Asked(connection, command, now_ms)
             reply = refusal(command, error)
+        except Exception as error:
+            self._end(Asked(connection, command, now_ms), error)
+            return
         if reply is not None:
             self.reply(asked, reply)
+
+    def _end(self, asked: Asked, error: Exception) -> None:
+        """A request has met what nobody has thought of: its sender alone pays for that."""
+        command = asked.command
+        fault = self._faults.refusal(error, f"request code {command.code}")
+        self.reply(asked, refusal(command, fault))
+        self.sockets.end(asked.connection, fault.message)
 
 
 def _sockets(around: Environment) -> ClientSockets:

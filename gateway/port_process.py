@@ -18,6 +18,7 @@ from ledgermq.process import reload
 from ledgermq.process.loop import SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.process.loop import run as run_loop
 from ledgermq.process.node import Surroundings
+from ledgermq.process.request_faults import RequestFaults
 from ledgermq.process.standing import ReaderStanding
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.serving.applied_tables import AppliedTables
@@ -39,6 +40,7 @@ class PortWorker:
         self._inbox = around.inbox
         self._raft = around.bell(Role.RAFT)
         self._counts = around.page.counters(around.role)
+        faults = RequestFaults(self._counts)
         self._store = ReadableStore(
             around.page,
             settings,
@@ -52,6 +54,7 @@ class PortWorker:
             KnownTopics(self._store, tables).check_queue,
             filters_properties=settings.reads.enable_property_filter,
             counts=self._counts,
+            contain=lambda error: faults.refusal(error, "pull"),
         )
         self._standing = ReaderStanding(
             around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER

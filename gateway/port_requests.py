@@ -29,6 +29,7 @@ from ledgermq.ipc.counters import Counts
 from ledgermq.model.errors import LedgerError, TopicUnknownError
 from ledgermq.model.settings import Settings
 from ledgermq.process.environment import Environment
+from ledgermq.process.request_faults import RequestFaults
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.heartbeat import decode_heartbeat
@@ -83,6 +84,7 @@ class PortRequests:
         self._pulls = PullCodes(pulls, checks, self._broker, counts, self._reply)
         self._handlers = {**self._produce.codes, **self._pulls.codes}
         self._now_ms = 0
+        self._faults = RequestFaults(counts)
 
     def fileno(self) -> int:
         """For the poll set of the process."""
@@ -160,8 +162,19 @@ class PortRequests:
             reply = handler(asked)
         except LedgerError as error:
             reply = refusal(command, error)
+        except Exception as error:
+            self._end(asked, error)
+            return
         if reply is not None:
             self._reply(asked, reply)
+
+    def _end(self, asked: Asked, error: Exception) -> None:
+        """A request has met what nobody has thought of: its sender alone pays for that."""
+        command = asked.command
+        fault = self._faults.refusal(error, f"request code {command.code}")
+        if not command.is_oneway:
+            self._sockets.send(asked.connection, refusal(command, fault))
+        self._sockets.end(asked.connection, fault.message)
 
     def _reply(self, asked: Asked, reply: Command) -> None:
         command = asked.command

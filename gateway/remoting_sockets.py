@@ -220,6 +220,12 @@ class RemotingSockets:
         closed, self._closed = self._closed, []
         return closed
 
+    def end(self, connection: Connection, reason: str) -> None:
+        """Write what was queued, as far as it goes, and end a connection; logs the reason."""
+        if connection.is_open:
+            self._write(connection)
+        self.close_one(connection, reason)
+
     def close_one(self, connection: Connection, reason: str) -> None:
         """End a connection; the reason is logged, once for each host and reason."""
         if not connection.is_open:
@@ -316,6 +322,9 @@ class RemotingSockets:
         return data
 
     def _commands(self, connection: Connection, data: bytes) -> Iterator[Arrival]:
+        if not connection.is_open:
+            # What TLS had to say to it was more than it reads.
+            return
         try:
             for frame in connection._splitter.feed(data):
                 command = decode_command(frame)

@@ -132,6 +132,7 @@ class BrokerCounter(IntEnum):
     SINK_ROWS = auto()
     ARCHIVES = auto()
     ARCHIVED_POSITION = auto()
+    REQUESTS_FAILED = auto()
 
 
 def _names(counters: type[IntEnum]) -> tuple[str, ...]:

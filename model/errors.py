@@ -132,6 +132,15 @@ class TimedOutError(OutcomeUnknownError):
     number = 33
 
 
+class UnexpectedError(LedgerError):
+    """The request has met a bug of the node; nobody knows what became of it, nothing else suffers.
+
+    Not to be sent again as it is: it would meet the same bug.
+    """
+
+    number = 60
+
+
 class CorruptLogError(LedgerError):
     """Bytes on disk are not what was written there; names file, offset and field."""
 

@@ -39,6 +39,8 @@ class Event(StrEnum):
     """A process did not stop in time, and is killed, or cannot be."""
     PROCESS_FAILED = "92be1c71c84f43b1b7d8ea9332bd0dbf"
     """Why a process ends itself: settings, storage, or a bug."""
+    REQUEST_FAILED = "8c1f0d7a6be94c0f9a52b1d3e64f7c28"
+    """A client's request has met a bug: it is refused, its connection ended, the rest goes on."""
 
     # Of its settings.
     SETTINGS_READ = "b9ec15ba3974469584e467a5eb68c844"

@@ -24,6 +24,7 @@ from ledgermq.process.environment import Environment
 from ledgermq.process.loop import SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.process.loop import run as run_loop
 from ledgermq.process.node import Surroundings
+from ledgermq.process.request_faults import RequestFaults
 from ledgermq.process.standing import ReaderStanding
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.serving.broker_tables import BrokerTables
@@ -37,7 +38,7 @@ from ledgermq.serving.group_lags import GroupLags
 from ledgermq.serving.member_calls import MemberCalls
 from ledgermq.serving.moves import Moves
 from ledgermq.serving.node_calls import NodeCalls
-from ledgermq.serving.pull_service import PullService
+from ledgermq.serving.pull_service import Contain, PullService, let_through
 from ledgermq.serving.query_service import QueryService
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.retry_calls import RetryCalls
@@ -68,8 +69,14 @@ class BrokerWorker:
     """What one turn of the broker does."""
 
     def __init__(
-        self, around: Environment, tables: BrokerTables, make_consumers: MakeConsumers
+        self,
+        around: Environment,
+        tables: BrokerTables,
+        make_consumers: MakeConsumers,
+        *,
+        contain: Contain = let_through,
     ) -> None:
+        """See ``PullService`` for ``contain``."""
         settings = around.settings
         self._around = around
         self._tables = tables
@@ -118,6 +125,7 @@ class BrokerWorker:
             self._calls.known.check_queue,
             filters_properties=settings.reads.enable_property_filter,
             counts=self._counts,
+            contain=contain,
         )
         timer_calls = TimerCalls(self._timers, self._log, queries.with_key, settings)
         self._calls.register(timer_calls.verbs)
@@ -434,7 +442,10 @@ def run(settings: Settings, stop: StopFlag, *, around_clients: AroundClients = _
         services.append(around_clients(made, around, tables, (pulls, calls, queries)))
         return services[0]
 
-    worker = BrokerWorker(around, tables, consumers)
+    faults = RequestFaults(around.page.counters(Role.BROKER))
+    worker = BrokerWorker(
+        around, tables, consumers, contain=lambda error: faults.refusal(error, "pull")
+    )
 
     def read_again() -> None:
         fresh = reload.take_published(settings)

@@ -42,6 +42,7 @@ from ledgermq.process.client_socket import (
 from ledgermq.process.key_guard import KeyGuard
 from ledgermq.process.loop import Pollable
 from ledgermq.process.node import Surroundings
+from ledgermq.process.request_faults import RequestFaults
 from ledgermq.process.standing import UNKNOWN
 from ledgermq.serving.answers_on_way import AnswersOnWay
 from ledgermq.serving.call_rights import Act, audit, check_call
@@ -135,6 +136,7 @@ class ConsumeService:
         self._settings = settings
         self._produce_ipc = f"ipc://{around.paths.produce}"
         self._counters = around.page.counters(Role.BROKER)
+        self._faults = RequestFaults(self._counters)
         self._sessions: dict[bytes, Session] = {}
         self._standing = UNKNOWN
         self._reported: set[str] = set()
@@ -291,6 +293,10 @@ class ConsumeService:
             self._admit(client, header, parts[1:], head, now_ms)
         except LedgerError as error:
             self._refuse(client, request_id, error)
+        except Exception as error:
+            # Its sender alone pays for what nobody has thought of.
+            self._refuse(client, request_id, self._faults.refusal(error, "request"))
+            self._end_session(client)
 
     def _admit(
         self, client: bytes, header: Header, parts: list[bytes], head: zmq.Frame | None, now_ms: int

@@ -128,6 +128,15 @@ class _Paced(NamedTuple):
     deadline_ms: int
 
 
+Contain = Callable[[Exception], LedgerError]
+"""What a pull that waits is refused with when it has met a bug."""
+
+
+def let_through(error: Exception) -> LedgerError:
+    """Where a bug is to be seen: the error itself is raised."""
+    raise error
+
+
 class PullService:
     """Looks up what is pulled, and keeps the holds. It knows no socket.
 
@@ -143,13 +152,16 @@ class PullService:
         *,
         filters_properties: bool = True,
         counts: Counts | None = None,
+        contain: Contain = let_through,
     ) -> None:
         """Nothing is held.
 
         Args:
             filters_properties: SQL expressions are taken.
             counts: the broker's counters.
+            contain: told of a bug that a pull has met while it waited.
         """
+        self._contain = contain
         self._filters_properties = filters_properties
         self._counts = no_counts() if counts is None else counts
         self._evaluated = 0
@@ -223,6 +235,11 @@ class PullService:
                 for hold in self._holds.take(queue):
                     yield _refusal(hold.client, hold.request, error)
                 continue
+            except Exception as error:
+                fault = self._contain(error)
+                for hold in self._holds.take(queue):
+                    yield _refusal(hold.client, hold.request, fault)
+                continue
             for hold in self._holds.take(queue):
                 answer = self._look_again(hold, bounds, now_ms)
                 if answer is not None:
@@ -270,6 +287,8 @@ class PullService:
             )
         except LedgerError as error:
             return _refusal(hold.client, hold.request, error)
+        except Exception as error:
+            return _refusal(hold.client, hold.request, self._contain(error))
 
     def _take_turn(self, paced: _Paced, now_ms: int) -> Answer | None:
         """The answer to an old read whose turn has come, ``None`` when it still has to wait."""
@@ -285,6 +304,8 @@ class PullService:
             )
         except LedgerError as error:
             return _refusal(paced.client, paced.held, error)
+        except Exception as error:
+            return _refusal(paced.client, paced.held, self._contain(error))
 
     def _take(
         self,
@@ -320,6 +341,8 @@ class PullService:
             )
         except LedgerError as error:
             return _refusal(hold.client, hold.request, error)
+        except Exception as error:
+            return _refusal(hold.client, hold.request, self._contain(error))
         assert isinstance(looked, Answer)
         return looked
 

@@ -7,7 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ledgermq.model.errors import LedgerError, OutcomeUnknownError, ProtocolError
+from ledgermq.model.errors import (
+    LedgerError,
+    OutcomeUnknownError,
+    ProtocolError,
+    UnexpectedError,
+)
 from ledgermq.wire.header import VERSION, VERSION_MIN, Kind, encode_header
 from ledgermq.wire.statuses import ERRORS_BY_NUMBER, status_of
 
@@ -228,6 +233,9 @@ def decode_role(body: bytes | memoryview) -> Standing:
     return Standing(_text(fields, "role"), _integer(fields, "term"), _text(fields, "leader"))
 
 
+_UNKNOWN = (OutcomeUnknownError, UnexpectedError)
+
+
 def encode_refused(
     request_id: int,
     error: LedgerError,
@@ -248,7 +256,7 @@ def encode_refused(
         "code": named.code,
         "reason": str(error),
         "record": record,
-        "stored": "unknown" if isinstance(error, OutcomeUnknownError) else "no",
+        "stored": "unknown" if isinstance(error, _UNKNOWN) else "no",
         "retriable": error.retriable,
     }
     if RETRY_AFTER in error.details:

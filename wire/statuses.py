@@ -29,6 +29,7 @@ from ledgermq.model.errors import (
     TopicUnknownError,
     TransactionEndedError,
     TransactionUnknownError,
+    UnexpectedError,
 )
 
 
@@ -66,6 +67,7 @@ STATUSES: dict[type[LedgerError], Status] = {
     DiskFullError: Status("SERVICE_NOT_AVAILABLE", 14),
     StaleGenerationError: Status("SESSION_UNKNOWN", 2),
     StoreLockedError: _SYSTEM_ERROR,
+    UnexpectedError: _SYSTEM_ERROR,
 }
 """Every error that can cross a package has exactly one status."""
 

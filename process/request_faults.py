@@ -1,0 +1,61 @@
+"""A bug that one request meets costs its sender the answer, and nobody else the process.
+
+For the processes that clients talk to and that change no file of the log: broker and ports. Writer
+and raft go on ending at the first thing they do not expect, for bytes on disk are at stake there.
+"""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+
+from ledgermq.ipc.counters import BrokerCounter, Counts
+from ledgermq.model.errors import UnexpectedError
+from ledgermq.model.events import Event
+
+logger = logging.getLogger(__name__)
+
+PLACES_MAX = 100
+"""Tracebacks that are logged; each once, for whoever can send one such request can send many."""
+
+Place = tuple[type[Exception], str, int]
+
+
+class RequestFaults:
+    """Owned by a process; ``count`` of them are among the broker's counters."""
+
+    def __init__(self, counts: Counts) -> None:
+        self._counts = counts
+        self._told: set[Place] = set()
+
+    def refusal(self, error: Exception, asked: str) -> UnexpectedError:
+        """What to refuse the request with that has met ``error``; the first of its kind is logged.
+
+        Args:
+            error: nothing that a request may raise.
+            asked: what kind of request it was, in a word or two.
+        """
+        self._counts[BrokerCounter.REQUESTS_FAILED] += 1
+        place = _place_of(error)
+        if place not in self._told and len(self._told) < PLACES_MAX:
+            self._told.add(place)
+            logger.error(
+                "request met a bug of the node and is refused: asked=%s",
+                asked,
+                exc_info=error,
+                extra={"event": Event.REQUEST_FAILED},
+            )
+        return UnexpectedError(
+            "request has met a bug of the node, whose log tells more",
+            asked=asked,
+            reason=type(error).__name__,
+        )
+
+
+def _place_of(error: Exception) -> Place:
+    traceback: TracebackType | None = error.__traceback__
+    file, line = "", 0
+    while traceback is not None:
+        file, line = traceback.tb_frame.f_code.co_filename, traceback.tb_lineno
+        traceback = traceback.tb_next
+    return type(error), file, line
