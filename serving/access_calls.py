@@ -125,6 +125,7 @@ class AccessCalls:
         plan: Callable[[], Sequence[Change]],
         result: Callable[[], Result],
     ) -> Result | None:
+        self._log.check_leads()
         plan()  # refuses at once what cannot be made
 
         def answer() -> Result | None:

@@ -93,6 +93,7 @@ class ArchiveCalls:
         plan: Callable[[], Sequence[Change]],
         answer: Callable[[], Result],
     ) -> None:
+        self._log.check_leads()
         plan()  # refuses at once what cannot be made
         request = Request(call.caller, plan, frozenset({f"archive {name}"}), answer)
         self._log.submit(request, call.now_ms)

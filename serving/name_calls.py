@@ -34,6 +34,7 @@ class NameCalls:
             values = names.with_value(namespace, key, value)
             return [] if values == names.of(namespace) else [NamesSet(namespace, values or None)]
 
+        self._log.check_leads()
         plan()  # refuses at once what cannot be made
         touches = frozenset({f"{name_values.FILE} {namespace}"})
         self._log.submit(Request(call.caller, plan, touches, dict), call.now_ms)

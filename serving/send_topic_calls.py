@@ -62,6 +62,7 @@ class SendTopicCalls:
                 made = replace(made, sys_flag=made.sys_flag | UNIT_MODE)
             return [TopicSet(name, made.to_fields())]
 
+        self._log.check_leads()
         changes()  # refuses at once what cannot be made
 
         def answer() -> Result | None:

@@ -132,6 +132,7 @@ class TopicCalls:
                     first_offsets=self._known.first_offsets(name),
                 )
 
+            self._log.check_leads()
             plan()  # refuses at once what cannot be made
             return self._change(call, name, plan, route_of)
         return self._notice.answer(

@@ -38,6 +38,29 @@ def node(golden_copy: Callable[[str], Path]) -> Iterator[NodeMaker]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("verb", "arguments"),
+    [
+        ("acl_remove", {"user": "somebody"}),
+        ("archive_commit", {"archive": "a", "position": 10**9}),
+        ("archive_remove", {"archive": "a"}),
+        ("quota_remove", {"owner": "topic:t"}),
+        ("route", {"topic": "fresh", "create": True}),
+        ("topic_for_send", {"topic": "fresh", "template": "no-template", "queues": 1}),
+    ],
+)
+def test_a_change_is_refused_for_good_only_by_who_knows_the_log(
+    node: NodeMaker, verb: str, arguments: dict[str, Any]
+) -> None:
+    """A node that does not lead, as each one that starts, may lack what was acknowledged."""
+    one = node("gd0", topics=TopicsSection(auto_create_topic_enable=False))
+
+    refusal = one.client().call(verb, **arguments)
+
+    assert (refusal.status, refusal.retriable) == ("SERVICE_NOT_AVAILABLE", True)
+
+
+@pytest.mark.slow
 def test_what_does_not_exist_or_may_not_be_read_is_refused_by_name(node: NodeMaker) -> None:
     one = node("gd0", start=False)
     path = one.config / "topics.json"
@@ -132,8 +155,11 @@ def test_without_a_writer_nothing_is_changed_for_now(node: NodeMaker) -> None:
 
 @pytest.mark.slow
 def test_topics_are_made_as_the_settings_say(node: NodeMaker) -> None:
-    one = node("gd0", topics=TopicsSection(auto_create_topic_enable=False))
+    one = node("gd0", start=False, topics=TopicsSection(auto_create_topic_enable=False))
+    one.page.publish_grant(Grant(one.page.read_committed().term, True, RaftRole.LEADER))
+    one.start()
     client = one.client()
+    one.wait(lambda: client.hello().role == "leader")
     before = (one.config / "topics.json").read_bytes()
 
     unknown = client.call("route", topic="fresh", create=True)

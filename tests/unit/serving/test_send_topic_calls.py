@@ -30,7 +30,9 @@ class Node:
             queues_found=lambda name: 6 if name == "stored" else 0,
             first_offsets=lambda name: {1: 40} if name == "deleted" else {},
         )
-        log: Any = SimpleNamespace(submit=lambda request, _now: self.requests.append(request))
+        log: Any = SimpleNamespace(
+            submit=lambda request, _now: self.requests.append(request), check_leads=lambda: None
+        )
         notice: Any = SimpleNamespace()
         self._calls = SendTopicCalls(known, settings, log, notice)
 
