@@ -119,14 +119,7 @@ class BrokerWorker:
         self._calls.register(SinkCalls(self._sinks, tables).verbs)
         self._members = MemberCalls(self._calls.known, settings, self._log, self._calls.others)
         self._calls.register(self._members.verbs)
-        self._pulls = PullService(
-            self._store,
-            Holds(limit=settings.limits.held_pulls_max),
-            self._calls.known.check_queue,
-            filters_properties=settings.reads.enable_property_filter,
-            counts=self._counts,
-            contain=contain,
-        )
+        self._pulls = self._pull_service(contain)
         timer_calls = TimerCalls(self._timers, self._log, queries.with_key, settings)
         self._calls.register(timer_calls.verbs)
         self._retries = RetryCalls(self._calls.known, self._log, queries.record_at, settings)
@@ -282,6 +275,17 @@ class BrokerWorker:
             if deadline is not None:
                 self._rests_until_ms = min(self._rests_until_ms, max(deadline, now_ms) + 1)
         return True
+
+    def _pull_service(self, contain: Contain) -> PullService:
+        settings = self._around.settings
+        return PullService(
+            self._store,
+            Holds(limit=settings.limits.held_pulls_max),
+            self._calls.known.check_queue,
+            filters_properties=settings.reads.enable_property_filter,
+            counts=self._counts,
+            contain=contain,
+        )
 
     def _node_calls(self) -> NodeCalls:
         members = self._members
