@@ -57,7 +57,10 @@ from ledgermq.broker.state_commands import (
 from ledgermq.broker.topics import Topic, TopicTable
 
 APPLIED_KEY = "ledgermqApplied"
-"""In each file: the queue offset behind the last command that is in it."""
+"""In each file: the queue offset behind the last command that is in it; ``FROM_FIRST`` where none
+is, and the queue may begin anywhere."""
+
+FROM_FIRST = -1
 
 OWN_FILES = (
     queue_locks.FILE,
@@ -100,7 +103,7 @@ class BrokerState:
         Args:
             documents: by the name of the file; one that is missing or empty is a table to which
                 nothing of the log was applied yet. A file without a place in the log comes from
-                outside, or from before there was one.
+                outside (``unsettled``).
 
         Raises:
             ConfigError: a document cannot be understood; names file, key and value.
@@ -110,13 +113,10 @@ class BrokerState:
             file: read_integer(document, APPLIED_KEY, -1 if document else 0, file=file, owner=file)
             for file, document in own.items()
         }
+        says = {file for file, document in own.items() if APPLIED_KEY in document}
+        missing = {file for file, document in own.items() if not document}
         for document in own.values():
             document.pop(APPLIED_KEY, None)
-        known = min(at for file, at in self._places.items() if file not in YOUNGER_FILES)
-        for file in YOUNGER_FILES:
-            if not own[file]:
-                # A store from before there was such a table has no command about it either.
-                self._places[file] = known
         self.topics = TopicTable.read(own[topics.FILE])
         self.groups = GroupTable.read(own[groups.FILE])
         self.offsets = GroupOffsets.read(own[group_offsets.FILE])
@@ -134,32 +134,65 @@ class BrokerState:
         self._parts: list[Part] = []
         self._next_offset = -1
         self.needs_snapshot = False
-        self._begun_at = 0
+        self._first = 0
+        empty = {file for file in says if self._places[file] < 0 and self._is_empty(file)}
+        self._unsettled = {file for file, place in self._places.items() if place < 0} - empty
+        self._from_first = empty | self._place_younger(missing)
+
+    def _is_empty(self, file: str) -> bool:
+        """Whether a table's file has nothing but what that of a new store has."""
+        written = self._writers()[file]()
+        return all(value == {} for value in written.values())
+
+    def _place_younger(self, missing: set[str]) -> set[str]:
+        """Find the places of younger tables that have no file; those that apply the whole log."""
+        known = min(at for file, at in self._places.items() if file not in YOUNGER_FILES)
+        younger = missing.intersection(YOUNGER_FILES)
+        for file in younger:
+            # A store from before there was such a table has no command about it either. Beside
+            # files from outside nobody can say what there was before them.
+            self._places[file] = known
+        return younger if known < 0 else set()
 
     @property
-    def comes_from_outside(self) -> bool:
-        """Whether a table says nothing of the log: what it lacks of it cannot be known."""
-        return min(self._places.values()) < 0
+    def unsettled(self) -> frozenset[str]:
+        """The files from outside: where in the log they stand has to be settled (``settle``)."""
+        return frozenset(self._unsettled)
+
+    @property
+    def from_first(self) -> frozenset[str]:
+        """The files of tables that apply whatever the log still has."""
+        return frozenset(self._from_first)
+
+    def settle(self, file: str, place: int) -> None:
+        """A file from outside is newer than all commands before ``place``, and has none behind."""
+        assert file in self._unsettled, file
+        self._places[file] = place
+        self._unsettled.remove(file)
+
+    def place(self, file: str) -> int:
+        """The queue offset behind the last command that is in the table; below 0 if unknown."""
+        return self._places[file]
 
     @property
     def applied(self) -> int:
-        """Queue offset of the next command to apply; -1 when a table does not say."""
+        """Queue offset of the next command to apply; -1 while a table does not say."""
         return min(self._places.values())
 
     def begin_at(self, first: int, end: int) -> int:
         """Where to go on in a queue that has the offsets from ``first`` to ``end`` for now.
 
-        A table from outside counts as newer than anything in the log. When the log has lost what a
-        table lacks, everything waits for the next snapshot. A table that is behind the end has what
-        is not known to be committed again yet, or is one of another log (``begin_again``).
+        To be called when all places are settled. When the log has lost what a table lacks,
+        everything waits for the next snapshot. A table that is behind the end has what is not known
+        to be committed again yet, or is one of another log (``begin_again``).
         """
-        for file, place in self._places.items():
-            if place < 0:
-                self._places[file] = end
+        assert not self._unsettled, self._unsettled
+        self._places |= dict.fromkeys(self._from_first, first)
+        self._from_first.clear()
         self.needs_snapshot = self.applied < first
         if self.needs_snapshot:
             self._places = dict.fromkeys(FILES, first)
-        self._begun_at = end
+        self._first = first
         return min(self.applied, end)
 
     def is_behind(self, end: int) -> bool:
@@ -167,12 +200,12 @@ class BrokerState:
         return max(self._places.values()) > end
 
     def begin_again(self, end: int) -> int:
-        """Where to go on when the queue is known to end at ``end``: what is said to be behind it
-        was in another log, and counts as newer than what was there when this one was begun.
+        """Where to go on when the queue is known to end at ``end``: a table that is said to be
+        behind it is that of another log, and all that this one has is applied to it.
         """
         for file, place in self._places.items():
             if place > end:
-                self._places[file] = self._begun_at
+                self._places[file] = self._first
         return self.applied
 
     def apply(self, offset: int, tag: str, label: str, body: bytes) -> Applied:

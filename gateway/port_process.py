@@ -47,7 +47,7 @@ class PortWorker:
             DamageReports(self._raft, around.clock),
             first_offset=tables.first_offset,
         )
-        self._reader = StateReader(self._store, tables.state, lambda _at, _label, _applied: None)
+        self._reader = StateReader(self._store, tables, lambda _at, _label, _applied: None)
         self._pulls = PullService(
             self._store,
             Holds(limit=settings.limits.held_pulls_max),

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ledgermq.broker import access
 from ledgermq.broker.access import UserTable
 from ledgermq.broker.archives import ArchiveTable
-from ledgermq.broker.broker_state import FILES, OWN_FILES, BrokerState
+from ledgermq.broker.broker_state import FILES, BrokerState
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.broker.groups import GroupTable
 from ledgermq.broker.holds import QueueName
@@ -20,11 +19,7 @@ from ledgermq.broker.queue_locks import QueueLocks
 from ledgermq.broker.quotas import QuotaTable
 from ledgermq.broker.topics import TopicTable
 from ledgermq.model.settings import NodeSection, Settings
-from ledgermq.process.config_file import ConfigFile
-
-PUBLIC_MODE = 0o640
-SECRET_MODE = 0o600
-"""Of the file that has the users' secrets."""
+from ledgermq.process.table_files import table_files
 
 
 class AppliedTables:
@@ -38,16 +33,27 @@ class AppliedTables:
             StorageError: the operating system refused.
         """
         self._settings = settings
-        own = directory.parent / "ledgermq"
-        self._files = {
-            file: ConfigFile(
-                (own if file in OWN_FILES else directory) / file,
-                mode=SECRET_MODE if file == access.FILE else PUBLIC_MODE,
-            )
-            for file in FILES
-        }
+        self._files = table_files(directory)
         self.state = BrokerState({file: self._files[file].load() for file in FILES})
         self.topics.reserve_builtin(settings.node, settings.topics)
+
+    def settle(self) -> bool:
+        """Whether each table says now where in the log it stands: files from outside are given
+        their places by the writer, and looked at again here.
+
+        Raises:
+            ConfigError, CorruptLogError, StorageError: as when they are loaded.
+        """
+        unsettled = self.state.unsettled
+        if not unsettled:
+            return True
+        again = BrokerState({file: self._files[file].load() for file in FILES})
+        for file in unsettled - again.unsettled:
+            self.state.settle(file, again.place(file))
+        return not self.state.unsettled
+
+    def keep_places(self) -> None:
+        """Have the places of all tables in their files: the broker's matter, which writes them."""
 
     @property
     def node(self) -> NodeSection:

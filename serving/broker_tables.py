@@ -87,10 +87,33 @@ class BrokerTables(AppliedTables):
         self._told: dict[int, tuple[int, tuple[int, int]]] = {self.topics_revision: self._noted}
         self._saved_revisions = self._revisions()
         self._writing: dict[str, int] = {}
-        self._save_missing()
         self._thread = background or ThreadPoolExecutor(1, thread_name_prefix="offsets")
         self._write: Future[None] | None = None
         self._due_ns: int | None = None
+
+    def settle(self) -> bool:
+        """As ``AppliedTables.settle``; then there are files that say up to where moves are applied,
+        before any is: one that is missing is taken to be as new as others, and what is moved twice
+        is there twice.
+        """
+        if not super().settle():
+            return False
+        for file in (moves.FILE, delays.FILE, sinks.FILE):
+            if not self._files[file].path.exists():
+                self._save_missing(file)
+        for file in self.state.from_first & self._saved_revisions.keys():
+            # Written soon, so that the next start need not read the whole queue.
+            self._saved_revisions[file] = -1
+        return True
+
+    def keep_places(self) -> None:
+        """Have the places of all tables in their files, durable on return.
+
+        Raises:
+            StorageError: the operating system refused.
+        """
+        for file, document in self.state.documents().items():
+            self._files[file].save(document)
 
     @property
     def has_news(self) -> bool:
@@ -181,6 +204,9 @@ class BrokerTables(AppliedTables):
             if not self._write.done():
                 return
             self._finish_write(now_ns)
+        if self.state.unsettled:
+            # The writer writes them now.
+            return
         if self._due_ns is None and self._revisions() != self._saved_revisions:
             self._due_ns = now_ns + OFFSETS_DELAY_NS
         if self._due_ns is not None and now_ns >= self._due_ns:
@@ -196,21 +222,15 @@ class BrokerTables(AppliedTables):
         self._thread.shutdown()
         if self._write is not None:
             self._finish_write(0)
-        for file, document in self.state.documents().items():
-            self._files[file].save(document)
+        if not self.state.unsettled:
+            self.keep_places()
 
-    def _save_missing(self) -> None:
-        """Have files that say up to where moves are applied, before any is: one that is missing is
-        taken to be as new as others, and what is moved twice is there twice.
-        """
-        for file in (moves.FILE, delays.FILE, sinks.FILE):
-            if self._files[file].path.exists():
-                continue
-            try:
-                self._files[file].save(self.state.document(file))
-            except DiskFullError as error:
-                logger.warning("file of moves not written: %s", error)
-                self._saved_revisions[file] = -1
+    def _save_missing(self, file: str) -> None:
+        try:
+            self._files[file].save(self.state.document(file))
+        except DiskFullError as error:
+            logger.warning("file of moves not written: %s", error)
+            self._saved_revisions[file] = -1
 
     def _revisions(self) -> dict[str, int]:
         """In the order in which they are written."""

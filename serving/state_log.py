@@ -108,7 +108,7 @@ class StateLog:
         self._store = store
         self._tables = tables
         self._writer = writer
-        self._reader = StateReader(store, tables.state, self._take_applied)
+        self._reader = StateReader(store, tables, self._take_applied)
         self._term: Term | None = None
         self._batch: _Batch | None = None
         self._waiting: deque[_Waiting] = deque()

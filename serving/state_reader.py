@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from ledgermq.broker.broker_state import Applied, BrokerState
+from ledgermq.broker.broker_state import Applied
 from ledgermq.broker.holds import QueueName
 from ledgermq.broker.state_commands import PART_PROPERTY, STATE_QUEUE_ID
 from ledgermq.formats.message import decode_message
@@ -17,6 +17,7 @@ from ledgermq.formats.properties import decode_properties
 from ledgermq.model.errors import ConfigError, CorruptLogError, NotLeaderError
 from ledgermq.model.events import Event
 from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.serving.applied_tables import AppliedTables
 from ledgermq.serving.readable_store import ReadableStore
 
 logger = logging.getLogger(__name__)
@@ -38,10 +39,11 @@ class StateReader:
         trouble: the damaged place that ``apply`` waits for; None while there is none.
     """
 
-    def __init__(self, store: ReadableStore, state: BrokerState, take: TakeApplied) -> None:
+    def __init__(self, store: ReadableStore, tables: AppliedTables, take: TakeApplied) -> None:
         self.trouble: CorruptLogError | None = None
         self._store = store
-        self._state = state
+        self._tables = tables
+        self._state = tables.state
         self._take = take
         self._next = -1
 
@@ -58,7 +60,7 @@ class StateReader:
         try:
             self._apply_new()
         except NotLeaderError:
-            # Nobody knows yet what is dispatched.
+            # Nobody knows yet what is dispatched, or where in the log the tables stand.
             return False
         except CorruptLogError as error:
             if self.trouble is None:
@@ -73,6 +75,8 @@ class StateReader:
     def _apply_new(self) -> None:
         bounds = self._store.bounds(QUEUE)
         state = self._state
+        if self._next < 0 and not self._tables.settle():
+            raise NotLeaderError("node is starting: the tables have no place in the log yet")
         if self._next < 0 or self._next < bounds.first:
             self._next = state.begin_at(bounds.first, bounds.end)
             if state.needs_snapshot:
@@ -80,8 +84,10 @@ class StateReader:
                     "broker's tables lack commands that the log has no more; a snapshot is awaited"
                 )
         if state.is_behind(bounds.end) and self._store.has_all_committed():
-            logger.warning("broker's tables are those of another log, and are taken up as they are")
+            logger.warning("broker's tables are those of another log: all of this one is applied")
             self._next = state.begin_again(bounds.end)
+            # Before anything is applied, and answered: a later end may be behind what they say.
+            self._tables.keep_places()
         while self._next < bounds.end:
             if not self._apply_span(min(UNITS_PER_READ, bounds.end - self._next)):
                 # Deleted while it was read: the next look finds where the queue begins now.

@@ -1,8 +1,9 @@
 """The writer process: takes messages from producers, and is the only one that writes the log.
 
 It alone writes the log's files, DLedger's index files and ``checkpoint``, our ``log-checkpoint``,
-and removes the mark of a damage, ``log-damage``; it publishes the cursors ``written``, ``durable``
-and ``put_lock``. It stamps only in a term that raft has granted, and answers a producer only when
+says in tables from outside where in the log they stand before the broker takes them up, and removes
+the mark of a damage, ``log-damage``; it publishes the cursors ``written``, ``durable`` and
+``put_lock``. It stamps only in a term that raft has granted, and answers a producer only when
 ``committed`` has passed the frame (with ``ack.mode = leader``: when the log has it).
 """
 
@@ -45,6 +46,7 @@ from ledgermq.process.loop import Pollable, StopFlag
 from ledgermq.process.loop import run as run_loop
 from ledgermq.process.node import Surroundings
 from ledgermq.process.standing import standing_of
+from ledgermq.process.table_files import UnsettledTables
 from ledgermq.store.append_files import overwrite
 from ledgermq.store.disk_space import with_reserve
 from ledgermq.store.disk_sync import sync_directory
@@ -63,6 +65,7 @@ from ledgermq.writing.produce_service import ProduceService
 from ledgermq.writing.put_lock import PutLockHolder
 from ledgermq.writing.resume import dispatched_position
 from ledgermq.writing.space_gate import SpaceGate
+from ledgermq.writing.state_end import certain_state_end
 from ledgermq.writing.writable_topics import WritableTopics
 
 logger = logging.getLogger(__name__)
@@ -125,6 +128,7 @@ class WriterWorker:
         self._topics = WritableTopics(log.paths.topics, is_newest=self._has_newest_topics)
         self._topics_version = 0
         self._damage = read_damage(damage_path(log.paths.root))
+        self._unsettled = UnsettledTables.find(log.paths.topics.parent)
         self._publish_written()
         self._flusher = make_flusher(
             log.writer,
@@ -167,6 +171,9 @@ class WriterWorker:
             return 0
         if self._page.grant_version != self._told_version:
             return 0
+        if self._unsettled is not None:
+            # The dispatcher rings when it has looked at the queues.
+            return 0 if self._page.has_queues() else 1_000
         if not self._known_by_raft:
             return max(0, (self._ready_sent_ns + READY_REPEAT_NS - now_ns) // 1_000_000)
         waits = [1_000, self._gate.sleep_ms(now_ns)]
@@ -183,7 +190,9 @@ class WriterWorker:
         """Orders, raft's entries, frames (staged, written and published once), then answers."""
         for message in self._around.inbox.drain(ready):
             self._take(message)
-        if self._postponed is not None and self._page.has_queues():
+        if self._unsettled is not None and self._page.has_queues():
+            self._settle_tables(self._unsettled)
+        if self._postponed is not None and self._can_obey(self._postponed):
             order, self._postponed = self._postponed, None
             self._carry_out(order)
         if self._page.grant_version != self._told_version or self._term != self._told_term:
@@ -202,7 +211,8 @@ class WriterWorker:
             self._look_at_damage(self._damage)
         if self._retention is not None and self._retention.turn(now_ns, self._log.files_made):
             self._service.forget_before(self._retention.wanted)
-        if not self._known_by_raft and now_ns - self._ready_sent_ns >= READY_REPEAT_NS:
+        is_late = now_ns - self._ready_sent_ns >= READY_REPEAT_NS
+        if not self._known_by_raft and self._unsettled is None and is_late:
             self._ready_sent_ns = now_ns
             self._raft.send(self._report(Order(OrderKind.READY)).encode())
 
@@ -253,11 +263,8 @@ class WriterWorker:
             self._take_topics(order, message)
         elif order.kind in _ANSWERS:
             self._known_by_raft = True
-            if order.kind is OrderKind.GRANT and not self._page.has_queues():
-                # How to number messages is known once the dispatcher has looked at the queues.
-                self._postponed = order
-            else:
-                self._postponed = None
+            self._postponed = None if self._can_obey(order) else order
+            if self._postponed is None:
                 self._carry_out(order)
         elif order.kind is OrderKind.PROPOSE_STATE:
             self._take_proposal(order, message)
@@ -288,6 +295,23 @@ class WriterWorker:
             return
         self._topics_version = order.version
         self._broker.send(topics_loaded(order.version))
+
+    def _can_obey(self, order: Order) -> bool:
+        """Whether an order of raft need not wait.
+
+        Nothing new comes into the log before tables from outside have their place in it. How to
+        number messages is known once the dispatcher has looked at the queues.
+        """
+        if self._unsettled is not None:
+            return False
+        return order.kind is not OrderKind.GRANT or self._page.has_queues()
+
+    def _settle_tables(self, unsettled: UnsettledTables) -> None:
+        end = certain_state_end(
+            self._open_log, self._around.settings, self._page, sign_of_life=self._give_sign
+        )
+        unsettled.settle(end)
+        self._unsettled = None
 
     def _carry_out(self, order: Order) -> None:
         """Obey, and answer; an order that came before is answered again, and not obeyed again."""

@@ -126,6 +126,11 @@ class Node:
             except BlockingIOError:
                 return self.told
 
+    def forget_told(self) -> None:
+        """What an earlier life of the node has told counts no more: also what nobody has read."""
+        self.listen()
+        self.told.clear()
+
     def wait_told(self, message: str, count: int = 1) -> None:
         """Wait until systemd has been told ``message`` so often."""
         wait_until(lambda: self.listen().count(message) >= count or self._has_ended(), f"{message}")

@@ -78,7 +78,7 @@ class Member:
 
     def start(self) -> None:
         """Start it; ``wait_ready`` comes later."""
-        self.node.told.clear()
+        self.node.forget_told()
         self.node.launch(
             ["-m", "ledgermq.cli.main", "serve", "--config", str(self.node.config)],
             prefix=self._prefix,

@@ -94,7 +94,7 @@ def test_a_deleted_topic_that_is_made_again_begins_empty_and_is_numbered_on(node
         admin.delete_topic("sales")
         node.signal(signal.SIGKILL)
     node.wait_end()
-    node.told.clear()
+    node.forget_told()
     node.launch([*SERVE, str(node.config)])
     node.wait_ready()
     with admin_of(node) as admin, Producer(f"ipc://{node.runtime}") as one:

@@ -144,7 +144,7 @@ def test_whatever_dies_a_delayed_message_is_there_once(make_node: Callable[[], N
         if role == "node":
             node.signal(signal.SIGKILL)
             node.wait_end()
-            node.told.clear()
+            node.forget_told()
             node.launch([*SERVE, str(node.config)])
             node.wait_ready()
         else:

@@ -58,7 +58,7 @@ def test_far_timers_do_not_keep_the_log_and_are_delivered_once(
         )
         node.signal(signal.SIGKILL)
         node.wait_end()
-        node.told.clear()
+        node.forget_told()
         node.launch([*SERVE, str(node.config)])
         node.wait_ready()
         wait_until(lambda: begin_of(node) > end, "the log to begin behind them", PATIENCE_S)

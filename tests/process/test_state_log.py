@@ -86,7 +86,7 @@ def test_what_was_answered_is_there_after_all_processes_were_killed(node: Node) 
         broker.group_commit("g", "orders", {2: 7})
         node.signal(signal.SIGKILL)
     node.wait_end()
-    node.told.clear()
+    node.forget_told()
     node.launch([*SERVE, str(node.config)])
     node.wait_ready()
     with broker_of(address) as broker:

@@ -127,7 +127,7 @@ class Cutting:
         }
         plan.write_text(json.dumps(words))
         script = Path(__file__).with_name("kill_point.py")
-        old.node.told.clear()
+        old.node.forget_told()
         old.node.launch([str(script), str(old.node.config), str(plan)])
         died = Path(f"{plan}.died")
         process = old.node.process

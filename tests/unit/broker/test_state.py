@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from ledgermq.broker import group_offsets, groups, state_commands, topics
-from ledgermq.broker.broker_state import APPLIED_KEY, FILES, BrokerState
+from ledgermq.broker import group_offsets, groups, queue_locks, state_commands, topics
+from ledgermq.broker.broker_state import APPLIED_KEY, FILES, YOUNGER_FILES, BrokerState
 from ledgermq.broker.groups import SubscriptionGroup
 from ledgermq.broker.queue_locks import Lock
 from ledgermq.broker.state_commands import (
@@ -139,15 +139,66 @@ def test_files_of_any_age_and_the_log_make_the_same_tables(
     assert again.documents() == whole.documents(), seed
 
 
-def test_a_table_without_a_place_counts_as_newer_than_the_log() -> None:
-    log = [command(topic("t", 4), OffsetsSet("g", "t", {0: 5}))]
-    outside = {topics.FILE: {"topicConfigTable": {"mine": {}}, "dataVersion": {"counter": 3}}}
+def outside(*names: str) -> dict[str, object]:
+    """A file of topics as RocketMQ leaves it."""
+    return {"topicConfigTable": {name: {} for name in names}, "dataVersion": {"counter": 3}}
 
-    state = apply_all(BrokerState({**fresh().documents(), **outside}), log)
 
-    assert [one.name for one in state.topics] == ["mine"]
+def test_a_table_without_a_place_is_newer_than_the_log_up_to_where_it_was_settled() -> None:
+    log = [
+        command(topic("t", 4), OffsetsSet("g", "t", {0: 5})),
+        command(topic("later", 4)),
+    ]
+    state = BrokerState({**fresh().documents(), topics.FILE: outside("mine")})
+    unsettled = state.unsettled
+    state.settle(topics.FILE, 1)
+    apply_all(state, log)
+
+    assert unsettled == {topics.FILE}
+    assert [one.name for one in state.topics] == ["mine", "later"]
     assert state.offsets.offsets("g", "t") == {0: 5}
-    assert BrokerState(outside).comes_from_outside
+    assert state.unsettled == frozenset()
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {file: {APPLIED_KEY: -1} for file in YOUNGER_FILES},
+        {file: {**BrokerState({}).tables()[file], APPLIED_KEY: -1} for file in YOUNGER_FILES},
+    ],
+    ids=["missing", "nothing but -1", "as an older version wrote them"],
+)
+@pytest.mark.parametrize("first", [0, 2])
+def test_younger_tables_beside_one_from_outside_apply_all_that_the_log_has(
+    files: dict[str, dict[str, object]], first: int
+) -> None:
+    """Whatever was acknowledged of them; and nothing that the log has no more is waited for."""
+    lock = Lock("client", 15_000)
+    log = [*[command(topic("old", 1))] * first, command(LocksSet("g", "t", {0: lock}))]
+    outer: dict[str, dict[str, object]] = {
+        topics.FILE: outside("mine"),
+        groups.FILE: {APPLIED_KEY: len(log)},
+        group_offsets.FILE: {APPLIED_KEY: len(log)},
+    }
+    state = BrokerState({**outer, **files})
+    from_first = state.from_first
+    state.settle(topics.FILE, len(log))
+    apply_all(state, log, first=first)
+
+    assert from_first == set(YOUNGER_FILES)
+    assert dict(state.locks.locks("g", "t")) == {0: lock}
+    assert not state.needs_snapshot
+    assert {state.place(file) for file in FILES} == {len(log)}
+
+
+def test_a_younger_table_with_content_and_no_place_is_one_from_outside() -> None:
+    locks = apply_all(fresh(), [command(LocksSet("g", "t", {0: Lock("client", 15_000)}))])
+    document = {**locks.documents()[queue_locks.FILE], APPLIED_KEY: -1}
+    state = BrokerState({**fresh().documents(), queue_locks.FILE: document})
+
+    assert state.unsettled == {queue_locks.FILE}
+    assert state.from_first == set()
 
 
 def test_a_place_behind_the_log_is_that_of_another_log() -> None:
@@ -237,14 +288,11 @@ def test_a_deleted_group_owns_no_queue() -> None:
     assert state.locks.locks("a", "t") == {}
 
 
-@pytest.mark.parametrize("place", [-1, 3])
-def test_a_store_without_a_file_of_locks_has_them_as_far_as_the_others(place: int) -> None:
+def test_a_store_without_a_file_of_locks_has_them_as_far_as_the_others() -> None:
     documents: dict[str, dict[str, object]] = {
-        file: {APPLIED_KEY: place} if place >= 0 else {"later": 1}
-        for file in (topics.FILE, groups.FILE, group_offsets.FILE)
+        file: {APPLIED_KEY: 3} for file in (topics.FILE, groups.FILE, group_offsets.FILE)
     }
     state = BrokerState(documents)
 
-    assert state.comes_from_outside == (place < 0)
-    assert state.begin_at(2, 5) == (5 if place < 0 else 3)
+    assert state.begin_at(2, 5) == 3
     assert not state.needs_snapshot

@@ -1,0 +1,79 @@
+"""Files of the broker's tables from outside: their place in the log is written into them once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ledgermq.broker.broker_state import APPLIED_KEY, FILES, YOUNGER_FILES
+from ledgermq.formats.config_json import decode_document
+from ledgermq.model.errors import StorageError
+from ledgermq.process.table_files import UnsettledTables, table_files
+
+JAVA = {"offsetTable": {"orders@g": {"0": 7}}}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    folder = tmp_path / "config"
+    folder.mkdir()
+    (folder / "consumerOffset.json").write_text(json.dumps(JAVA))
+    return folder
+
+
+def places(config: Path) -> dict[str, object]:
+    return {file: one.load().get(APPLIED_KEY) for file, one in table_files(config).items()}
+
+
+def test_a_file_from_outside_is_given_its_place_once(config: Path) -> None:
+    found = UnsettledTables.find(config)
+    assert found is not None
+    found.settle(5)
+    path = config / "consumerOffset.json"
+
+    assert decode_document(path.read_bytes()) == {**JAVA, APPLIED_KEY: 5}
+    assert UnsettledTables.find(config) is None
+    # RocketMQ and we go on from the copy where the file is lost.
+    path.unlink()
+    assert UnsettledTables.find(config) is None
+
+
+def test_what_is_missing_beside_it_begins_where_the_log_does(config: Path) -> None:
+    found = UnsettledTables.find(config)
+    assert found is not None
+    found.settle(5)
+
+    assert places(config) == {
+        **dict.fromkeys(FILES),
+        **dict.fromkeys(YOUNGER_FILES, -1),
+        "consumerOffset.json": 5,
+    }
+
+
+def test_killed_in_between_it_is_done_again(config: Path) -> None:
+    (config / "topics.json").write_text(json.dumps({"topicConfigTable": {"t": {}}}))
+    obstacle = config / "topics.json.tmp"
+    obstacle.mkdir()
+    found = UnsettledTables.find(config)
+    assert found is not None
+    with pytest.raises(StorageError, match="topics"):
+        found.settle(5)
+    obstacle.rmdir()
+    again = UnsettledTables.find(config)
+    assert again is not None
+    again.settle(5)
+
+    assert (places(config)["topics.json"], places(config)["consumerOffset.json"]) == (5, 5)
+    assert places(config)["moves.json"] == -1
+
+
+def test_files_that_say_their_place_and_a_new_store_are_left_alone(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    fresh = UnsettledTables.find(config)
+    config.mkdir()
+    (config / "topics.json").write_text(json.dumps({"topicConfigTable": {}, APPLIED_KEY: 3}))
+
+    assert fresh is None
+    assert UnsettledTables.find(config) is None
