@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -36,7 +36,6 @@ from ledgermq.model.limits import (
     FRAME_SIZE_MAX,
 )
 from ledgermq.model.settings import AckMode, Settings
-from ledgermq.process.client_rights import ClientRights
 from ledgermq.process.environment import Environment
 from ledgermq.process.log_trouble import LogDamagedError, report
 from ledgermq.process.standing import UNKNOWN
@@ -62,6 +61,7 @@ from ledgermq.writing.frame_admission import FrameAdmission
 from ledgermq.writing.log_opening import OpenLog, entry_before
 from ledgermq.writing.missing_records import MissingRecords, Turn
 from ledgermq.writing.own_entries import append_own
+from ledgermq.writing.producer_sessions import ProducerSessions, Session
 from ledgermq.writing.put_batch import Put, PutBatch
 from ledgermq.writing.put_lock import PutLockHolder
 from ledgermq.writing.recent_messages import RecentMessages
@@ -85,31 +85,8 @@ _OWN_STATUSES: dict[type[LedgerError], str] = {
 
 FRAMES_PER_TURN_MAX = 256
 BYTES_PER_TURN_MAX = 8 * 1024 * 1024
-SESSIONS_MAX = 10_000
 
 _ACKS = {AckMode.LEADER: 0, AckMode.MAJORITY_MEMORY: 1, AckMode.MAJORITY_FSYNC: 2}
-
-
-@dataclass(slots=True)
-class Session:
-    """One connection that has said HELLO.
-
-    Attributes:
-        rights: what the client may do.
-        version: of the protocol.
-        terms_ended: how many terms of its own the node had ended when the session began.
-        in_flight: bytes that are not answered yet.
-        is_refused: a frame was refused that may come again; those that were sent behind it must not
-            be stored before it.
-    """
-
-    name: str
-    instance: str
-    terms_ended: int
-    rights: ClientRights
-    version: int
-    in_flight: int = 0
-    is_refused: bool = False
 
 
 class Due(NamedTuple):
@@ -152,8 +129,7 @@ class ProduceService:
         self._body_max = settings.store.max_message_size
         limit = ENTRY_SIZE_MAX if log.writer.header_size else self._body_max + 64 * 1024
         self._record_max = min(log.writer.record_size_max, limit)
-        self._sessions: dict[bytes, Session] = {}
-        self._instances: dict[str, bytes] = {}
+        self._sessions = ProducerSessions()
         self._standing = UNKNOWN
         self._last_led: int | None = None
         self._terms_ended = 0
@@ -215,15 +191,16 @@ class ProduceService:
         if standing == before:
             return
         self._standing = standing
-        for identity in list(self._sessions):
+        for identity in self._sessions:
             self._send(identity, encode_role(standing))
         if before.leads and (not standing.leads or standing.term != before.term):
             self._terms_ended += 1
         if standing.leads:
             # Between two terms that follow one another nobody else can have led.
             if self._last_led is not None and standing.term > self._last_led + 1:
-                for identity, session in list(self._sessions.items()):
-                    if session.terms_ended < self._terms_ended:
+                for identity in self._sessions:
+                    session = self._sessions.get(identity)
+                    if session is not None and session.terms_ended < self._terms_ended:
                         self._end_session(identity)
             self._last_led = standing.term
 
@@ -328,7 +305,7 @@ class ProduceService:
             if header.kind is Kind.HELLO:
                 self._greet(identity, request_id, parts)
                 return None
-            session = self._sessions.get(identity)
+            session = self._sessions.use(identity)
             if session is None or session.rights.peer != self.socket.peer:
                 raise StaleGenerationError("no session: say HELLO first")
             if header.kind is Kind.GOODBYE:
@@ -502,7 +479,8 @@ class ProduceService:
         return session is not None and session.version >= DUPLICATES_VERSION
 
     def _admitted(self, identity: bytes, frame: SendFrame) -> None:
-        session = self._sessions[identity]
+        session = self._sessions.get(identity)
+        assert session is not None, identity
         self._admission.admitted(frame, identity, session.name, session.rights)
         session.in_flight += frame.payload_size
         self._in_flight += frame.payload_size
@@ -512,21 +490,18 @@ class ProduceService:
         if len(parts) != 3:
             raise ProtocolError("HELLO without a body", parts=len(parts) - 1)
         name = decode_hello(parts[2])
-        if len(self._sessions) >= SESSIONS_MAX and identity not in self._sessions:
-            raise BusyError("too many connections", connections=SESSIONS_MAX, limit=SESSIONS_MAX)
         instance = hello_instance(parts[2])
-        if instance:
-            # Frames that an older connection of it left behind must not be stored after their
-            # repetition: they find no session.
-            older = self._instances.pop(instance, identity)
-            if older != identity:
-                self._sessions.pop(older, None)
-            self._instances[instance] = identity
         session = self._sessions.get(identity)
-        if session is None or session.rights.peer != self.socket.peer:
+        is_new = session is None or session.rights.peer != self.socket.peer
+        if session is None or is_new or session.instance != instance:
             rights = self._admission.rights_of(self.socket.peer)
             version = hello_version(parts[2])
-            self._sessions[identity] = Session(name, instance, self._terms_ended, rights, version)
+            fresh = Session(name, instance, self._terms_ended, rights, version)
+            if session is not None and not is_new:
+                fresh.in_flight, fresh.is_refused = session.in_flight, session.is_refused
+                fresh.terms_ended = session.terms_ended
+            for ended in self._sessions.begin(identity, fresh):
+                self._admission.forget(ended)
         self._counters[WriterCounter.SESSIONS] = len(self._sessions)
         standing = self._standing
         welcome = replace(
@@ -563,8 +538,6 @@ class ProduceService:
         return self._clock.epoch_ns() // 1_000_000
 
     def _end_session(self, identity: bytes) -> None:
-        session = self._sessions.pop(identity, None)
+        self._sessions.end(identity)
         self._admission.forget(identity)
-        if session is not None and self._instances.get(session.instance) == identity:
-            del self._instances[session.instance]
         self._counters[WriterCounter.SESSIONS] = len(self._sessions)
