@@ -56,6 +56,7 @@ logger = logging.getLogger(__name__)
 COMMIT_LOG_FILE_SIZE = 1_073_741_824
 INDEX_FILE_SIZE = 167_772_160
 _ZEROS_STEP = 1 << 20
+_COPY_STEP = 1 << 20
 
 
 class Verdict(StrEnum):
@@ -153,6 +154,8 @@ def recover_log(
 
     What a writer that was killed had written and not synced is in the page cache alone: who opens
     the log takes it for durable, and may never have a reason to sync the files before the last one.
+    Nor would a sync do it when one before had failed: then the page cache calls it clean. So what
+    is behind the checkpoint is written once more before it is synced.
 
     Args:
         index_directory: DLedger's ``index/``; None with a plain CommitLog.
@@ -217,10 +220,14 @@ def recover_log(
             "torn tail" if damage is None else "damage",
         )
         data.cut()
+    durable = checkpoint.end if believed and checkpoint is not None else end
     index = None
     if index_files is not None:
         index = _mended_index(index_files, scan)
+        items = ((durable.index_ + 1) * INDEX_ITEM_SIZE, (end.index_ + 1) * INDEX_ITEM_SIZE)
+        _write_again(index_directory, index.file_size, *items)
         _sync(index_directory, index.file_size, first_item * INDEX_ITEM_SIZE)
+    _write_again(data_directory, files.file_size, durable.position, end.position)
     _sync(data_directory, files.file_size, begin)
     if not files.starts:
         first = end.position
@@ -228,6 +235,27 @@ def recover_log(
     if damage is not None:
         verdict = Verdict.DAMAGED
     return RecoveredLog(end, first, data, index, scan.records, dropped, verdict, believed, damage)
+
+
+def _write_again(directory: Path | None, file_size: int, begin: int, end: int) -> None:
+    """Have the pages with positions from ``begin`` to ``end`` be written by the next sync.
+
+    A sync that fails leaves them as if they were written: the next one says that all is well.
+    """
+    assert directory is not None
+    for start in range(begin - begin % file_size, end, file_size):
+        path = directory / file_name(start)
+        at, last = max(begin - start, 0), min(end - start, file_size)
+        try:
+            with path.open("r+b", buffering=0) as file:
+                while at < last:
+                    size = min(last - at, _COPY_STEP)
+                    at += os.pwrite(file.fileno(), os.pread(file.fileno(), size, at), at)
+        except OSError as error:
+            raise StorageError(
+                "recovered log not written", errno=error.errno, file=str(path),
+                reason=error.strerror,
+            ) from error  # fmt: skip
 
 
 def _sync(directory: Path | None, file_size: int, begin: int) -> None:
