@@ -8,7 +8,7 @@ WITHOUT_ORACLE := not oracle
 # Programs of bench/ say themselves how they are run; the other modules there are their parts.
 BENCHES = $(basename $(notdir $(shell grep -l 'python -m bench\.' bench/*.py)))
 
-.PHONY: help demo test test-again test-quick check check-all check-boot check-deb deb wheel bench
+.PHONY: help demo test test-again test-quick check check-all check-boot check-deb check-power deb wheel bench
 .PHONY: bootstrap clean distclean
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo 'make deb         the Debian package, in dist/; make wheel: client and Spark source for other hosts'
 	@echo 'make check-deb   lintian, and whether the package is the same bytes when built elsewhere'
 	@echo 'make check-boot  the package on a Debian machine that is booted for it; needs root'
+	@echo 'make check-power lets the power of nodes fail, on disks that forget; needs root and FUSE'
 	@echo 'make bench       measure this machine (bench/)'
 	@echo 'make clean       remove what was built; make distclean: .venv too'
 
@@ -52,6 +53,9 @@ check-all: export LEDGERMQ_BROWSER = 1
 check-all: check check-deb
 	packaging/install-tools.sh boot
 	packaging/install-tools.sh browser
+	# Where there can be no FUSE, its tests say why they are left out.
+	packaging/install-tools.sh power || true
+	LEDGERMQ_POWER=1 LEDGERMQ_POWER_CUTS=10 \
 	LEDGERMQ_BOOT=1 LEDGERMQ_BOOT_LONG=1 LEDGERMQ_EXEC_NODES=1 LEDGERMQ_KILLS=20 LEDGERMQ_MEMBER_KILLS=5 LEDGERMQ_FULL_DISK_ROUNDS=5 LEDGERMQ_KILL_POINTS=200 \
 	LEDGERMQ_CONVERSION_KILLS=260 LEDGERMQ_SEEDS=2000 LEDGERMQ_LEADER_KILLS=100 LEDGERMQ_FUZZ_S=60 LEDGERMQ_JAVA_KILLS=10 LEDGERMQ_MIGRATE_LONG=1 \
 	LEDGERMQ_SPARK_KILLS=10 LEDGERMQ_SPARK_DRIVER_KILLS=5 LEDGERMQ_SPARK_WHEEL=1 LEDGERMQ_SPARK_SPECULATION=1 \
@@ -72,6 +76,10 @@ check-deb:
 check-boot: bootstrap
 	packaging/install-tools.sh boot
 	LEDGERMQ_BOOT=1 LEDGERMQ_BOOT_LONG=1 $(PYTHON_BIN)/python -m pytest -q tests/boot
+
+check-power: bootstrap
+	packaging/install-tools.sh power
+	LEDGERMQ_POWER=1 $(PYTHON_BIN)/python -m pytest -q -s tests/power
 
 bench: bootstrap
 	for name in $(BENCHES); do echo "== $$name"; $(PYTHON_BIN)/python -m bench.$$name || exit 1; done

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import pytest
@@ -193,17 +193,20 @@ class Node:
         return self.process is not None and self.process.poll() is not None
 
 
+AnyNode = TypeVar("AnyNode", bound=Node)
+
+
 @contextmanager
-def nodes_made() -> Iterator[Callable[[], Node]]:
+def nodes_made(kind: type[AnyNode] = Node) -> Iterator[Callable[[], AnyNode]]:
     """Makes nodes that are not started; all are destroyed at the end."""
-    nodes: list[Node] = []
+    nodes: list[AnyNode] = []
     # A path of pytest's is too long for a unix socket.
     folder = Path(tempfile.mkdtemp(prefix="lmq-", dir="/tmp"))
 
-    def make() -> Node:
+    def make() -> AnyNode:
         own = folder / str(len(nodes))
         own.mkdir()
-        nodes.append(Node(own))
+        nodes.append(kind(own))
         return nodes[-1]
 
     try:
