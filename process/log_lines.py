@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from datetime import UTC, datetime
 
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.process.journal import Journal, fields_of, is_where_stderr_goes, priority
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""What a reader of the line would not see, or take for another line: values may be a client's."""
 
 
 class LineFormatter(logging.Formatter):
@@ -27,8 +31,11 @@ class LineFormatter(logging.Formatter):
         """The line; a traceback follows on lines of its own."""
         fields = " ".join(f"{name}={_quoted(value)}" for name, value in fields_of(record))
         line = f"{self._process}: {record.getMessage()}{' ' if fields else ''}{fields}"
+        line = _CONTROL.sub(_escaped, line)
         if record.exc_info:
-            line = f"{line}\n{self.formatException(record.exc_info)}"
+            # Indented: what an error quotes may have lines that look like ours.
+            told = self.formatException(record.exc_info).splitlines()
+            line = "\n    ".join((line, *(_CONTROL.sub(_escaped, one) for one in told)))
         return line
 
 
@@ -95,6 +102,10 @@ def _target(process: str, node: str) -> logging.Handler:
 def _standing(page: CursorPage) -> tuple[str, int]:
     grant = page.read_grant()
     return grant.role.name.lower(), grant.term
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()
 
 
 def _quoted(text: str) -> str:

@@ -45,3 +45,29 @@ def test_each_line_of_a_traceback_has_its_level() -> None:
 
     assert len(lines) > 3
     assert all(line.startswith("<4>") for line in lines)
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\r\nb", "a\x1b[2Kb", "a\x00b", "a\u2028b", "a\u202eb"])
+def test_no_value_begins_a_line_or_hides_one(text: str) -> None:
+    """A client's name stands in lines of ours: it must not look like one."""
+    told = logging.getLogger("test").makeRecord(
+        "test", logging.INFO, "part.py", 1, "member gone: client=%s", (text,), None, "work", {}
+    )
+    told.field = text
+    line = LineFormatter("broker").format(told)
+
+    assert line.startswith("broker: member gone: client=a\\")
+    assert line.isprintable()
+
+
+def test_lines_of_a_traceback_are_none_of_ours() -> None:
+    forged = "2026-01-31T12:00:00.123Z INFO broker: admin act outcome=done"
+    try:
+        raise ValueError(f"first\n{forged}")
+    except ValueError as error:
+        failed = record()
+        failed.exc_info = (type(error), error, error.__traceback__)
+    lines = DatedFormatter("broker").format(failed).split("\n")
+
+    assert any(forged in line for line in lines)
+    assert all(line.startswith("    ") for line in lines[1:])
