@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 import ledgermq
@@ -157,11 +157,29 @@ def _copy(source: Path, folder: Path) -> None:
             # Python 3.11.2, which is Debian 12's, has no filters yet.
             if hasattr(tarfile, "data_filter"):
                 archive.extraction_filter = tarfile.data_filter
-            archive.extractall(folder)
+            archive.extractall(folder, members=_inside(archive))
     except (OSError, tarfile.TarError) as error:
         raise ConfigError(f"cannot unpack the store: {error}", path=str(source)) from error
     if not (folder / "store").is_dir():
         raise ConfigError("the archive has no folder store/", path=str(source))
+
+
+def _inside(archive: tarfile.TarFile) -> list[tarfile.TarInfo]:
+    """All members of an archive.
+
+    Raises:
+        ConfigError: one would not be a file or a folder inside of the target; nothing is unpacked.
+    """
+    members = archive.getmembers()
+    for member in members:
+        path = PurePosixPath(member.name)
+        if path.is_absolute() or ".." in path.parts or not (member.isfile() or member.isdir()):
+            raise ConfigError(
+                "archive has a member that is no file or folder below its own",
+                archive=str(archive.name),
+                member=member.name,
+            )
+    return members
 
 
 def _queues_of(store: Path) -> dict[str, dict[int, QueueBounds]]:

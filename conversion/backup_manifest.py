@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import cast
 
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.settings_rules import RULES
 from ledgermq.repair.file_family import first_nonzero
 from ledgermq.store.checked_document import read_document, write_document
 
@@ -101,11 +102,17 @@ def read_manifest(folder: Path) -> BackupManifest:
     try:
         files = cast("dict[str, dict[str, object]]", document.pop("files"))
         found = {name: BackedUpFile(**row) for name, row in files.items()}  # type: ignore[arg-type]
-        return BackupManifest(**document, files=found)  # type: ignore[arg-type]
+        manifest = BackupManifest(**document, files=found)  # type: ignore[arg-type]
     except (KeyError, TypeError, AttributeError) as error:
         raise CorruptLogError(
             "manifest lacks a field", file=str(path), reason=str(error)
         ) from error
+    if manifest.self_id is not None and not RULES["node.self_id"].takes(manifest.self_id):
+        # A folder is called after it.
+        raise CorruptLogError(
+            "manifest names a member that cannot be one", file=str(path), self_id=manifest.self_id
+        )
+    return manifest
 
 
 def backups_in(target: Path) -> list[tuple[Path, BackupManifest]]:

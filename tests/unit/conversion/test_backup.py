@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,13 @@ from ledgermq.broker.broker_state import OWN_FILES
 from ledgermq.cli.main import EXIT_CONFIG, EXIT_STORAGE, main
 from ledgermq.conversion import backup_create
 from ledgermq.conversion.backup_create import Backup, create_backup
-from ledgermq.conversion.backup_manifest import CONTENT, BackupManifest, backups_in, read_manifest
+from ledgermq.conversion.backup_manifest import (
+    CONTENT,
+    BackupManifest,
+    backups_in,
+    read_manifest,
+    write_manifest,
+)
 from ledgermq.daemon.store_lock import JavaLock
 from ledgermq.formats.index_file import IndexLayout
 from ledgermq.model.errors import CorruptLogError, StorageError
@@ -404,3 +411,19 @@ def test_list_tells_what_each_backup_holds(
 
     assert [row["index"] for row in rows] == [3, 3]
     assert [Path(row["backup"]).parent for row in rows] == [target, target]
+
+
+@pytest.mark.parametrize("self_id", ["x/../../OUT", "..", "", "n0/../n1", "/tmp/x"])
+def test_a_manifest_names_no_folder_outside_of_the_target(tmp_path: Path, self_id: str) -> None:
+    root = tmp_path / "store"
+    root.mkdir()
+    write_store(root)
+    folder = back_up(root, tmp_path / "backups")
+    write_manifest(folder, replace(read_manifest(folder), self_id=self_id))
+    before = sorted(tmp_path.iterdir())
+
+    with pytest.raises(CorruptLogError, match="member that cannot be one"):
+        read_manifest(folder)
+    assert restore(folder, tmp_path / "again") == EXIT_STORAGE
+    assert not (set(tmp_path.iterdir()) - {*before, tmp_path / "again"})
+    assert not list((tmp_path / "again").glob("[!l]*"))
