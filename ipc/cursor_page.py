@@ -243,8 +243,12 @@ class CursorPage:
             path.unlink()
         fresh = path.with_suffix(".new")
         try:
-            # Written, not only made long: a map of a hole is a SIGBUS when the disk is full.
-            fresh.write_bytes(bytes(PAGE_SIZE))
+            fresh.unlink(missing_ok=True)
+            # Whatever the umask says: who can write the page can cut the log.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            with open(os.open(fresh, flags, 0o600), "wb") as file:
+                # Written, not only made long: a map of a hole is a SIGBUS when the disk is full.
+                file.write(bytes(PAGE_SIZE))
             fresh.rename(path)
         except OSError as error:
             raise StorageError(

@@ -26,9 +26,9 @@ BELLS_READ_MAX = 4_096
 RECONNECT_MS = 5
 
 
-def inbox_endpoint(runtime_dir: Path, role: Role) -> str:
-    """Where the inbox of ``role`` is bound."""
-    return f"ipc://{runtime_dir}/{role.title}.inbox"
+def inbox_path(runtime_dir: Path, role: Role) -> Path:
+    """The socket of the inbox of ``role``."""
+    return runtime_dir / f"{role.title}.inbox"
 
 
 Context = zmq.Context[zmq.Socket[bytes]]
@@ -52,7 +52,10 @@ class Inbox:
         self.socket: zmq.Socket[bytes] = context.socket(zmq.PULL)
         self.socket.setsockopt(zmq.RCVHWM, INBOX_MESSAGES_MAX)
         self.socket.setsockopt(zmq.LINGER, 0)
-        self.socket.bind(inbox_endpoint(runtime_dir, role))
+        path = inbox_path(runtime_dir, role)
+        self.socket.bind(f"ipc://{path}")
+        # Orders cut the log: whatever the umask says, they are for processes of this account alone.
+        path.chmod(0o600)
         self._bell = _open_bell(runtime_dir, role)
 
     @property
@@ -100,7 +103,7 @@ class Bell:
         # Without a peer a send is refused at once: nothing may queue for a process that is down.
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
-        self._socket.connect(inbox_endpoint(runtime_dir, target))
+        self._socket.connect(f"ipc://{inbox_path(runtime_dir, target)}")
         self._bell = _open_bell(runtime_dir, target)
 
     def ring(self) -> None:

@@ -26,6 +26,7 @@ from ledgermq.model.errors import (
     BusyError,
     ConfigError,
     LedgerError,
+    NoPermissionError,
     ProtocolError,
     StorageError,
     TimedOutError,
@@ -75,7 +76,8 @@ class ControlServer:
         """Listen at ``path``; what was there is replaced, so the caller holds the directory's lock.
 
         Args:
-            audited: verbs that leave a line in the log, with the account that asked.
+            audited: verbs of operators (root, and the account of this process) alone: whoever may
+                produce can reach the socket, too. Each leaves a line in the log.
 
         Raises:
             ConfigError: the path is too long for a socket.
@@ -181,8 +183,13 @@ class ControlServer:
         except LedgerError as error:
             return _refusal(error)
         subject = str(request.get("node", request.get("target", "")))[:64]
-        act = {"who": _account(asker), "act": verb, "on": subject}
+        uid = _uid_of(asker)
+        act = {"who": f"uid {uid}", "act": verb, "on": subject}
         try:
+            if uid not in (0, os.geteuid()):
+                raise NoPermissionError(
+                    "only root and the node's own account may do that", verb=verb, uid=uid
+                )
             answer = self._answer(verb, request)
         except LedgerError as error:
             audit.info("admin act", extra={**act, "outcome": "refused", "reason": str(error)})
@@ -303,12 +310,12 @@ def _parsed(line: bytes) -> dict[str, object]:
     return document
 
 
-def _account(asker: socket.socket) -> str:
-    """Who the kernel says is at the other end of a unix stream."""
+def _uid_of(asker: socket.socket) -> int:
+    """Whose process the kernel says is at the other end of a unix stream."""
     size = struct.calcsize("3i")
     found = asker.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     _pid, uid, _gid = struct.unpack("3i", found)
-    return f"uid {uid}"
+    return int(uid)
 
 
 def _refusal(error: LedgerError) -> dict[str, object]:

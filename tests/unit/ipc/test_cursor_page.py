@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 from pathlib import Path
 
 import pytest
@@ -205,3 +206,20 @@ def test_counters_of_processes_lie_apart_and_survive_a_reset_for_the_supervisor_
     assert page.read_counters(Role.SUPERVISOR) == list(range(COUNTERS_MAX))
     assert page.read_counters(Role.BROKER) == [0] * COUNTERS_MAX
     page.close()
+
+
+@pytest.mark.parametrize("umask", [0, 0o002, 0o077])
+def test_nobody_else_may_read_or_write_the_page(tmp_path: Path, umask: int) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(b"untouched")
+    (tmp_path / "cursors.new").symlink_to(elsewhere)
+    before = os.umask(umask)
+    try:
+        page = CursorPage.create(tmp_path / "cursors")
+    finally:
+        os.umask(before)
+    mode = stat.S_IMODE((tmp_path / "cursors").lstat().st_mode)
+    page.close()
+
+    assert mode == 0o600
+    assert elsewhere.read_bytes() == b"untouched"

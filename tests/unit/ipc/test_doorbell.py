@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,3 +113,16 @@ def test_what_is_no_order_is_refused() -> None:
     for message in (b"", b"x", bytes(40), bytes([99]) + bytes(39)):
         with pytest.raises(ProtocolError):
             parse(message)
+
+
+@pytest.mark.parametrize("umask", [0, 0o002])
+def test_nobody_else_may_order_anything(runtime: Path, context: Context, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        inbox = Inbox(context, runtime, Role.WRITER)
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in runtime.iterdir()}
+    inbox.close()
+
+    assert modes == dict.fromkeys(("cursors", "writer.inbox", "writer.bell"), 0o600)
