@@ -138,6 +138,12 @@ def refuse_damage(damage: LogDamage) -> NoReturn:
     )
 
 
+def _index_files(directory: Path | None) -> LogFiles | None:
+    if directory is None:
+        return None
+    return load_files(directory, file_size=None, default_size=INDEX_FILE_SIZE)
+
+
 def recover_log(
     data_directory: Path,
     index_directory: Path | None,
@@ -176,11 +182,7 @@ def recover_log(
         StorageError: the operating system refused.
     """
     files = load_files(data_directory, file_size=file_size, default_size=COMMIT_LOG_FILE_SIZE)
-    index_files = (
-        load_files(index_directory, file_size=None, default_size=INDEX_FILE_SIZE)
-        if index_directory is not None
-        else None
-    )
+    index_files = _index_files(index_directory)
     if checkpoint is not None and checkpoint.file_size != files.file_size:
         checkpoint = None
     first = first_position(files, index_files)
