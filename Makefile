@@ -8,12 +8,13 @@ WITHOUT_ORACLE := not oracle
 # Programs of bench/ say themselves how they are run; the other modules there are their parts.
 BENCHES = $(basename $(notdir $(shell grep -l 'python -m bench\.' bench/*.py)))
 
-.PHONY: help demo test test-again test-quick check check-all check-boot check-deb check-power deb wheel bench
+.PHONY: help demo test test-again test-quick durations check check-all check-boot check-deb check-power deb wheel bench
 .PHONY: bootstrap clean distclean
 
 help:
 	@echo 'make demo        take over a store that RocketMQ wrote, and go on with it; then a group of three'
 	@echo 'make test        all tests but those that need Java'
+	@echo 'make durations   all tests, and keep how long each took: tests/durations.json'
 	@echo 'make test-again  what failed in the last run, one after the other'
 	@echo 'make test-quick  the tests that take less than a quarter of a second each'
 	@echo 'make check       ruff, mypy --strict, import contracts'
@@ -40,6 +41,10 @@ test: bootstrap
 test-again: bootstrap
 	$(PYTHON_BIN)/python -m pytest -q -m '$(WITHOUT_ORACLE)' --last-failed --last-failed-no-failures none
 
+# On a quiet machine: workers are balanced by what the tests took, longest first (tests/suite/).
+durations: bootstrap
+	$(PYTEST) -m '$(WITHOUT_ORACLE)' --keep-durations
+
 test-quick: bootstrap
 	$(PYTEST) -m '$(WITHOUT_ORACLE) and not slow'
 
@@ -58,7 +63,7 @@ check-all: check check-deb
 	LEDGERMQ_POWER=1 LEDGERMQ_POWER_CUTS=10 \
 	LEDGERMQ_BOOT=1 LEDGERMQ_BOOT_LONG=1 LEDGERMQ_EXEC_NODES=1 LEDGERMQ_KILLS=20 LEDGERMQ_MEMBER_KILLS=5 LEDGERMQ_FULL_DISK_ROUNDS=5 LEDGERMQ_KILL_POINTS=200 \
 	LEDGERMQ_CONVERSION_KILLS=260 LEDGERMQ_SEEDS=2000 LEDGERMQ_LEADER_KILLS=100 LEDGERMQ_FUZZ_S=60 LEDGERMQ_JAVA_KILLS=10 LEDGERMQ_MIGRATE_LONG=1 \
-	LEDGERMQ_SPARK_KILLS=10 LEDGERMQ_SPARK_DRIVER_KILLS=5 LEDGERMQ_SPARK_WHEEL=1 LEDGERMQ_SPARK_SPECULATION=1 \
+	LEDGERMQ_SPARK=1 LEDGERMQ_SPARK_KILLS=10 LEDGERMQ_SPARK_DRIVER_KILLS=5 LEDGERMQ_SPARK_WHEEL=1 LEDGERMQ_SPARK_SPECULATION=1 \
 	LEDGERMQ_FLIP_STEP=1 LEDGERMQ_FAULT_ROUNDS=3 LEDGERMQ_FAULT_S=30 LEDGERMQ_PORCUPINE=1 $(PYTEST)
 
 deb:

@@ -24,25 +24,7 @@ settings.load_profile("ledgermq")
 _COMMITTED = Path(__file__).parent / "format" / "data"
 _BESIDE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared" / "golden"
 
-SPARK = "tests/spark/"
-BOOT = "tests/boot/"
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """All tests of Spark go to the worker that has the JVM, those that boot to the one that has the
-    machine with the package; all others to whoever is free.
-
-    xdist's own groups go by ids that this version of pytest does not let it change.
-    """
-    from xdist.scheduler import LoadScopeScheduling
-
-    class Grouped(LoadScopeScheduling):  # type: ignore[misc]
-        def _split_scope(self, nodeid: str) -> str:
-            return next((one for one in (SPARK, BOOT) if nodeid.startswith(one)), nodeid)
-
-    return Grouped(config, log)
-
+pytest_plugins = ["tests.suite.plugin"]
 
 Golden = Callable[[str], Path]
 GoldenJson = Callable[[str], Any]

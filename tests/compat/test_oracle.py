@@ -32,6 +32,7 @@ from tests.compat.dump_checks import (
 from tests.compat.rocketmq import oracle_program, rocketmq_serving
 from tests.compat.varied_load import varied_load
 from tests.process.conftest import Node
+from tests.suite.space import short_folder
 
 from ledgermq.client import Consumer, ReceivedMessage
 from ledgermq.client.pull_pipeline import ConsumerOptions
@@ -53,7 +54,7 @@ TRANSACTIONS = {
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder with a name that is short enough for unix sockets."""
-    path = Path(tempfile.mkdtemp(prefix="lmq-", dir="/tmp"))
+    path = Path(tempfile.mkdtemp(prefix="lmq-", dir=short_folder()))
     yield path
     shutil.rmtree(path)
 

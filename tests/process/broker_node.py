@@ -19,6 +19,7 @@ from typing import Any
 
 import zmq
 from tests.process.raw_consumer import RawConsumer
+from tests.suite.space import short_folder
 
 from ledgermq.formats.message import decode_message
 from ledgermq.formats.properties import decode_properties
@@ -144,7 +145,7 @@ def broker_nodes(golden_copy: Callable[[str], Path]) -> Iterator[NodeMaker]:
         reads: ReadsSection | None = None,
     ) -> BrokerNode:
         root = golden_copy(name)
-        runtime = Path(tempfile.mkdtemp(prefix="brk", dir="/tmp"))
+        runtime = Path(tempfile.mkdtemp(prefix="brk", dir=short_folder()))
         settings = Settings(
             node=NodeSection(broker_cluster_name="C1", broker_name=name[:2]),
             store=StoreSection(

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 from tests.process.node_start import SOURCES, Process, start_node
+from tests.suite.space import short_folder
 
 from ledgermq.process import control
 
@@ -201,7 +202,7 @@ def nodes_made(kind: type[AnyNode] = Node) -> Iterator[Callable[[], AnyNode]]:
     """Makes nodes that are not started; all are destroyed at the end."""
     nodes: list[AnyNode] = []
     # A path of pytest's is too long for a unix socket.
-    folder = Path(tempfile.mkdtemp(prefix="lmq-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="lmq-", dir=short_folder()))
 
     def make() -> AnyNode:
         own = folder / str(len(nodes))

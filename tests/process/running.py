@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from tests.suite.space import short_folder
+
 from ledgermq.dispatching import dispatcher
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.model.settings import (
@@ -69,7 +71,7 @@ class PartialNode:
         file_size: int = 1_048_576,
         root: Path | None = None,
     ) -> None:
-        self.base = Path(tempfile.mkdtemp(prefix="lmq-", dir="/tmp"))
+        self.base = Path(tempfile.mkdtemp(prefix="lmq-", dir=short_folder()))
         self.root = root or self.base / "store"
         self.runtime = self.base / "run"
         self.runtime.mkdir()

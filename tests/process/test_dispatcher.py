@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zmq
+from tests.suite.space import short_folder
 
 from ledgermq.dispatching import dispatcher
 from ledgermq.formats.kernel import scan_entries
@@ -74,7 +75,7 @@ class Node:
 @pytest.fixture
 def node(golden: Any) -> Iterator[Node]:
     """A node whose log is that of gd0, and of which nothing is dispatched."""
-    home = Path(tempfile.mkdtemp(prefix="dsp", dir="/tmp"))
+    home = Path(tempfile.mkdtemp(prefix="dsp", dir=short_folder()))
     root, runtime = home / "store", home / "run"
     runtime.mkdir()
     shutil.copytree(golden("gd0") / "dledger-n0" / "data", root / "dledger-n0" / "data")

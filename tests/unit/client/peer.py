@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 import zmq
+from tests.suite.space import short_folder
 
 from ledgermq.formats.java_hash import java_hash
 from ledgermq.formats.message import decode_message
@@ -101,7 +102,7 @@ class Peer:
         self.log = log or Log()
         self._tcp = {"produce": "tcp://127.0.0.1:*", "consume": "tcp://127.0.0.1:*"}
         self._over_tcp = over_tcp
-        self.directory = Path(tempfile.mkdtemp(prefix="peer-", dir="/tmp"))
+        self.directory = Path(tempfile.mkdtemp(prefix="peer-", dir=short_folder()))
         self.address = f"ipc://{self.directory}"
         self.topics = {"T": 4}
         self.commits: dict[tuple[str, str], dict[str, int]] = {}

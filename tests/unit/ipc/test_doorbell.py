@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import zmq
+from tests.suite.space import short_folder
 
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.doorbell import BELLS_READ_MAX, Bell, Inbox
@@ -21,7 +22,7 @@ Context = zmq.Context
 
 @pytest.fixture
 def runtime() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="lmq-") as directory:
+    with tempfile.TemporaryDirectory(dir=short_folder(), prefix="lmq-") as directory:
         CursorPage.create(Path(directory) / "cursors").close()
         yield Path(directory)
 

@@ -1,0 +1,1 @@
+"""How the suite itself runs: order, progress, space, what it says at its end."""

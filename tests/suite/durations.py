@@ -1,0 +1,63 @@
+"""How long the tests took when that was last measured: ``tests/durations.json``.
+
+    make durations        the whole suite, on a quiet machine; writes the file
+
+It holds seconds by file and test function, all its cases together; what took less than
+``SHORT_S`` stands together under ``""``. A test that is not in it is taken for a short one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+KEPT = Path(__file__).parents[1] / "durations.json"
+SHORT_S = 0.5
+UNKNOWN_S = 0.02
+
+
+def function_of(nodeid: str) -> tuple[str, str]:
+    """File and function of a test; cases of one function share it."""
+    file, _, name = nodeid.partition("::")
+    return file, name.partition("[")[0]
+
+
+class Durations:
+    """Seconds by file and function."""
+
+    def __init__(self, seconds: Mapping[str, Mapping[str, float]]) -> None:
+        self._seconds = seconds
+
+    @classmethod
+    def kept(cls, path: Path = KEPT) -> Durations:
+        """Those of the tree; none if the file is not there."""
+        return cls(json.loads(path.read_text()) if path.exists() else {})
+
+    def of_file(self, file: str) -> float:
+        """All tests of a file together; 0 if it is not known."""
+        return sum(self._seconds.get(file, {}).values())
+
+    def of_folder(self, folder: str) -> float:
+        """All tests of the files below a folder."""
+        return sum(self.of_file(file) for file in self._seconds if file.startswith(folder))
+
+    def of_function(self, nodeid: str) -> float:
+        """All cases of a test."""
+        file, function = function_of(nodeid)
+        return self._seconds.get(file, {}).get(function, UNKNOWN_S)
+
+
+def write(taken: Mapping[str, float], path: Path = KEPT) -> None:
+    """Keep what each test took, by its id."""
+    functions: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for nodeid, seconds in taken.items():
+        file, function = function_of(nodeid)
+        functions[file][function] += seconds
+    kept = {}
+    for file, of_file in sorted(functions.items()):
+        long = {name: round(s, 1) for name, s in sorted(of_file.items()) if s >= SHORT_S}
+        rest = sum(s for s in of_file.values() if s < SHORT_S)
+        kept[file] = long | ({"": round(rest, 1)} if rest >= 0.05 else {})
+    path.write_text(json.dumps({k: v for k, v in kept.items() if v}, indent=1) + "\n")

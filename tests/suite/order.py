@@ -1,0 +1,77 @@
+"""Which worker of pytest-xdist runs which tests, and when: what takes longest begins first.
+
+What is handed to a worker is a *unit*: a folder whose tests share something that is dear (Spark's
+JVM, a booted machine), else a file, else, of a file that takes long and shares nothing between its
+tests, each test.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+from tests.suite.durations import Durations
+
+FOLDERS = ("tests/spark/", "tests/boot/")
+"""All tests of Spark go to the worker that has the JVM, those that boot to the one that has the
+machine with the package."""
+
+DIVIDED_FROM_S = 10.0
+
+
+class Units:
+    """The unit of each test, and how long that will take."""
+
+    def __init__(self, durations: Durations, root: Path) -> None:
+        self._durations = durations
+        self._root = root
+        self._is_divided = cache(self._look_whether_divided)
+
+    def unit(self, nodeid: str) -> str:
+        """The name of the unit: a folder with a slash at its end, a file, or the test itself."""
+        for folder in FOLDERS:
+            if nodeid.startswith(folder):
+                return folder
+        file = nodeid.partition("::")[0]
+        return nodeid if self._is_divided(file) else file
+
+    def seconds(self, unit: str) -> float:
+        """How long it took when that was measured; cases of one test are taken for the same."""
+        if unit.endswith("/"):
+            return self._durations.of_folder(unit)
+        if "::" in unit:
+            return self._durations.of_function(unit)
+        return self._durations.of_file(unit)
+
+    def _look_whether_divided(self, file: str) -> bool:
+        """Whether it takes long, and no fixture of it is for all of its tests."""
+        if self._durations.of_file(file) < DIVIDED_FROM_S:
+            return False
+        return 'scope="module"' not in (self._root / file).read_text()
+
+
+class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]
+    """Hands out units in the order in which the workers have collected them (``sort``)."""
+
+    def __init__(self, config: pytest.Config, log: Any, units: Units) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
+        self._units = units
+
+    def _split_scope(self, nodeid: str) -> str:
+        return self._units.unit(nodeid)
+
+
+def sort(items: list[pytest.Item], units: Units) -> None:
+    """Units that take longest first; tests of a unit in the order that they had."""
+    first = {units.unit(item.nodeid): at for at, item in reversed(list(enumerate(items)))}
+
+    def place(item: pytest.Item) -> tuple[float, int]:
+        unit = units.unit(item.nodeid)
+        return -units.seconds(unit), first[unit]
+
+    items.sort(key=place)

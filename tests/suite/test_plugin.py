@@ -1,0 +1,141 @@
+"""Small runs of pytest with workers and the suite's plugin: each ends, and says what there was."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.suite import skipped, space
+from tests.suite.durations import Durations, write
+from tests.suite.order import Units
+
+ROOT = Path(__file__).parents[2]
+
+DIES_IN_A_TEST = """
+import os, signal, pytest
+
+@pytest.mark.parametrize("number", range(40))
+def test_one(number):
+    if number == 7:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+DIES_BETWEEN_TESTS = """
+import os, signal, pytest
+
+@pytest.fixture(scope="session", autouse=True)
+def dies_at_the_end():
+    yield
+    os.kill(os.getpid(), signal.SIGKILL)
+
+@pytest.mark.parametrize("number", range(4))
+def test_one(number):
+    pass
+"""
+
+LEAVES_OUT = """
+import pytest
+
+@pytest.mark.parametrize("number", range(5))
+def test_one(number):
+    pytest.skip("needs /dev/fuse")
+
+@pytest.mark.skip(reason="needs root")
+def test_other():
+    pass
+
+def test_runs():
+    pass
+"""
+
+
+def run(tmp_path: Path, content: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Three workers run four files of that ``content``; 120 s are for a machine that is busy."""
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = --max-worker-restart=0\n")
+    for number in range(4):
+        (folder / f"test_file{number}.py").write_text(content if number == 0 else LEAVES_OUT)
+    return subprocess.run(
+        [
+            sys.executable, "-m", "pytest", "-q", "-n", "3", "-p", "tests.suite.plugin",
+            "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "temporary"), *options,
+        ],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
+        capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("content", [DIES_IN_A_TEST, DIES_BETWEEN_TESTS])
+def test_a_run_whose_worker_dies_ends_with_an_error(tmp_path: Path, content: str) -> None:
+    ended = run(tmp_path, content)
+
+    assert ended.returncode == pytest.ExitCode.TESTS_FAILED, ended.stdout + ended.stderr
+    assert "died, and the run ended: " in ended.stdout
+
+
+@pytest.mark.slow
+def test_what_is_left_out_is_said_with_its_reason(tmp_path: Path) -> None:
+    ended = run(tmp_path, LEAVES_OUT)
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "20  needs /dev/fuse\n" in ended.stdout
+    assert "4  needs root\n" in ended.stdout
+    assert "test_file3.py (5)" in ended.stdout
+    assert "4 passed, 24 skipped" in ended.stdout
+
+
+def test_a_reason_is_told_once_with_the_files_that_gave_it() -> None:
+    class Report:
+        def __init__(self, nodeid: str, reason: str) -> None:
+            self.nodeid = nodeid
+            self.longrepr = ("file", 1, f"Skipped: {reason}")
+
+    reports = [Report(f"tests/test_{number}.py::test_a", "no Java") for number in range(8)]
+    found = skipped.by_reason([*reports, Report("tests/test_0.py::test_b", "no Go")])
+
+    assert list(skipped.lines(found)) == [
+        "    8  no Java",
+        "       " + ", ".join(f"tests/test_{n}.py (1)" for n in range(6)) + ", 2 more files",
+        "    1  no Go",
+        "       tests/test_0.py (1)",
+    ]
+
+
+def test_durations_are_kept_by_function_and_short_ones_together(tmp_path: Path) -> None:
+    kept = tmp_path / "durations.json"
+    write({"a.py::test_x[1]": 0.4, "a.py::test_x[2]": 0.4, "a.py::test_y": 0.3}, kept)
+
+    durations = Durations.kept(kept)
+
+    assert durations.of_function("a.py::test_x[2]") == 0.8
+    assert durations.of_file("a.py") == pytest.approx(1.1)
+    assert durations.of_file("new.py") == 0
+
+
+def test_long_files_are_divided_unless_their_tests_share_a_fixture(tmp_path: Path) -> None:
+    (tmp_path / "alone.py").write_text("")
+    (tmp_path / "sharing.py").write_text('@pytest.fixture(scope="module")')
+    (tmp_path / "short.py").write_text("")
+    long = {"test_long": 30.0}
+    seconds = {"alone.py": long, "sharing.py": long, "short.py": {"test_a": 0.6}}
+    units = Units(Durations({**seconds, "tests/spark/test_sink.py": long}), tmp_path)
+
+    assert units.unit("alone.py::test_long[1]") == "alone.py::test_long[1]"
+    assert units.unit("sharing.py::test_long[1]") == "sharing.py"
+    assert units.unit("short.py::test_a") == "short.py"
+    assert units.unit("tests/spark/test_sink.py::test_long") == "tests/spark/"
+    assert units.seconds("sharing.py") == units.seconds("tests/spark/") == 30.0
+
+
+def test_a_folder_without_room_is_named_with_what_is_free_and_wanted() -> None:
+    said = space.complaint(Path("/tmp"), 300 << 20, 2_000 << 20)
+
+    assert said is not None
+    assert all(part in said for part in ("/tmp ", "300 MiB", "2,000 MiB", "TMPDIR=")), said
+    assert space.complaint(Path("/tmp"), 2_000 << 20, 2_000 << 20) is None
