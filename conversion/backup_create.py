@@ -32,6 +32,9 @@ from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.own_tables import OWN_TABLES
 from ledgermq.repair.file_family import FileFamily, find_family
 from ledgermq.store.disk_sync import sync_directory
+from ledgermq.store.known_ends import known_queue_ends
+from ledgermq.store.queue_ends import NAME as ENDS_NAME
+from ledgermq.store.queue_ends import QueueEnds, encode_queue_ends
 from ledgermq.store.store_directory import StoreDirectory
 
 logger = logging.getLogger(__name__)
@@ -40,6 +43,7 @@ TRIES_MAX = 3
 """Retention deletes a file at most now and then: a third attempt finds one that has just gone."""
 
 _PARTIAL = "partial-"
+_LOGS = ("commitlog", "data")
 _OWN_FILES = frozenset(("members", *OWN_TABLES))
 """Of ``ROOT/ledgermq``: who belongs to the group, and the tables. Term, identity and peers are made
 new."""
@@ -86,10 +90,13 @@ def create_backup(
         raise _refused(target, error) from error
     earlier = backups_in(target)
     for attempt in range(1, TRIES_MAX + 1):
+        # First: it may not count messages that the backup will not have.
+        ends = _queue_ends(directory)
         manifest = describe()
         partial = target / f"{_PARTIAL}{os.getpid()}"
         try:
-            return _Creation(directory, partial, manifest, earlier[-1:], told).run(target)
+            made = _Creation(directory, partial, manifest, earlier[-1:], told)
+            return made.run(target, ends)
         except _SourceGoneError as error:
             logger.warning("a log file was deleted meanwhile: file=%s attempt=%d", error, attempt)
             gone = str(error)
@@ -120,7 +127,7 @@ class _Creation:
         self._files: dict[str, BackedUpFile] = {}
         self._linked = self._copied = 0
 
-    def run(self, target: Path) -> Backup:
+    def run(self, target: Path, ends: QueueEnds | None) -> Backup:
         shutil.rmtree(self._partial, ignore_errors=True)
         (self._partial / CONTENT).mkdir(parents=True)
         manifest = self._manifest
@@ -130,6 +137,7 @@ class _Creation:
             self._take_family(self._directory.dledger / "data", manifest.end)
             self._take_family(self._directory.dledger / "index", (manifest.index + 1) * ITEM_SIZE)
         self._take_documents()
+        self._take_ends(ends)
         manifest = replace(manifest, files=self._files)
         write_manifest(self._partial, manifest)
         for folder in sorted(path for path in self._partial.rglob("*") if path.is_dir()):
@@ -142,6 +150,18 @@ class _Creation:
         self._partial.rename(folder)
         sync_directory(target)
         return Backup(folder, manifest, self._linked, self._copied)
+
+    def _take_ends(self, ends: QueueEnds | None) -> None:
+        """How far the queues go of which the backed up log has no message any more."""
+        starts = [int(Path(name).name) for name in self._files if Path(name).parent.name in _LOGS]
+        first = min(starts, default=0)
+        if first > (0 if ends is None else ends.position):
+            raise _SourceGoneError(f"{first - 1:020d}")
+        if ends is None:
+            return
+        target = self._partial / CONTENT / "ledgermq" / ENDS_NAME
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self._write(f"ledgermq/{ENDS_NAME}", target, encode_queue_ends(ends))
 
     def _take_family(self, folder: Path, end: int) -> None:
         family, findings = find_family(
@@ -240,6 +260,18 @@ class _Creation:
         digest = digest_of_bytes(content)
         self._copied += len(content)
         self._files[name] = BackedUpFile(len(content), len(content), digest, sealed=False)
+
+
+def _queue_ends(directory: StoreDirectory) -> QueueEnds | None:
+    dledger = None if directory.dledger is None else directory.dledger / "data"
+    folders = [folder for folder in (directory.commit_log, dledger) if folder is not None]
+    names = [path.name for folder in folders if folder.is_dir() for path in folder.iterdir()]
+    starts = [int(name) for name in names if len(name) == 20 and name.isdecimal()]
+    return known_queue_ends(
+        directory.root,
+        queue_file_size=directory.queue_file_size,
+        log_start=min(starts, default=0),
+    )
 
 
 def _is_same(earlier: BackupManifest, manifest: BackupManifest) -> bool:

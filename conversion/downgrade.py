@@ -41,10 +41,12 @@ from ledgermq.store.disk_sync import sync_content, sync_directory
 from ledgermq.store.dispatch_build import DispatchBuilder
 from ledgermq.store.dispatch_run import dispatch_log
 from ledgermq.store.entry_files import first_entry_position
+from ledgermq.store.known_ends import known_queue_ends
 from ledgermq.store.log_reader import LogPart, LogReader
 from ledgermq.store.log_writer import ENTRY_HEADER_SIZE, LogEnd
 from ledgermq.store.mapped_files import MappedFiles
 from ledgermq.store.queue_end import find_end
+from ledgermq.store.queue_ends import NAME as ENDS_NAME
 from ledgermq.store.stopped_log import recover_stopped
 from ledgermq.store.store_directory import StoreDirectory, open_directory
 
@@ -60,6 +62,7 @@ OF_THE_GROUP = (
     "members",
     "log-checkpoint",
     "dispatch-checkpoint",
+    ENDS_NAME,
     "shipped",
     "replaced",
 )
@@ -248,6 +251,7 @@ def _build(
     _build_queues(root, store, plan.directory, new_end, progress=progress)
     reader = LogReader(plan.directory)
     kept = _keep_queues(root, plan.directory, reader.first)
+    kept += _put_ends(root, store, plan.directory, reader.parts[0].files.first, new_end)
     reader.close()
     built_ns = time.monotonic_ns()
     facts: journal.Facts = {
@@ -413,6 +417,29 @@ def _keep_queues(root: Path, directory: StoreDirectory, first: Position) -> int:
     return kept
 
 
+def _put_ends(
+    root: Path, store: StoreSection, directory: StoreDirectory, log_start: int, end: Position
+) -> int:
+    """Add the queues that only the table of ends knows, and write the new log's table; how many."""
+    known = known_queue_ends(root, queue_file_size=directory.queue_file_size, log_start=log_start)
+    if known is None:
+        return 0
+    system = SYSTEM_TOPIC.encode()
+    wanted = {name: at for name, at in known.ends.items() if name[0] != system}
+    builder = DispatchBuilder.open(
+        replace(store, path_root_dir=root / journal.NEW, log=LogKind.COMMITLOG),
+        log_start=Position(log_start),
+        log_end=end,
+        published=end,
+    )
+    try:
+        put = builder.queues.put_ends(wanted, log_start=log_start)
+        builder.flush(ends=builder.all_ends(None))
+    finally:
+        builder.close()
+    return put
+
+
 def _moves(root: Path, dledger: Path) -> tuple[Move, ...]:
     """What is set aside, and what takes its place; what is not there is not moved."""
     aside = [dledger.name, "consumequeue", "index", "checkpoint", "abort"]
@@ -430,7 +457,8 @@ def _moves(root: Path, dledger: Path) -> tuple[Move, ...]:
         place = [f"commitlog/{path.name}" for path in sorted((new / "commitlog").iterdir())]
     else:
         place = ["commitlog"]
-    place += ["consumequeue", "index", "checkpoint", f"{journal.OWN}/dispatch-checkpoint"]
+    place += ["consumequeue", "index", "checkpoint"]
+    place += [f"{journal.OWN}/{name}" for name in ("dispatch-checkpoint", ENDS_NAME)]
     moves += [Move(f"{journal.NEW}/{name}", name) for name in place if (new / name).exists()]
     return tuple(moves)
 

@@ -28,6 +28,7 @@ KNOWN = frozenset(
         "log-checkpoint",
         "log-damage",
         "dispatch-checkpoint",
+        "queue-ends",
         "shipped",
         "replaced",
         "set-aside",

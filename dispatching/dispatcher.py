@@ -1,8 +1,9 @@
 """The dispatcher process: builds ConsumeQueues and Index from the committed log.
 
-It alone writes ``consumequeue/``, ``index/``, ``ROOT/checkpoint`` and our dispatch checkpoint, and
-publishes the cursor ``dispatched``. It takes no orders: bells and ticks make it look at the cursor
-``committed``. Killed at any moment, it goes on where its page, its checkpoint or the queues say.
+It alone writes ``consumequeue/``, ``index/``, ``ROOT/checkpoint``, our dispatch checkpoint and the
+table of queue ends, and publishes the cursor ``dispatched``. It takes no orders: bells and ticks
+make it look at the cursor ``committed``. Killed at any moment, it goes on where its page, its
+checkpoint or the queues say.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from concurrent.futures import Future, wait
 import numpy as np
 
 from ledgermq.dispatching.derived_scrub import DerivedScrub
+from ledgermq.dispatching.end_table import EndTable
 from ledgermq.dispatching.log_spans import LogSpan, LogSpans
 from ledgermq.formats.crc32 import crc32
 from ledgermq.formats.kernel import ScanStatus, scan_entries, whole_records
@@ -32,7 +34,7 @@ from ledgermq.process.node import Surroundings
 from ledgermq.process.port_roles import port_roles
 from ledgermq.store.derived_files import DerivedFiles, clear_incomplete, load_derived_files
 from ledgermq.store.disk_space import with_reserve
-from ledgermq.store.dispatch_build import DispatchBuilder
+from ledgermq.store.dispatch_build import DispatchBuilder, FlushJob
 
 logger = logging.getLogger(__name__)
 
@@ -87,10 +89,13 @@ class DispatchWorker:
         self._writer = around.bell(Role.WRITER)
         self._counters = self._page.counters(Role.DISPATCHER)
         self._builder: DispatchBuilder | None = None
+        self._ends = EndTable(around.settings.store.path_root_dir)
+        self._file_start = 0
         self._published = self._page.read_dispatched()
         self._found: DerivedFiles | None = self._load()
         self._thread = around.background()
         self._flush: Future[None] | None = None
+        self._flush_job: FlushJob | None = None
         self._flush_due_ns = 0
         self._flush_begun_ns = self._flush_files = 0
         self._rested_ns = 0
@@ -242,8 +247,9 @@ class DispatchWorker:
             while self._builder.position < committed:
                 self._build(self._builder, committed)
             self._wait_for_flush()
-            if self._builder.dirty:
-                self._builder.flush()
+            ends = self._ends.due(self._builder, self._file_start)
+            if self._builder.dirty or ends is not None:
+                self._builder.flush(ends=ends)
         except DamagedLogError as error:
             logger.error("not all is dispatched: %s", error)
         except DiskFullError as error:
@@ -329,9 +335,22 @@ class DispatchWorker:
             # Something is to be built again: readers and the writer must not go beyond it.
             self._publish(builder, builder.position, self._published.changed_ns)
         clear_incomplete(store.path_root_dir)
+        self._put_ends(builder, is_opened=True)
         self._page.publish_queues(builder.position)
         self._writer.ring()
         return builder
+
+    def _put_ends(self, builder: DispatchBuilder, *, is_opened: bool) -> None:
+        """Before anybody reads so far: queues whose messages the log has no more have an end, too.
+
+        Raises:
+            DiskFullError, StorageError: the operating system refused.
+        """
+        first = self._spans.first_file()
+        if is_opened:
+            self._file_start = self._spans.file_start(builder.position)
+            self._ends.open(first)
+        self._ends.put(builder, first)
 
     def _build_or_wait(self, builder: DispatchBuilder, committed: Position, now_ns: int) -> None:
         """Dispatch; where the log is damaged, have it repaired, and try again a little later."""
@@ -367,6 +386,9 @@ class DispatchWorker:
         if built.position == before:
             raise DamagedLogError("committed bytes end within an entry", position=before)
         self._spans.release_before(builder.position)
+        self._file_start = span.base
+        if self._ends.is_waiting:
+            self._put_ends(builder, is_opened=False)
         counters = self._counters
         counters[DispatcherCounter.MESSAGES] += built.messages
         counters[DispatcherCounter.BYTES] += built.position - before
@@ -407,12 +429,15 @@ class DispatchWorker:
             if self._flush_files >= FLUSHED_OFTEN_MAX:
                 pause_ns = min((now_ns - self._flush_begun_ns) * FLUSH_PAUSE, FLUSH_PAUSE_NS_MAX)
                 self._flush_due_ns = max(self._flush_due_ns, now_ns + pause_ns)
-        if self._flush is not None or not builder.dirty or now_ns < self._flush_due_ns:
+        if self._flush is not None or now_ns < self._flush_due_ns:
+            return
+        ends = self._ends.due(builder, self._file_start)
+        if not builder.dirty and ends is None:
             return
         if self._page.read_durable()[0].position < builder.position:
             # A checkpoint may not promise what a power failure would take from the log itself.
             return
-        job = builder.begin_flush()
+        self._flush_job = job = builder.begin_flush(ends=ends)
         self._flush = self._thread.submit(job.run)
         self._flush_begun_ns, self._flush_files = now_ns, len(job.files)
         self._flush_due_ns = now_ns + self._around.settings.store.flush_interval_ms * 1_000_000
@@ -424,6 +449,9 @@ class DispatchWorker:
                 # Thousands of files may be synced.
                 self._give_sign()
             flush.result()
+            if self._flush_job is not None and self._flush_job.ends is not None:
+                self._ends.written(self._flush_job.ends)
+            self._flush_job = None
             self._counters[DispatcherCounter.FLUSHES] += 1
 
 

@@ -71,6 +71,16 @@ class LogSpans:
                 return Position(starts[0])
         return Position(0)
 
+    def file_start(self, position: Position) -> Position:
+        """First byte of the last file that begins at or before ``position``; 0 without one."""
+        starts = [start for folder, _ in self._folders for start in _starts(folder)]
+        return Position(max((start for start in starts if start <= position), default=0))
+
+    def first_file(self) -> Position:
+        """First byte of the oldest file that there is; 0 when there is none."""
+        starts = [starts[0] for folder, _ in self._folders if (starts := _starts(folder))]
+        return Position(min(starts, default=0))
+
     def span(self, position: Position) -> LogSpan | None:
         """The file that has the byte at ``position``, None when none has (any more).
 

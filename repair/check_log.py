@@ -23,9 +23,9 @@ from ledgermq.repair.check_index import IndexSummary, KeyComparison
 from ledgermq.repair.check_units import ComparedUnits, UnitComparison
 from ledgermq.repair.file_family import FileFamily, FoundFile, first_nonzero
 from ledgermq.repair.log_walk import FileEnds, LogFileWalk, Region, WalkRules
-from ledgermq.store.dispatch_build import names_a_folder
 from ledgermq.store.dispatch_tables import DispatchTables
 from ledgermq.store.entry_files import ITEM as ENTRY_ITEM
+from ledgermq.store.queue_ends import names_a_folder
 
 _ITEMS_FOUND_MAX = 100
 

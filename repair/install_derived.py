@@ -16,11 +16,12 @@ from pathlib import Path
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import StoreSection
-from ledgermq.repair.rebuild import put_in_place
-from ledgermq.store.derived_files import load_derived_files, own_path
+from ledgermq.repair.rebuild import keep_queue_ends, put_in_place, put_queue_ends
+from ledgermq.store.derived_files import load_derived_files
 from ledgermq.store.dispatch_build import DispatchBuilder
 from ledgermq.store.folders import delete_folder
 from ledgermq.store.log_reader import LogReader
+from ledgermq.store.queue_ends import QueueEnds
 from ledgermq.store.small_file import read_file, replace_file
 from ledgermq.store.store_directory import StoreDirectory
 
@@ -123,8 +124,14 @@ def install_derived(directory: StoreDirectory, folder: Path) -> tuple[StagedDeri
         raise ConfigError("no complete derived files: run the job again", directory=str(folder))
     root = directory.root
     _check_place(root, folder)
-    _check_log(directory, staged)
-    _make_durable(folder, staged)
+    reader = LogReader(directory)
+    try:
+        _check_log(reader, staged)
+        ends = keep_queue_ends(directory, reader)
+        log_start = reader.parts[0].files.first
+    finally:
+        reader.close()
+    _make_durable(folder, staged, ends, log_start=log_start)
     aside = put_in_place(root, folder)
     delete_folder(folder)
     return staged, list(aside)
@@ -144,22 +151,23 @@ def _check_place(root: Path, folder: Path) -> None:
         )  # fmt: skip
 
 
-def _check_log(directory: StoreDirectory, staged: StagedDerived) -> None:
+def _check_log(reader: LogReader, staged: StagedDerived) -> None:
     """The log may have grown, and lost its oldest files, and must be the same one."""
-    reader = LogReader(directory)
-    try:
-        first, end = int(reader.first), int(reader.committed_end())
-        wrong = {"first": first, "end": end, "built_from": staged.first, "built_to": staged.end}
-        if not staged.first <= first <= staged.end <= max(end, first):
-            raise ConfigError("derived files are of other positions than the log has", **wrong)
-        if staged.last >= first and message_crc(reader, staged.last) != staged.last_crc:
-            raise ConfigError("derived files are of another log", position=staged.last)
-    finally:
-        reader.close()
+    first, end = int(reader.first), int(reader.committed_end())
+    wrong = {"first": first, "end": end, "built_from": staged.first, "built_to": staged.end}
+    if not staged.first <= first <= staged.end <= max(end, first):
+        raise ConfigError("derived files are of other positions than the log has", **wrong)
+    if staged.last >= first and message_crc(reader, staged.last) != staged.last_crc:
+        raise ConfigError("derived files are of another log", position=staged.last)
 
 
-def _make_durable(folder: Path, staged: StagedDerived) -> None:
-    """Open the files as a dispatcher does, sync them, and write the checkpoints beside them."""
+def _make_durable(
+    folder: Path, staged: StagedDerived, ends: QueueEnds | None, *, log_start: int
+) -> None:
+    """Open the files as a dispatcher does, sync them, and write the checkpoints beside them.
+
+    Queues that the log has no message of any more are added, as far as ``ends`` knows them.
+    """
     section = StoreSection(
         path_root_dir=folder,
         mapped_file_size_consume_queue=staged.queue_file_size,
@@ -196,7 +204,7 @@ def _make_durable(folder: Path, staged: StagedDerived) -> None:
             index.dirty_files.update(str(index.root / name) for name in index.file_names)
             if index.root.exists():
                 index.dirty_directories.add(str(index.root))
-        own_path(folder).parent.mkdir(exist_ok=True)
+        put_queue_ends(queues, ends, end=staged.end, log_start=log_start)
         builder.flush()
     finally:
         builder.close()

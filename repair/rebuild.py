@@ -3,7 +3,8 @@
 They are built beside the old ones, in ``ROOT/ledgermq/rebuild/``, by what the dispatcher builds
 them with, and take their place when they are complete and durable. While they do, there is no
 ``consumequeue/``: a node that is started in between builds everything from the log's beginning, so
-no crash leaves old and new ones side by side. The old ones are kept aside.
+no crash leaves old and new ones side by side. The old ones are kept aside. Queues that the log has
+no message of any more end where the table of queue ends says (``store/queue_ends.py``).
 """
 
 from __future__ import annotations
@@ -16,11 +17,18 @@ from typing import NamedTuple
 from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import StoreSection
-from ledgermq.store.disk_sync import sync_directory
+from ledgermq.store.disk_sync import make_directories, sync_directory
 from ledgermq.store.dispatch_build import DispatchBuilder
 from ledgermq.store.folders import delete_folder
 from ledgermq.store.kept_aside import FOLDER, keep_aside
+from ledgermq.store.known_ends import known_queue_ends
 from ledgermq.store.log_reader import LogReader
+from ledgermq.store.queue_ends import (
+    QueueEnds,
+    ends_path,
+    write_queue_ends,
+)
+from ledgermq.store.queue_files import QueueFiles
 from ledgermq.store.small_file import read_file, replace_file
 from ledgermq.store.store_directory import StoreDirectory
 
@@ -71,8 +79,9 @@ def rebuild(
     staging = root / "ledgermq" / "rebuild"
     delete_folder(staging)
     reader = LogReader(directory)
+    ends = keep_queue_ends(directory, reader)
     try:
-        built = _build(reader, replace(section, path_root_dir=staging), told)
+        built = _build(reader, replace(section, path_root_dir=staging), ends, told)
     except BaseException:
         delete_folder(staging)
         raise
@@ -83,7 +92,49 @@ def rebuild(
     return built._replace(aside=aside)
 
 
-def _build(reader: LogReader, section: StoreSection, told: Callable[[int, int], None]) -> Rebuilt:
+def keep_queue_ends(directory: StoreDirectory, reader: LogReader) -> QueueEnds | None:
+    """What is known of the ends of the store's queues, before its queues are taken away; durable.
+
+    None if the log says all.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    ends = known_queue_ends(
+        directory.root,
+        queue_file_size=directory.queue_file_size,
+        log_start=reader.parts[0].files.first,
+    )
+    if ends is not None and ends.ends:
+        path = ends_path(directory.root)
+        make_directories(path.parent)
+        write_queue_ends(path, ends)
+    return ends
+
+
+def put_queue_ends(queues: QueueFiles, ends: QueueEnds | None, *, end: int, log_start: int) -> int:
+    """Let queues of which the log has no message end where ``ends`` says; how many.
+
+    Not while messages are missing that ``ends`` counts: the next start has them.
+
+    Args:
+        end: position up to which the queues are built.
+        log_start: first byte of the log's first file.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    if ends is None or end < ends.position:
+        return 0
+    return queues.put_ends(ends.ends, log_start=log_start)
+
+
+def _build(
+    reader: LogReader,
+    section: StoreSection,
+    ends: QueueEnds | None,
+    told: Callable[[int, int], None],
+) -> Rebuilt:
     first, end = reader.first, reader.committed_end()
     # An empty log has no committed entry, and a first position of 0.
     end = Position(max(first, end))
@@ -111,6 +162,8 @@ def _build(reader: LogReader, section: StoreSection, told: Callable[[int, int], 
             keys += built.keys
             skipped += built.skipped
             told(builder.position - first, end - first)
+        log_start = reader.parts[0].files.first
+        put_queue_ends(builder.queues, ends, end=builder.position, log_start=log_start)
         builder.flush()
     finally:
         builder.close()

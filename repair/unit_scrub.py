@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ledgermq.store.dispatch_build import names_a_folder
 from ledgermq.store.dispatch_tables import QueueBlock
 from ledgermq.store.queue_end import UNIT, UNIT_SIZE, Units
+from ledgermq.store.queue_ends import names_a_folder
 
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 """Its units hold times of delivery, by the delay levels of the day when they were put."""

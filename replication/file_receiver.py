@@ -23,12 +23,16 @@ from ledgermq.replication.file_shipper import SLICE_SIZE_MAX
 from ledgermq.replication.log_replacement import free_bytes
 from ledgermq.store.folders import delete_folder
 from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
+from ledgermq.store.queue_ends import NAME as ENDS_NAME
+from ledgermq.store.queue_ends import decode_queue_ends
 from ledgermq.store.small_file import replace_file
 from ledgermq.store.staged_log import StagedLog, slice_digest
 from ledgermq.wire.ship_frames import (
     Ask,
     AskDigest,
+    AskEnds,
     Digest,
+    Ends,
     Gone,
     Offer,
     ShipFrame,
@@ -51,6 +55,9 @@ OFFER_AGE_MAX_NS = 5_000_000_000
 
 TELL_AGAIN_NS = 60_000_000_000
 """A reason to refuse an offer is told once in this time: offers come three times a second."""
+
+ENDS_SIZE_MAX = 256 * 1024 * 1024
+"""A queue takes some 15 bytes of the table, and a folder of its own on every member."""
 
 SPARE_BYTES = 64 * 1024 * 1024
 _ENTRY_SIZE_MIN = 48 + 91
@@ -107,6 +114,8 @@ class FileReceiver:
         self._digest_of = 0
         self._kept = self._arrived = self._asked = 0
         self._refused, self._told_again_ns = "", 0
+        self._ends: bytes | None = None
+        self._ends_part, self._ends_digest, self._ends_asked = b"", b"", False
         self.bytes_received = 0
         self.is_complete = False
 
@@ -143,7 +152,9 @@ class FileReceiver:
         self._is_ready = False
         self._rewind()
 
-    def take(self, source: NodeId, frame: Slice | Digest | Gone, data: memoryview | None) -> None:
+    def take(
+        self, source: NodeId, frame: Slice | Digest | Gone | Ends, data: memoryview | None
+    ) -> None:
         """An answer of the leader; what was not asked for, or comes twice, is passed.
 
         Raises:
@@ -158,6 +169,9 @@ class FileReceiver:
                 self._take_slice(frame, data)
             case Digest():
                 self._take_digest(frame)
+            case Ends():
+                assert data is not None
+                self._take_ends(offer, frame, data)
             case Gone():
                 end = self._staged.end if self._staged is not None else None
                 if end is not None and 0 <= frame.position - end.position < self._goal:
@@ -186,7 +200,11 @@ class FileReceiver:
         end = staged.end
         assert end is not None
         if staged.is_final or end.position >= offer.end:
-            self._submit(lambda: self._seal(offer))
+            if offer.has_ends and self._ends is None:
+                self._ask_ends(offer, now_ns)
+            else:
+                ends = self._ends
+                self._submit(lambda: self._seal(offer, ends))
             return
         self._go_on(offer, end.position, now_ns)
 
@@ -309,6 +327,40 @@ class FileReceiver:
         elif self._kept >= self._goal == frame.size:
             self._submit(lambda: self._finish(frame.size, frame.digest))
 
+    def _ask_ends(self, offer: Offer, now_ns: int) -> None:
+        if now_ns - self._moved_ns >= RETRY_NS:
+            self._moved_ns = now_ns
+            self._ends_asked = False
+        if not self._ends_asked:
+            self._ends_asked = self._ask(AskEnds(offer.term, len(self._ends_part)))
+
+    def _take_ends(self, offer: Offer, frame: Ends, data: memoryview) -> None:
+        """A part of the table of queue ends; the leader may have written another one meanwhile."""
+        if not self._ends_asked or frame.offset != len(self._ends_part):
+            return
+        self._ends_asked = False
+        part, self._ends_part = self._ends_part, b""
+        if len(part) + len(data) > min(frame.size, ENDS_SIZE_MAX) or not data:
+            raise ProtocolError("table of queue ends of a wrong size", size=frame.size)
+        if part and frame.digest != self._ends_digest:
+            return
+        self._ends_part, self._ends_digest = part + bytes(data), frame.digest
+        if len(self._ends_part) < frame.size:
+            return
+        content, self._ends_part = self._ends_part, b""
+        if slice_digest(content) != frame.digest:
+            raise ProtocolError("table of queue ends is not what was sent", size=frame.size)
+        try:
+            table = decode_queue_ends(content, file="queue ends of the leader")
+        except CorruptLogError as error:
+            raise ProtocolError("leader's table of queue ends is none", reason=str(error)) from None
+        if table.position < offer.begin:
+            raise ProtocolError(
+                "table of queue ends is older than the log offered",
+                position=table.position, begin=offer.begin,
+            )  # fmt: skip
+        self._ends = content
+
     def _settle(self, now_ns: int) -> None:
         """See what the thread has done; failures are told, and tried again after a pause."""
         while self._writes and self._writes[0][1].done():
@@ -342,7 +394,9 @@ class FileReceiver:
         return True
 
     def _rewind(self) -> None:
-        """Look at the arriving file anew."""
+        """Look at the arriving file anew, and ask for the table of ends again."""
+        self._ends = None
+        self._ends_part, self._ends_asked = b"", False
         self._goal = self._digest_of = 0
         self._kept = self._arrived = self._asked = 0
         self._is_opened = False
@@ -404,7 +458,7 @@ class FileReceiver:
             raise
         return self._rewind
 
-    def _seal(self, offer: Offer) -> Callable[[], None]:
+    def _seal(self, offer: Offer, ends: bytes | None) -> Callable[[], None]:
         """All is there: put beside it what goes into place with it."""
         staged = self._staged
         assert staged is not None and staged.end is not None
@@ -413,6 +467,8 @@ class FileReceiver:
         replace_file(self._folder / "checkpoint", checkpoint)
         if offer.members:
             replace_file(self._folder / "members", offer.members)
+        if ends is not None:
+            replace_file(self._folder / ENDS_NAME, ends)
 
         def then() -> None:
             # Between the last look and now the leader may have changed.

@@ -19,11 +19,14 @@ from typing import NamedTuple
 from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import NodeId, Position
 from ledgermq.store.append_files import file_name
+from ledgermq.store.small_file import read_file
 from ledgermq.store.staged_log import file_digest, slice_digest
 from ledgermq.wire.ship_frames import (
     Ask,
     AskDigest,
+    AskEnds,
     Digest,
+    Ends,
     Gone,
     Offer,
     Slice,
@@ -49,14 +52,22 @@ class _Asked(NamedTuple):
     """A question of ``peer``."""
 
     peer: NodeId
-    ask: Ask | AskDigest
+    ask: Ask | AskDigest | AskEnds
+
+
+class _Content(NamedTuple):
+    """Bytes that were read; digest and size of them, or of the file that they are a part of."""
+
+    data: bytes
+    digest: bytes
+    size: int
 
 
 class _Read(NamedTuple):
     """A slice that a thread reads."""
 
     asked: _Asked
-    future: Future[tuple[bytes, bytes]]
+    future: Future[_Content]
 
 
 class FileShipper:
@@ -67,17 +78,19 @@ class FileShipper:
     """
 
     def __init__(
-        self, data: Path, send: Send, *, bytes_per_s: int, wake: Callable[[], None]
+        self, data: Path, ends: Path, send: Send, *, bytes_per_s: int, wake: Callable[[], None]
     ) -> None:
         """Nothing is opened yet.
 
         Args:
             data: folder of the log's files.
+            ends: file of the table of queue ends.
             send: hands a message to a peer's socket; false when it takes none now.
             bytes_per_s: of slices, to all receivers together.
             wake: called in a thread when there is something to do for ``turn``.
         """
         self._data = data
+        self._ends = ends
         self._send = send
         self._bytes_per_s = bytes_per_s
         self._wake = wake
@@ -120,10 +133,15 @@ class FileShipper:
         ]
         return min(begins, default=None)
 
-    def take(self, peer: NodeId, ask: Ask | AskDigest) -> None:
+    def take(self, peer: NodeId, ask: Ask | AskDigest | AskEnds) -> None:
         """Answer ``ask`` later; one too many is dropped, and comes again."""
         self._asked_ns[peer] = self._now_ns
         known = self._offers.get(peer)
+        if isinstance(ask, AskEnds):
+            is_offered = known is not None and known[0].term == ask.term
+            if is_offered and sum(one.peer == peer for one in self._asked) < ASKS_MAX:
+                self._asked.append(_Asked(peer, ask))
+            return
         if known is None or not _is_offered(ask, known[0]):
             self._send(peer, [encode_ship_frame(Gone(ask.term, ask.position))])
             return
@@ -172,30 +190,37 @@ class FileShipper:
     def _begin_read(self, asked: _Asked) -> None:
         if self._reader is None:
             self._reader = ThreadPoolExecutor(1, thread_name_prefix="ship-read")
-        file_size = self._offers[asked.peer][0].file_size
-        position, size = asked.ask.position, asked.ask.size
-        start = position - position % file_size
-        path = self._data / file_name(start)
-        future = self._reader.submit(_read_slice, path, position - start, size)
+        ask = asked.ask
+        if isinstance(ask, AskEnds):
+            future = self._reader.submit(_read_ends, self._ends, ask.offset)
+        else:
+            start = ask.position - ask.position % self._offers[asked.peer][0].file_size
+            path = self._data / file_name(start)
+            future = self._reader.submit(_read_slice, path, ask.position - start, ask.size)
         self._read = _Read(asked, future)
         future.add_done_callback(lambda _: self._wake())
 
     def _finish_read(self, read: _Read, now_ns: int) -> None:
         peer, ask = read.asked
         try:
-            data, digest = read.future.result()
+            data, digest, size = read.future.result()
         except StorageError as error:
             self._give_up(read.asked, error)
             return
         self._free_at_ns = now_ns + len(data) * 1_000_000_000 // self._bytes_per_s
         if peer in self._offers:
-            head = encode_ship_frame(Slice(ask.term, ask.position, digest))
-            if self._send(peer, [head, data]):
+            head: Slice | Ends
+            if isinstance(ask, AskEnds):
+                head = Ends(ask.term, ask.offset, size, digest)
+            else:
+                head = Slice(ask.term, ask.position, digest)
+            if self._send(peer, [encode_ship_frame(head), data]):
                 self.bytes_sent += len(data)
 
     def _answer_digest(self, asked: _Asked) -> bool:
         """Whether nothing is left to do for ``asked``."""
         peer, ask = asked
+        assert isinstance(ask, AskDigest)
         key = (ask.position, ask.size)
         future = self._digests.get(key)
         if future is None:
@@ -211,7 +236,7 @@ class FileShipper:
         self._send(peer, [encode_ship_frame(Digest(ask.term, ask.position, ask.size, digest))])
         return True
 
-    def _begin_digest(self, ask: Ask | AskDigest) -> Future[bytes]:
+    def _begin_digest(self, ask: AskDigest) -> Future[bytes]:
         if self._digester is None:
             self._digester = ThreadPoolExecutor(1, thread_name_prefix="ship-digest")
         if len(self._digests) >= DIGESTS_KEPT_MAX:
@@ -231,7 +256,8 @@ class FileShipper:
         if error.errno != errno.ENOENT:
             raise error
         logger.info("file is gone that was asked for: peer=%s error=%s", asked.peer, error)
-        self._send(asked.peer, [encode_ship_frame(Gone(asked.ask.term, asked.ask.position))])
+        if not isinstance(asked.ask, AskEnds):
+            self._send(asked.peer, [encode_ship_frame(Gone(asked.ask.term, asked.ask.position))])
 
 
 def _is_offered(ask: Ask | AskDigest, offer: Offer) -> bool:
@@ -247,7 +273,7 @@ def _is_offered(ask: Ask | AskDigest, offer: Offer) -> bool:
     return offer.begin <= ask.position and end <= offer.end and at + ask.size <= offer.file_size
 
 
-def _read_slice(path: Path, offset: int, size: int) -> tuple[bytes, bytes]:
+def _read_slice(path: Path, offset: int, size: int) -> _Content:
     """Bytes of a file, and their digest; what follows is asked of the disk already."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -262,4 +288,13 @@ def _read_slice(path: Path, offset: int, size: int) -> tuple[bytes, bytes]:
         ) from error
     if len(data) != size:
         raise StorageError("log file ends too early", file=str(path), offset=offset, size=size)
-    return data, slice_digest(data)
+    return _Content(data, slice_digest(data), size)
+
+
+def _read_ends(path: Path, offset: int) -> _Content:
+    """The table of queue ends from a byte on; digest and size are the whole one's."""
+    content = read_file(path)
+    if content is None or offset >= len(content):
+        raise StorageError("no table of queue ends", errno=errno.ENOENT, file=str(path))
+    part = content[offset : offset + SLICE_SIZE_MAX]
+    return _Content(part, slice_digest(content), len(content))

@@ -18,6 +18,8 @@ from ledgermq.model.errors import StorageError
 from ledgermq.model.events import Event
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.store.disk_sync import sync_directory
+from ledgermq.store.queue_ends import NAME as ENDS_NAME
+from ledgermq.store.queue_ends import ends_path
 from ledgermq.store.small_file import replace_file
 
 logger = logging.getLogger(__name__)
@@ -50,8 +52,9 @@ def mark_complete(paths: StorePaths) -> None:
 def replace_log(paths: StorePaths) -> bool:
     """Put the shipped log in place if it is complete; whether it was.
 
-    ConsumeQueues and Index are set aside: they are built again from the log's new beginning. Only
-    while no other process of the node runs.
+    ConsumeQueues and Index are set aside: they are built again from the log's new beginning, and,
+    of queues that the log has no message of any more, from the table of ends that came with it.
+    Only while no other process of the node runs.
 
     Raises:
         StorageError: the operating system refused; what is left to be done is done at the next try.
@@ -75,6 +78,7 @@ def replace_log(paths: StorePaths) -> bool:
             ("log-checkpoint", paths.log_checkpoint),
             ("checkpoint", paths.dledger_checkpoint),
             ("members", paths.own / "members"),
+            (ENDS_NAME, ends_path(paths.root)),
         ):
             if (staging / name).exists():
                 (staging / name).replace(target)

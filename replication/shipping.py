@@ -21,9 +21,12 @@ from ledgermq.replication.file_receiver import FileReceiver
 from ledgermq.replication.file_shipper import FileShipper
 from ledgermq.replication.log_replacement import mark_complete, replaced_folder, staging_folder
 from ledgermq.replication.peer_admission import agreed_settings
+from ledgermq.store.queue_ends import ends_path, read_queue_ends
 from ledgermq.wire.ship_frames import (
     Ask,
     AskDigest,
+    AskEnds,
+    Ends,
     Offer,
     Slice,
     decode_ship_frame,
@@ -60,8 +63,10 @@ class Shipping:
         self._exchange = exchange
         self._memberships = memberships
         self.source = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._ends_known: tuple[tuple[int, int], int] = ((0, 0), -1)
         self._shipper = FileShipper(
             self._paths.data,
+            ends_path(self._paths.root),
             send,
             bytes_per_s=settings.raft.shipping_bytes_per_s,
             wake=self._wake,
@@ -90,16 +95,35 @@ class Shipping:
     def offer(self, peer: NodeId, now_ns: int) -> None:
         """``peer`` lacks what this log has no more.
 
+        Nothing is offered while no table says how far the queues go that have no message in it.
+
         Raises:
-            CorruptLogError, StorageError: the log cannot be read.
+            CorruptLogError, StorageError: log or table cannot be read.
         """
         if self._core.commit == NO_INDEX or not self._shipper.is_due(peer, now_ns):
             return
         extent = self._exchange.extent(self._core.commit)
         if extent is None:
             return
-        members = self._memberships()
-        self._shipper.offer(peer, Offer(self._core.term, *extent, members), now_ns)
+        has_ends = extent[0] > 0
+        if has_ends and self._ends_position() < extent[0]:
+            # The dispatcher of a store that has no table yet writes one at once.
+            return
+        offer = Offer(self._core.term, *extent, self._memberships(), has_ends)
+        self._shipper.offer(peer, offer, now_ns)
+
+    def _ends_position(self) -> int:
+        """Up to where the table of queue ends counts messages; -1 without one."""
+        path = ends_path(self._paths.root)
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            return -1
+        stamp = (found.st_mtime_ns, found.st_ino)
+        if self._ends_known[0] != stamp:
+            table = read_queue_ends(path)
+            self._ends_known = (stamp, -1 if table is None else table.position)
+        return self._ends_known[1]
 
     def needs_from(self, now_ns: int) -> Position | None:
         """Where the log begins that a member takes files of now; None while none does."""
@@ -114,10 +138,10 @@ class Shipping:
         """
         frame = decode_ship_frame(parts[0])
         data = parts[1] if len(parts) == 2 else None
-        if len(parts) > 2 or isinstance(frame, Slice) != (data is not None):
+        if len(parts) > 2 or isinstance(frame, Slice | Ends) != (data is not None):
             raise ProtocolError("slice without its bytes, or bytes without one", parts=len(parts))
         match frame:
-            case Ask() | AskDigest():
+            case Ask() | AskDigest() | AskEnds():
                 self._shipper.take(source, frame)
             case Offer():
                 self._receiver.take_offer(now_ns, source, frame)

@@ -22,17 +22,24 @@ def read_document(path: Path) -> dict[str, object] | None:
         StorageError: the operating system refused.
     """
     content = read_file(path)
-    if content is None:
-        return None
+    return None if content is None else decode_document(content, file=str(path))
+
+
+def decode_document(content: bytes, *, file: str) -> dict[str, object]:
+    """The document that is the content of ``file``.
+
+    Raises:
+        CorruptLogError: it is torn, was changed by hand, or is no JSON object.
+    """
     line, _, rest = content.partition(b"\n")
     if rest != _checksum_line(line):
-        raise CorruptLogError("document does not match its checksum", file=str(path))
+        raise CorruptLogError("document does not match its checksum", file=file)
     try:
         document = json.loads(line)
     except ValueError as error:
-        raise CorruptLogError("document is no JSON", file=str(path), reason=str(error)) from error
+        raise CorruptLogError("document is no JSON", file=file, reason=str(error)) from error
     if not isinstance(document, dict):
-        raise CorruptLogError("document is no JSON object", file=str(path))
+        raise CorruptLogError("document is no JSON object", file=file)
     return document
 
 
@@ -42,8 +49,13 @@ def write_document(path: Path, document: dict[str, object]) -> None:
     Raises:
         StorageError: the operating system refused.
     """
+    replace_file(path, encode_document(document))
+
+
+def encode_document(document: dict[str, object]) -> bytes:
+    """The content of a file that holds ``document``."""
     line = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
-    replace_file(path, line + b"\n" + _checksum_line(line))
+    return line + b"\n" + _checksum_line(line)
 
 
 def _checksum_line(line: bytes) -> bytes:

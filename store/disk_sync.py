@@ -67,6 +67,34 @@ def sync_directory(directory: Path) -> None:
         os.close(fd)
 
 
+def make_directories(directory: Path, *, mode: int = 0o777) -> bool:
+    """Make ``directory`` and all above it that are missing, durable; whether any was.
+
+    The name of each is in the folder above it, which a power failure may have without it: that is
+    synced, from the outermost one on.
+
+    Args:
+        mode: of ``directory`` itself; those above are made as the process makes folders.
+
+    Raises:
+        OSError: the operating system refused.
+    """
+    missing = []
+    for folder in (directory, *directory.parents):
+        if folder.is_dir():
+            break
+        missing.append(folder)
+    for folder in reversed(missing):
+        try:
+            folder.mkdir(mode=mode if folder == directory else 0o777)
+        except FileExistsError:
+            # Another process was faster, and may not have synced it yet.
+            if not folder.is_dir():
+                raise
+        sync_directory(folder.parent)
+    return bool(missing)
+
+
 def _tell(fd: int) -> None:
     for watcher in _watchers:
         watcher.synced(fd)

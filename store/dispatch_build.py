@@ -28,11 +28,13 @@ from ledgermq.store.derived_files import (
     own_path,
     settle,
 )
-from ledgermq.store.disk_sync import sync_content, sync_directory
+from ledgermq.store.disk_space import storage_error
+from ledgermq.store.disk_sync import make_directories, sync_content, sync_directory
 from ledgermq.store.dispatch_checkpoint import DispatchCheckpoint
 from ledgermq.store.dispatch_tables import DispatchTables, Portion
 from ledgermq.store.index_files import IndexFiles
 from ledgermq.store.queue_end import UNIT_SIZE
+from ledgermq.store.queue_ends import QueueEnds, ends_path, names_a_folder, write_queue_ends
 from ledgermq.store.queue_files import QueueFiles
 from ledgermq.store.small_file import replace_file
 from ledgermq.store.store_checkpoint import StoreCheckpoint, encode_checkpoint, read_checkpoint
@@ -73,9 +75,10 @@ class FlushJob:
     directories: frozenset[str]
     checkpoint: DispatchCheckpoint
     store_checkpoint: StoreCheckpoint
+    ends: QueueEnds | None = None
 
     def run(self, sign_of_life: Callable[[], None] = lambda: None) -> None:
-        """Sync, then write both checkpoints.
+        """Sync, then write both checkpoints, then the table of ends if there is a new one.
 
         Args:
             sign_of_life: called again and again while many files are synced.
@@ -88,6 +91,8 @@ class FlushJob:
         _for_all(_sync_folder, sorted(self.directories), sign_of_life)
         replace_file(self.root / "checkpoint", encode_checkpoint(self.store_checkpoint))
         replace_file(own_path(self.root), dispatch_checkpoint.encode(self.checkpoint))
+        if self.ends is not None:
+            write_queue_ends(ends_path(self.root), self.ends)
 
 
 class DispatchBuilder:
@@ -261,8 +266,20 @@ class DispatchBuilder:
         self.flush()
         clear_incomplete(self._root)
 
-    def begin_flush(self) -> FlushJob:
-        """What makes everything up to ``position`` durable; from now on that counts as clean."""
+    def all_ends(self, known: QueueEnds | None) -> QueueEnds:
+        """Where all queues end, as of ``position``.
+
+        Args:
+            known: of a position before: a queue that has no unit ends where it did then.
+        """
+        return QueueEnds(self.position, {**(known.ends if known else {}), **self.queues.ends()})
+
+    def begin_flush(self, *, ends: QueueEnds | None = None) -> FlushJob:
+        """What makes everything up to ``position`` durable; from now on that counts as clean.
+
+        Args:
+            ends: is to be written when that is done.
+        """
         files = frozenset(self.queues.dirty_files)
         directories = frozenset(self.queues.dirty_directories)
         self.queues.dirty_files.clear()
@@ -287,12 +304,16 @@ class DispatchBuilder:
                 -1 if self.index is None else self.index.end_position,
             ),
             StoreCheckpoint(self.store_timestamp, self.store_timestamp, index_timestamp),
+            ends,
         )
 
-    def flush(self) -> None:
-        """Make everything up to ``position`` durable, and write the checkpoints."""
-        own_path(self._root).parent.mkdir(parents=True, exist_ok=True)
-        self.begin_flush().run(self.queues.give_sign)
+    def flush(self, *, ends: QueueEnds | None = None) -> None:
+        """Make everything up to ``position`` durable, and write the checkpoints; and ``ends``."""
+        try:
+            make_directories(own_path(self._root).parent)
+        except OSError as error:
+            raise storage_error("folder not made", error, file=str(self._root)) from error
+        self.begin_flush(ends=ends).run(self.queues.give_sign)
 
     def delete_before(self, position: Position) -> int:
         """Delete queue and index files that only point before ``position``; how many.
@@ -335,11 +356,6 @@ class DispatchBuilder:
         if row >= 0:
             self.store_timestamp = int(self._tables.store_times[row])
         return put, unnamed
-
-
-def names_a_folder(topic: bytes) -> bool:
-    """Whether a folder below ``consumequeue`` may have this name: a topic comes from a client."""
-    return topic not in (b"", b".", b"..") and b"/" not in topic and b"\0" not in topic
 
 
 def _for_all(

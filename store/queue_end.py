@@ -193,6 +193,28 @@ def count_below(path: str, used: int, position: int) -> int:
     return low
 
 
+def end_below(directory: Path, file_size: int, log_end: int) -> int:
+    """Queue offset behind the last unit of a message before ``log_end``; 0 without a queue.
+
+    Raises:
+        CorruptLogError: a file of another size or name, or a gap between files.
+        StorageError: a file cannot be read.
+    """
+    if not directory.is_dir():
+        return 0
+    end = find_end(directory, file_size, whole_below=None)
+    if end.log_end <= log_end:
+        return end.end
+    for start in reversed(file_starts(directory, file_size)):
+        used = min(end.end - start // UNIT_SIZE, file_size // UNIT_SIZE)
+        if used <= 0:
+            continue
+        kept = count_below(end.path_of(start), used, log_end)
+        if kept:
+            return start // UNIT_SIZE + kept
+    return 0
+
+
 def read_units(path: str, first: int, count: int) -> Units:
     """Up to ``count`` units of a file, a copy.
 

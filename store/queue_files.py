@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -33,6 +33,7 @@ from ledgermq.store.queue_end import (
     find_end,
     read_units,
 )
+from ledgermq.store.queue_ends import Queue
 
 FILE_SIZE = 300_000 * UNIT_SIZE
 """RocketMQ's default of ``mappedFileSizeConsumeQueue``, in bytes."""
@@ -167,6 +168,48 @@ class QueueFiles:
         queue = self._queues.get((topic, queue_id))
         return 0 if queue is None else queue.end
 
+    def ends(self) -> dict[Queue, int]:
+        """Queue offsets of all ends, of queues that have a unit."""
+        return {name: queue.end for name, queue in self._queues.items() if not queue.empty}
+
+    def put_ends(self, ends: Mapping[Queue, int], *, log_start: int) -> int:
+        """Let queues that have no unit end where ``ends`` says; how many had none.
+
+        They get units as a queue has whose messages are gone with their log files: prefill units,
+        and behind them one of a byte before ``log_start``. Prefill units alone would not do:
+        RocketMQ takes 0 + 0x7FFFFFFF, where the last one ends, for how far the queue goes in the
+        log, and dispatches nothing before that.
+
+        Args:
+            log_start: first byte of the log's first file; nothing is put where that is 0, for
+                no message is gone then.
+
+        Raises:
+            StorageError: the operating system refused; the same may be put again.
+        """
+        put = 0
+        for name, end in ends.items() if log_start > 0 else ():
+            queue = self._queues.get(name)
+            if end <= 0 or (queue is not None and not queue.empty):
+                continue
+            self.give_sign()
+            if queue is None:
+                queue = self._new_queue(*name)
+            first = (end - 1) - (end - 1) % (self.file_size // UNIT_SIZE)
+            block = np.zeros(end - first, UNIT)
+            block["size"] = PREFILL_SIZE
+            block[-1] = (log_start - 1, 1, 0)
+            self._write(queue, first, block)
+            queue.first = first
+            _advance(queue, end, block[-1:])
+            put += 1
+        return put
+
+    def _new_queue(self, topic: bytes, queue_id: int) -> QueueEnd:
+        queue = QueueEnd(f"{self.root}/{os.fsdecode(topic)}/{queue_id}")
+        self._queues[topic, queue_id] = queue
+        return queue
+
     def append(self, topic: bytes, queue_id: int, queue_offsets: Offsets, units: Units) -> int:
         """Put units of one queue, in the order of the log; how many were not there before.
 
@@ -177,8 +220,7 @@ class QueueFiles:
         self.give_sign()
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            directory = f"{self.root}/{os.fsdecode(topic)}/{queue_id}"
-            queue = self._queues[topic, queue_id] = QueueEnd(directory)
+            queue = self._new_queue(topic, queue_id)
         if units["position"][0] < queue.log_end:
             ends = units["position"].astype(np.int64) + units["size"]
             known = int(np.searchsorted(ends, queue.log_end, side="right"))

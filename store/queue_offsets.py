@@ -2,12 +2,13 @@
 
 RocketMQ's ``topicQueueTable``. A queue is looked up when it is first used: its ConsumeQueue says
 how far it was dispatched; what the log holds behind the dispatched position was noted at the start
-(``DefaultMessageStore.recoverTopicQueueTable``).
+(``DefaultMessageStore.recoverTopicQueueTable``). A queue of which neither knows anything ends where
+the table of ends says (``store/queue_ends.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,24 +16,32 @@ import numpy as np
 from ledgermq.formats.kernel import NO_UNIT, ScanStatus, dispatch_span, scan_entries
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Position, QueueId, QueueOffset
-from ledgermq.store.queue_end import UNIT_SIZE, count_below, file_starts, find_end
+from ledgermq.store.queue_end import end_below
+from ledgermq.store.queue_ends import Queue
 
 _ROWS = 16_384
 _TABLE = 4 * _ROWS
-
-Queue = tuple[bytes, QueueId]
 
 
 class QueueOffsets:
     """Table of next offsets; owned by the writer."""
 
-    def __init__(self, directory: Path, *, file_size: int, log_end: Position) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        file_size: int,
+        log_end: Position,
+        ends: Mapping[Queue, int] | None = None,
+    ) -> None:
         """An empty table over the ConsumeQueues in ``directory``.
 
         Args:
             directory: ``consumequeue/``.
             log_end: units of messages at or beyond it are of entries that were cut off.
+            ends: of queues whose messages the log may have no more.
         """
+        self._ends = ends or {}
         self._directory = directory
         self._file_size = file_size
         self._log_end = log_end
@@ -99,7 +108,7 @@ class QueueOffsets:
             for group in range(group_count):
                 topic_at = int(topics[group])
                 topic = bytes(span[topic_at : topic_at + span[topic_at - 1]])
-                queue = (topic, QueueId(int(queues[group])))
+                queue = (topic, int(queues[group]))
                 self._noted[queue] = max(int(last[group]) + 1, self._noted.get(queue, 0))
 
     def next_offset(self, topic: bytes, queue_id: QueueId) -> QueueOffset:
@@ -108,10 +117,11 @@ class QueueOffsets:
         Raises:
             CorruptLogError: its ConsumeQueue has a file of another size.
         """
-        queue = (topic, queue_id)
+        queue: Queue = (topic, queue_id)
         known = self._next.get(queue)
         if known is None:
             known = max(self._dispatched(queue), self._noted.pop(queue, 0))
+            known = known or self._ends.get(queue, 0)
             self._next[queue] = known
         return QueueOffset(known)
 
@@ -122,17 +132,5 @@ class QueueOffsets:
     def _dispatched(self, queue: Queue) -> int:
         topic, queue_id = queue
         directory = self._directory / topic.decode("ascii") / str(queue_id)
-        if not directory.is_dir():
-            return 0
-        end = find_end(directory, self._file_size, whole_below=None)
-        if end.log_end <= self._log_end:
-            return end.end
         # Units of entries that the log does not hold any more: the dispatcher cuts them too.
-        for start in reversed(file_starts(directory, self._file_size)):
-            used = min(end.end - start // UNIT_SIZE, self._file_size // UNIT_SIZE)
-            if used <= 0:
-                continue
-            kept = count_below(end.path_of(start), used, self._log_end)
-            if kept:
-                return start // UNIT_SIZE + kept
-        return 0
+        return end_below(directory, self._file_size, self._log_end)

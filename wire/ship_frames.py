@@ -3,7 +3,7 @@
 The receiver asks, the leader answers; an offer alone comes unasked. Files have no names here, only
 positions of the log: nobody can ask for, or send, anything else.
 
-Layout, little-endian: kind u8, version u8, 6 bytes reserved, term i64, then by kind:
+Layout, little-endian: kind u8, version u8, flags u8, 5 bytes reserved, term i64, then by kind:
 
     OFFER       begin i64, end i64, first index i64, last index i64, file size i64, then the
                 memberships as the leader keeps them (``ROOT/ledgermq/members``)
@@ -12,6 +12,11 @@ Layout, little-endian: kind u8, version u8, 6 bytes reserved, term i64, then by 
     ASK_DIGEST  position i64, size i64
     DIGEST      position i64, size i64, digest 32 bytes
     GONE        position i64
+    ASK_ENDS    offset i64
+    ENDS        offset i64, size i64, digest 32 bytes; bytes from the offset on are the next part
+
+Flag 1 of an OFFER: the leader answers ASK_ENDS. Size and digest of ENDS are those of the whole
+table of queue ends, as a member has it in ``ROOT/ledgermq/queue-ends``.
 
 Kinds begin at 32, where those of ``raft/message_codec.py`` never are. Digests are BLAKE2b.
 """
@@ -38,6 +43,8 @@ class _Kind(IntEnum):
     ASK_DIGEST = 35
     DIGEST = 36
     GONE = 37
+    ASK_ENDS = 38
+    ENDS = 39
 
 
 class Offer(NamedTuple):
@@ -49,6 +56,7 @@ class Offer(NamedTuple):
         first, last: indexes of the first and of the last entry.
         file_size: bytes of a file; all but the last one are shipped whole.
         members: content of the file with the memberships of the log; may be empty.
+        has_ends: whether the leader can be asked for the ends of its queues.
     """
 
     term: Term
@@ -58,6 +66,7 @@ class Offer(NamedTuple):
     last: Index
     file_size: int
     members: bytes = b""
+    has_ends: bool = False
 
 
 class Ask(NamedTuple):
@@ -100,14 +109,31 @@ class Gone(NamedTuple):
     position: Position
 
 
-ShipFrame = Offer | Ask | Slice | AskDigest | Digest | Gone
+class AskEnds(NamedTuple):
+    """Send the table of queue ends from byte ``offset`` on."""
 
-_HEAD = Struct("<BB6xq")
+    term: Term
+    offset: int
+
+
+class Ends(NamedTuple):
+    """Bytes of the table from ``offset`` on, beside this; size and digest are the whole table's."""
+
+    term: Term
+    offset: int
+    size: int
+    digest: bytes
+
+
+ShipFrame = Offer | Ask | Slice | AskDigest | Digest | Gone | AskEnds | Ends
+
+_HEAD = Struct("<BBB5xq")
+_HAS_ENDS = 1
 _OFFER = Struct("<qqqqq")
 _ASK = Struct("<qq")
 _SLICE = Struct(f"<q{DIGEST_SIZE}s")
 _DIGEST = Struct(f"<qq{DIGEST_SIZE}s")
-_GONE = Struct("<q")
+_ONE = Struct("<q")
 
 
 def is_ship_frame(part: memoryview | bytes) -> bool:
@@ -117,20 +143,27 @@ def is_ship_frame(part: memoryview | bytes) -> bool:
 
 def encode_ship_frame(frame: ShipFrame) -> bytes:
     """The bytes of ``frame``."""
+    flags = 0
     match frame:
         case Offer():
             assert len(frame.members) <= MEMBERS_SIZE_MAX, len(frame.members)
-            return _head(_Kind.OFFER, frame) + _OFFER.pack(*frame[1:6]) + frame.members
+            kind, body = _Kind.OFFER, _OFFER.pack(*frame[1:6]) + frame.members
+            flags = _HAS_ENDS if frame.has_ends else 0
         case Ask():
-            return _head(_Kind.ASK, frame) + _ASK.pack(*frame[1:])
+            kind, body = _Kind.ASK, _ASK.pack(*frame[1:])
         case Slice():
-            return _head(_Kind.SLICE, frame) + _SLICE.pack(*frame[1:])
+            kind, body = _Kind.SLICE, _SLICE.pack(*frame[1:])
         case AskDigest():
-            return _head(_Kind.ASK_DIGEST, frame) + _ASK.pack(*frame[1:])
+            kind, body = _Kind.ASK_DIGEST, _ASK.pack(*frame[1:])
         case Digest():
-            return _head(_Kind.DIGEST, frame) + _DIGEST.pack(*frame[1:])
+            kind, body = _Kind.DIGEST, _DIGEST.pack(*frame[1:])
         case Gone():
-            return _head(_Kind.GONE, frame) + _GONE.pack(frame.position)
+            kind, body = _Kind.GONE, _ONE.pack(frame.position)
+        case AskEnds():
+            kind, body = _Kind.ASK_ENDS, _ONE.pack(frame.offset)
+        case Ends():
+            kind, body = _Kind.ENDS, _DIGEST.pack(*frame[1:])
+    return _HEAD.pack(kind, VERSION, flags, frame.term) + body
 
 
 def decode_ship_frame(part: memoryview | bytes) -> ShipFrame:
@@ -140,10 +173,10 @@ def decode_ship_frame(part: memoryview | bytes) -> ShipFrame:
         ProtocolError: it is none of this version, or a number in it cannot be.
     """
     try:
-        kind, version, term = _HEAD.unpack_from(part)
+        kind, version, flags, term = _HEAD.unpack_from(part)
         if version != VERSION:
             raise ProtocolError("ship frame of another version", version=version, ours=VERSION)
-        frame = _decode(kind, Term(term), part)
+        frame = _decode(kind, flags, Term(term), part)
     except error as problem:
         raise ProtocolError("ship frame cut short", size=len(part)) from problem
     if any(isinstance(value, int) and value < 0 for value in frame):
@@ -151,7 +184,7 @@ def decode_ship_frame(part: memoryview | bytes) -> ShipFrame:
     return frame
 
 
-def _decode(kind: int, term: Term, part: memoryview | bytes) -> ShipFrame:
+def _decode(kind: int, flags: int, term: Term, part: memoryview | bytes) -> ShipFrame:
     at = _HEAD.size
     match kind:
         case _Kind.OFFER:
@@ -162,8 +195,9 @@ def _decode(kind: int, term: Term, part: memoryview | bytes) -> ShipFrame:
                     "memberships of an offer too large", size=len(members), limit=MEMBERS_SIZE_MAX
                 )
             return Offer(
-                term, Position(begin), Position(end), Index(first), Index(last), file_size, members
-            )
+                term, Position(begin), Position(end), Index(first), Index(last), file_size,
+                members, bool(flags & _HAS_ENDS),
+            )  # fmt: skip
         case _Kind.ASK | _Kind.ASK_DIGEST:
             position, size = _ASK.unpack_from(part, at)
             made = Ask if kind == _Kind.ASK else AskDigest
@@ -171,13 +205,12 @@ def _decode(kind: int, term: Term, part: memoryview | bytes) -> ShipFrame:
         case _Kind.SLICE:
             position, digest = _SLICE.unpack_from(part, at)
             return Slice(term, Position(position), digest)
-        case _Kind.DIGEST:
+        case _Kind.DIGEST | _Kind.ENDS:
             position, size, digest = _DIGEST.unpack_from(part, at)
+            if kind == _Kind.ENDS:
+                return Ends(term, position, size, digest)
             return Digest(term, Position(position), size, digest)
-        case _Kind.GONE:
-            return Gone(term, Position(_GONE.unpack_from(part, at)[0]))
+        case _Kind.GONE | _Kind.ASK_ENDS:
+            position = _ONE.unpack_from(part, at)[0]
+            return Gone(term, Position(position)) if kind == _Kind.GONE else AskEnds(term, position)
     raise ProtocolError("unknown kind of ship frame", kind=kind)
-
-
-def _head(kind: _Kind, frame: ShipFrame) -> bytes:
-    return _HEAD.pack(kind, VERSION, frame.term)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from ledgermq.store.log_damage import LogDamage, damage_path, read_damage
 from ledgermq.store.log_scan import LogFiles, load_files
 from ledgermq.store.log_writer import LogWriter
 from ledgermq.store.queue_end import UNIT_SIZE
+from ledgermq.store.queue_ends import Queue, ends_path, read_queue_ends
 from ledgermq.store.queue_files import FILE_SIZE, found_file_size
 from ledgermq.store.queue_offsets import QueueOffsets
 from ledgermq.store.recovery import (
@@ -169,6 +170,7 @@ def open_queue_offsets(
         log.paths.consume_queues,
         file_size=_queue_file_size(log.paths.consume_queues, settings),
         log_end=end,
+        ends=known_ends(log.paths.root),
     )
     data = load_files(log.paths.data, file_size=log.recovered.data.file_size, default_size=0)
     if log.paths.old is not None and begin < log.recovered.first:
@@ -178,6 +180,16 @@ def open_queue_offsets(
     begin = max(begin, log.recovered.first)
     _note(offsets, data, (begin, end), log.writer.header_size, sign_of_life)
     return offsets
+
+
+def known_ends(root: Path) -> Mapping[Queue, int]:
+    """What the table of queue ends says; nothing where it cannot be read, and is written anew."""
+    try:
+        table = read_queue_ends(ends_path(root))
+    except CorruptLogError as error:
+        logger.error("table of queue ends passed: %s", error)
+        return {}
+    return {} if table is None else table.ends
 
 
 def _note(

@@ -27,6 +27,7 @@ from ledgermq.store import dispatch_checkpoint
 from ledgermq.store.append_files import file_name
 from ledgermq.store.disk_space import bytes_on_disk, measure
 from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
+from ledgermq.store.queue_ends import ends_path, read_queue_ends
 from ledgermq.store.queue_reader import QueueReader
 from ledgermq.store.retention import NOTHING, Guard, LogFileAge, Survey
 from ledgermq.store.small_file import read_file
@@ -126,6 +127,9 @@ def _guards(
     saved = dispatch_checkpoint.read(paths.dispatch_checkpoint)
     dispatched = 0 if saved is None else saved.position
     yield Guard("dispatch", dispatched, "its checkpoint on the disk")
+    ends = read_queue_ends(ends_path(paths.root))
+    counted = 0 if ends is None else ends.position
+    yield Guard("dispatch", counted, "its table of the queues' ends on the disk")
     if retention.keep_groups:
         offsets = _group_offsets(paths)
         for group in retention.keep_groups:

@@ -24,6 +24,7 @@ from ledgermq.store.recovery import recover_log
 from ledgermq.wire.ship_frames import (
     Ask,
     AskDigest,
+    AskEnds,
     Gone,
     Offer,
     Slice,
@@ -82,11 +83,18 @@ class Link:
     in_flight_max: int = 0
 
     def __post_init__(self) -> None:
-        self.shipper = FileShipper(
-            self.data, self._send_late, bytes_per_s=1 << 40, wake=lambda: None
-        )
+        self.shipper = self.new_shipper()
         self.receiver = FileReceiver(
             self.folder, self.follower, self._send_leader, file_size=FILE_SIZE, wake=lambda: None
+        )
+
+    def new_shipper(self) -> FileShipper:
+        return FileShipper(
+            self.data,
+            self.data.parent / "queue-ends",
+            self._send_late,
+            bytes_per_s=1 << 40,
+            wake=lambda: None,
         )
 
     def offer(self, offer: Offer) -> None:
@@ -98,7 +106,7 @@ class Link:
         self.in_flight_max = max(self.in_flight_max, len(self.to_leader))
         while self.to_leader:
             frame = decode_ship_frame(self.to_leader.popleft()[0])
-            assert isinstance(frame, Ask | AskDigest)
+            assert isinstance(frame, Ask | AskDigest | AskEnds)
             self.shipper.take(LATE, frame)
         while self.to_late:
             parts = self.change(self.to_late.popleft())
@@ -129,7 +137,7 @@ class Link:
             if isinstance(frame, Offer):
                 self.receiver.take_offer(self.now_ns, LEADER, frame)
                 return
-            assert not isinstance(frame, Ask | AskDigest)
+            assert not isinstance(frame, Ask | AskDigest | AskEnds)
             data = memoryview(parts[1]) if len(parts) == 2 else None
             self.slices += isinstance(frame, Slice)
             self.receiver.take(LEADER, frame, data)
@@ -312,7 +320,7 @@ def test_entries_that_do_not_follow_are_refused_though_their_digest_is_right(
     arrived = sorted(path.name for path in (link.folder / "data").iterdir())
     damaged.write_bytes(whole)
     link.shipper.close()
-    link.shipper = FileShipper(link.data, link._send_late, bytes_per_s=1 << 40, wake=lambda: None)
+    link.shipper = link.new_shipper()
     link.run(leader.offer)
 
     assert arrived == [f"{FILE_SIZE:020d}"]
@@ -492,7 +500,13 @@ def test_slices_leave_at_the_rate_that_is_set(leader: Shortened) -> None:
         sent.append(len(parts))
         return True
 
-    shipper = FileShipper(leader.root / "data", send, bytes_per_s=100_000, wake=lambda: None)
+    shipper = FileShipper(
+        leader.root / "data",
+        leader.root / "queue-ends",
+        send,
+        bytes_per_s=100_000,
+        wake=lambda: None,
+    )
     shipper.offer(LATE, leader.offer, 0)
     for _ in range(2):
         shipper.take(LATE, Ask(TERM, Position(FILE_SIZE), 10_000))

@@ -14,7 +14,9 @@ from ledgermq.wire.ship_frames import (
     MEMBERS_SIZE_MAX,
     Ask,
     AskDigest,
+    AskEnds,
     Digest,
+    Ends,
     Gone,
     Offer,
     ShipFrame,
@@ -27,12 +29,24 @@ from ledgermq.wire.ship_frames import (
 NUMBERS = st.integers(0, 2**62)
 DIGESTS = st.binary(min_size=32, max_size=32)
 FRAMES = st.one_of(
-    st.builds(Offer, NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.binary(max_size=50)),
+    st.builds(
+        Offer,
+        NUMBERS,
+        NUMBERS,
+        NUMBERS,
+        NUMBERS,
+        NUMBERS,
+        NUMBERS,
+        st.binary(max_size=50),
+        st.booleans(),
+    ),
     st.builds(Ask, NUMBERS, NUMBERS, NUMBERS),
     st.builds(Slice, NUMBERS, NUMBERS, DIGESTS),
     st.builds(AskDigest, NUMBERS, NUMBERS, NUMBERS),
     st.builds(Digest, NUMBERS, NUMBERS, NUMBERS, DIGESTS),
     st.builds(Gone, NUMBERS, NUMBERS),
+    st.builds(AskEnds, NUMBERS, NUMBERS),
+    st.builds(Ends, NUMBERS, NUMBERS, NUMBERS, DIGESTS),
 )
 OFFER = Offer(Term(7), Position(4_096), Position(16_384), Index(9), Index(40), 4_096, b"n0")
 
@@ -60,6 +74,7 @@ def test_an_offer_stands_on_the_wire_as_it_is_documented() -> None:
     assert encode_ship_frame(OFFER) == (
         b"\x20\x01\0\0\0\0\0\0" + b"".join(n.to_bytes(8, "little") for n in numbers) + b"n0"
     )
+    assert encode_ship_frame(OFFER._replace(has_ends=True))[:8] == b"\x20\x01\x01\0\0\0\0\0"
 
 
 @pytest.mark.parametrize(
