@@ -5,21 +5,21 @@
 #   bootstrap.sh                 what tests and checks need, with Java and PySpark
 #   bootstrap.sh run             what a node and the command line need: a tenth of that
 #
-#   PYTHON=/path/to/python3.12   use this interpreter
+#   PYTHON=/path/to/python3.13   use this interpreter
 #   LEDGERMQ_PURE=1              do not compile the kernels
-#   LEDGERMQ_WITHOUT_SPARK=1     no Java and no PySpark; the tests that need them are left out
+#   LEDGERMQ_WITHOUT_SPARK=1     no Java and no PySpark; the tests that need them are left out, as
+#                                they are where there is no Java and it cannot be installed
 #   LEDGERMQ_BROWSER=1           what drives a browser, too, for the tests of pages
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly venv=.venv
 all=server,test,check
-[ "${LEDGERMQ_WITHOUT_SPARK:-}" = 1 ] || all+=,spark
 [ "${LEDGERMQ_BROWSER:-}" != 1 ] || all+=,browser
-readonly all
+[ "${LEDGERMQ_WITHOUT_SPARK:-}" = 1 ] || all+=,spark
 case ${1:-all} in
-    all) readonly extras=$all ;;
-    run) readonly extras=server ;;
+    all) extras=$all ;;
+    run) extras=server ;;
     *) echo "bootstrap: not known: $1; it takes run, or nothing" >&2 && exit 1 ;;
 esac
 
@@ -28,7 +28,7 @@ say() { printf 'bootstrap: %s\n' "$*" >&2; }
 # The first interpreter that is new enough and can make a virtual environment.
 find_python() {
     local candidate
-    for candidate in ${PYTHON:-/usr/bin/python3 python3 python3.13 python3.12 python3.11}; do
+    for candidate in ${PYTHON:-/usr/bin/python3 python3 python3.{14,13,12,11}}; do
         if "$candidate" - 2>/dev/null <<'PY'; then
 import sys
 import ensurepip, venv
@@ -47,21 +47,22 @@ can_compile() {
     command -v "${CC:-cc}" >/dev/null && [ -e "$include/Python.h" ]
 }
 
+has_java() { [ -n "${JAVA_HOME:-}" ] || command -v java >/dev/null; }
+
 wants_kernels() { [ "${LEDGERMQ_PURE:-}" != 1 ]; }
 
 # Debian's packages that are missing, as far as the checkout needs them.
 missing_packages() {
     local python
     command -v make >/dev/null || echo make
-    [[ $extras != *spark* ]] || [ -n "${JAVA_HOME:-}" ] || command -v java >/dev/null ||
-        echo openjdk-17-jre-headless
+    [[ $extras != *spark* ]] || has_java || echo default-jre-headless
     if ! python=$(find_python); then
         echo python3 python3-venv
-        ! wants_kernels || echo gcc libc6-dev python3-dev
+        ! wants_kernels || echo gcc libc6-dev libpython3-dev
     elif wants_kernels && ! can_compile "$python"; then
         echo gcc libc6-dev
         # Headers of another interpreter than Debian's are not Debian's to install.
-        [[ $python != /usr/bin/* ]] || echo python3-dev
+        [[ $python != /usr/bin/* ]] || echo libpython3-dev
     fi
 }
 
@@ -75,6 +76,14 @@ install_packages() {
         $command -qq -o Dpkg::Use-Pty=0 </dev/null >/dev/null && return
     fi
     say "missing: ${packages[*]}; install with: sudo $command"
+}
+
+# Spark's libraries are of no use without Java.
+leave_spark_out_without_java() {
+    [[ $all == *spark* ]] && ! has_java || return 0
+    [[ $extras != *spark* ]] ||
+        say "no Java: PySpark is left out, and so are the tests that need it"
+    all=${all%,spark} extras=${extras%,spark}
 }
 
 digest() { cat "$@" | sha256sum | cut -d ' ' -f 1; }
@@ -98,10 +107,11 @@ install_project() {
     ! is_done installed "$PWD $all $inputs" || return 0
     ! is_done installed "$PWD $extras $inputs" || return 0
     say "installing the project and its libraries into $venv"
-    "$venv/bin/python" -m pip install --quiet --constraint packaging/constraints.txt \
-        setuptools wheel cython
+    # Python compiles what is imported when it is; most of the libraries' modules never are.
+    "$venv/bin/python" -m pip install --quiet --no-compile \
+        --constraint packaging/constraints.txt setuptools wheel cython
     # The kernels are compiled by the next step, which also sees when one of them changes.
-    LEDGERMQ_PURE=1 "$venv/bin/python" -m pip install --quiet --no-build-isolation \
+    LEDGERMQ_PURE=1 "$venv/bin/python" -m pip install --quiet --no-compile --no-build-isolation \
         --constraint packaging/constraints.txt --editable ".[$extras]"
     echo "$PWD $extras $inputs" >"$venv/installed"
 }
@@ -120,7 +130,9 @@ compile_kernels() {
     say "compiling the kernels"
     rm -f formats/_*"$tag"
     mkdir -p build
-    "$venv/bin/python" setup.py build_ext --inplace >build/kernels.log 2>&1
+    # Debian's Python asks for debugging symbols, which take a quarter of the time.
+    CFLAGS="${CFLAGS:-} -g0" "$venv/bin/python" setup.py build_ext --inplace \
+        --parallel "$(nproc)" >build/kernels.log 2>&1
     for kernel in formats/_[a-z]*.py; do
         [ -e "${kernel%.py}$tag" ] || say "$kernel runs as plain Python; see build/kernels.log"
     done
@@ -135,6 +147,7 @@ main() {
         say "no Python 3.11 or newer with the module venv"
         exit 1
     fi
+    leave_spark_out_without_java
     make_venv "$python"
     install_project
     compile_kernels

@@ -1,27 +1,25 @@
 """One Spark for all tests here: two slots, a small heap, nothing but loopback.
 
-Where there is no Java they are left out, with the reason; ``LEDGERMQ_SPARK=1``, as in ``.ci/run``
-and ``make check-all``, makes that a failure. ``LEDGERMQ_WITHOUT_SPARK=1`` is for checkouts without
-PySpark.
+Where there is no Java or no PySpark they are left out, with the reason; ``LEDGERMQ_SPARK=1``, as in
+``.ci/run`` and ``make check-all``, makes that a failure. With ``LEDGERMQ_WITHOUT_SPARK=1`` they are
+left out anywhere.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import left_out
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-WITHOUT = os.environ.get("LEDGERMQ_WITHOUT_SPARK") == "1"
-
-if WITHOUT:
-    collect_ignore_glob = ["test_*.py"]
+_REASON = left_out.without_spark(needs_java=True)
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -37,18 +35,11 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="session", autouse=True)
-def java() -> None:
-    """Leave out what needs Java where there is none, unless it was asked for."""
-    if shutil.which("java") is not None or "JAVA_HOME" in os.environ:
-        return
-    reason = (
-        "Spark's tests need Java 17: apt-get install openjdk-17-jre-headless, or"
-        " packaging/bootstrap.sh as root"
-    )
-    if os.environ.get("LEDGERMQ_SPARK") == "1":
-        pytest.fail(f"{reason}; LEDGERMQ_SPARK=1 asks for them")
-    pytest.skip(reason)
+def pytest_pycollect_makemodule(
+    module_path: Path, parent: pytest.Collector
+) -> pytest.Module | None:
+    """Leave the module out, with the reason, where it cannot run."""
+    return left_out.module(module_path, parent, _REASON) if _REASON else None
 
 
 @pytest.fixture(scope="session")
