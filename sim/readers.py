@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ledgermq.broker.broker_state import APPLIED_KEY
+from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.broker.groups import GroupTable
 from ledgermq.broker.topics import TopicTable
 from ledgermq.dispatching.dispatcher import DispatchWorker
@@ -37,11 +38,13 @@ class Readers:
     Attributes:
         port: where clients of the broker connect to; another one in each of its lives.
         tables: of the present broker; None while there is none.
+        is_from_outside: the files that ``format`` makes do not say where in the log they stand.
     """
 
     def __init__(self, node: Node, process: MakeProcess, environment: MakeEnvironment) -> None:
         self.port: ConsumerPort | None = None
         self.tables: BrokerTables | None = None
+        self.is_from_outside = False
         self._node = node
         self._make_process = process
         self._make_environment = environment
@@ -70,11 +73,14 @@ class Readers:
         topics.add_builtin(settings.node, settings.topics, 0)
         groups = GroupTable.read({})
         groups.add_builtin(0)
-        for path, document in (
-            (store.topics, topics.to_document()),
-            (store.topics.with_name("subscriptionGroup.json"), groups.to_document()),
-        ):
-            path.write_bytes(encode_document({**document, APPLIED_KEY: 0}))
+        documents = {
+            "topics.json": topics.to_document(),
+            "subscriptionGroup.json": groups.to_document(),
+            "consumerOffset.json": GroupOffsets().to_document(),
+        }
+        place = {} if self.is_from_outside else {APPLIED_KEY: 0}
+        for file, document in documents.items():
+            store.topics.with_name(file).write_bytes(encode_document({**document, **place}))
 
     def start(self, role: Role) -> None:
         """Begin a life of a process, if there is none."""

@@ -57,6 +57,7 @@ class Client:
 
     Attributes:
         is_stopped: asks nothing new.
+        told: called when it was told that something is done.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -64,6 +65,7 @@ class Client:
         self.name = name
         self.random = world.random
         self.is_stopped = False
+        self.told: Callable[[], None] = lambda: None
         self._asked = 0
 
     def begin(self) -> None:
@@ -92,6 +94,8 @@ class Client:
             if number == self._asked:
                 self._asked += 1
                 then(outcome)
+                if isinstance(outcome, Mapping):
+                    self.told()
 
         if port is None:
             # Nobody was asked.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 from ledgermq.broker.broker_state import APPLIED_KEY
@@ -45,6 +46,15 @@ SINGLE_FRACTION = 0.3
 SINK_EVERY = 3
 """Each so many'th seed has a sink: what others have found stays theirs."""
 
+OUTSIDE_FRACTION = 0.4
+"""Of the seeds, in which tables come from outside, and who has acknowledged something dies."""
+
+LATE_MS = (0, 0, 300, 1_500, 3_000)
+"""When the last member of such a group is first started."""
+
+EARLY_ANSWERS = 10
+"""Most that is lost was acknowledged before files were written for the first time."""
+
 STAGED_MS = 2_500
 """For so long staged rows are kept that nobody commits: less than a run takes."""
 
@@ -66,6 +76,10 @@ class ServiceRun(Run):
             shape = replace(shape, frame_bytes=ONE_ENTRY, frames_in_flight=1)
         if self._has_sink:
             shape = replace(shape, staged_ms=STAGED_MS)
+        self._deaths = Random(f"outside {self.seed}")
+        self._is_from_outside = self._deaths.random() < OUTSIDE_FRACTION
+        if self._is_from_outside:
+            shape = replace(shape, is_from_outside=True, late_ms=self._deaths.choice(LATE_MS))
         return World(seed, replace(shape, has_readers=True, producers=1), self.checker)
 
     @property
@@ -103,7 +117,10 @@ class ServiceRun(Run):
             producer.think_ns = 20 * MS
             producer.make, producer.sent = sink.make, sink.take
             self.clients.append(sink)
+        self._answers = 0
         for client in self.clients:
+            if self._is_from_outside:
+                client.told = self._told
             client.begin()
 
     def _produce(
@@ -116,6 +133,23 @@ class ServiceRun(Run):
         producer.think_ns = 150 * MS
         producer.make = lambda number: make(name, number)
         producer.sent = lambda number, stored: take(stored)
+
+    def _told(self) -> None:
+        """A client was told that something is done: who told it dies, at once or a bit later."""
+        self._answers += 1
+        chance = 0.15 if self._answers <= EARLY_ANSWERS else 0.01
+        if self.world.events.now >= self.run_ms * MS or self._deaths.random() >= chance:
+            return
+        wait = self._deaths.choice((0, 10, 300, 1_000)) * MS
+        self.world.events.after(wait, self._die)
+
+    def _die(self) -> None:
+        world = self.world
+        nodes = list(world.nodes) if self._deaths.random() < 0.5 else [self._some().name]
+        back = self._deaths.choice((5, 100, 1_000)) * MS
+        for name in nodes:
+            world.kill(name, power=False)
+            world.events.after(back, partial(world.start, name))
 
     def _verbs(self) -> Verbs:
         return (*super()._verbs(), (self._kill_reader, 3))

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -57,6 +58,8 @@ class Shape:
         has_readers: dispatchers and brokers are driven, too.
         frame_bytes, frames_in_flight: entries that a leader sends at once, and without an answer.
         staged_ms: for so long rows are kept that nobody commits.
+        is_from_outside: the tables that nodes are made with say nothing of the log.
+        late_ms: the last member is first started then.
     """
 
     members: int = 3
@@ -70,6 +73,8 @@ class Shape:
     frame_bytes: int = 2_048
     frames_in_flight: int = 4
     staged_ms: int = SinksSection().staged_reserved_ms
+    is_from_outside: bool = False
+    late_ms: int = 0
 
 
 class World:
@@ -109,8 +114,11 @@ class World:
         self._first = [NodeId(f"n{number}") for number in range(self.shape.members)]
         for name in self._first:
             self._add(name)
-        for name in self._first:
+        late = self._first[-1:] if self.shape.late_ms else []
+        for name in self._first[: len(self._first) - len(late)]:
             self.start(name)
+        for name in late:
+            self.events.after(self.shape.late_ms * MS, partial(self.start, name))
         for number in range(self.shape.producers):
             self.add_producer(f"p{number}")
         return self
@@ -285,6 +293,8 @@ class World:
             random=self.random,
             has_readers=self.shape.has_readers,
         )
+        if node.readers is not None:
+            node.readers.is_from_outside = self.shape.is_from_outside
         node.format(index_file_size=self.shape.index_file_size)
         node.recovered = self._recovered
         node.turned = self._turned

@@ -6,9 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from ledgermq.broker.broker_state import BrokerState
 from ledgermq.broker.half_table import HalfTable
 from ledgermq.broker.timer_index import TimerIndex, Watermark
+from ledgermq.process.table_files import UnsettledTables
 from ledgermq.serving import moves, timer_service
+from ledgermq.serving.applied_tables import AppliedTables
 from ledgermq.serving.sink_commits import SinkCommits
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Request
@@ -31,6 +34,22 @@ def a_snapshot_does_not_wait_for_what_was_sent_before(patch: Patch) -> None:
             propose(log, term, plan, now_ms)  # type: ignore[arg-type]
 
     patch.setattr(StateLog, "_propose", hasty)
+
+
+def places_are_found_anew_with_each_start(patch: Patch) -> None:
+    """Decision 44: a table from outside counts as newer than what the log has when its broker
+    begins, as often as that is before its file is written.
+    """
+    begin_at = BrokerState.begin_at
+
+    def begin(state: BrokerState, first: int, end: int) -> int:
+        for file in state.unsettled:
+            state.settle(file, end)
+        return begin_at(state, first, end)
+
+    patch.setattr(BrokerState, "begin_at", begin)
+    patch.setattr(UnsettledTables, "find", classmethod(lambda cls, directory: None))
+    patch.setattr(AppliedTables, "settle", lambda tables: True)
 
 
 def late_timers_are_passed_over(patch: Patch) -> None:
@@ -83,6 +102,7 @@ def a_batch_that_runs_again_is_taken_again(patch: Patch) -> None:
 
 MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     a_snapshot_does_not_wait_for_what_was_sent_before,
+    places_are_found_anew_with_each_start,
     late_timers_are_passed_over,
     a_cancellation_is_forgotten,
     commits_are_acknowledged_at_once,
@@ -94,6 +114,7 @@ MUTATIONS: tuple[Callable[[Patch], None], ...] = (
 # Where each was found last: looked at first, for a search from 0 takes a while.
 LIKELY: dict[Callable[[Patch], None], int] = {
     a_snapshot_does_not_wait_for_what_was_sent_before: 91,
+    places_are_found_anew_with_each_start: 2,
     a_cancellation_is_forgotten: 6,
     commits_are_acknowledged_at_once: 3,
     a_cut_move_is_made_again_from_its_beginning: 100,
