@@ -223,11 +223,14 @@ class BrokerState:
             if tag == SNAPSHOT_TAG:
                 return self._take_part(offset, decode_part(label, body))
             self._parts = []
-            if tag == STATE_TAG and not self.needs_snapshot:
-                command = decode_command(body)
-                self._apply(offset, command)
-                return Applied(command.identity)
-            return Applied()
+            if tag != STATE_TAG:
+                return Applied()
+            command = decode_command(body)
+            self._note_tokens(command)
+            if self.needs_snapshot:
+                return Applied()
+            self._apply(offset, command)
+            return Applied(command.identity)
         finally:
             self._places = {file: max(at, offset + 1) for file, at in self._places.items()}
 
@@ -341,11 +344,14 @@ class BrokerState:
         if offset >= self._places[archives.FILE]:
             self.archives.replace_with(archived)
 
-    def _apply(self, offset: int, command: Command) -> None:
+    def _note_tokens(self, command: Command) -> None:
         for change in command.changes:
             if isinstance(change, GivenBack):
                 self.given_back.note(change.token, command.at_ms)
-            else:
+
+    def _apply(self, offset: int, command: Command) -> None:
+        for change in command.changes:
+            if not isinstance(change, GivenBack):
                 self._apply_change(offset, change, command.at_ms)
 
     def _apply_change(self, offset: int, change: TableChange, at_ms: int) -> None:

@@ -3,8 +3,7 @@ stored again. So it is with groups that were deleted.
 
 Each act has a token that the client draws. It stands in a command behind the message that was
 stored, so that whoever knows the token knows that the message is in the log. Tokens are not part of
-a snapshot, nor of a file: a broker that was started since, and does not read the command again, has
-no memory of them.
+a snapshot, nor of a file: a broker that starts reads the commands of the last minutes again.
 """
 
 from __future__ import annotations

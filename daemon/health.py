@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ledgermq.daemon.children import Child
-from ledgermq.ipc.cursor_page import PORTS, CursorPage, RaftRole, Role
+from ledgermq.ipc.counters import BrokerCounter
+from ledgermq.ipc.cursor_page import PORTS, CursorPage, RaftRole, Role, SpaceState
 from ledgermq.model.settings import Settings
+from ledgermq.process.log_trouble import has_others
 
 SERVING = (Role.WRITER, Role.DISPATCHER, Role.BROKER, *PORTS)
 
@@ -15,7 +17,9 @@ class Readiness:
     """Finds the moment from which the node can serve, once.
 
     The backlog to be dispatched is that of the start: a node that is written to at once need not
-    wait until its producers pause.
+    wait until its producers pause. The first call of a client is to find the tables that were
+    acknowledged: those of a node that is alone are those of the log once its own snapshot is in
+    them. A member may know of nothing that is committed, and is ready all the same.
     """
 
     def __init__(self) -> None:
@@ -42,8 +46,9 @@ class Readiness:
         # With a full disk dispatch waits for space: the node serves what it has, and says so.
         if behind > 0 and not page.read_queue_begin().waits:
             return f"{behind} bytes to be dispatched"
-        self.is_ready = True
-        return ""
+        missing = _missing_of_tables(page, settings)
+        self.is_ready = not missing
+        return missing
 
     def has_progressed(self, page: CursorPage, children: Iterable[Child]) -> bool:
         """Whether anything has moved since the last call: a cursor, or a child towards its loop."""
@@ -52,6 +57,7 @@ class Readiness:
             page.read_durable()[0].position,
             page.read_committed().position,
             page.read_dispatched().position,
+            page.read_counters(Role.BROKER)[BrokerCounter.TABLES_AT],
             *(child.beat_ns(page) for child in children if not child.is_turning(page)),
             *(child.is_turning(page) for child in children),
         )
@@ -84,6 +90,19 @@ def silent_children(
         if child.pid
         and child.silence_ms(page, now_ns, since_ns=since_ns) > child.silence_max_ms(page, settings)
     ]
+
+
+def _missing_of_tables(page: CursorPage, settings: Settings) -> str:
+    """What of the broker's tables is still waited for."""
+    counters = page.read_counters(Role.BROKER)
+    if page.has_dispatched() and not counters[BrokerCounter.TABLES_AT]:
+        return "the broker's tables"
+    if page.read_space().state is not SpaceState.ROOMY or counters[BrokerCounter.TABLES_HELD_UP]:
+        # What it has can be read, and nothing be changed: it serves that, and says so.
+        return ""
+    if has_others(settings) or counters[BrokerCounter.TABLES_TERM] == page.read_grant().term:
+        return ""
+    return "the broker's first snapshot"
 
 
 def _has_role(page: CursorPage, settings: Settings) -> bool:

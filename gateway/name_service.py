@@ -58,6 +58,11 @@ class NameService:
         values = NameValueCodes(settings, tables, self.addresses, self.changes)
         self.codes: Codes = {**self._routes.codes, **values.codes}
 
+    @property
+    def leader(self) -> str:
+        """Id of the member that leads; empty while none is known to."""
+        return self._routes.leader
+
     def tell_standing(self, standing: Standing) -> None:
         """This node is something else in its group now, or another one leads."""
         self._routes.tell_standing(standing)

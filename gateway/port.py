@@ -28,7 +28,7 @@ from ledgermq.model.settings import Settings
 from ledgermq.process.environment import Environment
 from ledgermq.process.port_roles import port_roles
 from ledgermq.process.request_faults import RequestFaults
-from ledgermq.remoting.codes import ResponseCode
+from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_service import CallService
@@ -38,6 +38,28 @@ from ledgermq.serving.state_requests import Reply
 from ledgermq.wire.session import Standing
 
 logger = logging.getLogger(__name__)
+
+OF_THE_NODE = frozenset(
+    {
+        RequestCode.HEART_BEAT,
+        RequestCode.UNREGISTER_CLIENT,
+        RequestCode.GET_BROKER_CONFIG,
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+    }
+)
+"""What is answered whatever the tables are: it is about this node, or is gathered for the log."""
+
+OF_A_NAME_SERVER = frozenset(
+    {
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        RequestCode.GET_TOPICS_BY_CLUSTER,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+    }
+)
+"""What a member that knows no leader answers as its files have it: there is nobody to wait for."""
 
 
 class RemotingPort:
@@ -232,6 +254,7 @@ class RemotingPort:
             self.reply(asked, command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
             return
         try:
+            self._check_started(command.code)
             rights = self._access.admitted(connection.peer[0], command)
             asked = Asked(connection, command, now_ms, rights.check_topic, rights.who.name)
             reply = handler(asked)
@@ -243,6 +266,12 @@ class RemotingPort:
             return
         if reply is not None:
             self.reply(asked, reply)
+
+    def _check_started(self, code: int) -> None:
+        """Who may do what is in the tables, too."""
+        is_alone = code in OF_A_NAME_SERVER and not self._names.leader
+        if code not in OF_THE_NODE and not is_alone:
+            self._calls.check_started()
 
     def _end(self, asked: Asked, error: Exception) -> None:
         """A request has met what nobody has thought of: its sender alone pays for that."""

@@ -48,6 +48,14 @@ class PortCalls:
         """Calls without an answer."""
         return len(self._waiting)
 
+    def check_started(self) -> None:
+        """Refuse what depends on the tables before they are those of the log.
+
+        Raises:
+            NotLeaderError: this node has just begun, or begins to lead.
+        """
+        self._calls.check_started()
+
     def ask(
         self,
         verb: str,

@@ -92,10 +92,11 @@ class PortWorker:
         now_ms = now_ns // 1_000_000
         # Bells; nobody sends it orders.
         self._inbox.drain(ready)
+        # First: what it goes by is applied below.
+        standing = self._standing.look()
         if self._store.look():
             self._pulls.notice_growth()
         self._reader.apply()
-        standing = self._standing.look()
         if standing is not None:
             self.requests.tell_standing(standing)
         if self.requests.take(now_ms):

@@ -65,6 +65,7 @@ class PortRequests:
             ConfigError: an address cannot be listened at, or a file for TLS not be used.
         """
         settings = around.settings
+        self._tables = tables
         self._access = PortAccess(settings.access, tables.users)
         self._epoll = select.epoll()
         self._sockets = open_port(settings, around.clock.monotonic_ns() // 1_000_000)
@@ -148,7 +149,7 @@ class PortRequests:
         connection, command = arrival
         handler = None if command.is_reply else self._handlers.get(command.code)
         asked = Asked(connection, command, now_ms)
-        if handler is None:
+        if handler is None or self._tables.is_starting:
             self._hand_over(asked)
             return
         sends = self._produce.codes

@@ -86,7 +86,9 @@ class BrokerCounter(IntEnum):
     looked at every two seconds; half messages, groups and members at the leader alone. What was
     delivered, retried and so on is counted by who led at that moment, once it was in the log.
     ``MESSAGES_FILTERED_OUT`` were passed over by tags or an expression. ``ARCHIVES`` that retention
-    waits for, and the position up to which the last one of them has the log, are now.
+    waits for, and the position up to which the last one of them has the log, are now. So is
+    the queue offset up to which commands are applied to the tables, plus one (0: it is not known
+    where the tables stand), and whether a damaged place holds them up.
     """
 
     PULLS = 0
@@ -133,6 +135,8 @@ class BrokerCounter(IntEnum):
     ARCHIVES = auto()
     ARCHIVED_POSITION = auto()
     REQUESTS_FAILED = auto()
+    TABLES_AT = auto()
+    TABLES_HELD_UP = auto()
 
 
 def _names(counters: type[IntEnum]) -> tuple[str, ...]:

@@ -18,12 +18,18 @@ from ledgermq.broker.name_values import NameValues
 from ledgermq.broker.queue_locks import QueueLocks
 from ledgermq.broker.quotas import QuotaTable
 from ledgermq.broker.topics import TopicTable
+from ledgermq.model.errors import NotLeaderError
 from ledgermq.model.settings import NodeSection, Settings
 from ledgermq.process.table_files import table_files
 
 
 class AppliedTables:
-    """Tables that were loaded, and to which commands are applied through ``state``."""
+    """Tables that were loaded, and to which commands are applied through ``state``.
+
+    Attributes:
+        is_starting: they may lack what was acknowledged before this process began; nobody is told
+            what they say, or do not say.
+    """
 
     def __init__(self, directory: Path, settings: Settings) -> None:
         """Load the tables.
@@ -32,6 +38,7 @@ class AppliedTables:
             ConfigError, CorruptLogError: a file cannot be understood; names file, key and value.
             StorageError: the operating system refused.
         """
+        self.is_starting = False
         self._settings = settings
         self._files = table_files(directory)
         self.state = BrokerState({file: self._files[file].load() for file in FILES})
@@ -51,6 +58,15 @@ class AppliedTables:
         for file in unsettled - again.unsettled:
             self.state.settle(file, again.place(file))
         return not self.state.unsettled
+
+    def check_started(self) -> None:
+        """Refuse to tell what the tables say before they are those of the log.
+
+        Raises:
+            NotLeaderError: this process has just begun; ask again.
+        """
+        if self.is_starting:
+            raise NotLeaderError("node is starting: it has not read yet what was changed before")
 
     def keep_places(self) -> None:
         """Have the places of all tables in their files: the broker's matter, which writes them."""

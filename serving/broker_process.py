@@ -93,7 +93,9 @@ class BrokerWorker:
             self._generations,
             clock=around.clock,
             counts=self._counts,
+            sign_of_life=self._give_sign,
         )
+        self._counts[BrokerCounter.TABLES_AT] = 0
         self._moves = Moves(self._store, tables, self._log)
         self._delays = DelayService(
             self._store, self._moves, self._log, settings.store.message_delay_level
@@ -222,13 +224,15 @@ class BrokerWorker:
         self._whole_ms = now_ms
         for message in self._around.inbox.drain(ready):
             self._take(message)
+        # First: what it goes by is applied below.
+        standing = self._standing.look()
         if self._store.look():
             self._pulls.notice_growth()
             self._delays.notice_growth(now_ms)
             self._timers.notice_growth(now_ms)
             self._sinks.notice_growth(now_ms)
         self._log.apply()
-        standing = self._standing.look()
+        self._log.is_beginning = self._standing.awaits_dispatch
         if standing is not None:
             self._take_standing(standing, now_ms)
         self._service.let_in(ready)
@@ -320,8 +324,17 @@ class BrokerWorker:
             # The count stays as it was; whoever delivers them says what is wrong.
             return
 
+    def _give_sign(self) -> None:
+        """Much is applied at once, as at the first start on an old store."""
+        self._counts[BrokerCounter.TABLES_AT] = self._log.next_offset + 1
+        self._around.page.give_sign(Role.BROKER, self._around.clock.monotonic_ns())
+
     def _tell_stage(self) -> None:
         log = self._log
+        # A damaged place may stand where the tables begin.
+        is_held_up = log.is_held_up
+        self._counts[BrokerCounter.TABLES_HELD_UP] = is_held_up
+        self._counts[BrokerCounter.TABLES_AT] = max(log.next_offset + 1, is_held_up)
         if log.is_settled:
             self._services_term = log.tables_term
         self._service.tell_stage(

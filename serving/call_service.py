@@ -38,6 +38,11 @@ from ledgermq.serving.state_requests import Caller
 from ledgermq.serving.topic_calls import TopicCalls
 from ledgermq.serving.writer_notice import WriterNotice
 
+WHATEVER_TABLES = frozenset(
+    {"node_report", "group_lags", "queue", "offset_by_time", "earliest_time"}
+)
+"""Verbs that tell figures of this node, or what its queues hold of a topic that it knows."""
+
 
 class CallService:
     """Finds who answers a call.
@@ -65,6 +70,7 @@ class CallService:
         self.notice = WriterNotice(tables)
         self.others = OtherMembers()
         self.topics = TopicCalls(self.known, rules, log, self.notice)
+        self._log = log
         self._verbs: dict[str, Verb] = {}
         self.register(self.topics.verbs)
         self.register(SendTopicCalls(self.known, rules, log, self.notice).verbs)
@@ -82,6 +88,10 @@ class CallService:
         """Answer these verbs, too."""
         assert self._verbs.keys().isdisjoint(verbs), verbs.keys()
         self._verbs |= verbs
+
+    def check_started(self) -> None:
+        """See ``StateLog.check_started``."""
+        self._log.check_started()
 
     def call(
         self,
@@ -103,4 +113,6 @@ class CallService:
         answer = self._verbs.get(verb)
         if answer is None:
             raise ProtocolError("unknown verb", verb=verb[:64])
+        if verb not in WHATEVER_TABLES:
+            self._log.check_started()
         return answer(Call(caller, arguments, now_ms, check_topic))

@@ -35,12 +35,14 @@ class KnownTopics:
 
         Raises:
             TopicUnknownError: there is none.
-            NotLeaderError: it is one of the broker's own, which a leader that begins makes.
+            NotLeaderError: it is one of the broker's own, which a leader that begins makes; or the
+                node is starting, and may only not know it yet.
         """
         topic = self._table.get(name)
         if topic is not None:
             return topic
         check_topic_name(name)
+        self.tables.check_started()
         queues = self.queues_found(name)
         if not queues and self._table.is_builtin(name):
             raise NotLeaderError("no leader has begun yet to make the broker's topics", topic=name)

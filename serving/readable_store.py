@@ -16,6 +16,7 @@ from ledgermq.broker.pull_rules import QueueBounds, TransferLimits, pending_mess
 from ledgermq.ipc.cursor_page import CursorPage, RaftRole
 from ledgermq.model.errors import DamagedLogError, NotLeaderError, StorageError
 from ledgermq.model.settings import LogKind, ReadsSection, Settings
+from ledgermq.process.log_trouble import has_others
 from ledgermq.process.log_view import LogView
 from ledgermq.process.record_parts import RecordParts, take_records
 from ledgermq.process.store_paths import StorePaths
@@ -94,6 +95,9 @@ class ReadableStore:
         self._moved_ns = 0
         self._is_cold = False
         self._is_ready = False
+        self._has_others = has_others(settings)
+        self._has_caught_up = False
+        self._until = -1
         self._position = 0
         self._generation = page.read_dispatched().log_generation
         self._begin = (page.read_log_begin().position, page.read_queue_begin().position)
@@ -139,6 +143,22 @@ class ReadableStore:
         committed = self._page.read_committed()
         is_known = committed.term == self._page.read_grant().term or not self._has_terms
         return is_known and self._position >= committed.position
+
+    def has_caught_up(self) -> bool:
+        """Whether everything is shown that was committed when this process began.
+
+        A node that is alone has committed what it has written. A member knows it once an entry of
+        the present term is committed.
+        """
+        page = self._page
+        if not self._has_caught_up and page.has_committed():
+            if self._has_others:
+                self._has_caught_up = self.has_all_committed()
+            else:
+                if self._until < 0:
+                    self._until = page.read_written_position()
+                self._has_caught_up = self._position >= self._until
+        return self._has_caught_up
 
     @property
     def is_ready(self) -> bool:

@@ -88,6 +88,8 @@ class StateLog:
 
     Attributes:
         clock: the time and chance of whatever changes through this log.
+        is_beginning: raft has made this node the leader, and not all that was committed before is
+            applied.
         counts: the broker's counters, for whoever counts what came of it.
     """
 
@@ -101,6 +103,7 @@ class StateLog:
         *,
         clock: Clock = MACHINE_CLOCK,
         counts: Counts | None = None,
+        sign_of_life: Callable[[], None] = lambda: None,
     ) -> None:
         self.clock = clock
         self.counts = no_counts() if counts is None else counts
@@ -108,7 +111,7 @@ class StateLog:
         self._store = store
         self._tables = tables
         self._writer = writer
-        self._reader = StateReader(store, tables, self._take_applied)
+        self._reader = StateReader(store, tables, self._take_applied, sign_of_life=sign_of_life)
         self._term: Term | None = None
         self._batch: _Batch | None = None
         self._waiting: deque[_Waiting] = deque()
@@ -125,6 +128,7 @@ class StateLog:
         self._mark_position = 0
         self._is_certain = False
         self._snapshot_term = 0
+        self.is_beginning = False
 
     @property
     def term(self) -> int:
@@ -158,6 +162,11 @@ class StateLog:
     def hole(self) -> int:
         """Bytes before each record that is to be appended."""
         return ENTRY_HEADER_SIZE if self._settings.store.log is LogKind.DLEDGER else 0
+
+    @property
+    def next_offset(self) -> int:
+        """Of the command that is applied next; -1 before it is known where the tables stand."""
+        return self._reader.next_offset
 
     @property
     def awaits(self) -> bool:
@@ -230,13 +239,26 @@ class StateLog:
         return self._reader.trouble
 
     def check(self) -> None:
-        """Refuse to tell what the tables say while they are held up.
+        """Refuse to tell what the tables say while they are held up, or are not those of the log.
 
         Raises:
+            NotLeaderError: see ``check_started``.
             BusyError: the log is damaged where the next command stands.
         """
+        self.check_started()
         if self._trouble is not None:
             raise BusyError("topics, groups and offsets are held up", reason=str(self._trouble))
+
+    def check_started(self) -> None:
+        """Refuse to tell what the tables say before they have all that was acknowledged.
+
+        Raises:
+            NotLeaderError: this process has just begun, or this node leads and has not applied all
+                that its predecessor was asked for; ask again.
+        """
+        self._tables.check_started()
+        if self.is_beginning:
+            raise NotLeaderError("node begins to lead: it has not read yet what was changed before")
 
     def check_leads(self) -> None:
         """Refuse what only a leader may do, or knows.

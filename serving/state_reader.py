@@ -10,7 +10,9 @@ import logging
 from collections.abc import Callable
 
 from ledgermq.broker.broker_state import Applied
+from ledgermq.broker.given_back import KEPT_MS
 from ledgermq.broker.holds import QueueName
+from ledgermq.broker.pull_rules import QueueBounds
 from ledgermq.broker.state_commands import PART_PROPERTY, STATE_QUEUE_ID
 from ledgermq.formats.message import decode_message
 from ledgermq.formats.properties import decode_properties
@@ -39,8 +41,22 @@ class StateReader:
         trouble: the damaged place that ``apply`` waits for; None while there is none.
     """
 
-    def __init__(self, store: ReadableStore, tables: AppliedTables, take: TakeApplied) -> None:
+    def __init__(
+        self,
+        store: ReadableStore,
+        tables: AppliedTables,
+        take: TakeApplied,
+        *,
+        sign_of_life: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Nobody is told what the tables say before they have all that was committed by now.
+
+        Args:
+            sign_of_life: called again and again while much is applied.
+        """
+        tables.is_starting = True
         self.trouble: CorruptLogError | None = None
+        self._sign_of_life = sign_of_life
         self._store = store
         self._tables = tables
         self._state = tables.state
@@ -51,6 +67,11 @@ class StateReader:
     def has_begun(self) -> bool:
         """Whether it is known where in the queue the tables are."""
         return self._next >= 0
+
+    @property
+    def next_offset(self) -> int:
+        """Of the command that is applied next; -1 before it is known."""
+        return self._next
 
     def apply(self) -> bool:
         """Apply what is new, as far as the store has looked; whether nothing holds that up.
@@ -78,20 +99,32 @@ class StateReader:
         if self._next < 0 and not self._tables.settle():
             raise NotLeaderError("node is starting: the tables have no place in the log yet")
         if self._next < 0 or self._next < bounds.first:
-            self._next = state.begin_at(bounds.first, bounds.end)
+            self._next = self._recent(bounds, state.begin_at(bounds.first, bounds.end))
             if state.needs_snapshot:
                 logger.warning(
                     "broker's tables lack commands that the log has no more; a snapshot is awaited"
                 )
         if state.is_behind(bounds.end) and self._store.has_all_committed():
             logger.warning("broker's tables are those of another log: all of this one is applied")
-            self._next = state.begin_again(bounds.end)
+            self._next = min(self._next, state.begin_again(bounds.end))
             # Before anything is applied, and answered: a later end may be behind what they say.
             self._tables.keep_places()
         while self._next < bounds.end:
             if not self._apply_span(min(UNITS_PER_READ, bounds.end - self._next)):
                 # Deleted while it was read: the next look finds where the queue begins now.
-                break
+                return
+            self._sign_of_life()
+        if self._tables.is_starting and self._store.has_caught_up():
+            self._tables.is_starting = False
+
+    def _recent(self, bounds: QueueBounds, begin: int) -> int:
+        """Where to read from so that tokens of the last minutes are known again, too; what the
+        tables have already changes nothing in them.
+        """
+        if bounds.first >= bounds.end:
+            return begin
+        last_ms = self._store.store_time(QUEUE, bounds.end - 1)
+        return min(begin, self._store.first_since(QUEUE, last_ms - KEPT_MS))
 
     def _apply_span(self, count: int) -> bool:
         units = self._store.units(QUEUE, self._next, count)

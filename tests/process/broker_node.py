@@ -37,6 +37,7 @@ from ledgermq.model.settings import (
     StoreSection,
     TopicsSection,
 )
+from ledgermq.process.table_files import UnsettledTables
 from ledgermq.store.queue_reader import QueueReader
 from ledgermq.wire.pull_frame import PullStatus
 
@@ -158,6 +159,10 @@ def broker_nodes(golden_copy: Callable[[str], Path]) -> Iterator[NodeMaker]:
             limits=limits or LimitsSection(),
             reads=reads or ReadsSection(),
         )
+        unsettled = UnsettledTables.find(root / "config")
+        if unsettled is not None:
+            # The writer's work; there are no commands of ours.
+            unsettled.settle(0)
         page = CursorPage.create(runtime / "cursors")
         one = BrokerNode(settings, page, zmq.Context(), log_end(root))
         made.append(one)

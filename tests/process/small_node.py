@@ -23,6 +23,7 @@ from pathlib import Path
 
 from ledgermq.daemon import supervisor
 from ledgermq.daemon.process_modules import ProcessTable
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import CursorPage, Dispatched, Grant, LogCursor, RaftRole, Role
 from ledgermq.model.errors import ConfigError, LedgerError, StorageError
 from ledgermq.model.ids import Index, Position, Term
@@ -110,6 +111,10 @@ def publish(page: CursorPage, role: Role, order: str) -> None:
             page.publish_durable(END, time.monotonic_ns())
     elif role is Role.DISPATCHER:
         page.publish_dispatched(Dispatched(END.position, 8, 0, time.monotonic_ns(), 0))
+    elif role is Role.BROKER:
+        counts = page.counters(Role.BROKER)
+        counts[BrokerCounter.TABLES_TERM], counts[BrokerCounter.TABLES_AT] = 3, 1
+        counts.release()
 
 
 def serve(config: Path, orders: Path) -> int:

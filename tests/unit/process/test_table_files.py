@@ -52,6 +52,15 @@ def test_what_is_missing_beside_it_begins_where_the_log_does(config: Path) -> No
     }
 
 
+def test_what_is_made_is_a_whole_file(config: Path) -> None:
+    """RocketMQ reads one of them, and ``ledgermq store check`` all."""
+    found = UnsettledTables.find(config)
+    assert found is not None
+    found.settle(5)
+
+    assert decode_document((config / "delayOffset.json").read_bytes())["offsetTable"] == {}
+
+
 def test_killed_in_between_it_is_done_again(config: Path) -> None:
     (config / "topics.json").write_text(json.dumps({"topicConfigTable": {"t": {}}}))
     obstacle = config / "topics.json.tmp"

@@ -52,6 +52,15 @@ class MemoryLog:
     def has_all_committed(self) -> bool:
         return True
 
+    def has_caught_up(self) -> bool:
+        return True
+
+    def store_time(self, queue: QueueName, offset: int) -> int:
+        return self.store_timestamp
+
+    def first_since(self, queue: QueueName, timestamp_ms: int) -> int:
+        return 0
+
     def units(self, queue: QueueName, offset: int, count: int) -> Any:
         found = self.queues.get(queue, [])[offset : offset + count]
         units = np.zeros(len(found), UNIT)

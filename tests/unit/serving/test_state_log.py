@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ledgermq.broker.given_back import KEPT_MS, GivenBack
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.broker.pull_rules import QueueBounds
 from ledgermq.broker.state_commands import (
@@ -67,6 +68,17 @@ class MemoryLog:
 
     def has_all_committed(self) -> bool:
         return self.knows_all
+
+    def has_caught_up(self) -> bool:
+        return self.knows_all
+
+    def store_time(self, queue: object, offset: int) -> int:
+        del queue
+        return offset * 1_000
+
+    def first_since(self, queue: object, timestamp_ms: int) -> int:
+        del queue
+        return max(self.first, timestamp_ms // 1_000)
 
     def units(self, queue: object, offset: int, count: int) -> Any:
         del queue
@@ -434,6 +446,42 @@ def test_what_the_tables_say_is_in_their_files(broker: Broker, tmp_path: Path) -
     assert again.offsets.offsets("g", "t") == {0: 5}
     assert again.state.applied == 3
     assert isinstance(again.offsets, GroupOffsets)
+
+
+def test_tokens_of_the_last_minutes_are_known_again_after_a_start(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """Whoever asks again is told: also when all files have the command that says so."""
+    broker.log.put(GivenBack("long ago"))
+    for number in range(KEPT_MS // 1_000 - 1):
+        broker.log.put(OffsetsSet("g", "t", {0: number}))
+    broker.log.put(GivenBack("token"))
+    broker.log.put(OffsetsSet("g", "t", {0: 1_000}))
+    broker.turn()
+    broker.tables.close()
+    again = Broker(tmp_path, broker.log)
+
+    assert broker.tables.state.applied == again.tables.state.applied == KEPT_MS // 1_000 + 2
+    assert "token" in again.tables.state.given_back
+    assert "long ago" not in again.tables.state.given_back
+    assert again.tables.offsets.offsets("g", "t") == {0: 1_000}
+
+
+def test_nobody_is_told_what_the_tables_say_before_they_have_what_was_committed(
+    broker: Broker, tmp_path: Path
+) -> None:
+    broker.log.put(OffsetsSet("g", "t", {0: 5}))
+    broker.log.knows_all = False
+    again = Broker(tmp_path, broker.log)
+    with pytest.raises(NotLeaderError, match="starting"):
+        again.state.check()
+    again.log.knows_all = True
+    again.turn()
+    again.state.check()
+    again.state.is_beginning = True
+
+    with pytest.raises(NotLeaderError, match="begins to lead"):
+        again.state.check()
 
 
 def test_an_answer_that_cannot_be_given_is_a_refusal_and_no_death(broker: Broker) -> None:
