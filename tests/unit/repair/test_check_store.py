@@ -178,6 +178,18 @@ def test_files_that_are_missing_or_strange_are_named(tmp_path: Path) -> None:
     assert (f"consumequeue/orders/0/{60:020d}", "file of another size") in what
 
 
+def test_a_table_of_which_only_the_beginning_is_settled_is_an_empty_one(tmp_path: Path) -> None:
+    write_store(tmp_path)
+    (tmp_path / "config").mkdir(exist_ok=True)
+    file = tmp_path / "config" / "delayOffset.json"
+    file.write_text('{"ledgermqApplied": {"SCHEDULE": 3}}')
+    settled = serious(check(tmp_path))
+    file.write_text('{"ledgermqApplied": {"SCHEDULE": 3}, "offsets": {}}')
+
+    assert settled == []
+    assert [finding.what for finding in serious(check(tmp_path))] == ["no table offsetTable"]
+
+
 def test_units_of_deleted_log_files_are_stale_and_not_wrong(tmp_path: Path) -> None:
     write_store(tmp_path)
     first_log_file(tmp_path).unlink()
