@@ -42,7 +42,7 @@ from ledgermq.repair.check_queues import (
 )
 from ledgermq.repair.check_units import QueueKey
 from ledgermq.repair.file_family import FileFamily, FoundFile, find_family, size_of
-from ledgermq.repair.index_geometry import find_geometry
+from ledgermq.repair.index_geometry import find_geometry, index_files
 from ledgermq.repair.log_walk import WalkRules
 from ledgermq.store import dispatch_checkpoint, log_checkpoint
 from ledgermq.store.entry_files import first_entry_position
@@ -274,11 +274,11 @@ class _Check:
     def _check_index(self) -> tuple[list[IndexSummary], IndexLayout]:
         folder = self._root / "index"
         paths = sorted(folder.iterdir()) if folder.is_dir() else []
-        named = [path for path in paths if len(path.name) == 17 and path.name.isdecimal()]
+        named = index_files(folder)
         for path in sorted(set(paths) - set(named)):
             self._note(str(path.relative_to(self._root)), "no file of this folder")
         self._checked.index_files = len(named)
-        layout = self._options.index_layout or find_geometry(named, is_open=self._open_end)
+        layout = self._options.index_layout or find_geometry(folder, is_open=self._open_end)
         if not isinstance(layout, IndexLayout):
             self._checked.findings += [layout] if layout is not None else []
             return [], IndexLayout()

@@ -7,7 +7,6 @@ it tells nothing, or what is not so. The others have not changed since they were
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from ledgermq.formats.findings import REBUILD, Finding, Severity
@@ -15,35 +14,43 @@ from ledgermq.formats.index_file import IndexLayout
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.store.index_reader import layout_of
 
+_NAME_SIZE = 17
 _ATTEMPTS_MAX = 10
 _PAUSE_S = 0.02
 
 
-def find_geometry(paths: Sequence[Path], *, is_open: bool) -> IndexLayout | Finding | None:
-    """The geometry of all index files, oldest first, or why they cannot be compared.
+def index_files(folder: Path) -> list[Path]:
+    """The index files in ``folder``, which need not exist, oldest first."""
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [path for path in paths if len(path.name) == _NAME_SIZE and path.name.isdecimal()]
+
+
+def find_geometry(folder: Path, *, is_open: bool) -> IndexLayout | Finding | None:
+    """The geometry of all index files in ``folder``, or why they cannot be compared.
 
     ``None`` while no file has a key: they have nothing that could be compared.
 
     Args:
-        is_open: a node may be writing to the newest file. When that alone has keys, and cannot be
-            understood however often it is read, that is noted, and no fault.
+        is_open: a node may be writing to the newest file, and put keys again that a crash has
+            taken from the others. When the newest alone has keys, and cannot be understood however
+            often it is read, that is noted, and no fault.
 
     Raises:
         StorageError: a file cannot be read.
     """
-    settled, newest = (paths[:-1], paths[-1:]) if is_open else (paths, ())
-    try:
-        layout = layout_of(settled)
-    except (ConfigError, CorruptLogError) as error:
-        return _not_compared(Severity.DERIVED, error.message)
-    for attempt in range(_ATTEMPTS_MAX if newest and layout is None else 0):
-        try:
-            return layout_of(newest)
-        except (ConfigError, CorruptLogError):
-            if attempt + 1 == _ATTEMPTS_MAX:
-                return _not_compared(Severity.NOTE, "the only one with keys is being written")
+    for attempt in range(_ATTEMPTS_MAX if is_open else 1):
+        if attempt:
             time.sleep(_PAUSE_S)
-    return layout
+        paths = index_files(folder)
+        settled, newest = (paths[:-1], paths[-1:]) if is_open else (paths, ())
+        severity, why = Severity.DERIVED, ""
+        try:
+            layout = layout_of(settled)
+            severity, why = Severity.NOTE, "the only one with keys is being written"
+            return layout_of(newest) if layout is None else layout
+        except (ConfigError, CorruptLogError) as error:
+            why = why or error.message
+    return _not_compared(severity, why)
 
 
 def _not_compared(severity: Severity, why: str) -> Finding:

@@ -25,8 +25,8 @@ def test_a_file_that_is_being_written_is_not_asked_when_others_tell(tmp_path: Pa
     count_more(paths[-1])
 
     assert len(paths) > 1
-    assert find_geometry(paths, is_open=True) == LAYOUT
-    stopped = find_geometry(paths, is_open=False)
+    assert find_geometry(tmp_path / "index", is_open=True) == LAYOUT
+    stopped = find_geometry(tmp_path / "index", is_open=False)
     assert isinstance(stopped, Finding)
     assert (stopped.severity, stopped.what) == (
         Severity.DERIVED,
@@ -40,16 +40,18 @@ def test_a_file_that_is_just_being_made_tells_nothing(tmp_path: Path, size: int)
     fresh = paths[-1].with_name("20270101000000000")
     fresh.write_bytes(bytes(size))
 
-    assert find_geometry([*paths, fresh], is_open=True) == LAYOUT
-    assert find_geometry([fresh], is_open=True) is None
+    assert find_geometry(fresh.parent, is_open=True) == LAYOUT
+    for path in paths:
+        path.unlink()
+    assert find_geometry(fresh.parent, is_open=True) is None
 
 
 def test_files_that_are_removed_meanwhile_tell_nothing(tmp_path: Path) -> None:
     paths = put_files(tmp_path / "index", LAYOUT, 30)
     paths[0].unlink()
 
-    assert find_geometry(paths, is_open=True) == LAYOUT
-    assert find_geometry([], is_open=True) is None
+    assert find_geometry(tmp_path / "index", is_open=True) == LAYOUT
+    assert find_geometry(tmp_path / "nothing", is_open=True) is None
 
 
 def test_the_only_file_is_read_again_while_it_is_written(tmp_path: Path) -> None:
@@ -58,7 +60,7 @@ def test_the_only_file_is_read_again_while_it_is_written(tmp_path: Path) -> None
     count_more(path)
     mended = threading.Timer(0.05, path.write_bytes, [whole])
     mended.start()
-    found = find_geometry([path], is_open=True)
+    found = find_geometry(path.parent, is_open=True)
     mended.join()
 
     assert found == LAYOUT
@@ -69,7 +71,7 @@ def test_the_only_file_of_a_store_that_may_be_open_is_no_fault_but_one_of_a_stop
 ) -> None:
     (path,) = put_files(tmp_path / "index", LAYOUT, 8)
     count_more(path)
-    found = [find_geometry([path], is_open=is_open) for is_open in (True, False)]
+    found = [find_geometry(path.parent, is_open=is_open) for is_open in (True, False)]
 
     assert [one.severity for one in found if isinstance(one, Finding)] == [
         Severity.NOTE,
