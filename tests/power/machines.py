@@ -145,7 +145,11 @@ def wait_ready(member: Member) -> None:
         assert process is not None and process.poll() is None, node.log.read_text()[-3_000:]
         return "READY=1" in node.listen()
 
-    wait_until(is_ready, f"{member.name} to be ready", PATIENCE_S)
+    try:
+        wait_until(is_ready, f"{member.name} to be ready", PATIENCE_S)
+    except AssertionError as error:
+        error.add_note(node.log.read_text()[-3_000:])
+        raise
 
 
 def sync_all(folder: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -20,6 +22,9 @@ from ledgermq.model.errors import LedgerError, TopicUnknownError
 from ledgermq.repair.check_store import CheckOptions, check_store
 
 Answer = TypeVar("Answer")
+IMAGES = os.environ.get("LEDGERMQ_POWER_IMAGES", "")
+"""A folder that gets copies of stores in which something is found."""
+
 OPTIONS = ConsumerOptions(hold_ms=0, timeout_s=PATIENCE_S)
 SHOWN_MAX = 10
 
@@ -154,7 +159,9 @@ def check_content(root: Path) -> None:
     """``store check`` finds nothing but notes, of a running node or a stopped one."""
     found = check_store(root, CheckOptions()).findings
     faults = [one.as_text() for one in found if one.severity is not Severity.NOTE]
-    assert faults == [], root
+    if faults and IMAGES:
+        shutil.copytree(root, Path(IMAGES, root.parents[2].name + root.parents[1].name))
+    assert not faults, f"{root}: {faults[:SHOWN_MAX]}"
 
 
 def digests(member: Member) -> dict[str, str]:

@@ -47,13 +47,11 @@ def test_a_member_that_is_added_while_the_power_fails_becomes_one(
             writers = [Writer(addresses, seed + number + k, f"w{k}") for k in range(2)]
             with under_load(writers):
                 wait_for_work(writers, 5)
-                for member in group.members:
-                    if powers.chance.random() < 0.5:
-                        machine_of(member).disk.arm(powers.chance.randint(1, CHANGES_MAX))
-                fresh.start()
-                add_last_soon(group, powers)
+                begin_to_add_last(group, powers)
                 powers.fail(group)
-                powers.restore(group.members)
+                # It is ready once it is a member.
+                fresh.start()
+                powers.restore(founders)
                 group.leader()
                 check_messages(addresses, writers)
                 wait_until(lambda group=group: add_last(group), "the new member", PATIENCE_S)
@@ -65,16 +63,22 @@ def test_a_member_that_is_added_while_the_power_fails_becomes_one(
     )
 
 
-def add_last_soon(group: Group, powers: Powers) -> None:
+def begin_to_add_last(group: Group, powers: Powers) -> None:
     """Begin to add the last member; back at a moment that is drawn, or when a disk is cut."""
-    *founders, fresh = group.members
+    fresh = group.members[-1]
+    leader = group.leader()
+    for member in group.members:
+        if powers.chance.random() < 0.5:
+            machine_of(member).disk.arm(powers.chance.randint(1, CHANGES_MAX))
+    fresh.start()
     words = ["raft", "add", fresh.name, fresh.peer_address, "--runtime-dir"]
-    leader = next((one for one in founders if one.leads), founders[0])
     until = time.monotonic() + powers.chance.uniform(0.5, 5.0)
     with subprocess.Popen(
         [*COMMAND, *words, str(leader.node.runtime)],
-        env={"PYTHONPATH": str(SOURCES)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    ) as asking:  # fmt: skip
+        env={"PYTHONPATH": str(SOURCES)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as asking:
         wait_until(
             lambda: (
                 time.monotonic() > until
