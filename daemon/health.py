@@ -8,7 +8,6 @@ from ledgermq.daemon.children import Child
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import PORTS, CursorPage, RaftRole, Role, SpaceState
 from ledgermq.model.settings import Settings
-from ledgermq.process.log_trouble import has_others
 
 SERVING = (Role.WRITER, Role.DISPATCHER, Role.BROKER, *PORTS)
 
@@ -94,6 +93,10 @@ def silent_children(
 
 def _missing_of_tables(page: CursorPage, settings: Settings) -> str:
     """What of the broker's tables is still waited for."""
+    # It imports numpy, whose library begins threads unless ``ProcessTable.load`` was first; none
+    # may be there at a fork.
+    from ledgermq.process.log_trouble import has_others
+
     counters = page.read_counters(Role.BROKER)
     if page.has_dispatched() and not counters[BrokerCounter.TABLES_AT]:
         return "the broker's tables"
