@@ -7,6 +7,8 @@ others are answered at once.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.settings import TopicsSection
 from ledgermq.serving.access_calls import AccessCalls
@@ -92,6 +94,11 @@ class CallService:
     def check_started(self) -> None:
         """See ``StateLog.check_started``."""
         self._log.check_started()
+
+    @property
+    def verbs(self) -> Collection[str]:
+        """The names of all that is answered."""
+        return self._verbs.keys()
 
     def call(
         self,

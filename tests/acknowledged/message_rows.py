@@ -1,0 +1,462 @@
+"""Verbs by which messages are stored, held back, moved and given back: each once, or never."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from tests.acknowledged.rows import (
+    WORLD,
+    WORLD_MESSAGES,
+    WORLD_QUEUES,
+    Arguments,
+    ForgottenError,
+    Note,
+    Row,
+    Stored,
+    outcome_of,
+)
+from tests.acknowledged.steps import Connections, Errand
+
+from ledgermq.client.delivery import delivery_of
+from ledgermq.client.outgoing import OutgoingMessage, properties_bytes
+from ledgermq.client.record_encoder import Form, RecordEncoder, Target
+from ledgermq.client.results import SendResult
+from ledgermq.client.send_future import SendFuture
+from ledgermq.client.sender import Queues
+from ledgermq.client.transaction_parts import HALF_QUEUES, HalfArguments, Parts
+from ledgermq.formats.message_id import UniqueIds
+from ledgermq.formats.properties import STAGE
+from ledgermq.model.errors import LedgerError, MessageIllegalError
+from ledgermq.model.limits import STAGED_TOPIC
+from ledgermq.model.offset_ranges import ranges_of
+from ledgermq.model.stages import Stage
+from ledgermq.wire.send_frame import SendRun
+from ledgermq.wire.staged_pack import encode_pack
+
+PLAIN, ONCE, LATER, BOUGHT, SUNK = "ack-plain", "ack-once", "ack-later", "ack-bought", "ack-sunk"
+TOPICS = {PLAIN: 4, ONCE: 1, LATER: 2, BOUGHT: 2, SUNK: 2}
+DEDUPLICATION_MS = 3_600_000
+DAY_MS = 86_400_000
+DEAD = -1
+SOON = 1
+"""Delay level of a second."""
+
+CANCELLED_AFTER_MS = 3_000
+ROWS = 2
+PRODUCERS = "ack-producers"
+
+
+def _put(
+    to: Connections,
+    topic: str,
+    body: bytes,
+    *,
+    unique_id: str | None = None,
+    level: int = 0,
+    delay_ms: int | None = None,
+) -> SendFuture[SendResult]:
+    delivery = delivery_of(level, delay=delay_ms, deliver_at=None)
+    queues = Queues(topic.encode(), TOPICS[topic], 0, None, delivery)
+    return to.producer.send_to(queues, OutgoingMessage(body, unique_id=unique_id))
+
+
+def _body(note: Note) -> bytes:
+    return f"{note.row.verb} {note.name}".encode()
+
+
+def _least(note: Note) -> int:
+    return int(note.is_acknowledged)
+
+
+@dataclass
+class PlainSend(Row):
+    """A message for a queue."""
+
+    verb: str = "SEND"
+
+    def act(self, note: Note, to: Connections) -> Errand:
+        note.is_begun = True
+        result: SendResult = yield _put(to, PLAIN, _body(note))
+        note.facts["offset"] = result.queue_offset
+        note.is_acknowledged = True
+
+    def again(self, note: Note, to: Connections) -> Errand:
+        """To send it again is another message."""
+        yield from ()
+
+    def read(self, note: Note, to: Connections) -> Errand:
+        queue = yield to.ask("queue", topic=PLAIN, queue=0)
+        if note.is_acknowledged and queue["max"] <= note.facts["offset"]:
+            raise ForgottenError(f"stored at {note.facts['offset']}, the queue has {queue}")
+
+    def stored(self, note: Note) -> list[Stored]:
+        return [Stored(PLAIN, _body(note), _least(note), 1)]
+
+
+@dataclass
+class DeduplicatedSend(Row):
+    """A message that is stored once, however often it is sent."""
+
+    verb: str = "SEND once"
+
+    def act(self, note: Note, to: Connections) -> Errand:
+        note.is_begun = True
+        result = yield _put(to, ONCE, _body(note), unique_id=f"once-{note.name}")
+        note.facts["offset"] = result.queue_offset
+        note.is_acknowledged = True
+
+    def again(self, note: Note, to: Connections) -> Errand:
+        result = yield _put(to, ONCE, _body(note), unique_id=f"once-{note.name}")
+        if note.is_acknowledged and not result.is_duplicate:
+            raise ForgottenError(f"stored twice: {result}")
+        note.facts["offset"] = result.queue_offset
+        note.is_acknowledged = True
+
+    def read(self, note: Note, to: Connections) -> Errand:
+        yield from ()
+
+    def stored(self, note: Note) -> list[Stored]:
+        return [Stored(ONCE, _body(note), _least(note), 1)]
+
+
+@dataclass
+class DelayedSend(Row):
+    """A message by a delay level, or by a time of its own."""
+
+    verb: str
+    delay_ms: int | None = None
+
+    def act(self, note: Note, to: Connections) -> Errand:
+        if self.delay_ms is None:
+            sent = _put(to, LATER, _body(note), level=SOON)
+        else:
+            # Some are due before the node dies, some while it is dead, some later.
+            sent = _put(to, LATER, _body(note), delay_ms=self.delay_ms * (1 + note.number % 10))
+        note.is_begun = True
+        yield sent
+        note.is_acknowledged = True
+
+    def again(self, note: Note, to: Connections) -> Errand:
+        """To send it again is another message."""
+        yield from ()
+
+    def read(self, note: Note, to: Connections) -> Errand:
+        """What waits shows when it comes: the end counts."""
+        yield from ()
+
+    def stored(self, note: Note) -> list[Stored]:
+        return [Stored(LATER, _body(note), _least(note), 1)]
+
+
+@dataclass
+class FarTimer(Row):
+    """A message that waits for a day: it is listed until then."""
+
+    verb: str = "SEND far"
+
+    def act(self, note: Note, to: Connections) -> Errand:
+        sent = _put(to, LATER, _body(note), delay_ms=DAY_MS)
+        note.facts["id"] = sent.unique_id
+        note.is_begun = True
+        yield sent
+        note.is_acknowledged = True
+
+    def again(self, note: Note, to: Connections) -> Errand:
+        yield from ()
+
+    def read(self, note: Note, to: Connections) -> Errand:
+        listed = yield to.ask("timers", count=1_000)
+        # They are listed as they are due, a thousand at once.
+        is_listed = any(row["id"] == note.facts["id"] for row in listed["timers"])
+        if note.is_acknowledged and not is_listed and len(listed["timers"]) < 1_000:
+            raise ForgottenError(
+                f"timer not listed: {note.facts['id']}, of {listed['waiting']} that wait"
+            )
+
+    def stored(self, note: Note) -> list[Stored]:
+        return [Stored(LATER, _body(note), 0, 0)]
+
+
+@dataclass
+class TimerCancel(Row):
+    """A message that is taken back before its time."""
+
+    verb: str = "timer_cancel"
+
+    def act(self, note: Note, to: Connections) -> Errand:
+        sent = _put(to, LATER, _body(note), delay_ms=CANCELLED_AFTER_MS)
+        note.facts["id"] = sent.unique_id
+        yield sent
+        note.facts["due"] = time.monotonic() + CANCELLED_AFTER_MS / 1_000
+        note.is_begun = True
+        yield to.ask("timer_cancel", id=note.facts["id"])
+        note.is_acknowledged = True
+
+    def again(self, note: Note, to: Connections) -> Errand:
+        outcome = yield from outcome_of(to.ask("timer_cancel", id=note.facts["id"]))
+        if not isinstance(outcome, LedgerError):
+            if note.is_acknowledged:
+                raise ForgottenError("taken back twice")
+            note.is_acknowledged = True
+        elif not isinstance(outcome, MessageIllegalError):
+            raise ForgottenError(f"the same call again: {outcome!r}")
+
+    def read(self, note: Note, to: Connections) -> Errand:
+        listed = yield to.ask("timers", count=1_000)
+        if note.is_acknowledged and any(row["id"] == note.facts["id"] for row in listed["timers"]):
+            raise ForgottenError(f"taken back, and listed: {note.facts['id']}")
+
+    def stored(self, note: Note) -> list[Stored]:
+        return [Stored(LATER, _body(note), 0, 0 if note.is_acknowledged else 1)]
+
+
+def _half(note: Note, to: Connections) -> SendFuture[SendResult]:
+    parts = Parts(PRODUCERS)
+    half = parts.add(BOUGHT, 0, HalfArguments(_body(note)))
+    note.facts["transaction"] = parts.id
+    return to.producer.send_to(HALF_QUEUES, half)
+
+
+def _end(note: Note, decision: str) -> Arguments:
+    return {
+        "group": PRODUCERS,
+        "transaction": note.facts["transaction"],
+        "decision": decision,
+        "messages": 1,
+        "offset": note.facts["offset"],
+    }
+
+
+@dataclass
+class TransactionEnd(Row):
+    """A transaction of one message, committed or rolled back."""
+
+    verb: str
+    decision: str
+
+    def act(self, note: Note, to: Connections) -> Errand:
+        result = yield _half(note, to)
+        note.facts["offset"] = result.queue_offset
+        note.is_begun = True
+        yield to.ask("transaction_end", **_end(note, self.decision))
+        note.is_acknowledged = True
+
+    def again(self, note: Note, to: Connections) -> Errand:
+        answer = yield to.ask("transaction_end", **_end(note, self.decision))
+        if note.is_acknowledged and answer["messages"]:
+            raise ForgottenError(f"ended twice: {answer}")
+        note.is_acknowledged = True
+
+    def read(self, note: Note, to: Connections) -> Errand:
+        listed = yield to.ask("transactions", count=1_000)
+        names = [row["transaction"] for row in listed["transactions"]]
+        if note.is_acknowledged and note.facts["transaction"] in names:
+            raise ForgottenError("transaction has ended, and waits for its end")
+
+    def stored(self, note: Note) -> list[Stored]:
+        if self.decision == "rollback":
+            return [Stored(BOUGHT, _body(note), 0, 0)]
+        return [Stored(BOUGHT, _body(note), _least(note), 1)]
+
+
+@dataclass
+class HalfMessage(Row):
+    """A half message is stored, and its transaction ended after the death."""
+
+    verb: str = "SEND half"
+
+    def act(self, note: Note, to: Connections) -> Errand:
+        half = _half(note, to)
+        note.is_begun = True
+        note.facts["offset"] = (yield half).queue_offset
+        note.is_acknowledged = True
+
+    def again(self, note: Note, to: Connections) -> Errand:
+        if not note.is_acknowledged:
+            return
+        answer = yield to.ask("transaction_end", **_end(note, "commit"))
+        if answer["messages"] != 1 - note.facts.get("ended", 0):
+            raise ForgottenError(f"commit of a half message came to {answer}")
+        note.facts["ended"] = 1
+
+    def read(self, note: Note, to: Connections) -> Errand:
+        listed = yield to.ask("transactions", count=1_000)
+        names = [row["transaction"] for row in listed["transactions"]]
+        is_listed = note.facts["transaction"] in names or len(names) == 1_000
+        if note.is_acknowledged and "ended" not in note.facts and not is_listed:
+            raise ForgottenError("half message is not listed")
+
+    def stored(self, note: Note) -> list[Stored]:
+        ended = note.facts.get("ended", 0)
+        return [Stored(BOUGHT, _body(note), ended, ended)]
+
+
+@dataclass
+class SendBack(Row):
+    """A message that a group gives back: it dies at once, or comes again after a second."""
+
+    verb: str
+    level: int
+
+    def _arguments(self, note: Note) -> Arguments:
+        return {
+            "group": f"back{self.level}-{note.name}",
+            "topic": WORLD,
+            "queue": note.number % WORLD_QUEUES,
+            "offset": note.number % WORLD_MESSAGES,
+            "delay_level": self.level,
+            "token": f"token{self.level}-{note.name}",
+        }
+
+    def act(self, note: Note, to: Connections) -> Errand:
+        note.is_begun = True
+        yield to.ask("send_back", **self._arguments(note))
+        note.is_acknowledged = True
+
+    def again(self, note: Note, to: Connections) -> Errand:
+        answer = yield to.ask("send_back", **self._arguments(note))
+        if note.is_acknowledged and not answer["repeated"]:
+            raise ForgottenError(f"given back twice: {answer}")
+        note.is_acknowledged = True
+
+    def read(self, note: Note, to: Connections) -> Errand:
+        if self.level != DEAD:
+            return
+        letters = yield to.ask("dead_letters", group=f"back{self.level}-{note.name}")
+        if note.is_acknowledged and sum(row["max"] for row in letters["queues"]) != 1:
+            raise ForgottenError(f"dead letters are {letters}")
+
+    def stored(self, note: Note) -> list[Stored]:
+        prefix = "%DLQ%" if self.level == DEAD else "%RETRY%"
+        return [Stored(f"{prefix}back{self.level}-{note.name}", None, _least(note), 1)]
+
+
+@dataclass
+class Replay(Row):
+    """A dead letter that is given to its group once more."""
+
+    verb: str = "dead_letters_replay"
+
+    def _arguments(self, note: Note) -> Arguments:
+        return {
+            "group": f"replay-{note.name}",
+            "queue": 0,
+            "offsets": [0],
+            "origin": False,
+            "again": False,
+            "token": note.number + 1,
+        }
+
+    def act(self, note: Note, to: Connections) -> Errand:
+        back = SendBack("send_back", DEAD)._arguments(note)
+        yield to.ask("send_back", **{**back, "group": f"replay-{note.name}"})
+        note.is_begun = True
+        answer = yield to.ask("dead_letters_replay", **self._arguments(note))
+        if answer["replayed"] != [0]:
+            raise ForgottenError(f"not replayed: {answer}")
+        note.is_acknowledged = True
+
+    def again(self, note: Note, to: Connections) -> Errand:
+        """By somebody else: the token of who asked first is known as well."""
+        token = 10_000_000 + note.number if note.number % 2 else note.number + 1
+        answer = yield to.ask("dead_letters_replay", **{**self._arguments(note), "token": token})
+        if note.is_acknowledged and note.number % 2 and answer["already"] != [0]:
+            raise ForgottenError(f"replayed twice: {answer}")
+        if [0] not in (answer["replayed"], answer["already"]):
+            raise ForgottenError(f"not replayed: {answer}")
+        note.is_acknowledged = True
+
+    def read(self, note: Note, to: Connections) -> Errand:
+        letters = yield to.ask("dead_letters", group=f"replay-{note.name}")
+        if note.is_acknowledged and [row["replayed"] for row in letters["queues"]] != [[[0, 1]]]:
+            raise ForgottenError(f"dead letters are {letters}")
+
+    def stored(self, note: Note) -> list[Stored]:
+        return [
+            Stored(f"%RETRY%replay-{note.name}", None, _least(note), 1),
+            Stored(f"%DLQ%replay-{note.name}", None, 1, 1),
+        ]
+
+
+@dataclass
+class SinkBatch(Row):
+    """Rows that are staged, and committed: at once, or after the death."""
+
+    verb: str
+    is_committed_first: bool
+
+    def _bodies(self, note: Note) -> list[bytes]:
+        return [f"{self.verb} {note.name} {row}".encode() for row in range(ROWS)]
+
+    def _stage(self, note: Note, to: Connections) -> SendFuture[SendResult]:
+        producer = to.producer
+        form = producer.form()
+        rows_form = Form(0, form.store_host_size, form.body_size_max)
+        host = producer.born_host
+        encoder = RecordEncoder(rows_form, born_host=host, ids=UniqueIds(host[0]))
+        own = [properties_bytes(None, (), None)] * ROWS
+        records = encoder.encode_rows(Target(SUNK.encode(), 0), self._bodies(note), own)
+        runs = [SendRun(ROWS, 0, SUNK.encode())]
+        pack = encode_pack(
+            form.store_host_size, records.sizes.tobytes(), runs, b"".join(records.parts)
+        )
+        stage = Stage(f"sink-{note.name}", 1, "stage")
+        message = OutgoingMessage(pack, properties={STAGE: stage.label})
+        return producer.send_to(Queues(STAGED_TOPIC.encode(), 1, 0), message)
+
+    def _commit(self, note: Note) -> Arguments:
+        return {
+            "sink": f"sink-{note.name}",
+            "batch": 1,
+            "stages": [["stage", ranges_of((note.facts["offset"],))]],
+            "once": bool(note.number % 2),
+        }
+
+    def act(self, note: Note, to: Connections) -> Errand:
+        staged = self._stage(note, to)
+        note.is_begun = not self.is_committed_first
+        note.facts["offset"] = (yield staged).queue_offset
+        if self.is_committed_first:
+            note.is_begun = True
+            yield to.ask("sink_commit", **self._commit(note))
+            note.facts["committed"] = True
+        note.is_acknowledged = True
+
+    def again(self, note: Note, to: Connections) -> Errand:
+        if "offset" not in note.facts:
+            return
+        answer = yield to.ask("sink_commit", **self._commit(note))
+        if "committed" in note.facts and not answer["already"]:
+            raise ForgottenError(f"committed twice: {answer}")
+        note.facts["committed"] = note.is_acknowledged = True
+
+    def read(self, note: Note, to: Connections) -> Errand:
+        listed = yield to.ask("sinks")
+        names = [row["sink"] for row in listed["sinks"]]
+        if "committed" in note.facts and f"sink-{note.name}" not in names:
+            raise ForgottenError("batch is not known")
+
+    def stored(self, note: Note) -> list[Stored]:
+        least = int("committed" in note.facts)
+        return [Stored(SUNK, body, least, 1) for body in self._bodies(note)]
+
+
+def message_rows() -> list[Row]:
+    """All of them."""
+    return [
+        PlainSend(),
+        DeduplicatedSend(),
+        DelayedSend("SEND later"),
+        DelayedSend("SEND timed", 250),
+        FarTimer(),
+        TimerCancel(),
+        HalfMessage(),
+        TransactionEnd("transaction_end", "commit"),
+        TransactionEnd("transaction_end rollback", "rollback"),
+        SendBack("send_back", SOON),
+        SendBack("send_back dead", DEAD),
+        Replay(),
+        SinkBatch("SEND staged", is_committed_first=False),
+        SinkBatch("sink_commit", is_committed_first=True),
+    ]
