@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Protocol
 
 from ledgermq.gateway.remoting_sockets import Arrival, Connection
@@ -23,8 +23,12 @@ class ClientSockets(Protocol):
         """When ``turn`` has work that the descriptor does not tell of; ``None`` when never."""
         ...
 
-    def turn(self, now_ms: int) -> Iterator[Arrival]:
-        """What has come; to be gone through to its end."""
+    def turn(self, now_ms: int, *, unread: Container[int] = ()) -> Iterator[Arrival]:
+        """What has come; to be gone through to its end.
+
+        Args:
+            unread: numbers of connections that are not to be read from now, as far as that goes.
+        """
         ...
 
     def send(self, connection: Connection, command: Command) -> None:

@@ -13,10 +13,20 @@ from enum import Enum
 from typing import NamedTuple
 
 from ledgermq.gateway.remoting_sockets import Connection
-from ledgermq.remoting.heartbeat import ConsumerGroup, Heartbeat, MessageModel, Subscription
+from ledgermq.model.errors import BusyError
+from ledgermq.remoting.heartbeat import (
+    GROUPS_MAX,
+    ConsumerGroup,
+    Heartbeat,
+    MessageModel,
+    Subscription,
+)
 
 EXPIRY_MS = 120_000
 """``CHANNEL_EXPIRED_TIMEOUT``: four heartbeats of a client."""
+
+PRODUCER_GROUPS_MAX = 10_000
+"""For each of them a question about transactions waits (``serving.transaction_checks``)."""
 
 
 class Client(NamedTuple):
@@ -56,7 +66,8 @@ class ClientTable:
     """Who is connected, by connection and by group.
 
     Invariants: a group without members is not kept; who is in a group has a place in ``_seen``, the
-    one that was heard of longest ago first.
+    one that was heard of longest ago first, and in ``_places`` by connection and side. What ends
+    costs what it had itself, however many groups there are.
 
     Attributes:
         producer_changes: grows when a client begins to produce for a group.
@@ -70,6 +81,7 @@ class ClientTable:
         self._producer_of: dict[str, Connection] = {}
         self._consumers: dict[str, dict[int, Consumer]] = {}
         self._seen: dict[_Place, int] = {}
+        self._places: dict[tuple[int, _Side], dict[_Place, None]] = {}
 
     @property
     def producer_groups(self) -> list[str]:
@@ -148,7 +160,11 @@ class ClientTable:
         """A client was heard of: the consumers' groups that are others by that.
 
         Those are where it is new, or wants other topics.
+
+        Raises:
+            BusyError: it would be in too many groups, or all clients in too many; nothing changed.
         """
+        self._check_room(connection.number, heartbeat)
         client = Client(heartbeat.client_id, connection, language, version)
         self._clients[connection.number] = client
         for group in heartbeat.producers:
@@ -179,13 +195,12 @@ class ClientTable:
         """A connection has ended: the consumers' groups that lack a member by that."""
         if self._clients.pop(connection.number, None) is None:
             return set()
-        number = connection.number
-        for group in [group for group, of in self._producers.items() if number in of]:
-            self._forget(_Place(_Side.PRODUCER, group, number))
-        changed = {group for group, members in self._consumers.items() if number in members}
-        for group in changed:
-            self._forget(_Place(_Side.CONSUMER, group, number))
-        return changed
+        producing, consuming = (
+            list(self._places.get((connection.number, side), ())) for side in _Side
+        )
+        for place in (*producing, *consuming):
+            self._forget(place)
+        return {place.group for place in consuming}
 
     def expire(self, now_ms: int) -> list[Consumer]:
         """Let go of who was not heard of for too long: the consumers among them."""
@@ -202,13 +217,42 @@ class ClientTable:
         oldest = next(iter(self._seen.values()), None)
         return None if oldest is None else oldest + self._expiry_ms
 
+    def _check_room(self, number: int, heartbeat: Heartbeat) -> None:
+        """A client stays in its groups for a while; it may not name others again and again."""
+        named = {
+            _Side.PRODUCER: set(heartbeat.producers),
+            _Side.CONSUMER: {one.name for one in heartbeat.consumers},
+        }
+        for side, groups in named.items():
+            known = self._places.get((number, side), {})
+            count = len(known) + sum(_Place(side, one, number) not in known for one in groups)
+            if count > GROUPS_MAX:
+                raise BusyError(
+                    "client is in too many groups: it leaves those that it names no more after"
+                    " two minutes",
+                    groups=count,
+                    limit=GROUPS_MAX,
+                )
+        fresh = sum(one not in self._producers for one in named[_Side.PRODUCER])
+        if len(self._producers) + fresh > PRODUCER_GROUPS_MAX:
+            raise BusyError(
+                "all clients together produce for too many groups",
+                groups=len(self._producers) + fresh,
+                limit=PRODUCER_GROUPS_MAX,
+            )
+
     def _see(self, place: _Place, now_ms: int) -> None:
         self._seen.pop(place, None)
         self._seen[place] = now_ms
+        self._places.setdefault((place.number, place.side), {})[place] = None
 
     def _forget(self, place: _Place) -> bool:
         if self._seen.pop(place, None) is None:
             return False
+        left = self._places[place.number, place.side]
+        del left[place]
+        if not left:
+            del self._places[place.number, place.side]
         if place.side is _Side.CONSUMER:
             members = self._consumers[place.group]
             del members[place.number]
@@ -219,8 +263,7 @@ class ClientTable:
         client = producers.pop(place.number)
         if not producers:
             del self._producers[place.group]
-        is_last = not any(place.number in of for of in self._producers.values())
-        if is_last and self._producer_of.get(client.client_id) is client.connection:
+        if not left and self._producer_of.get(client.client_id) is client.connection:
             del self._producer_of[client.client_id]
         return True
 

@@ -12,7 +12,7 @@ import logging
 import select
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -82,9 +82,11 @@ class FarSockets:
         """Never: port processes close idle connections."""
         return None
 
-    def turn(self, now_ms: int) -> Iterator[Arrival]:
-        """See ``ClientSockets``; bodies are views that keep what was read alive."""
-        del now_ms
+    def turn(self, now_ms: int, *, unread: Container[int] = ()) -> Iterator[Arrival]:
+        """See ``ClientSockets``; bodies are views that keep what was read alive. A link is read
+        for all connections behind it.
+        """
+        del now_ms, unread
         for fd, events in self._epoll.poll(0):
             if fd == self._listener.fileno():
                 self._accept()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import select
 from collections.abc import Callable
-from itertools import chain
 
 from ledgermq.gateway.administration import Administration
+from ledgermq.gateway.arrivals import Arrivals
 from ledgermq.gateway.client_requests import ClientRequests
 from ledgermq.gateway.client_sockets import ClientSockets
 from ledgermq.gateway.client_table import ClientTable
@@ -92,6 +92,7 @@ class RemotingPort:
         self._register(self._names.codes)
         self._closed: list[Callable[[Connection], object]] = []
         self.sockets = _sockets(around)
+        self._arrivals = Arrivals(self.sockets, around.clock)
         self._epoll.register(self.sockets.fileno(), select.EPOLLIN)
         self.clients = ClientTable()
         self.requests = ClientRequests(self.sockets)
@@ -135,7 +136,6 @@ class RemotingPort:
         self._register(self._produce.codes)
         self._sends = self._produce.sends
         self._short = self._consume.short
-        self._put_off: list[Arrival] = []
 
     def fileno(self) -> int:
         """For the poll set of the process."""
@@ -143,6 +143,8 @@ class RemotingPort:
 
     def next_deadline_ms(self) -> int | None:
         """When ``take_requests`` has something to do that no descriptor tells of."""
+        if self._arrivals:
+            return 0
         deadlines = (
             self.sockets.next_deadline_ms(),
             self.requests.next_deadline_ms(),
@@ -155,13 +157,14 @@ class RemotingPort:
     def take_requests(self, now_ms: int) -> bool:
         """Answer or keep what has come; whether there was anything."""
         has_come = False
-        put_off, self._put_off = self._put_off, []
-        for arrival in chain(put_off, self.sockets.turn(now_ms)):
+        for arrival in self._arrivals.served(now_ms):
             has_come = True
             self._take(arrival, now_ms)
+            if not arrival.connection.is_open:
+                # It was put off, and has joined what its connection had left.
+                self._forget(arrival.connection)
         for connection in self.sockets.take_closed():
-            for forget in self._closed:
-                forget(connection)
+            self._forget(connection)
         self._names.turn(now_ms)
         self.requests.turn(now_ms)
         self._consume.turn(now_ms)
@@ -169,6 +172,10 @@ class RemotingPort:
         self._produce.turn(now_ms)
         self.sockets.flush()
         return has_come
+
+    def _forget(self, connection: Connection) -> None:
+        for forget in self._closed:
+            forget(connection)
 
     def take_messages(self, now_ms: int) -> bool:
         """Take messages to be stored, the writer's answers about others, pulls and heartbeats.
@@ -182,18 +189,17 @@ class RemotingPort:
         if any(fd not in own for fd, _ in self._epoll.poll(0)):
             return False
         asked_before = self._calls.asked
-        put_off = self._put_off
-        for arrival in self.sockets.turn(now_ms):
+        for arrival in self._arrivals.read(now_ms):
             code = arrival.command.code
-            is_short = code in self._sends or (code in self._short and not put_off)
+            is_short = code in self._sends or (code in self._short and not self._arrivals)
             if is_short and not arrival.command.is_reply:
                 self._take(arrival, now_ms)
             else:
-                put_off.append(arrival)
+                self._arrivals.put_off(arrival)
         self._produce.advance(now_ms)
         self.sockets.flush()
         has_asked = self._calls.asked != asked_before
-        return not (has_asked or self._put_off or self.sockets.has_closed)
+        return not (has_asked or self._arrivals or self.sockets.has_closed)
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of access count from now on."""

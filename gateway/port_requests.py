@@ -11,6 +11,7 @@ import logging
 import select
 from collections.abc import Mapping
 
+from ledgermq.gateway.arrivals import Arrivals
 from ledgermq.gateway.broker_link import BrokerLink
 from ledgermq.gateway.client_table import ClientTable
 from ledgermq.gateway.port import open_port
@@ -70,6 +71,7 @@ class PortRequests:
         self._epoll = select.epoll()
         self._sockets = open_port(settings, around.clock.monotonic_ns() // 1_000_000)
         self._epoll.register(self._sockets.fileno(), select.EPOLLIN)
+        self._arrivals = Arrivals(self._sockets, around.clock)
         self._broker = BrokerLink(around.paths.ports, self._epoll, self._sockets)
         self._clients = ClientTable()
         self._writer = WriterLink(around, self._epoll)
@@ -93,6 +95,8 @@ class PortRequests:
 
     def next_deadline_ms(self) -> int | None:
         """When ``take`` has something to do that no descriptor tells of."""
+        if self._arrivals:
+            return 0
         deadlines = (
             self._sockets.next_deadline_ms(),
             self._broker.next_deadline_ms(),
@@ -105,17 +109,23 @@ class PortRequests:
         """Answer, keep or hand over what has come; whether there was anything."""
         self._now_ms = now_ms
         has_come = False
-        for arrival in self._sockets.turn(now_ms):
+        for arrival in self._arrivals.served(now_ms):
             has_come = True
             self._take(arrival, now_ms)
+            if not arrival.connection.is_open:
+                # It was put off, and has joined what its connection had left.
+                self._forget(arrival.connection)
         for connection in self._sockets.take_closed():
-            self._pulls.forget(connection)
-            self._clients.forget(connection)
-            self._broker.forget(connection)
+            self._forget(connection)
         self._clients.expire(now_ms)
         self._broker.turn(now_ms)
         self._writer.advance(now_ms)
         return has_come
+
+    def _forget(self, connection: Connection) -> None:
+        self._pulls.forget(connection)
+        self._clients.forget(connection)
+        self._broker.forget(connection)
 
     def take_answer(self, answer: Answer) -> None:
         """Answer a pull that was held."""

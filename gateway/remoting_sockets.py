@@ -11,7 +11,7 @@ import select
 import socket
 import ssl
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -156,10 +156,13 @@ class RemotingSockets:
             return None
         return self._deadline_ms(next(iter(self._idle.values())))
 
-    def turn(self, now_ms: int) -> Iterator[Arrival]:
+    def turn(self, now_ms: int, *, unread: Container[int] = ()) -> Iterator[Arrival]:
         """What has come, connection by connection, in the order in which each has sent it.
 
         To be gone through to its end. Bodies are views that keep what was read alive.
+
+        Args:
+            unread: numbers of connections that are not read from now.
         """
         self._now_ms = now_ms
         budget = BYTES_PER_TURN
@@ -172,6 +175,8 @@ class RemotingSockets:
                 continue
             if events & select.EPOLLOUT:
                 self._write(connection)
+            if connection.number in unread:
+                continue
             if events & ~select.EPOLLOUT and connection.is_open and budget > 0:
                 data = self._read(connection)
                 budget -= len(data)

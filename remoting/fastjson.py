@@ -15,6 +15,8 @@ from ledgermq.remoting.whole_text import may_be_cut, whole
 
 DEPTH_MAX = 64
 BODY_SIZE_MAX = 4 * 1024 * 1024
+LOOSE_SIZE_MAX = 256 * 1024
+"""Of what is no JSON and is read character by character, a microsecond each."""
 
 
 def decode_body(body: bytes | memoryview) -> dict[str, object]:
@@ -24,7 +26,8 @@ def decode_body(body: bytes | memoryview) -> dict[str, object]:
     (``{"$ref":…}``) stays as it is.
 
     Raises:
-        ProtocolError: it is too large, no JSON object even so, or nested too deep.
+        ProtocolError: it is too large, no JSON object even so, or nested too deep. Larger than
+            ``LOOSE_SIZE_MAX`` it has to be JSON.
     """
     if len(body) > BODY_SIZE_MAX:
         raise ProtocolError("body is too large for JSON", size=len(body), limit=BODY_SIZE_MAX)
@@ -35,6 +38,8 @@ def decode_body(body: bytes | memoryview) -> dict[str, object]:
         try:
             found: object = json.loads(content)
         except ValueError:
+            if len(content) > LOOSE_SIZE_MAX:
+                raise
             found = json.loads(_with_text_keys(content))
         if may_be_cut(content):
             found = whole(found)

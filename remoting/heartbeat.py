@@ -11,6 +11,11 @@ from ledgermq.remoting.fastjson import decode_body
 from ledgermq.remoting.fields import INT32_MAX, INT64_MAX
 from ledgermq.remoting.pull_request import TAG
 
+GROUPS_MAX = 1_024
+SUBSCRIPTIONS_MAX = 16_384
+CLIENT_ID_SIZE_MAX = 1_024
+"""What one client may be, and want; one has a handful of each. Groups are kept by all members."""
+
 
 class ConsumeType(IntEnum):
     """Whether the client's library pulls by itself."""
@@ -78,11 +83,25 @@ def decode_heartbeat(body: bytes | memoryview) -> Heartbeat:
         ProtocolError: it is not one.
     """
     data = decode_body(body)
-    return Heartbeat(
+    heartbeat = Heartbeat(
         _name(data, "clientID"),
         tuple(_name(one, "groupName") for one in _objects(data, "producerDataSet")),
         tuple(_consumer(one) for one in _objects(data, "consumerDataSet")),
     )
+    wanted = sum(len(one.subscriptions) for one in heartbeat.consumers)
+    for what, count, limit in (
+        ("groups", len(heartbeat.producers) + len(heartbeat.consumers), GROUPS_MAX),
+        ("subscriptions", wanted, SUBSCRIPTIONS_MAX),
+    ):
+        if count > limit:
+            raise ProtocolError(f"heartbeat has too many {what}", count=count, limit=limit)
+    if len(heartbeat.client_id) > CLIENT_ID_SIZE_MAX:
+        raise ProtocolError(
+            "heartbeat's client id is too long",
+            size=len(heartbeat.client_id),
+            limit=CLIENT_ID_SIZE_MAX,
+        )
+    return heartbeat
 
 
 def _consumer(data: Mapping[str, object]) -> ConsumerGroup:

@@ -71,6 +71,9 @@ logger = logging.getLogger(__name__)
 
 REQUESTS_PER_TURN_MAX = 256
 BYTES_PER_TURN_MAX = 32 * 1024 * 1024
+TURN_NS = 50_000_000
+"""A request costs what its sender likes: after so long the process's other work has its turn."""
+
 """Answers of one turn, before bells and timers get theirs."""
 
 SESSIONS_MAX = 10_000
@@ -198,6 +201,7 @@ class ConsumeService:
         if self.socket not in ready:
             return False
         begin = self._counters[BrokerCounter.BYTES]
+        until_ns = self._now_ns() + TURN_NS
         for _ in range(REQUESTS_PER_TURN_MAX):
             try:
                 parts, head = self._receive()
@@ -205,6 +209,8 @@ class ConsumeService:
                 break
             self._take(parts, head, now_ms)
             if self._counters[BrokerCounter.BYTES] - begin >= BYTES_PER_TURN_MAX:
+                break
+            if self._now_ns() >= until_ns:
                 break
         return True
 

@@ -118,3 +118,60 @@ def test_an_answer_that_cannot_be_handed_on_is_told_of(
 
     assert reply.code == ResponseCode.SYSTEM_ERROR
     assert "binary header" in str(reply.remark)
+
+
+EXPENSIVE = {
+    # Each is parsed anew, some 30 ms long.
+    "expressions": lambda number: (
+        Code.CHECK_CLIENT_CONFIG,
+        {},
+        json.dumps(
+            {
+                "subscriptionData": {
+                    "expressionType": "SQL92",
+                    "subString": " OR ".join(f"a{number}_{one} = {one}" for one in range(400)),
+                }
+            }
+        ).encode(),
+    ),
+    # No JSON: read character by character.
+    "loose bodies": lambda number: (
+        Code.HEART_BEAT,
+        {},
+        b'{"clientID":"%d",' % number + b"1:1," * 40_000 + b"2:2}",
+    ),
+    "many groups": lambda number: (
+        Code.HEART_BEAT,
+        {},
+        json.dumps(
+            {
+                "clientID": f"c{number}",
+                "producerDataSet": [{"groupName": f"g{number}_{one}"} for one in range(1_000)],
+            }
+        ).encode(),
+    ),
+}
+
+ROUNDS = {"expressions": 8, "loose bodies": 4, "many groups": 4}
+"""By each of eight clients: some six seconds of work where an answer takes a second's fraction."""
+
+
+@pytest.mark.parametrize("kind", EXPENSIVE)
+def test_a_flood_of_expensive_requests_leaves_turns_to_others(
+    port: FuzzedPort, client: RemotingClient, kind: str
+) -> None:
+    """Five seconds of work at once have a process killed as hung (``supervision``)."""
+    flooding = [RemotingClient(port.address) for _ in range(8)]
+    asked = [
+        (one, one.send(*EXPENSIVE[kind](number * 8 + row)))
+        for number in range(ROUNDS[kind])
+        for row, one in enumerate(flooding)
+    ]
+    served = client.ask(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
+    replies = [one.reply_to(opaque) for one, opaque in asked]
+    for one in flooding:
+        one.close()
+    behind = client.ask(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
+
+    assert (served.code, behind.code) == (0, 0)
+    assert len(replies) == 8 * ROUNDS[kind]

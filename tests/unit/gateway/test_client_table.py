@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ledgermq.gateway.client_table import ClientTable
+from ledgermq.gateway.client_table import PRODUCER_GROUPS_MAX, ClientTable
 from ledgermq.gateway.remoting_sockets import Connection
+from ledgermq.model.errors import BusyError
 from ledgermq.remoting.heartbeat import (
+    GROUPS_MAX,
     ConsumeFrom,
     ConsumerGroup,
     ConsumeType,
@@ -140,3 +142,68 @@ def test_each_member_has_its_own_subscription_and_a_stranger_the_newest(
     assert (version_for(first, "y"), version_for(second, "y")) == (None, 5)
     assert (version_for(stranger, "x"), version_for(stranger, "y")) == (7, 5)
     assert table.subscription(first, "another", "x") is None
+
+
+def test_a_client_that_leaves_costs_what_it_had_itself(connections: list[Connection]) -> None:
+    table = ClientTable(expiry_ms=100)
+    names = [tuple(f"{side}{one}" for one in range(GROUPS_MAX)) for side in "ab"]
+    for connection, mine in zip(connections, names, strict=False):
+        table.heartbeat(connection, Heartbeat(str(connection.number), mine, ()), 0)
+    table.forget(connections[0])
+
+    assert table.producer_of("1") is None
+    assert table.producer_of("2") is connections[1]
+    assert len(table.producer_groups) == GROUPS_MAX
+    table.expire(100)
+    assert table.producer_of("2") is None
+    assert table.producer_groups == []
+
+
+def test_a_producer_is_found_by_its_id_until_the_last_of_its_groups_goes(
+    connections: list[Connection],
+) -> None:
+    table = ClientTable()
+    first, _, _, _ = connections
+    table.heartbeat(first, Heartbeat("c", ("one", "two"), (consumer("orders"),)), 0)
+    table.leave(first, producer_group="one", consumer_group="")
+    one_left = table.producer_of("c")
+    table.leave(first, producer_group="two", consumer_group="")
+
+    assert one_left is first
+    assert table.producer_of("c") is None
+    assert table.consumer_ids(GROUP) == ["c"]
+
+
+def test_a_client_does_not_come_to_more_groups_by_naming_others(
+    connections: list[Connection],
+) -> None:
+    table = ClientTable(expiry_ms=100)
+    first, second, _, _ = connections
+    table.heartbeat(first, Heartbeat("c", tuple(f"p{one}" for one in range(GROUPS_MAX)), ()), 0)
+    table.heartbeat(first, Heartbeat("c", ("p0",), (consumer("orders"),)), 90)
+    with pytest.raises(BusyError, match=f"limit={GROUPS_MAX}"):
+        table.heartbeat(first, Heartbeat("c", ("another",), (consumer("orders"),)), 90)
+    table.heartbeat(second, Heartbeat("d", ("another",), ()), 90)
+    table.expire(100)
+
+    assert table.producer_groups == ["p0", "another"]
+    table.heartbeat(first, Heartbeat("c", ("another",), ()), 100)
+
+
+def test_all_clients_together_produce_for_a_bounded_number_of_groups() -> None:
+    table = ClientTable()
+    ends = [socket.socket() for _ in range(PRODUCER_GROUPS_MAX // GROUPS_MAX + 1)]
+    clients = [Connection(end, ("h", 1), row, 1_024, 0) for row, end in enumerate(ends)]
+    refused = []
+    for row, connection in enumerate(clients):
+        groups = tuple(f"{row}-{one}" for one in range(GROUPS_MAX))
+        try:
+            table.heartbeat(connection, Heartbeat(str(row), groups, ()), 0)
+        except BusyError as error:
+            refused.append(str(error))
+    for end in ends:
+        end.close()
+
+    assert len(table.producer_groups) <= PRODUCER_GROUPS_MAX
+    assert len(refused) == 1
+    assert f"limit={PRODUCER_GROUPS_MAX}" in refused[0]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.fastjson import (
     BODY_SIZE_MAX,
+    LOOSE_SIZE_MAX,
     decode_body,
     encode_body,
     encode_queue_table,
@@ -98,3 +99,13 @@ def test_tables_of_queues_have_raw_keys_in_the_order_that_go_wants() -> None:
 
 def test_what_is_written_has_no_blanks() -> None:
     assert encode_body({"a": {0: "x:1"}, "b": [1, 2]}) == b'{"a":{"0":"x:1"},"b":[1,2]}'
+
+
+def test_what_is_read_character_by_character_is_bounded() -> None:
+    """A microsecond each: 4 MiB of it held a broker up for four seconds."""
+    many = b"{" + b"1:1," * (LOOSE_SIZE_MAX // 4) + b"2:2}"
+
+    assert decode_body(b"{" + b"1:1," * 1_000 + b"2:2}") == {"1": 1, "2": 2}
+    with pytest.raises(ProtocolError, match="not JSON"):
+        decode_body(many)
+    assert len(decode_body(json.dumps({"a": "x" * LOOSE_SIZE_MAX}).encode())["a"]) > 0  # type: ignore[arg-type]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ledgermq.model.errors import ProtocolError
@@ -79,3 +81,26 @@ def test_what_cannot_be_meant_is_named(body: bytes, field: str) -> None:
         decode_heartbeat(body)
 
     assert refused.value.details["field"] == field
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ({"producerDataSet": [{"groupName": f"p{one}"} for one in range(1_025)]}, "groups"),
+        ({"consumerDataSet": [{"groupName": f"c{one}"} for one in range(1_025)]}, "groups"),
+        (
+            {
+                "consumerDataSet": [
+                    {"groupName": "c", "subscriptionDataSet": [{"topic": "t"}] * 16_385}
+                ]
+            },
+            "subscriptions",
+        ),
+        ({"clientID": "x" * 1_025}, "client id"),
+    ],
+)
+def test_a_heartbeat_of_more_than_any_client_has_is_refused(
+    body: dict[str, object], named: str
+) -> None:
+    with pytest.raises(ProtocolError, match=rf"{named}.*limit="):
+        decode_heartbeat(json.dumps({"clientID": "c", **body}).encode())
