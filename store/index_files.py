@@ -184,8 +184,11 @@ class IndexFiles:
             return
         while self._file is not None:
             header = self._file.header
-            if not self._file.empty and header.begin_physical_offset < position:
-                self._file.repair(position)
+            if (
+                not self._file.empty
+                and header.begin_physical_offset < position
+                and self._file.repair(position)
+            ):
                 self.dirty_files.add(str(self._file.path))
                 return
             self._remove(len(self._names) - 1)
@@ -371,9 +374,14 @@ class _OpenFile:
         self.header = header
         put_header(self._page, header)
 
-    def repair(self, position: int) -> None:
-        """Keep the items of messages below ``position``, and compute all slots from them."""
+    def repair(self, position: int) -> bool:
+        """Keep the items of messages below ``position``, and compute all slots from them.
+
+        False when there are none: nothing was changed then.
+        """
         kept = self._count_below(position)
+        if not kept:
+            return False
         slots = np.zeros(self.layout.slots, ">i4")
         last = np.zeros(1, _ITEM)
         for first in range(1, kept + 1, _REPAIR_ITEMS):
@@ -392,6 +400,7 @@ class _OpenFile:
                 index_count=kept + 1,
             )
         )
+        return True
 
     def close(self) -> None:
         """Unmap and close."""
@@ -401,14 +410,23 @@ class _OpenFile:
         os.close(self.fd)
 
     def _count_below(self, position: int) -> int:
-        low, high = 1, self.header.index_count
-        while low < high:
-            middle = (low + high) // 2
-            if int(self._read_items(middle, 1)["position"][0]) < position:
-                low = middle + 1
-            else:
-                high = middle
-        return low - 1
+        """How many items are of messages below ``position``.
+
+        After a power failure the header may count items that were not kept, and are zeros, or
+        those of an older state: positions go back there. So they are not searched by halves.
+        """
+        count, before = self.header.index_count, self.header.begin_physical_offset
+        for first in range(1, count, _REPAIR_ITEMS):
+            items = self._read_items(first, min(_REPAIR_ITEMS, count - first))
+            positions = items["position"]
+            begins = np.concatenate(([before], positions[:-1]))
+            # The log's first message has position 0, too, but no key the hash of which is 0.
+            is_lost = (positions < begins) | ((positions == 0) & (items["hash"] == 0))
+            beyond = np.flatnonzero((positions >= position) | is_lost)
+            if beyond.size:
+                return first + int(beyond[0]) - 1
+            before = int(positions[-1])
+        return count - 1
 
     def _read_items(self, first: int, count: int) -> npt.NDArray[np.void]:
         data = os.pread(self.fd, count * ITEM_SIZE, self.layout.item_at(first))

@@ -194,6 +194,49 @@ def test_slots_that_a_power_failure_garbled_are_computed_again(tmp_path: Path) -
     )
 
 
+@pytest.mark.parametrize("base", [0, 5_000])
+@pytest.mark.parametrize("kept", [1, 3, 5])
+def test_items_that_a_power_failure_has_lost_are_none_although_the_header_counts_them(
+    tmp_path: Path, base: int, kept: int
+) -> None:
+    """They are zeros; what the checkpoint covers is there."""
+    keys = [(f"T#{n}", base + 100 * n, 1_000_000 + n) for n in range(6)]
+    index = open_index(tmp_path)
+    put(index, keys)
+    index.close()
+    (path,) = tmp_path.iterdir()
+    page = bytearray(path.read_bytes())
+    page[LAYOUT.item_at(kept + 1) :] = bytes(len(page) - LAYOUT.item_at(kept + 1))
+    path.write_bytes(page)
+    index = open_index(tmp_path)
+    index.truncate_beyond(keys[kept][1], repair=True)
+    end = index.end_position
+    put(index, keys[kept:])
+    index.close()
+
+    assert end == keys[kept - 1][1]
+    (page,) = contents(tmp_path)
+    assert all(position in query_key(page, LAYOUT, key) for key, position, _ in keys)
+    assert get_header(memoryview(page), LAYOUT).index_count == len(keys) + 1
+
+
+def test_a_file_of_which_a_power_failure_has_left_no_item_is_removed(tmp_path: Path) -> None:
+    keys = [(f"T#{n}", 100 * n, 1_000_000 + n) for n in range(10)]
+    index = open_index(tmp_path)
+    put(index, keys)
+    index.close()
+    first, second = sorted(tmp_path.iterdir())
+    page = second.read_bytes()
+    second.write_bytes(page[: LAYOUT.item_at(0)] + bytes(len(page) - LAYOUT.item_at(0)))
+    index = open_index(tmp_path)
+    index.truncate_beyond(900, repair=True)
+    end, left = index.end_position, sorted(tmp_path.iterdir())
+    index.close()
+
+    assert left == [first]
+    assert end == 600
+
+
 def test_old_files_are_deleted_but_never_the_newest(tmp_path: Path) -> None:
     keys = [(f"T#{n}", 100 * n, 1_000_000 + n) for n in range(20)]
     index = open_index(tmp_path)
