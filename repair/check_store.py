@@ -7,6 +7,7 @@ are compared up to where they were dispatched when the check began.
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -21,7 +22,7 @@ from ledgermq.formats.dledger_index import ITEM_SIZE, decode_index_item
 from ledgermq.formats.findings import FROM_PEER, REBUILD, Finding, Severity
 from ledgermq.formats.index_file import IndexHeader, IndexLayout, fresh_header
 from ledgermq.model.delay_levels import delay_levels_ms
-from ledgermq.model.errors import ConfigError, CorruptLogError
+from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX
 from ledgermq.model.settings import StoreSection
 from ledgermq.repair import check_files
@@ -56,6 +57,9 @@ Report = TypeVar("Report")
 Told = Callable[[int], None]
 Work = Callable[[Told], Report]
 """One file to be looked at, perhaps in another process; it tells the bytes it has read."""
+
+
+_TRIES_MAX = 5
 
 
 class Runner(Protocol):
@@ -119,6 +123,13 @@ def check_store(
         ConfigError: no store, or several DLedger logs.
         StorageError: something cannot be read.
     """
+    for _ in range(_TRIES_MAX - 1):
+        try:
+            return _Check(root, options, told, runner).run()
+        except StorageError as error:
+            # A running node deletes its oldest files, maybe the one that was just looked at.
+            if error.errno != errno.ENOENT:
+                raise
     return _Check(root, options, told, runner).run()
 
 
