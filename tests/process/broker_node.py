@@ -7,8 +7,6 @@ import os
 import pickle
 import select
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import zmq
+from tests.process.node_start import SOURCES, Process, start_node
 from tests.process.raw_consumer import RawConsumer
 from tests.suite.space import short_folder
 
@@ -41,7 +40,6 @@ from ledgermq.process.table_files import UnsettledTables
 from ledgermq.store.queue_reader import QueueReader
 from ledgermq.wire.pull_frame import PullStatus
 
-SOURCES = Path(__file__).resolve().parents[2] / "src"
 CODE = (
     "import pickle, sys; from ledgermq.serving import broker_process; "
     "from ledgermq.process.loop import StopFlag; stop = StopFlag(); stop.install(); "
@@ -59,7 +57,7 @@ class BrokerNode:
     page: CursorPage
     context: zmq.Context[Any]
     log_end: int
-    child: subprocess.Popen[bytes] | None = None
+    child: Process | None = None
     clients: list[RawConsumer] = field(default_factory=list)
     bell: Bell | None = None
 
@@ -72,14 +70,15 @@ class BrokerNode:
         return self.settings.store.path_root_dir / "config"
 
     def start(self) -> None:
-        self.child = subprocess.Popen(
-            [sys.executable, "-c", CODE],
-            stdin=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(SOURCES)},
-        )
-        assert self.child.stdin is not None
-        self.child.stdin.write(pickle.dumps(self.settings))
-        self.child.stdin.close()
+        with tempfile.TemporaryFile() as settings:
+            settings.write(pickle.dumps(self.settings))
+            settings.seek(0)
+            self.child = start_node(
+                ["-c", CODE],
+                environment={**os.environ, "PYTHONPATH": str(SOURCES)},
+                output=2,
+                given=settings.fileno(),
+            )
 
     def client(self, **how: Any) -> RawConsumer:
         client = RawConsumer(self.runtime, **how)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from tests.process.fault_consumer import MESSAGES_MAX, values_of
 from tests.process.group_nodes import TOPIC, Group, Member
 from tests.process.history import History, HistoryWriter
 from tests.process.history_rules import Stored
+from tests.process.node_start import Process, start_node
 
 from ledgermq.client import Consumer
 from ledgermq.store.store_view import StoreView
@@ -32,8 +31,8 @@ class Run:
         self.group = group
         names = [f"p{number}" for number in range(len(TIMEOUTS_S))]
         self._folder = folder
-        self._producers: list[subprocess.Popen[bytes]] = []
-        self._consumers: list[subprocess.Popen[bytes]] = []
+        self._producers: list[Process] = []
+        self._consumers: list[Process] = []
         for name, timeout_s in zip(names, TIMEOUTS_S, strict=True):
             self._producers.append(self._start("fault_producer.py", name, str(timeout_s)))
         self._consumers.append(self._start("fault_consumer.py", "c0"))
@@ -91,20 +90,20 @@ class Run:
             one.kill()
             one.wait()
 
-    def _all(self) -> list[subprocess.Popen[bytes]]:
+    def _all(self) -> list[Process]:
         return [*self._producers, *self._consumers]
 
     def _path(self, name: str) -> Path:
         return self._folder / f"history-{name}.jsonl"
 
-    def _start(self, script: str, name: str, *words: str) -> subprocess.Popen[bytes]:
+    def _start(self, script: str, name: str, *words: str) -> Process:
         path = Path(__file__).with_name(script)
         addresses = ",".join(self.group.addresses)
         with (self._folder / f"log-{name}").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, str(path), addresses, TOPIC, name, str(self._path(name)), *words],
-                stderr=log,
-                env={**os.environ, "PYTHONPATH": f"{SOURCES}:{SOURCES.parent}"},
+            return start_node(
+                [str(path), addresses, TOPIC, name, str(self._path(name)), *words],
+                environment={**os.environ, "PYTHONPATH": f"{SOURCES}:{SOURCES.parent}"},
+                output=log.fileno(),
             )
 
 

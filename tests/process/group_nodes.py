@@ -14,7 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.conftest import Node, wait_until
+from tests.process.node_start import run_command
 from tests.process.running import topics_document
 
 from ledgermq.client import Producer, ProducerOptions
@@ -113,13 +114,7 @@ class Member:
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run ``ledgermq`` with the node's runtime directory."""
-        return subprocess.run(
-            [*COMMAND, *words, "--runtime-dir", str(self.node.runtime)],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={"PYTHONPATH": str(SOURCES)},
-        )
+        return run_command(*words, "--runtime-dir", str(self.node.runtime))
 
     def log_digest(self) -> str:
         """Of the bytes of all data files, up to the last one that is not zero."""

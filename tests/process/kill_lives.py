@@ -14,7 +14,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from typing import Any
 import psutil
 from tests.process.conftest import SOURCES, Node, is_alive, wait_until
 from tests.process.kill_journal import JournalReader, Place
+from tests.process.node_start import Process, start_node
 from tests.process.running import topics_document
 
 from ledgermq.dispatching.log_spans import LogSpans
@@ -151,17 +151,18 @@ class Lives:
             os.truncate(index / f"{0:020d}", index_file_size)
         self.settings: Settings = load_settings(node.config)
         self.journal = JournalReader(node.folder / "journal")
-        self.producer: subprocess.Popen[bytes] | None = None
+        self.producer: Process | None = None
 
     def start_producer(self) -> None:
         """It goes on through all lives."""
         script = Path(__file__).with_name("kill_producer.py")
         words = [f"ipc://{self.node.runtime}", TOPIC, "0", str(self.journal.path), "600"]
         with self.node.log.open("ab") as log:
-            self.producer = subprocess.Popen(
-                [sys.executable, str(script), *words], stderr=log,
-                env={**os.environ, "PYTHONPATH": f"{SOURCES}:{SOURCES.parent}"},
-            )  # fmt: skip
+            self.producer = start_node(
+                [str(script), *words],
+                environment={**os.environ, "PYTHONPATH": f"{SOURCES}:{SOURCES.parent}"},
+                output=log.fileno(),
+            )
 
     def live(self) -> str:
         """One life, from a start to a death; what it died of."""

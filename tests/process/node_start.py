@@ -1,9 +1,9 @@
-"""Starts a node as ``python COMMAND`` does, but forked from a process that has imported it already.
+"""Starts programs as ``python COMMAND`` does, but forked from a process that has imported a node.
 
 Two thirds of what a start costs is importing the same modules again, so each pytest worker has one
-process that imported them, and forks. What runs then is the node's own, from its ``__main__`` on.
-Nodes that need an interpreter of their own (its options, other libraries, descriptors, a program
-before it) are executed; with ``LEDGERMQ_EXEC_NODES=1``, as in ``make check-all``, all are.
+process that imported them, and forks. What runs then is the program's own, from its ``__main__``
+on. Who needs an interpreter of its own (its options, other libraries, descriptors, a program before
+it) is executed; with ``LEDGERMQ_EXEC_NODES=1``, as in ``make check-all``, all are.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,14 +26,16 @@ from typing import Any
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 ORDER_SIZE_MAX = 1_048_576
 _AT_START = ("PYTHON", "LD_", "MALLOC_", "GLIBC_")
-"""Variables that an interpreter and its libraries read when they are started, and not again."""
+"""Variables that an interpreter and its libraries read when they are started, and not again; what
+``PYTHONPATH`` names is added to the path of what is forked."""
 
 
 class ForkedProcess:
     """What the tests use of ``subprocess.Popen``, for a process that is a child of the template."""
 
-    def __init__(self, template: Template, pid: int) -> None:
+    def __init__(self, template: Template, pid: int, command: Sequence[str]) -> None:
         self.pid = pid
+        self.args = [sys.executable, *command]
         self.returncode: int | None = None
         self._template = template
         self._handle = -1
@@ -61,6 +64,10 @@ class ForkedProcess:
         """Send a signal, unless it is known to have ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -91,7 +98,8 @@ class Template:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", __file__, str(theirs.fileno())],
                 env={**os.environ, "PYTHONPATH": str(SOURCES)},
-                stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
             )  # fmt: skip
 
     def can_fork(self, environment: Mapping[str, str]) -> bool:
@@ -99,11 +107,11 @@ class Template:
         return _read_at_start(environment) == self._environment
 
     def fork(
-        self, command: Sequence[str], *, environment: Mapping[str, str], output: int
+        self, command: Sequence[str], *, environment: Mapping[str, str], streams: Sequence[int]
     ) -> ForkedProcess:
-        """Start ``python COMMAND``; both of its outputs go to the descriptor ``output``."""
+        """Start ``python COMMAND`` with three descriptors: input, output, errors."""
         order = {"command": command, "environment": dict(environment), "folder": str(Path.cwd())}
-        return ForkedProcess(self, self._ask(order, output))
+        return ForkedProcess(self, self._ask(order, *streams), command)
 
     def reap(self, pid: int) -> int:
         """The exit status of a process that has ended."""
@@ -139,6 +147,8 @@ def start_node(
     *,
     environment: Mapping[str, str],
     output: int,
+    errors: int | None = None,
+    given: int | None = None,
     options: Sequence[str] = (),
     prefix: Sequence[str] = (),
     passes: Sequence[int] = (),
@@ -146,23 +156,76 @@ def start_node(
     """Start ``PREFIX python OPTIONS COMMAND``.
 
     Args:
-        command: ``-m``, a module and its words; or a script and its words.
-        output: a descriptor for what it prints, to both of its outputs.
+        command: ``-m``, a module and its words; or a script and its words; or ``-c`` and code.
+        output: a descriptor for what it prints.
+        errors: one for its errors; ``output`` if left out.
+        given: one to read from; nothing if left out.
         passes: descriptors that it gets, with the same numbers.
     """
-    if os.environ.get("LEDGERMQ_EXEC_NODES") != "1" and not (options or prefix or passes):
-        template = _template()
-        if template.can_fork(environment):
-            return template.fork(command, environment=environment, output=output)
-    return subprocess.Popen(
-        [*prefix, sys.executable, *options, *command],
-        env=dict(environment), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-        pass_fds=tuple(passes),
-    )  # fmt: skip
+    with open(os.devnull, "rb") as nothing:
+        streams = (
+            nothing.fileno() if given is None else given,
+            output,
+            output if errors is None else errors,
+        )
+        if os.environ.get("LEDGERMQ_EXEC_NODES") != "1" and not (options or prefix or passes):
+            template = _template()
+            if template.can_fork(environment):
+                return template.fork(command, environment=environment, streams=streams)
+        return subprocess.Popen(
+            [*prefix, sys.executable, *options, *command],
+            env=dict(environment), stdin=streams[0], stdout=streams[1], stderr=streams[2],
+            pass_fds=tuple(passes),
+        )  # fmt: skip
+
+
+def run_program(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    given: bytes = b"",
+    timeout_s: float | None = None,
+) -> subprocess.CompletedProcess[bytes]:
+    """Start ``python COMMAND``, and wait until it has ended; what it printed and complained of."""
+    with (
+        tempfile.TemporaryFile() as source,
+        tempfile.TemporaryFile() as output,
+        tempfile.TemporaryFile() as errors,
+    ):
+        source.write(given)
+        source.seek(0)
+        process = start_node(
+            command, environment=environment,
+            output=output.fileno(), errors=errors.fileno(), given=source.fileno(),
+        )  # fmt: skip
+        try:
+            status = process.wait(timeout_s)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        output.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(command, status, output.read(), errors.read())
+
+
+def run_command(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run ``ledgermq`` with these words."""
+    done = run_program(
+        ["-m", "ledgermq.cli.main", *words],
+        environment={**os.environ, "PYTHONPATH": str(SOURCES)},
+    )
+    return subprocess.CompletedProcess(
+        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+    )
 
 
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: text for name, text in environment.items() if name.startswith(_AT_START)}
+    return {
+        name: text
+        for name, text in environment.items()
+        if name.startswith(_AT_START) and name != "PYTHONPATH"
+    }
 
 
 def serve(orders: socket.socket) -> None:
@@ -182,7 +245,7 @@ def serve(orders: socket.socket) -> None:
     # What is imported is all in use: no collector needs to look through it in each that is forked.
     gc.freeze()
     while True:
-        data, descriptors, _, _ = socket.recv_fds(orders, ORDER_SIZE_MAX, 1)
+        data, descriptors, _, _ = socket.recv_fds(orders, ORDER_SIZE_MAX, 3)
         if not data:
             return
         order = json.loads(data)
@@ -193,22 +256,31 @@ def serve(orders: socket.socket) -> None:
         pid = os.fork()
         if pid == 0:
             orders.close()
-            _become(order, descriptors[0])
+            _become(order, descriptors)
             return
-        os.close(descriptors[0])
+        for descriptor in descriptors:
+            os.close(descriptor)
         orders.send(str(pid).encode())
 
 
-def _become(order: dict[str, Any], output: int) -> None:
-    """Run the command as the interpreter would; it ends with ``SystemExit``."""
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
+def _become(order: dict[str, Any], streams: Sequence[int]) -> None:
+    """Run the command as the interpreter would; it ends with ``SystemExit``, or returns."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    for stream in streams:
+        os.close(stream)
     os.environ.clear()
     os.environ.update(order["environment"])
     os.chdir(order["folder"])
+    for folder in os.environ.get("PYTHONPATH", "").split(":"):
+        if folder and folder not in sys.path:
+            sys.path.append(folder)
     first, *words = order["command"]
-    if first == "-m":
+    if first == "-c":
+        sys.argv = [first, *words[1:]]
+        sys.path.insert(0, "")
+        exec(words[0], sys.modules["__main__"].__dict__)
+    elif first == "-m":
         module, *words = words
         sys.argv = [module, *words]
         sys.path.insert(0, order["folder"])

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import SIZES, TOPIC, make_group
+from tests.process.node_start import run_command
 from tests.process.running import topics_document
 
 from ledgermq.client import Producer
@@ -70,13 +70,7 @@ def load_on(address: str) -> Iterator[Load]:
 
 
 def ledgermq(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ledgermq.cli.main", *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PYTHONPATH": str(SOURCES)},
-    )
+    return run_command(*map(str, words))
 
 
 def back_up(node: Node, target: Path) -> Path:

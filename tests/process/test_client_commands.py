@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.process.conftest import SOURCES, Node
+from tests.process.node_start import run_program
 
 pytestmark = pytest.mark.slow
 
@@ -34,10 +35,9 @@ def node(make_node: Callable[[], Node]) -> Node:
 
 
 def run(node: Node, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, *COMMAND, *words, "--address", f"ipc://{node.runtime}"],
-        input=stdin, capture_output=True, check=False, timeout=60,
-        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+    return run_program(
+        [*COMMAND, *words, "--address", f"ipc://{node.runtime}"],
+        environment={**os.environ, "PYTHONPATH": str(SOURCES)}, given=stdin, timeout_s=60,
     )  # fmt: skip
 
 
@@ -47,11 +47,11 @@ def rows(done: subprocess.CompletedProcess[bytes]) -> list[dict[str, Any]]:
 
 
 def messages_of(node: Node, topic: str) -> list[dict[str, Any]]:
-    done = subprocess.run(
-        [sys.executable, *COMMAND, "store", "dump", str(node.root), "--topic", topic, "--json"],
-        capture_output=True, check=True, timeout=60,
-        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+    done = run_program(
+        [*COMMAND, "store", "dump", str(node.root), "--topic", topic, "--json"],
+        environment={**os.environ, "PYTHONPATH": str(SOURCES)}, timeout_s=60,
     )  # fmt: skip
+    assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

@@ -11,8 +11,6 @@ import json
 import os
 import signal
 import statistics
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,6 +22,7 @@ import pytest
 from tests.process.conftest import SOURCES, Node, is_alive, wait_until
 from tests.process.kill_journal import JournalReader, Place
 from tests.process.kill_producer import QUEUES
+from tests.process.node_start import Process, start_node
 from tests.process.running import topics_document
 
 from ledgermq.client import Consumer
@@ -60,7 +59,7 @@ class Run:
     """A node, its producers, and how long everything took to come back."""
 
     node: Node
-    producers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    producers: list[Process] = field(default_factory=list)
     journals: list[JournalReader] = field(default_factory=list)
     again_s: dict[str, list[float]] = field(default_factory=dict)
 
@@ -70,10 +69,11 @@ class Run:
             script = Path(__file__).with_name("kill_producer.py")
             words = [f"ipc://{self.node.runtime}", TOPIC, str(number), str(journal), str(timeout_s)]
             with self.node.log.open("ab") as log:
-                started = subprocess.Popen(
-                    [sys.executable, str(script), *words], stderr=log,
-                    env={**os.environ, "PYTHONPATH": f"{SOURCES}:{SOURCES.parent}"},
-                )  # fmt: skip
+                started = start_node(
+                    [str(script), *words],
+                    environment={**os.environ, "PYTHONPATH": f"{SOURCES}:{SOURCES.parent}"},
+                    output=log.fileno(),
+                )
             self.producers.append(started)
             self.journals.append(JournalReader(journal))
 
