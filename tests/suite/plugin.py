@@ -82,14 +82,16 @@ class Run:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
-        """No dots: lines say where the run stands."""
+        """No letters: lines say where the run stands."""
         if self._config.get_verbosity() > 0 or not isinstance(report, pytest.TestReport):
             return None
         if report.passed:
             return ("passed" if report.when == "call" else "", "", "")
-        if report.skipped and not hasattr(report, "wasxfail"):
+        if hasattr(report, "wasxfail"):
+            return None
+        if report.skipped:
             return "skipped", "", ""
-        return None
+        return ("failed" if report.when == "call" else "error"), "", ""
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
