@@ -191,7 +191,8 @@ class BrokerState:
         self._from_first.clear()
         self.needs_snapshot = self.applied < first
         if self.needs_snapshot:
-            self._places = dict.fromkeys(FILES, first)
+            # A table that has more keeps it: the next snapshot may be older than its file.
+            self._places = {file: max(at, first) for file, at in self._places.items()}
         self._first = first
         return min(self.applied, end)
 

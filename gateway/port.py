@@ -26,6 +26,7 @@ from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.settings import Settings
 from ledgermq.process.environment import Environment
+from ledgermq.process.log_trouble import has_others
 from ledgermq.process.port_roles import port_roles
 from ledgermq.process.request_faults import RequestFaults
 from ledgermq.remoting.codes import RequestCode, ResponseCode
@@ -43,6 +44,7 @@ OF_THE_NODE = frozenset(
     {
         RequestCode.HEART_BEAT,
         RequestCode.UNREGISTER_CLIENT,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
         RequestCode.GET_BROKER_CONFIG,
         RequestCode.GET_BROKER_RUNTIME_INFO,
         RequestCode.UPDATE_CONSUMER_OFFSET,
@@ -53,13 +55,13 @@ OF_THE_NODE = frozenset(
 OF_A_NAME_SERVER = frozenset(
     {
         RequestCode.GET_ROUTEINFO_BY_TOPIC,
-        RequestCode.GET_BROKER_CLUSTER_INFO,
         RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
         RequestCode.GET_TOPICS_BY_CLUSTER,
         RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
     }
 )
-"""What a member that knows no leader answers as its files have it: there is nobody to wait for."""
+"""What a member that does not lead answers from its tables as they are: what these do not know yet
+is refused for now."""
 
 
 class RemotingPort:
@@ -83,6 +85,7 @@ class RemotingPort:
         """
         settings = around.settings
         self._calls = PortCalls(calls)
+        self._has_others, self._self_id = has_others(settings), settings.node.self_id
         self._handlers: dict[int, Handler] = {}
         self._faults = RequestFaults(around.page.counters(Role.BROKER))
         self._access = PortAccess(settings.access, tables.users)
@@ -275,8 +278,10 @@ class RemotingPort:
 
     def _check_started(self, code: int) -> None:
         """Who may do what is in the tables, too."""
-        is_alone = code in OF_A_NAME_SERVER and not self._names.leader
-        if code not in OF_THE_NODE and not is_alone:
+        if code in OF_THE_NODE:
+            return
+        is_led = self._has_others and self._names.leader != self._self_id
+        if not (is_led and code in OF_A_NAME_SERVER):
             self._calls.check_started()
 
     def _end(self, asked: Asked, error: Exception) -> None:

@@ -83,6 +83,7 @@ class RouteCodes:
         name = text(asked.command.fields, "topic")
         topic = self._tables.topics.get(name)
         if topic is None:
+            self._tables.check_started()
             remark = f"No topic route info in name server for the topic: {name}"
             return asked.command.reply(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
         brokers = self._addresses.brokers(self.leader)

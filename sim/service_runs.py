@@ -210,6 +210,8 @@ class ServiceRun(Run):
         if role is not Role.BROKER or readers is None or readers.log is None:
             return
         state, log, name = _tables(node).state, readers.log, node.name
+        # It would spread what it lacks with its snapshot.
+        require(not (log.leads and state.needs_snapshot), "a leader's tables lack nothing", name)
         if self._snapshots.get(name) != state.snapshots:
             self._doubtful.discard(name)
         self._snapshots[name] = state.snapshots

@@ -53,8 +53,8 @@ def test_status_tells_role_cursors_and_names(node: Node) -> None:
         "role": "leader",
         "term": 3,
         "granted": True,
-        "stage": "no-op committed",
-        "broker_id": 8,
+        "stage": "tables applied",
+        "broker_id": 0,
     }
     assert status["node"]["self_id"] == "n7"
     assert status["ack_mode"] == "majority-fsync"

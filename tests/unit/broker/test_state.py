@@ -231,6 +231,21 @@ def test_without_the_commands_that_it_lacks_a_node_waits_for_a_snapshot() -> Non
     assert not state.needs_snapshot
 
 
+def test_a_table_that_lacks_nothing_keeps_what_it_has_over_an_older_snapshot() -> None:
+    """RocketMQ wrote its files after that, and deleted what other tables would need."""
+    old = apply_all(fresh(), [command(topic("deleted since", 2), group("old"))])
+    log = [*[command(group("a"))] * 2, *snapshot(old), command(topic("new", 1), group("b"))]
+    files = {
+        **fresh().documents(),
+        topics.FILE: {**outside("theirs"), APPLIED_KEY: 3},
+    }
+    state = apply_all(BrokerState(files), log, first=2)
+
+    assert not state.needs_snapshot
+    assert [one.name for one in state.topics] == ["theirs", "new"]
+    assert [one.name for one in state.groups] == ["old", "b"]
+
+
 def test_a_snapshot_whose_beginning_is_missing_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
