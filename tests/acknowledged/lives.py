@@ -122,6 +122,9 @@ class Life:
                 self._act(to)
             changes = [one for one in (self.kind.change, change) if one and is_first]
             if is_first and self.kind.ends_in_order:
+                with closing(self._connect()) as to:
+                    # What is on its way when a node ends is in its log, and not in its files yet.
+                    self._settle(to)
                 for root in self._nodes.stop():
                     for one in changes:
                         one(root)
