@@ -22,6 +22,7 @@ from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.errors import ConfigError, StoreLockedError
 from ledgermq.model.ids import NodeId
 from ledgermq.model.settings import NodeSection
+from ledgermq.store.disk_sync import make_directories
 from ledgermq.store.store_directory import open_directory
 
 _MIB = 1 << 20
@@ -162,8 +163,7 @@ def _restore(arguments: argparse.Namespace) -> int:
             self_id=self_id,
             found=found.self_id,
         )
-    if not root.exists():
-        root.mkdir(parents=True)
+    make_directories(root)
     # The backup may be one that the store's owner cannot read.
     with stopped_store(root, as_owner=False), ProgressLine("MiB copied") as line:
         manifest, rebuilt = restore_backup(

@@ -31,7 +31,7 @@ from ledgermq.formats.findings import Severity
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.own_tables import OWN_TABLES
 from ledgermq.repair.file_family import FileFamily, find_family
-from ledgermq.store.disk_sync import sync_directory
+from ledgermq.store.disk_sync import make_directories, sync_directory
 from ledgermq.store.known_ends import known_queue_ends
 from ledgermq.store.queue_ends import NAME as ENDS_NAME
 from ledgermq.store.queue_ends import QueueEnds, encode_queue_ends
@@ -85,7 +85,7 @@ def create_backup(
     if target.resolve().is_relative_to(directory.root.resolve()):
         raise ConfigError("a backup may not lie in the store itself", target=str(target))
     try:
-        target.mkdir(parents=True, exist_ok=True)
+        make_directories(target)
     except OSError as error:
         raise _refused(target, error) from error
     earlier = backups_in(target)

@@ -22,7 +22,7 @@ from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Term
 from ledgermq.model.settings import LogKind, StoreSection
 from ledgermq.repair.rebuild import Rebuilt, rebuild
-from ledgermq.store.disk_sync import sync_directory
+from ledgermq.store.disk_sync import make_directories, sync_directory
 from ledgermq.store.properties_file import (
     CurrentTerm,
     DLedgerCheckpoint,
@@ -161,7 +161,7 @@ def _give_to_owner_of(root: Path, staging: Path) -> None:
 
 def _put_in_place(root: Path, staging: Path) -> None:
     own = root / "ledgermq"
-    own.mkdir(exist_ok=True)
+    make_directories(own)
     for path in sorted((staging / "ledgermq").iterdir()):
         path.rename(own / path.name)
     (staging / "ledgermq").rmdir()

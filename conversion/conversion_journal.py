@@ -36,7 +36,7 @@ from typing import NamedTuple, cast
 
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.store.checked_document import read_document, write_document
-from ledgermq.store.disk_sync import sync_content, sync_directory
+from ledgermq.store.disk_sync import make_directories, sync_content, sync_directory
 
 OWN = "ledgermq"
 FOLDER = f"{OWN}/conversion"
@@ -186,7 +186,7 @@ def begin(root: Path, kind: Kind, facts: Facts) -> Conversion:
         StorageError: the operating system refused.
     """
     conversion = Conversion(kind, Phase.PREPARING, facts)
-    (root / OWN).mkdir(parents=True, exist_ok=True)
+    make_directories(root / OWN)
     _write(root, conversion)
     _delete(root / FOLDER)
     try:
@@ -331,7 +331,7 @@ def _move(source: Path, target: Path) -> None:
                 raise CorruptLogError(
                     "both ends of a move are there", source=str(source), target=str(target)
                 )
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_directories(target.parent)
             source.rename(target)
         elif not target.exists():
             raise CorruptLogError(

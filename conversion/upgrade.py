@@ -23,7 +23,7 @@ from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.ids import NodeId, Position
 from ledgermq.model.settings import LogKind, StoreSection
 from ledgermq.store.append_files import file_name
-from ledgermq.store.disk_sync import sync_directory, sync_file
+from ledgermq.store.disk_sync import make_directories, sync_directory, sync_file
 from ledgermq.store.dispatch_build import DispatchBuilder
 from ledgermq.store.dispatch_run import dispatch_log
 from ledgermq.store.log_reader import LogPart
@@ -202,7 +202,7 @@ def _recover(
     root: Path, store: StoreSection, *, group: str, self_id: NodeId, progress: Progress
 ) -> Upgrade:
     """What the start of a plain node does: cut what a crash left, dispatch the rest, be durable."""
-    (root / journal.OWN).mkdir(exist_ok=True)
+    make_directories(root / journal.OWN)
     first, last = recover_stopped(
         root, None, progress=lambda done, total: progress("recovering the old log", done, total)
     )

@@ -23,6 +23,7 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from ledgermq.model.errors import ConfigError, StorageError, StoreLockedError
+from ledgermq.store.disk_sync import make_directories
 
 LOCK_CONTENT = b"lock"
 RETRY_S = 0.01
@@ -195,7 +196,7 @@ def _as_owner(root: Path) -> Iterator[None]:
 def _locked(root: Path) -> Iterator[None]:
     own = root / "ledgermq"
     try:
-        own.mkdir(exist_ok=True)
+        make_directories(own)
     except OSError as error:
         raise StorageError(
             f"store not locked: {error.strerror}", errno=error.errno, path=str(own)

@@ -55,6 +55,7 @@ from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.replication.log_replacement import replace_log
 from ledgermq.store.disk_space import use_reserve, with_reserve
+from ledgermq.store.disk_sync import make_directories, sync_directory
 
 logger = logging.getLogger(__name__)
 
@@ -372,7 +373,7 @@ class Supervisor:
             self._is_clean = False
         if self._is_clean:
             self._abort.unlink(missing_ok=True)
-            _sync_directory(self._abort.parent)
+            sync_directory(self._abort.parent)
 
     # --- health ---------------------------------------------------------------------------------
 
@@ -551,7 +552,7 @@ def _create_page(path: Path) -> CursorPage:
 
 def _make_directory(path: Path) -> None:
     try:
-        path.mkdir(mode=0o750, parents=True, exist_ok=True)
+        make_directories(path, mode=0o750)
     except OSError as error:
         raise StorageError(
             f"directory not made: {error.strerror}", errno=error.errno, path=str(path)
@@ -561,16 +562,8 @@ def _make_directory(path: Path) -> None:
 def _touch(path: Path) -> None:
     try:
         with_reserve(lambda: path.touch(mode=0o640))
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     except OSError as error:
         raise StorageError(
             f"marker not made: {error.strerror}", errno=error.errno, path=str(path)
         ) from error
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

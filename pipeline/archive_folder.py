@@ -26,7 +26,7 @@ from ledgermq.pipeline.archive_layout import (
     encode_run,
 )
 from ledgermq.store.checked_document import read_document, write_document
-from ledgermq.store.disk_sync import sync_directory
+from ledgermq.store.disk_sync import make_directories, sync_directory
 from ledgermq.store.folders import delete_folder
 
 _CURRENT = "current"
@@ -219,7 +219,7 @@ def strange_files(root: Path, known: Iterable[str]) -> list[str]:
 
 def _make(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_directories(folder)
     except OSError as error:
         raise _refused("folder not made", error, folder) from error
     for parent in (folder.parent, folder.parent.parent):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ledgermq.formats.config_json import choose_document, encode_document
 from ledgermq.store.disk_space import storage_error, with_reserve
-from ledgermq.store.disk_sync import sync_directory, sync_file
+from ledgermq.store.disk_sync import make_directories, sync_directory, sync_file
 from ledgermq.store.small_file import read_file
 
 BACKUP_SUFFIX = ".bak"
@@ -52,7 +52,7 @@ class ConfigFile:
         """
         fresh = self.path.with_name(self.path.name + FRESH_SUFFIX)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_directories(self.path.parent)
             # What an earlier attempt left may have other permissions.
             fresh.unlink(missing_ok=True)
             with_reserve(lambda: _write(fresh, content, self._mode))

@@ -26,6 +26,7 @@ from zmq.utils import z85
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.ids import NodeId
 from ledgermq.model.settings import Settings
+from ledgermq.store.disk_sync import make_directories, sync_directory
 
 _KEY_SIZE_MAX = 64
 _KEY = re.compile(rb"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
@@ -135,12 +136,13 @@ def init_keys(directory: Path, nodes: Sequence[NodeId]) -> list[Path]:
             )
     pairs = {node: zmq.curve_keypair() for node in nodes}
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directories(directory, mode=0o700)
         for node, folder in zip(nodes, folders, strict=True):
-            folder.mkdir(mode=0o700)
+            make_directories(folder, mode=0o700)
             for other, (public, _) in pairs.items():
                 _write_key(folder / f"{other}.public", public, mode=0o644)
             _write_key(folder / f"{node}.secret", pairs[node][1], mode=0o600)
+            sync_directory(folder)
     except OSError as error:
         raise StorageError(
             "keys not written",

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position
+from ledgermq.store.disk_sync import make_directories
 from ledgermq.store.log_checkpoint import LogCheckpoint, encode, read
 from ledgermq.store.log_damage import LogDamage, damage_path, read_damage, remove_damage
 from ledgermq.store.recovery import NOTHING_KNOWN, RecoveredLog, foreign_end, recover_log
@@ -95,7 +96,7 @@ def accept_loss(directory: StoreDirectory) -> Loss | None:
         found.index.close()
     checkpoint = LogCheckpoint(found.end, found.data.file_size)
     own = root / "ledgermq"
-    own.mkdir(exist_ok=True)
+    make_directories(own)
     replace_file(own / "log-checkpoint", encode(checkpoint))
     remove_damage(damage_path(root))
     damage = damages[0].merged(mark) if damages else mark

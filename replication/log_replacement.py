@@ -17,7 +17,7 @@ from pathlib import Path
 from ledgermq.model.errors import StorageError
 from ledgermq.model.events import Event
 from ledgermq.process.store_paths import StorePaths
-from ledgermq.store.disk_sync import sync_directory
+from ledgermq.store.disk_sync import make_directories, sync_directory
 from ledgermq.store.queue_ends import NAME as ENDS_NAME
 from ledgermq.store.queue_ends import ends_path
 from ledgermq.store.small_file import replace_file
@@ -64,8 +64,8 @@ def replace_log(paths: StorePaths) -> bool:
     staging = staging_folder(paths)
     aside = replaced_folder(paths)
     try:
-        aside.mkdir(exist_ok=True)
-        paths.data.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(aside)
+        make_directories(paths.data.parent)
         for shipped, place in ((staging / "data", paths.data), (staging / "index", paths.index)):
             if shipped.exists():
                 _set_aside(place, aside)

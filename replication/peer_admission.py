@@ -10,6 +10,7 @@ from ledgermq.model.settings import Settings
 from ledgermq.process.peer_keys import members
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.replication.peer_identity import KnownPeers, cluster_id, take_identity
+from ledgermq.store.disk_sync import make_directories
 from ledgermq.store.log_scan import load_files
 from ledgermq.store.recovery import COMMIT_LOG_FILE_SIZE
 from ledgermq.wire.peer_preamble import (
@@ -49,7 +50,7 @@ class Admission:
             StorageError: the operating system refused.
         """
         own = StorePaths.of(settings).own
-        own.mkdir(parents=True, exist_ok=True)
+        make_directories(own)
         self.known = KnownPeers(own / "peers")
         self._node = NodeId(settings.node.self_id)
         self._members: tuple[NodeId, ...] = members(settings)

@@ -9,7 +9,7 @@ from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Term
 from ledgermq.raft.messages import HardState
 from ledgermq.raft.term_slots import FILE_SIZE, StoredState, decode_slots, encode_slot
-from ledgermq.store.disk_sync import sync_content, sync_directory, sync_file
+from ledgermq.store.disk_sync import make_directories, sync_content, sync_directory, sync_file
 from ledgermq.store.properties_file import CurrentTerm, decode_current_term, encode_current_term
 from ledgermq.store.small_file import replace_file
 
@@ -31,7 +31,7 @@ class TermFile:
         self._path = slots
         self._current_term = current_term
         try:
-            slots.parent.mkdir(parents=True, exist_ok=True)
+            make_directories(slots.parent)
             self._fd = os.open(slots, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
             content = os.pread(self._fd, FILE_SIZE, 0)
             if not content:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.store.disk_space import NO_SPACE, storage_error
-from ledgermq.store.disk_sync import sync_content, sync_directory, sync_file
+from ledgermq.store.disk_sync import make_directories, sync_content, sync_directory, sync_file
 
 RESERVE_STEP = 64 * 1024 * 1024
 """Blocks are reserved in steps of this size, or of a sixteenth of a file if that is less: few
@@ -57,7 +57,7 @@ class AppendFiles:
         self.directory = directory
         self.file_size = file_size
         self.position = position
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directories(directory)
         self.files_made = 0
         self._ahead: dict[int, tuple[int, int]] = {}
         self._retired: list[int] = []

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ledgermq.model.errors import StorageError
 from ledgermq.model.events import Event
-from ledgermq.store.disk_sync import sync_directory, sync_file
+from ledgermq.store.disk_sync import make_directories, sync_directory, sync_file
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ def keep_aside(path: Path, aside: Path, *, reason: str) -> Path:
     """
     target = _target(path, aside)
     try:
-        aside.mkdir(parents=True, exist_ok=True)
+        make_directories(aside)
         path.rename(target)
         sync_directory(aside)
         sync_directory(path.parent)
@@ -76,7 +76,7 @@ def settle_last_file(directory: Path, *, expected: int | None, aside: Path) -> P
         return None
     target = _target(last, aside)
     try:
-        aside.mkdir(parents=True, exist_ok=True)
+        make_directories(aside)
         fresh = target.with_name(target.name + ".tmp")
         _copy(last, fresh, copied=min(size, expected), size=expected)
         os.link(last, target)

@@ -16,6 +16,7 @@ from ledgermq.model.ids import Position
 from ledgermq.model.settings import LogKind, Settings
 from ledgermq.process.log_trouble import LogDamagedError, has_others, note_damage
 from ledgermq.process.store_paths import StorePaths
+from ledgermq.store.disk_sync import make_directories
 from ledgermq.store.entry_files import EntryFiles
 from ledgermq.store.kept_aside import FOLDER, keep_aside, settle_last_file
 from ledgermq.store.log_checkpoint import LogCheckpoint, decode
@@ -69,7 +70,7 @@ def open_log(settings: Settings, *, is_in_use: bool, sign_of_life: Callable[[], 
     """
     paths = StorePaths.of(settings)
     check_kind(paths, settings)
-    paths.own.mkdir(parents=True, exist_ok=True)
+    make_directories(paths.own)
 
     def report(done: int, total: int) -> None:
         logger.info("recovering the log: bytes=%d of=%d", done, total)
