@@ -73,6 +73,10 @@ OWN_FILES = (
 )
 """Tables that RocketMQ does not know; their files are not in its folder."""
 
+ENDS = "queue-ends"
+"""In a snapshot beside the tables: the ends of all queues. It is no state of commands, and each
+node has its own."""
+
 FILES = (topics.FILE, groups.FILE, group_offsets.FILE, delays.FILE, *OWN_FILES)
 
 YOUNGER_FILES = (delays.FILE, *OWN_FILES)
@@ -131,6 +135,8 @@ class BrokerState:
         self.given_back = GivenBackTokens()
         self.snapshots = 0
         """How often all tables were replaced."""
+        self.told_ends: Document | None = None
+        """What the last snapshot says of the ends of queues, for who keeps that."""
         self._parts: list[Part] = []
         self._next_offset = -1
         self.needs_snapshot = False
@@ -332,6 +338,7 @@ class BrokerState:
             self.sinks.replace_with(fresh[8])
         if offset >= self._places[name_values.FILE]:
             self.names.replace_with(fresh[10])
+        self.told_ends = tables.get(ENDS, self.told_ends)
         self.snapshots += 1
         self.needs_snapshot = False
 

@@ -4,6 +4,7 @@ A command is a message of the system topic, ``STATE_QUEUE_ID``. Its body is one 
 
     tag ``state``            {"id": TEXT, "at": MS, "changes": [CHANGE, ...]}
     tag ``state-snapshot``   {"id": TEXT, "at": MS, "tables": {FILE: DOCUMENT, ...}}
+                             and in "tables" "queue-ends", the leader's (``store/queue_ends.py``)
 
 and a CHANGE is one of
 

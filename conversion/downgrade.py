@@ -63,6 +63,7 @@ OF_THE_GROUP = (
     "log-checkpoint",
     "dispatch-checkpoint",
     ENDS_NAME,
+    f"{ENDS_NAME}-told",
     "shipped",
     "replaced",
 )

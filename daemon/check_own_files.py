@@ -29,6 +29,7 @@ KNOWN = frozenset(
         "log-damage",
         "dispatch-checkpoint",
         "queue-ends",
+        "queue-ends-told",
         "shipped",
         "replaced",
         "set-aside",

@@ -431,6 +431,9 @@ class DispatchWorker:
                 self._flush_due_ns = max(self._flush_due_ns, now_ns + pause_ns)
         if self._flush is not None or now_ns < self._flush_due_ns:
             return
+        self._ends.look()
+        if self._ends.is_waiting:
+            self._put_ends(builder, is_opened=False)
         ends = self._ends.due(builder, self._file_start)
         if not builder.dirty and ends is None:
             return

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.store.dispatch_build import DispatchBuilder
-from ledgermq.store.queue_ends import QueueEnds, ends_path, read_queue_ends
+from ledgermq.store.queue_ends import QueueEnds, ends_path, read_queue_ends, told_ends_path
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +23,8 @@ class EndTable:
     def __init__(self, root: Path) -> None:
         """Nothing is read yet."""
         self._path = ends_path(root)
+        self._told_path = told_ends_path(root)
+        self._told_stamp = (0, 0)
         self._known: QueueEnds | None = None
         self._waiting: list[QueueEnds] = []
 
@@ -55,6 +57,30 @@ class EndTable:
         if self._known is not None and self._known.position < log_start:
             self._known = None
         self._waiting = [] if self._known is None else [self._known]
+        self._told_stamp = (0, 0)
+        self.look()
+
+    def look(self) -> None:
+        """Take what a leader's snapshot has told since the last look, for ``put``.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        try:
+            found = self._told_path.stat()
+        except FileNotFoundError:
+            return
+        stamp = (found.st_mtime_ns, found.st_ino)
+        if stamp == self._told_stamp:
+            return
+        self._told_stamp = stamp
+        try:
+            told = read_queue_ends(self._told_path)
+        except CorruptLogError as error:
+            logger.error("queue ends that were told passed: %s", error)
+            return
+        if told is not None:
+            self._waiting = sorted((*self._waiting, told), key=lambda one: one.position)
 
     def put(self, builder: DispatchBuilder, log_start: int) -> int:
         """Let queues without a unit end where a table says, once all before it is dispatched.
@@ -67,7 +93,8 @@ class EndTable:
         """
         put = 0
         while self._waiting and builder.position >= self._waiting[0].position:
-            put += builder.queues.put_ends(self._waiting[0].ends, log_start=log_start)
+            if self._waiting[0].position >= log_start:
+                put += builder.queues.put_ends(self._waiting[0].ends, log_start=log_start)
             del self._waiting[0]
         if put:
             logger.info("queues end where they ended: queues=%d log_start=%d", put, log_start)

@@ -23,6 +23,7 @@ from ledgermq.formats.store_markers import LOCK_CONTENT
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.store import dispatch_checkpoint, log_checkpoint
 from ledgermq.store.properties_file import decode_dledger_checkpoint
+from ledgermq.store.queue_ends import ends_path, read_queue_ends
 from ledgermq.store.small_file import read_file
 from ledgermq.store.store_checkpoint import decode_checkpoint, encode_checkpoint
 
@@ -185,6 +186,37 @@ def check_own_checkpoints(promises: Promises, facts: LogFacts) -> list[Finding]:
                     dispatched.position,
                 )
             )
+    return findings
+
+
+def check_queue_ends(
+    root: Path,
+    *,
+    log_first: int,
+    dispatched: int,
+    queue_ends: Mapping[tuple[str, int], int] | None,
+) -> list[Finding]:
+    """The table of queue ends: its CRC, and that no queue ends before where it once ended.
+
+    Args:
+        log_first: the log's first position.
+        dispatched: up to where all messages have units.
+        queue_ends: queue offset behind the last unit, by topic and queue; None while that moves.
+    """
+    name = "ledgermq/queue-ends"
+    try:
+        table = read_queue_ends(ends_path(root))
+    except CorruptLogError as error:
+        return [_derived(name, 0, error.message, remedy=START_MENDS)]
+    if table is None or queue_ends is None or not log_first <= table.position <= dispatched:
+        return []
+    findings = []
+    for (topic, queue_id), end in table.ends.items():
+        found = queue_ends.get((topic.decode(errors="replace"), queue_id), 0)
+        if found < end:
+            place = f"consumequeue/{topic.decode(errors='replace')}/{queue_id}"
+            text = "queue ends before where it once ended"
+            findings.append(Finding(Severity.DERIVED, place, None, text, end, found, START_MENDS))
     return findings
 
 

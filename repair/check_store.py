@@ -505,6 +505,13 @@ class _Check:
                 f"{self._dledger.name}/checkpoint", promises, facts
             )
         findings += check_files.check_own_checkpoints(promises, facts)
+        saved = dispatch_checkpoint.decode(promises.dispatched or b"")
+        findings += check_files.check_queue_ends(
+            root,
+            log_first=self._parts[0][0].files[0].start if self._parts else 0,
+            dispatched=saved.position if saved is not None else 0,
+            queue_ends=None if self._open_end else ends,
+        )
         findings += check_files.check_config(
             root / "config", root, queue_ends=None if self._open_end else ends
         )

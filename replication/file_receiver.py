@@ -12,14 +12,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Protocol
 
 from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.model.errors import CorruptLogError, ProtocolError, StorageError
 from ledgermq.model.ids import Index, NodeId, Position, Term
-from ledgermq.replication.file_shipper import SLICE_SIZE_MAX
+from ledgermq.replication.file_shipper import SLICE_SIZE_MAX, one_thread
 from ledgermq.replication.log_replacement import free_bytes
 from ledgermq.store.folders import delete_folder
 from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
@@ -88,6 +88,7 @@ class FileReceiver:
         *,
         file_size: int,
         wake: Callable[[], None],
+        make_thread: Callable[[str], Executor] = one_thread,
     ) -> None:
         """Nothing is touched before an offer comes.
 
@@ -96,13 +97,15 @@ class FileReceiver:
             send: hands a message to a peer's socket; false when it takes none now.
             file_size: bytes of a file of the log, which the members agree about.
             wake: called in the thread when there is something to do for ``turn``.
+            make_thread: what works beside the loop, by its name.
         """
+        self._make_thread = make_thread
         self._folder = folder
         self._core = core
         self._send = send
         self._file_size = file_size
         self._wake = wake
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread: Executor | None = None
         self._staged: StagedLog | None = None
         self._offer: Offer | None = None
         self._source = NodeId("")
@@ -482,7 +485,7 @@ class FileReceiver:
 
     def _start(self, job: Callable[[], Callable[[], None]]) -> Future[Callable[[], None]]:
         if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="ship-keep")
+            self._thread = self._make_thread("ship-keep")
         future = self._thread.submit(job)
         future.add_done_callback(lambda _: self._wake())
         return future

@@ -12,7 +12,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,6 +48,11 @@ DIGESTS_KEPT_MAX = 1_024
 Send = Callable[[NodeId, Sequence[bytes]], bool]
 
 
+def one_thread(name: str) -> Executor:
+    """A thread of that name, begun with the first work."""
+    return ThreadPoolExecutor(1, thread_name_prefix=name)
+
+
 class _Asked(NamedTuple):
     """A question of ``peer``."""
 
@@ -78,7 +83,14 @@ class FileShipper:
     """
 
     def __init__(
-        self, data: Path, ends: Path, send: Send, *, bytes_per_s: int, wake: Callable[[], None]
+        self,
+        data: Path,
+        ends: Path,
+        send: Send,
+        *,
+        bytes_per_s: int,
+        wake: Callable[[], None],
+        make_thread: Callable[[str], Executor] = one_thread,
     ) -> None:
         """Nothing is opened yet.
 
@@ -88,8 +100,10 @@ class FileShipper:
             send: hands a message to a peer's socket; false when it takes none now.
             bytes_per_s: of slices, to all receivers together.
             wake: called in a thread when there is something to do for ``turn``.
+            make_thread: what works beside the loop, by its name.
         """
         self._data = data
+        self._make_thread = make_thread
         self._ends = ends
         self._send = send
         self._bytes_per_s = bytes_per_s
@@ -102,8 +116,8 @@ class FileShipper:
         self._free_at_ns = 0
         self._digests: dict[tuple[int, int], Future[bytes]] = {}
         self._waiting: list[_Asked] = []
-        self._reader: ThreadPoolExecutor | None = None
-        self._digester: ThreadPoolExecutor | None = None
+        self._reader: Executor | None = None
+        self._digester: Executor | None = None
         self.bytes_sent = 0
 
     def is_due(self, peer: NodeId, now_ns: int) -> bool:
@@ -189,7 +203,7 @@ class FileShipper:
 
     def _begin_read(self, asked: _Asked) -> None:
         if self._reader is None:
-            self._reader = ThreadPoolExecutor(1, thread_name_prefix="ship-read")
+            self._reader = self._make_thread("ship-read")
         ask = asked.ask
         if isinstance(ask, AskEnds):
             future = self._reader.submit(_read_ends, self._ends, ask.offset)
@@ -238,7 +252,7 @@ class FileShipper:
 
     def _begin_digest(self, ask: AskDigest) -> Future[bytes]:
         if self._digester is None:
-            self._digester = ThreadPoolExecutor(1, thread_name_prefix="ship-digest")
+            self._digester = self._make_thread("ship-digest")
         if len(self._digests) >= DIGESTS_KEPT_MAX:
             self._digests.pop(next(iter(self._digests)))
         path = self._data / file_name(ask.position)

@@ -9,6 +9,7 @@ when it began.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from ledgermq.broker import (
     sinks,
     topics,
 )
+from ledgermq.broker.documents import Document
 from ledgermq.broker.topics import queues_for_writing
 from ledgermq.formats.config_json import encode_document
 from ledgermq.ipc.orders import WritableTopic, topics_changed, topics_told
@@ -33,6 +35,7 @@ from ledgermq.model.events import Event
 from ledgermq.model.settings import Settings
 from ledgermq.process.clock import MACHINE_CLOCK, Clock
 from ledgermq.serving.applied_tables import AppliedTables
+from ledgermq.serving.told_ends import ToldEnds
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +90,7 @@ class BrokerTables(AppliedTables):
         self._told: dict[int, tuple[int, tuple[int, int]]] = {self.topics_revision: self._noted}
         self._saved_revisions = self._revisions()
         self._writing: dict[str, int] = {}
+        self._ends = ToldEnds(directory.parent)
         self._thread = background or ThreadPoolExecutor(1, thread_name_prefix="offsets")
         self._write: Future[None] | None = None
         self._due_ns: int | None = None
@@ -165,6 +169,10 @@ class BrokerTables(AppliedTables):
         self.topics.add_builtin(self._settings.node, self._settings.topics, now_ms)
         self.groups.add_builtin(now_ms)
 
+    def snapshot_tables(self) -> dict[str, Mapping[str, object]]:
+        """What a snapshot of this node says."""
+        return {**self.state.tables(), **self._ends.for_snapshot()}
+
     def save_changed(self) -> None:
         """Write users and quotas if they have changed, and small tables of topics and groups.
 
@@ -199,7 +207,10 @@ class BrokerTables(AppliedTables):
         return wait_ms if self._write is None else max(wait_ms, WRITE_POLL_MS)
 
     def tick(self, now_ns: int) -> None:
-        """Begin and end writes of what changes a lot."""
+        """Begin and end writes of what changes a lot; keep what a snapshot has told of queues."""
+        if (told := self.state.told_ends) is not None:
+            self.state.told_ends = None
+            self._keep_told(told)
         if self._write is not None:
             if not self._write.done():
                 return
@@ -231,6 +242,13 @@ class BrokerTables(AppliedTables):
         except DiskFullError as error:
             logger.warning("file of moves not written: %s", error)
             self._saved_revisions[file] = -1
+
+    def _keep_told(self, told: Document) -> None:
+        try:
+            self._ends.take(told)
+        except StorageError as error:
+            # The next snapshot says it again.
+            logger.error("ends of queues that were told not kept: %s", error)
 
     def _revisions(self) -> dict[str, int]:
         """In the order in which they are written."""

@@ -397,7 +397,7 @@ class StateLog:
             logger.warning("tables of all lack commands from now on that the log has no more")
         identity, at_ms = self._new_identity(), self.epoch_ms()
         self._tables.begin_term(at_ms)
-        parts = encode_snapshot(Snapshot(identity, at_ms, self._tables.state.tables()))
+        parts = encode_snapshot(Snapshot(identity, at_ms, self._tables.snapshot_tables()))
         records = [snapshot_record(part, self._settings, now_ms=at_ms) for part in parts]
         self._send(term, identity, records, (), now_ms)
 

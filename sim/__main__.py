@@ -5,6 +5,7 @@
     --storm     elections follow one another at once, whatever the seed says
     --spoil     disks turn bits and lose pages of what was synced, whatever the seed says
     --services  with brokers, and clients of all that they do
+    --idle      queues that fall idle while logs are deleted and shipped, and nothing else
     --trace     print what happened, also when nothing failed
 
 Exit status: 0 all promises were kept, 1 not.
@@ -16,6 +17,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from ledgermq.sim.idle_queues import run_idle_seed
 from ledgermq.sim.runs import Outcome, Run, run_seed
 from ledgermq.sim.service_runs import ServiceRun
 
@@ -33,8 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--storm", action="store_true", help="elections and nothing else")
     parser.add_argument("--spoil", action="store_true", help="disks spoil what was synced")
     parser.add_argument("--services", action="store_true", help="with brokers and their clients")
+    parser.add_argument("--idle", action="store_true", help="idle queues, deleted logs, shipping")
     parser.add_argument("--trace", action="store_true", help="print what happened")
     options = parser.parse_args(arguments)
+    if options.idle:
+        return _run_idle(options)
     make = ServiceRun if options.services else Run
     failures = committed = acknowledged = leaders = 0
     for seed in range(options.seed, options.seed + options.count):
@@ -50,6 +55,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(
         f"seeds={options.count} failures={failures} committed={committed}"
         f" acknowledged={acknowledged} leaders={leaders}"
+    )
+    return 1 if failures else 0
+
+
+def _run_idle(options: argparse.Namespace) -> int:
+    failures = shipped = deleted = leaders = 0
+    for seed in range(options.seed, options.seed + options.count):
+        failure, run = run_idle_seed(seed)
+        shipped, deleted, leaders = (
+            shipped + run.shipped,
+            deleted + run.deleted,
+            leaders + run.leaders,
+        )
+        if failure:
+            failures += 1
+            again = f"python -m ledgermq.sim --idle --seed {seed}"
+            print(f"FAILED seed={seed} {failure} | again: {again} --trace", flush=True)
+        if options.trace:
+            print("\n".join(run.history[-TRACE_LINES:]))
+    print(
+        f"seeds={options.count} failures={failures} shipped={shipped}"
+        f" files_deleted={deleted} leaders={leaders}"
     )
     return 1 if failures else 0
 

@@ -61,6 +61,11 @@ def ends_path(root: Path) -> Path:
     return root / "ledgermq" / NAME
 
 
+def told_ends_path(root: Path) -> Path:
+    """What a leader's snapshot has said that the store's own table lacked; the broker's file."""
+    return root / "ledgermq" / f"{NAME}-told"
+
+
 def read_queue_ends(path: Path) -> QueueEnds | None:
     """The table in the file ``path``; None when there is none.
 
