@@ -27,8 +27,8 @@ say() { printf 'bootstrap: %s\n' "$*" >&2; }
 
 # The first interpreter that is new enough and can make a virtual environment.
 find_python() {
-    local candidate
-    for candidate in ${PYTHON:-/usr/bin/python3 python3 python3.{14,13,12,11}}; do
+    local candidate known='/usr/bin/python3 python3 python3.14 python3.13 python3.12 python3.11'
+    for candidate in ${PYTHON:-$known}; do
         if "$candidate" - 2>/dev/null <<'PY'; then
 import sys
 import ensurepip, venv
@@ -111,8 +111,8 @@ install_project() {
     "$venv/bin/python" -m pip install --quiet --no-compile \
         --constraint packaging/constraints.txt setuptools wheel cython
     # The kernels are compiled by the next step, which also sees when one of them changes.
-    LEDGERMQ_PURE=1 "$venv/bin/python" -m pip install --quiet --no-compile --no-build-isolation \
-        --constraint packaging/constraints.txt --editable ".[$extras]"
+    LEDGERMQ_PURE=1 "$venv/bin/python" -m pip install --quiet --no-compile --use-pep517 \
+        --no-build-isolation --constraint packaging/constraints.txt --editable ".[$extras]"
     echo "$PWD $extras $inputs" >"$venv/installed"
 }
 
