@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import lzma
 import os
+import shutil
 import tarfile
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,20 +49,29 @@ def _unpack(name: str, target: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def golden() -> Iterator[Golden]:
-    """``golden("gd0")``: that broker's store directory, unpacked once a session, not to be changed.
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Golden:
+    """``golden("gd0")``: that broker's store directory, unpacked once a run, not to be changed.
 
-    Each worker of pytest-xdist has its own.
+    All workers of pytest-xdist have the same; the first that wants it unpacks it.
     """
-    unpacked: dict[str, Path] = {}
-    with tempfile.TemporaryDirectory(prefix="golden-") as root:
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    root = root / "golden"
+    root.mkdir(exist_ok=True)
 
-        def store(name: str) -> Path:
-            if name not in unpacked:
-                unpacked[name] = _unpack(name, Path(root, name))
-            return unpacked[name]
+    def store(name: str) -> Path:
+        target = root / name
+        with (root / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not target.exists():
+                fresh = root / f"{name}.unpacking"
+                shutil.rmtree(fresh, ignore_errors=True)
+                _unpack(name, fresh)
+                fresh.rename(target)
+        return target / "store"
 
-        yield store
+    return store
 
 
 @pytest.fixture

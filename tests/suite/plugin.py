@@ -7,6 +7,7 @@ a run of a few tests in one process prints what pytest prints.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +48,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """In a worker: the order in which the units are handed out. All workers have the same."""
     if hasattr(config, "workerinput"):
         order.sort(items, _units(config))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """``-n auto``: half as many more than there are cores, for much of the tests' time is waiting
+    (for elections, leases, timers that fall due, processes that die)."""
+    cores = len(os.sched_getaffinity(0))
+    return cores + cores // 2
 
 
 @pytest.hookimpl(optionalhook=True)
