@@ -122,6 +122,9 @@ class Run:
             terminalreporter.section("left out, by reason")
             for line in skipped.lines(found):
                 terminalreporter.write_line(line)
+        terminalreporter.write_line(
+            f"temporary folder: at most {self._progress.peak.bytes >> 20:,} MiB more than before"
+        )
         for worker in self._dead:
             text = f"worker {worker} died, and the run ended: {self._not_run():,} tests did not run"
             terminalreporter.write_line(text, red=True)

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 import pytest
 
 from tests.suite.durations import Durations, function_of
+from tests.suite.space import Peak
 
 LINE_EVERY_S = 20.0
+LOOK_EVERY_S = 1.0
 LONG_S = 20.0
 """A test that has run for so long is named."""
 
@@ -24,6 +26,7 @@ class Progress:
         self.taken: dict[str, float] = {}
         """Seconds of each test that has ended, by its id."""
         self.total = 0
+        self.peak = Peak()
         self._terminal = terminal
         self._durations = durations
         self._cases: Counter[tuple[str, str]] = Counter()
@@ -91,6 +94,10 @@ class Progress:
         return self._durations.of_function(nodeid) / max(1, self._cases[function_of(nodeid)])
 
     def _write_lines(self) -> None:
-        while not self._is_over.wait(LINE_EVERY_S):
-            with self._lock:
-                self._terminal.write_line(self.line())
+        next_line = self._began + LINE_EVERY_S
+        while not self._is_over.wait(LOOK_EVERY_S):
+            self.peak.look()
+            if time.monotonic() >= next_line:
+                next_line += LINE_EVERY_S
+                with self._lock:
+                    self._terminal.write_line(self.line())

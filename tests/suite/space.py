@@ -8,7 +8,8 @@ import tempfile
 from pathlib import Path
 
 WANTED_MIB = 1_024
-"""What the folder holds at most at one time while all tests run, and half as much again."""
+"""More than the folder holds at one time while all tests run on two cores; each run says at its end
+what that was."""
 
 NAME_BYTES_MAX = 40
 """A unix socket's path has at most 107 bytes, and folders of tests have names of their own."""
@@ -18,6 +19,22 @@ def short_folder() -> str:
     """The temporary folder, for what has sockets in it; ``/tmp`` if its name is too long."""
     folder = tempfile.gettempdir()
     return folder if len(os.fsencode(folder)) <= NAME_BYTES_MAX else "/tmp"
+
+
+class Peak:
+    """How much more than at the beginning the temporary folders' file systems have held."""
+
+    def __init__(self) -> None:
+        self._folders = sorted({tempfile.gettempdir(), short_folder()})
+        self._began = self._used()
+        self.bytes = 0
+
+    def look(self) -> None:
+        """Take what is used now into account."""
+        self.bytes = max(self.bytes, self._used() - self._began)
+
+    def _used(self) -> int:
+        return max(shutil.disk_usage(folder).used for folder in self._folders)
 
 
 def complaint(folder: Path, free_bytes: int, wanted_bytes: int) -> str | None:
