@@ -13,10 +13,12 @@ import pytest
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.full_disk import SmallDisk, SmallMemory, disk_of, small_disks, why_not
 from tests.process.group_nodes import SIZES, TOPIC, Group, Member, make_group, producer
+from tests.process.running import topics_document
 
 from ledgermq.client import Consumer
 from ledgermq.formats.queue_unit import QueueUnit, put_unit
 from ledgermq.model.errors import DiskFullError, LedgerError, NotLeaderError
+from ledgermq.process.table_files import UnsettledTables
 from ledgermq.store.queue_end import UNIT_SIZE
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
@@ -271,3 +273,26 @@ def test_a_group_whose_disks_are_all_full_refuses_elects_and_resumes(
         disk_of(member.node).give_back()
     wait_until(sender.goes_through, "writes to resume", timeout_s=PATIENCE_S)
     check_stores(group, sender)
+
+
+def test_without_space_for_their_place_tables_from_outside_are_refused(
+    make_node: Callable[[], Node],
+) -> None:
+    """Better than to acknowledge what the next start would pass over."""
+    with small_disks(make_node, SmallMemory) as make:
+        node = make()
+        config = node.root / "config"
+        config.mkdir(parents=True)
+        (config / "topics.json").write_text(topics_document(TOPIC))
+        disk = disk_of(node)
+        disk.fill()
+        full = UnsettledTables.find(config)
+        assert full is not None
+        with pytest.raises(DiskFullError, match="make room, and start the node again"):
+            full.settle(3)
+        disk.give_back()
+        again = UnsettledTables.find(config)
+        assert again is not None
+        again.settle(3)
+
+        assert UnsettledTables.find(config) is None

@@ -6,7 +6,9 @@ here is killed, all processes at once, right after what it has answered.
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,9 @@ from typing import Any
 
 import pytest
 from tests.process.client_node import SERVE, start_client_node
-from tests.process.conftest import Node
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, make_group, producer
+from tests.process.running import topics_document
 
 from ledgermq.broker.broker_state import APPLIED_KEY, FILES, OWN_FILES
 from ledgermq.client import Consumer, DeadLetters, Producer
@@ -166,3 +170,100 @@ def test_files_of_an_older_version_that_say_nothing_heal(make_node: Callable[[],
         again = letters.replay([0, 1])
 
     assert (again.replayed, again.already) == ([], [0, 1])
+
+
+def test_a_group_that_dies_at_once_has_what_it_answered(make_node: Callable[[], Node]) -> None:
+    """All three have tables from outside; each is killed within a second of the first answers."""
+    group = make_group(make_node, ack="majority-fsync")
+    with producer(*group.members, timeout_s=PATIENCE_S) as one:
+        one.send_batch(TOPIC, [b"a", b"b", b"c"], queue_id=1).result()
+    with Consumer(group.addresses, topic=TOPIC, group="g", options=OPTIONS) as consumer:
+        came: list[Any] = []
+        while len(came) < 3:
+            came += list(consumer.poll(1.0))
+        consumer.retry_later(*came, delay_level=DEAD)
+        consumer.commit()
+    with DeadLetters(group.addresses, group="g", timeout_s=PATIENCE_S) as letters:
+        first = letters.replay([0, 1, 2])
+    for member in group.members:
+        member.node.signal(signal.SIGKILL)
+    for member in group.members:
+        member.node.wait_end()
+    for member in group.members:
+        member.start()
+    with connect_broker(group.addresses, name="test", timeout_s=PATIENCE_S) as broker:
+        offsets = broker.group_offset("g", TOPIC)
+    with DeadLetters(group.addresses, group="g", timeout_s=PATIENCE_S) as letters:
+        second = letters.replay([0, 1, 2])
+
+    assert offsets == {0: 0, 1: 3, 2: 0, 3: 0}
+    assert sorted(first.replayed) == [0, 1, 2]
+    assert (second.replayed, sorted(second.already)) == ([], [0, 1, 2])
+
+
+def test_a_member_that_starts_late_has_what_was_answered_before(
+    make_node: Callable[[], Node],
+) -> None:
+    """Files from outside, and a log that has commands when its broker begins; then it leads."""
+    group = make_group(make_node, ack="majority-fsync")
+    leader = group.leader()
+    late = group.others(leader)[0]
+    late.kill()
+    own, config = late.node.root / "ledgermq", late.node.root / "config"
+    shutil.rmtree(config)
+    for file in OWN_FILES:
+        (own / file).unlink(missing_ok=True)
+    config.mkdir()
+    (config / "topics.json").write_text(topics_document(TOPIC))
+    (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": {}}))
+    with producer(*group.up(), timeout_s=PATIENCE_S) as one:
+        one.send_batch(TOPIC, [b"x"] * 9, queue_id=1).result()
+    addresses = [one.address for one in group.up()]
+    with connect_broker(addresses, name="test", timeout_s=PATIENCE_S) as broker:
+        broker.group_commit("g", TOPIC, {1: 7})
+        broker.create_topic("made", 3)
+    late.start()
+    late.node.wait_ready()
+    group.wait_equal()
+    handed_over = group.leader().command("raft", "transfer", late.name, "--timeout", "60")
+    wait_until(lambda: late.leads, "the late member to lead")
+    with connect_broker(late.address, name="test", timeout_s=PATIENCE_S) as broker:
+        offsets = broker.group_offset("g", TOPIC)
+        made = broker.route("made", create=False).write_queues
+
+    assert handed_over.returncode == 0, handed_over.stderr
+    assert offsets == {1: 7}
+    assert made == 3
+
+
+@pytest.mark.parametrize("log", ["dledger", "commitlog"])
+@pytest.mark.parametrize("has_queues", [True, False], ids=["with queues", "queues lost"])
+def test_what_rocketmq_wrote_since_is_newer_than_our_older_commands(
+    make_node: Callable[[], Node], log: str, has_queues: bool
+) -> None:
+    """And older than those that come then."""
+    node = make_node()
+    start_client_node(node, log=log)
+    address = f"ipc://{node.runtime}"
+    with Producer(address) as one:
+        one.send_batch("orders", [b"x"] * 9, queue_id=0).result()
+    with connect_broker(address, name="test", timeout_s=PATIENCE_S) as broker:
+        broker.group_commit("g", "orders", {0: 7})
+        broker.create_topic("kept", 2)
+    assert node.stop() == 0
+    theirs = json.dumps({"offsetTable": {"orders@g": {"0": 3}}})
+    (node.root / "config" / "consumerOffset.json").write_text(theirs)
+    if not has_queues:
+        shutil.rmtree(node.root / "consumequeue")
+    node.forget_told()
+    node.launch([*SERVE, str(node.config)])
+    node.wait_ready()
+    with connect_broker(address, name="test", timeout_s=PATIENCE_S) as broker:
+        before = broker.group_offset("g", "orders")
+        kept = broker.route("kept", create=False).write_queues
+        broker.group_commit("g", "orders", {0: 4})
+        restart_killed(node)
+    with connect_broker(address, name="test", timeout_s=PATIENCE_S) as broker:
+        after = broker.group_offset("g", "orders")
+
+    assert (before, kept, after) == ({0: 3}, 2, {0: 4})
