@@ -374,7 +374,9 @@ def _sync_folder(path: str) -> None:
     try:
         sync_directory(Path(path))
     except OSError as error:
-        raise StorageError("folder not synced", errno=error.errno, file=path) from error
+        raise StorageError(
+            "folder not synced", errno=error.errno, file=path, reason=error.strerror
+        ) from error
 
 
 def _sync_file(path: str) -> None:
@@ -384,10 +386,14 @@ def _sync_file(path: str) -> None:
         # Taken away since, as too old or as cut off.
         return
     except OSError as error:
-        raise StorageError("file not synced", errno=error.errno, file=path) from error
+        raise StorageError(
+            "file not synced", errno=error.errno, file=path, reason=error.strerror
+        ) from error
     try:
         sync_content(fd)
     except OSError as error:
-        raise StorageError("file not synced", errno=error.errno, file=path) from error
+        raise StorageError(
+            "file not synced", errno=error.errno, file=path, reason=error.strerror
+        ) from error
     finally:
         os.close(fd)

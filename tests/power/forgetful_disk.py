@@ -192,6 +192,6 @@ def forgetful_disks() -> Iterator[Callable[[Path], ForgetfulDisk]]:
             disk.remove()
 
 
-def policies(chance: random.Random) -> Policy:
+def draw_policy(chance: random.Random) -> Policy:
     """One of ``POLICIES``, drawn."""
     return chance.choice(POLICIES)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.power.forgetful_disk import STRICT, ForgetfulDisk, Policy, policies
+from tests.power.forgetful_disk import STRICT, ForgetfulDisk, Policy, draw_policy
 from tests.process.conftest import Node, is_alive, wait_until
 from tests.process.group_nodes import Group, Member
 
@@ -114,7 +114,7 @@ class Powers:
         for machine in machines:
             machine.cut()
         told = [
-            machine.forget(self._policy or policies(self.chance), self.chance.randrange(1 << 30))
+            machine.forget(self._policy or draw_policy(self.chance), self.chance.randrange(1 << 30))
             for machine in machines
         ]
         self.failures += 1

@@ -15,8 +15,9 @@ from tests.power.conftest import MakeMachine
 from tests.power.groups import machines, under_load, wait_for_work
 from tests.power.machines import PATIENCE_S, Powers, machine_of
 from tests.power.promises import check_content, check_messages
-from tests.process.conftest import SOURCES, wait_until
+from tests.process.conftest import wait_until
 from tests.process.group_nodes import COMMAND, TOPIC
+from tests.process.node_start import SOURCES
 
 from ledgermq.store.store_view import StoreView
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 from tests.power.clients import Writer
 from tests.power.conftest import MakeMachine
 from tests.power.forgetful_disk import STRICT
 from tests.power.groups import machines
-from tests.power.machines import Powers, machine_of
+from tests.power.machines import PATIENCE_S, Powers, machine_of
 from tests.power.promises import count_lost
 from tests.process.conftest import wait_until
 from tests.process.group_nodes import Group
 
 pytestmark = [pytest.mark.slow, pytest.mark.power]
+
+
+def have_worked(writers: Sequence[Writer]) -> bool:
+    """Whether each has sent a few times."""
+    return all(one.turns > 5 for one in writers)
 
 
 def count_losses(group: Group, powers: Powers, seed: int, count: int) -> tuple[int, int]:
@@ -27,9 +33,7 @@ def count_losses(group: Group, powers: Powers, seed: int, count: int) -> tuple[i
         for writer in writers:
             writer.start()
         try:
-            wait_until(
-                lambda writers=writers: all(one.turns > 5 for one in writers), "some turns", 60
-            )
+            wait_until(partial(have_worked, writers), "some turns", PATIENCE_S)
             time.sleep(powers.chance.uniform(0, 1))
             powers.fail(group)
             told = [one.acknowledged.copy() for one in writers]

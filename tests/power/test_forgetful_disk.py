@@ -85,8 +85,8 @@ def test_a_folder_takes_all_below_it_along(disk: ForgetfulDisk) -> None:
 def test_a_rename_is_done_or_not_and_never_loses_the_file(disk: ForgetfulDisk, names: str) -> None:
     root = disk.folder
     seen = set()
-    for folder in ("one", "two"):
-        (root / folder).mkdir()
+    for name in ("one", "two"):
+        (root / name).mkdir()
     write(root / "one" / "file", b"content")
     for folder in (root / "one", root / "two", root):
         sync_folder(folder)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from functools import partial
 
 import pytest
 from tests.power.clients import Writer
 from tests.power.groups import under_load, wait_for_work
 from tests.power.machines import PATIENCE_S, Machine, Powers, machine_of, sync_all, wait_ready
 from tests.power.promises import check_messages, stop_and_compare
-from tests.process.conftest import SOURCES, nodes_made, wait_until
+from tests.process.conftest import nodes_made, wait_until
 from tests.process.group_nodes import COMMAND, Group, make_growing_group
+from tests.process.node_start import SOURCES
 
 pytestmark = [pytest.mark.slow, pytest.mark.power]
 
@@ -54,7 +56,7 @@ def test_a_member_that_is_added_while_the_power_fails_becomes_one(
                 powers.restore(founders)
                 group.leader()
                 check_messages(addresses, writers)
-                wait_until(lambda group=group: add_last(group), "the new member", PATIENCE_S)
+                wait_until(partial(add_last, group), "the new member", PATIENCE_S)
             acknowledged += check_messages(group.addresses, writers)
             stop_and_compare(group)
     print(
