@@ -224,8 +224,9 @@ class TimerCancel(Row):
         return [Stored(LATER, _body(note), 0, 0 if note.is_acknowledged else 1)]
 
 
-def _half(note: Note, to: Connections) -> SendFuture[SendResult]:
-    parts = Parts(PRODUCERS)
+def _half(note: Note, to: Connections, group: str = PRODUCERS) -> SendFuture[SendResult]:
+    note.facts["group"] = group
+    parts = Parts(group)
     half = parts.add(BOUGHT, 0, HalfArguments(_body(note)))
     note.facts["transaction"] = parts.id
     return to.producer.send_to(HALF_QUEUES, half)
@@ -233,7 +234,7 @@ def _half(note: Note, to: Connections) -> SendFuture[SendResult]:
 
 def _end(note: Note, decision: str) -> Arguments:
     return {
-        "group": PRODUCERS,
+        "group": note.facts["group"],
         "transaction": note.facts["transaction"],
         "decision": decision,
         "messages": 1,
@@ -275,12 +276,17 @@ class TransactionEnd(Row):
 
 @dataclass
 class HalfMessage(Row):
-    """A half message is stored, and its transaction ended after the death."""
+    """A half message is stored, and its transaction ended after the death.
 
-    verb: str = "SEND half"
+    Attributes:
+        is_asked: only once its producers were asked how it ended.
+    """
+
+    verb: str
+    is_asked: bool = False
 
     def act(self, note: Note, to: Connections) -> Errand:
-        half = _half(note, to)
+        half = _half(note, to, f"asked-{note.name}" if self.is_asked else PRODUCERS)
         note.is_begun = True
         note.facts["offset"] = (yield half).queue_offset
         note.is_acknowledged = True
@@ -288,10 +294,20 @@ class HalfMessage(Row):
     def again(self, note: Note, to: Connections) -> Errand:
         if not note.is_acknowledged:
             return
+        if self.is_asked and "ended" not in note.facts:
+            yield from self._question(note, to)
         answer = yield to.ask("transaction_end", **_end(note, "commit"))
         if answer["messages"] != 1 - note.facts.get("ended", 0):
             raise ForgottenError(f"commit of a half message came to {answer}")
         note.facts["ended"] = 1
+
+    def _question(self, note: Note, to: Connections) -> Errand:
+        limit = time.monotonic() + PATIENCE_S
+        while time.monotonic() < limit:
+            told = yield to.ask("transaction_checks", group=note.facts["group"], wait_ms=5_000)
+            if note.facts["transaction"] in [one["transaction"] for one in told["checks"]]:
+                return
+        raise ForgottenError("nobody is asked how the transaction ended")
 
     def read(self, note: Note, to: Connections) -> Errand:
         listed = yield to.ask("transactions", count=1_000)
@@ -466,7 +482,8 @@ def message_rows() -> list[Row]:
         DelayedSend("SEND timed", 250),
         FarTimer(),
         TimerCancel(),
-        HalfMessage(),
+        HalfMessage("SEND half"),
+        HalfMessage("SEND half asked", is_asked=True),
         TransactionEnd("transaction_end", "commit"),
         TransactionEnd("transaction_end rollback", "rollback"),
         SendBack("send_back", SOON),

@@ -26,6 +26,14 @@ SIZES = {
 """Those of RocketMQ's golden stores."""
 
 
+QUICK = {
+    "transaction_timeout_ms": 500,
+    "transaction_check_interval_ms": 500,
+    "transaction_check_max": 1_000,
+}
+"""Producers are asked at once how transactions ended."""
+
+
 class Nodes(Protocol):
     """Where verbs are asked."""
 
@@ -84,6 +92,7 @@ class SingleNode:
             listen={"remoting": f"127.0.0.1:{port}"},
             access={"admin_over_clients": True},
             supervision={"restarts_max": 1_000},
+            transactions=QUICK,
         )
         self._node = node
         self.addresses = [f"ipc://{node.runtime}"]
@@ -124,6 +133,9 @@ class GroupOfThree:
         def prepare(member: Member) -> None:
             shutil.rmtree(member.node.root)
             kind.begin(member.node.root, golden, int(member.name.removeprefix("n")))
+            lines = ["[transactions]", *(f"{key} = {value}" for key, value in QUICK.items())]
+            with member.node.config.open("a") as config:
+                config.write("\n".join(lines) + "\n")
 
         mode = chance.choice(("majority-memory", "majority-fsync"))
         self._chance = chance
