@@ -117,7 +117,7 @@ install_project() {
 }
 
 compile_kernels() {
-    local stamp tag kernel
+    local stamp tag kernel flags
     tag=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
     if ! wants_kernels || ! can_compile "$venv/bin/python"; then
         # A compiled kernel of an earlier run would win over the plain module.
@@ -130,8 +130,10 @@ compile_kernels() {
     say "compiling the kernels"
     rm -f formats/_*"$tag"
     mkdir -p build
-    # Debian's Python asks for debugging symbols, which take a quarter of the time.
-    CFLAGS="${CFLAGS:-} -g0" "$venv/bin/python" setup.py build_ext --inplace \
+    # Debian's Python asks for debugging symbols, which take a quarter of the time. What it asks for
+    # besides, as -fwrapv, stays: the variable replaces all of it.
+    flags=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_config_var("CFLAGS"))')
+    CFLAGS="${CFLAGS:-$flags} -g0" "$venv/bin/python" setup.py build_ext --inplace \
         --parallel "$(nproc)" >build/kernels.log 2>&1
     for kernel in formats/_[a-z]*.py; do
         [ -e "${kernel%.py}$tag" ] || say "$kernel runs as plain Python; see build/kernels.log"
