@@ -85,7 +85,7 @@ def under_load(loads: Sequence[Load]) -> Iterator[None]:
 def check_unhurt(loads: Sequence[Load]) -> None:
     """No client was refused for good, or told two different things."""
     failures = [failure for load in loads for failure in load.failures]
-    assert failures == []
+    assert not failures, f"what clients were told: {failures}"
 
 
 def wait_for_work(loads: Sequence[Load], turns: int) -> None:
