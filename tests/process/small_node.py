@@ -7,7 +7,8 @@ files in the folder ORDERS: ``writer.once`` is obeyed by one life of the writer,
 by every one. Content: ``exit N``, ``raise KIND``, ``kill``, ``silent`` (turns no more),
 ``stubborn`` (does not stop), ``deaf`` (takes no settings until it is told something else),
 ``unflushed`` (writes, and never flushes), ``slow`` (is long in starting), ``behind`` (leaves
-something that is not dispatched).
+something that is not dispatched). ``supervisor.turn``: so many seconds pass between the turns of a
+supervisor that is ready and that nothing wakes.
 """
 
 from __future__ import annotations
@@ -119,6 +120,9 @@ def publish(page: CursorPage, role: Role, order: str) -> None:
 
 def serve(config: Path, orders: Path) -> int:
     roles = (Role.RAFT, Role.WRITER, Role.DISPATCHER, Role.BROKER)
+    turn = orders / "supervisor.turn"
+    if turn.exists():
+        supervisor.TURN_MAX_NS = int(turn.read_text()) * 1_000_000_000
     table = ProcessTable({role: process(role, orders) for role in roles})
     return supervisor.run(load_settings(config), config, table=table)
 

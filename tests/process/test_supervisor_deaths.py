@@ -14,23 +14,22 @@ from ledgermq.ipc.cursor_page import CursorPage, Role
 pytestmark = pytest.mark.slow
 
 
-def test_a_killed_child_is_back_within_milliseconds(start_small_node: StartNode) -> None:
-    node = start_small_node()
+def test_a_killed_child_is_back_without_a_wait_for_the_next_turn(
+    start_small_node: StartNode,
+) -> None:
+    # Ten minutes between the turns of a supervisor that nothing wakes.
+    node = start_small_node(orders={"supervisor.turn": "600"})
     others = node.pids()
     old = others.pop("dispatcher")
     with CursorPage.attach(node.runtime / "cursors") as page:
-        killed_ns = time.monotonic_ns()
         os.kill(old, signal.SIGKILL)
         wait_until(lambda: page.read_process(Role.DISPATCHER).pid != old, "restart")
         slot = page.read_process(Role.DISPATCHER)
-    back_after_ms = (slot.started_ns - killed_ns) / 1_000_000
     now = node.pids()
 
     assert now.pop("dispatcher") == slot.pid
     assert now == others
     assert slot.generation == 2
-    # Half a turn of the supervisor: a restart that waits for its timer would be later.
-    assert back_after_ms < 250
 
 
 def test_a_death_is_shown_in_status(start_small_node: StartNode) -> None:
@@ -116,9 +115,10 @@ def test_deaths_of_all_children_count_together(start_small_node: StartNode) -> N
 def test_deaths_outside_the_window_do_not_count(start_small_node: StartNode) -> None:
     node = start_small_node(supervision={"restarts_max": 2, "restart_window_s": 1})
     for count in (1, 2, 3):
-        at = time.monotonic()
         node.order("broker.once", "kill")
         wait_until(lambda c=count: node.child("broker")["restarts"] == c, "restart")
+        # The window begins with the death, which was before this.
+        at = time.monotonic()
         wait_until(lambda since=at: time.monotonic() > since + 1.2, "end of the window")
 
     assert node.child("broker")["restarts"] == 3
