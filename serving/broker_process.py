@@ -10,6 +10,7 @@ TOPICS_LOADED releases the answers about new topics.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 
 from ledgermq.broker.holds import Holds
@@ -60,6 +61,10 @@ ORDER_REPEAT_MS = 100
 REST_MS = 1_000
 """A turn that finds no news does nothing but find that out, for so long; a whole one costs
 several times as much."""
+
+LAST_BATCH_NS = 1_000_000_000
+LAST_BATCH_POLL_S = 0.002
+"""A broker that stops waits so long for its last commands, and looks so often."""
 
 WHOLE_TURN_MS = 20
 """While messages come and go all the time, the services have their turn this often."""
@@ -356,6 +361,7 @@ class BrokerWorker:
 
     def finish(self) -> None:
         """Answer everybody who waits, and write what is not written."""
+        self._await_batch()
         self._store.look()
         self._service.send_answers(self._pulls.end_all())
         for reply in (
@@ -370,6 +376,17 @@ class BrokerWorker:
             self._service.send_reply(reply)
 
         self._service.flush()
+
+    def _await_batch(self) -> None:
+        """Have in the files what is under way to the log: RocketMQ, which may begin with them, does
+        not know the log, and would deliver again what was moved.
+        """
+        clock = self._around.clock
+        until_ns = clock.monotonic_ns() + LAST_BATCH_NS
+        while self._log.awaits and clock.monotonic_ns() < until_ns:
+            time.sleep(LAST_BATCH_POLL_S)
+            self._store.look()
+            self._log.apply()
 
     def close(self) -> None:
         """Close the socket, write the offsets."""

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,15 @@ from tests.process.group_nodes import TOPIC, make_group, producer
 from tests.process.running import topics_document
 
 from ledgermq.broker.broker_state import APPLIED_KEY, FILES, OWN_FILES
+from ledgermq.broker.state_commands import STATE_QUEUE_ID
 from ledgermq.client import Consumer, DeadLetters, Producer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.pull_pipeline import ConsumerOptions
 from ledgermq.client.retries import DEAD
 from ledgermq.formats.config_json import decode_document, encode_document
+from ledgermq.model.errors import LedgerError
+from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.store.store_view import StoreView
 
 pytestmark = pytest.mark.slow
 
@@ -267,3 +272,44 @@ def test_what_rocketmq_wrote_since_is_newer_than_our_older_commands(
         after = broker.group_offset("g", "orders")
 
     assert (before, kept, after) == ({0: 3}, 2, {0: 4})
+
+
+@pytest.mark.parametrize("log", ["dledger", "commitlog"])
+def test_after_an_end_in_order_the_files_have_every_command(
+    make_node: Callable[[], Node], log: str
+) -> None:
+    """RocketMQ begins with them, and knows nothing of the log behind."""
+    node = make_node()
+    start_client_node(node, log=log)
+    address = f"ipc://{node.runtime}"
+    begun = threading.Event()
+
+    def commit() -> None:
+        with connect_broker(address, name="test", timeout_s=1.0) as broker:
+            for offset in range(10_000):
+                try:
+                    broker.group_commit("g", "orders", {0: offset})
+                except LedgerError:
+                    return
+                begun.set()
+
+    with Producer(address) as one:
+        for _ in range(20):
+            one.send_batch("orders", [b"x"] * 500, queue_id=0).result()
+    committer = threading.Thread(target=commit)
+    committer.start()
+    begun.wait(PATIENCE_S)
+    status = node.stop()
+    committer.join()
+    view = StoreView(node.root)
+    try:
+        ends = [
+            queued.message.queue_offset + 1
+            for queued in view.messages(SYSTEM_TOPIC, STATE_QUEUE_ID)
+        ]
+    finally:
+        view.close()
+    places = {document(node, file)[APPLIED_KEY] for file in FILES}
+
+    assert status == 0
+    assert places == {max(ends)}
