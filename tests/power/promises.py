@@ -59,7 +59,6 @@ def held(
             Consumer(addresses, topic=topic, start="first", options=OPTIONS) as consumer,
         ):
             for queue in consumer.offsets():
-                # Retention may go on: nobody reads from where a queue began a moment ago.
                 begins[queue], end = broker.queue(topic, queue)
                 offset = begins[queue]
                 while offset < end:
@@ -70,7 +69,10 @@ def held(
                     for message in batch:
                         found[queue, message.queue_offset] = bytes(message.body)
                     offset = batch.next_offset
-        return found, begins
+        # Retention goes on: a queue may begin behind what was read of it a moment ago.
+        return {
+            place: body for place, body in found.items() if place[1] >= begins[place[0]]
+        }, begins
 
     return steady(read)
 
