@@ -25,6 +25,13 @@ COMMAND = ["-m", "ledgermq.cli.main"]
 PROCESSES = ["raft", "writer", "dispatcher", "broker"]
 
 
+@pytest.fixture(autouse=True)
+def executed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes here have interpreters of their own: what is imported when, and which threads come
+    of it, is not seen in a node that is forked with everything imported."""
+    monkeypatch.setenv("LEDGERMQ_EXEC_NODES", "1")
+
+
 def serve(node: Node, *, starts: int = 1) -> None:
     node.launch([*COMMAND, "serve", "--config", str(node.config)])
     node.wait_told("READY=1", count=starts)
