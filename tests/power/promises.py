@@ -59,17 +59,16 @@ def held(
             Consumer(addresses, topic=topic, start="first", options=OPTIONS) as consumer,
         ):
             for queue in consumer.offsets():
-                begins[queue], end = broker.queue(topic, queue)
-                offset = begins[queue]
+                offset, end = broker.queue(topic, queue)
                 while offset < end:
                     batch = consumer.pull(queue, offset, messages_max=2_000)
                     if not len(batch):
                         assert batch.next_offset > offset, (topic, queue, offset, end)
-                        begins[queue] = max(begins[queue], batch.next_offset)
                     for message in batch:
                         found[queue, message.queue_offset] = bytes(message.body)
                     offset = batch.next_offset
-        # Retention goes on: a queue may begin behind what was read of it a moment ago.
+                # Retention goes on: it may begin behind what was read of it a moment ago.
+                begins[queue] = broker.queue(topic, queue).begin
         return {
             place: body for place, body in found.items() if place[1] >= begins[place[0]]
         }, begins
