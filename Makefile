@@ -8,7 +8,7 @@ WITHOUT_ORACLE := not oracle
 # Programs of bench/ say themselves how they are run; the other modules there are their parts.
 BENCHES = $(basename $(notdir $(shell grep -l 'python -m bench\.' bench/*.py)))
 
-.PHONY: help demo test test-again test-quick durations check check-all check-boot check-deb check-power deb wheel bench
+.PHONY: help demo test test-again test-quick durations check check-all check-bare check-boot check-deb check-power deb wheel bench
 .PHONY: bootstrap clean distclean
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo 'make check-all   check, and all tests for longer, with the real RocketMQ and Porcupine'
 	@echo 'make deb         the Debian package, in dist/; make wheel: client and Spark source for other hosts'
 	@echo 'make check-deb   lintian, and whether the package is the same bytes when built elsewhere'
+	@echo 'make check-bare  what a stranger types, in bare roots of Debian and Ubuntu; needs root'
 	@echo 'make check-boot  the package on a Debian machine that is booted for it; needs root'
 	@echo 'make check-power lets the power of nodes fail, on disks that forget; needs root and FUSE'
 	@echo 'make bench       measure this machine (bench/)'
@@ -55,7 +56,7 @@ check: bootstrap
 	$(PYTHON_BIN)/lint-imports
 
 check-all: export LEDGERMQ_BROWSER = 1
-check-all: check check-deb
+check-all: check check-deb check-bare
 	packaging/install-tools.sh boot
 	packaging/install-tools.sh browser
 	# Where there can be no FUSE, its tests say why they are left out.
@@ -77,6 +78,11 @@ wheel: bootstrap
 
 check-deb:
 	packaging/check-deb.sh
+
+# Each suite after the other, for tests in a bare root take all processors.
+check-bare: bootstrap
+	packaging/install-tools.sh bare
+	LEDGERMQ_BARE=1 LEDGERMQ_BARE_LONG=1 $(PYTHON_BIN)/python -m pytest -q tests/bare
 
 check-boot: bootstrap
 	packaging/install-tools.sh boot

@@ -4,6 +4,7 @@
 #
 #   install-tools.sh deb     debhelper, lintian and a compiler
 #   install-tools.sh boot    these, and what boots a Debian root
+#   install-tools.sh bare    what makes a bare root
 #   install-tools.sh browser chromium, for the tests of pages
 #   install-tools.sh power   a compiler and FUSE, for the tests of power failures
 set -euo pipefail
@@ -12,9 +13,10 @@ packages=(debhelper gcc libc6-dev lintian python3-dev python3-venv unzip)
 case ${1:-deb} in
     deb) ;;
     boot) packages+=(iproute2 mmdebstrap systemd-container util-linux) ;;
+    bare) packages=(mmdebstrap util-linux) ;;
     browser) packages=(chromium) ;;
     power) packages=(fuse3 g++ libfuse3-dev pkg-config) ;;
-    *) echo "install-tools: not known: $1; it takes deb, boot, browser or power" >&2 && exit 1 ;;
+    *) echo "install-tools: not known: $1; it takes deb, boot, bare, browser or power" >&2 && exit 1 ;;
 esac
 
 missing=()

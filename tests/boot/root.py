@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +20,7 @@ PACKAGES = (
     "openssh-server"
 )
 SOURCES = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list"))
+DEBIAN_SUITES = ("bookworm", "trixie")
 RESULTS = CHECKOUT / "build" / "boot-results"
 """What is kept to be looked at behind the tests."""
 
@@ -42,38 +43,58 @@ def why_not() -> str:
 
 
 def debian_root() -> Path:
-    """A minimal Debian 12, made at the first time; not to be changed."""
-    sources = next(path for path in SOURCES if path.exists())
-    wanted = hashlib.sha256(f"{PACKAGES} {sources.read_text()}".encode()).hexdigest()[:16]
-    root = CACHE / f"root-{wanted}"
-    with _alone("root"):
+    """A minimal Debian 12 with what a booted machine has; not to be changed."""
+    return made_root("bookworm", PACKAGES)
+
+
+def made_root(suite: str, packages: str, apt_options: Sequence[str] = ()) -> Path:
+    """A minimal root of a suite of Debian or Ubuntu, made at the first time; not to be changed.
+
+    Args:
+        suite: its name, as ``trixie``.
+        packages: what it has beside what every root has, with commas between them.
+        apt_options: lines of apt's configuration, which stay in the root.
+    """
+    sources = sources_of(suite)
+    wanted = " ".join([packages, sources, *apt_options, "" if sources else suite]).rstrip(" ")
+    digest = hashlib.sha256(wanted.encode()).hexdigest()[:16]
+    root = CACHE / f"root-{digest}"
+    with _alone(f"root-{suite}"):
         if root.exists():
             return root
-        fresh = CACHE / f"fresh-{wanted}"
+        fresh = CACHE / f"fresh-{digest}"
         shutil.rmtree(fresh, ignore_errors=True)
-        with sources.open() as given:
-            done = subprocess.run(
-                ["mmdebstrap", "--quiet", "--variant=minbase", "--mode=root", "--format=directory",
-                 '--aptopt=Acquire::Languages "none"',
-                 "--dpkgopt=path-exclude=/usr/share/locale/*", f"--include={PACKAGES}",
-                 "bookworm", str(fresh), "-"],
-                stdin=given, capture_output=True, text=True, timeout=600, check=False,
-            )  # fmt: skip
+        done = subprocess.run(
+            ["mmdebstrap", "--quiet", "--variant=minbase", "--mode=root", "--format=directory",
+             '--aptopt=Acquire::Languages "none"', *(f"--aptopt={one}" for one in apt_options),
+             "--dpkgopt=path-exclude=/usr/share/locale/*", f"--include={packages}",
+             *([] if sources else ["--components=main,universe"]),
+             suite, str(fresh), *(["-"] if sources else [])],
+            input=sources, capture_output=True, text=True, timeout=600, check=False,
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
         fresh.rename(root)
     return root
+
+
+def sources_of(suite: str) -> str:
+    """Where this machine has Debian's packages from, for another suite of Debian; empty for a suite
+    of Ubuntu, whose archive mmdebstrap knows itself.
+    """
+    if suite not in DEBIAN_SUITES:
+        return ""
+    text = next(path for path in SOURCES if path.exists()).read_text()
+    for own in DEBIAN_SUITES:
+        text = text.replace(own, suite)
+    return text
 
 
 def package() -> Path:
     """The Debian package of this checkout; built anew when one of its files has changed."""
     if given := os.environ.get("LEDGERMQ_BOOT_PACKAGE"):
         return Path(given)
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=CHECKOUT, capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
     digest = hashlib.sha256()
-    for name in sorted(set(listed.split("\0"))):
+    for name in checkout_files():
         path = CHECKOUT / name
         if path.is_file() and not name.startswith(("tests/", "bench/", ".ci/")):
             digest.update(f"{name}\0".encode())
@@ -92,6 +113,15 @@ def package() -> Path:
             assert done.returncode == 0, done.stderr
     (built,) = folder.glob("*.deb")
     return built
+
+
+def checkout_files() -> list[str]:
+    """Names of the files of this checkout, with those that git does not know yet."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=CHECKOUT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    return sorted(set(listed.split("\0")) - {""})
 
 
 def previous_package() -> Path | None:

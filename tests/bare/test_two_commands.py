@@ -1,0 +1,63 @@
+"""README's two commands, typed in a Debian or Ubuntu that has nothing yet."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+
+import pytest
+from tests.bare.bare_root import HOME, USER, BareRoot, Suite
+from tests.boot.root import CHECKOUT
+
+pytestmark = [pytest.mark.bare, pytest.mark.slow]
+
+RESULTS = CHECKOUT / "build" / "bare-results"
+"""What was printed, and how much was installed, to be looked at behind the tests."""
+
+PACKAGES = "dpkg-query --show --showformat . | wc --chars"
+LONG = pytest.mark.skipif(
+    os.environ.get("LEDGERMQ_BARE_LONG") != "1", reason="only with LEDGERMQ_BARE_LONG=1"
+)
+
+
+def test_a_demo_runs_to_its_end_and_installs_what_it_needs(
+    bare_root: BareRoot, suite: Suite
+) -> None:
+    before = int(bare_root.run(PACKAGES))
+    began = time.monotonic()
+    told = bare_root.run("make demo", timeout_s=1_800)
+    seconds = time.monotonic() - began
+
+    after = int(bare_root.run(PACKAGES))
+    size = bare_root.run("du --summarize --block-size=1M .venv").split()[0]
+    _keep(
+        f"{suite.name}-demo",
+        f"{told}\n{suite.title}: {seconds:.0f} s, {after - before} packages, .venv {size} MB\n",
+    )
+    assert told.count("\nDone") == 2, told
+    assert "plain Python" not in told, told
+    assert bare_root.run(".venv/bin/python --version").startswith(f"Python {suite.python}.")
+
+
+@LONG
+def test_all_tests_that_can_run_pass_and_the_others_say_why_they_cannot(
+    bare_root: BareRoot, suite: Suite
+) -> None:
+    """Behind the demo, whose packages are there, and by a user who may not install any."""
+    bare_root.run(f"chown --recursive {USER}: {HOME}/ledgermq")
+    began = time.monotonic()
+    told = bare_root.run("make test || touch build/failed", user=USER, timeout_s=14_400)
+    seconds = time.monotonic() - began
+
+    _keep(f"{suite.name}-test", f"{told}\n{suite.title}: {seconds:.0f} s\n")
+    last = [line for line in told.splitlines() if re.search(r"\d+ passed", line)][-1]
+    assert not re.search("failed|error", last), told
+    assert not bare_root.run("ls build/failed 2>/dev/null || true"), told
+    assert "no Java: PySpark is left out" in told
+    assert re.search(r"not installed: pyarrow, pyspark", told)
+
+
+def _keep(name: str, text: str) -> None:
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{name}.txt").write_text(text)
