@@ -285,6 +285,10 @@ class HalfMessage(Row):
     verb: str
     is_asked: bool = False
 
+    def is_for(self, connections: Connections) -> bool:
+        """Only nodes that are alone ask often (``nodes.QUICK``)."""
+        return connections.has_port or not self.is_asked
+
     def act(self, note: Note, to: Connections) -> Errand:
         half = _half(note, to, f"asked-{note.name}" if self.is_asked else PRODUCERS)
         note.is_begun = True
