@@ -53,7 +53,14 @@ class RawConsumer:
         if queued_max:
             self.socket.setsockopt(zmq.RCVHWM, queued_max)
         self.socket.connect(endpoint or f"ipc://{runtime_dir}/consume")
-        self.welcome: Welcome | None = self.hello() if hello else None
+        self.welcome: Welcome | None = None
+        if hello:
+            try:
+                self.welcome = self.hello()
+            except BaseException:
+                # A context that is collected with an open socket waits for it for ever.
+                self.close()
+                raise
 
     def hello(self) -> Welcome:
         self.socket.send_multipart(encode_hello(0, client="test", library="raw"))
