@@ -76,6 +76,10 @@ def under_load(loads: Sequence[Load]) -> Iterator[None]:
         load.start()
     try:
         yield
+    except BaseException as error:
+        # What they were told may be why.
+        error.add_note(f"clients: {[load.failures for load in loads]}")
+        raise
     finally:
         for load in loads:
             load.stop()

@@ -89,6 +89,11 @@ def check_messages(
         for place, body in writer.acknowledged.copy().items():
             other = acknowledged.setdefault(place, body)
             assert other == body, f"{place} was acknowledged for {other!r} and {body!r}"
+    ends: dict[int, int] = {}
+    for queue, offset in acknowledged:
+        ends[queue] = max(ends.get(queue, 0), offset + 1)
+    # What was acknowledged just now comes to its queue a moment later.
+    wait_until(lambda: has_ends(addresses, topic, ends), f"the ends {ends}", PATIENCE_S)
     found, begins = held(addresses, topic)
     lost = [
         (place, body[:40], found.get(place, b"nothing")[:40])
@@ -147,13 +152,17 @@ def check_names(addresses: str | Sequence[str], namer: Namer) -> None:
 
 def check_ends(addresses: str | Sequence[str], topic: str, ends: dict[int, int]) -> None:
     """No queue ends before what was acknowledged in it, whatever retention has deleted."""
+    assert has_ends(addresses, topic, ends), (topic, ends)
 
-    def ask() -> dict[int, int]:
+
+def has_ends(addresses: str | Sequence[str], topic: str, ends: dict[int, int]) -> bool:
+    """Whether the leader's queues end there, or behind it."""
+
+    def ask() -> bool:
         with connect_broker(addresses, name="test", timeout_s=PATIENCE_S) as broker:
-            return {queue: broker.queue(topic, queue).end for queue in ends}
+            return all(broker.queue(topic, queue).end >= end for queue, end in ends.items())
 
-    found = steady(ask)
-    assert all(found[queue] >= end for queue, end in ends.items()), (topic, ends, found)
+    return steady(ask)
 
 
 def check_content(root: Path) -> None:
