@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from tests.boot import root
 
-PACKAGES = "ca-certificates,git,make"
-"""What somebody has who has cloned the repository and types ``make``."""
+PACKAGES = "apt,ca-certificates,git,make"
+"""What somebody has who has cloned the repository and types ``make``; Ubuntu's smallest has no apt."""
 
 TOOLS = ("apt-config", "mmdebstrap", "setpriv", "unshare")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
