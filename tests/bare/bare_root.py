@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tests.boot import root
 
 PACKAGES = "apt,ca-certificates,git,make"
-"""What somebody has who has cloned the repository and types ``make``; Ubuntu's smallest has no apt."""
+"""What somebody has who has cloned the repository and types ``make``; not in Ubuntu's smallest."""
 
 TOOLS = ("apt-config", "mmdebstrap", "setpriv", "unshare")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
