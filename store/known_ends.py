@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.store.queue_end import end_below
 from ledgermq.store.queue_ends import Queue, QueueEnds, ends_path, read_queue_ends
 
 
@@ -49,6 +48,9 @@ def ends_in_queues(queues: Path, file_size: int, *, position: int) -> QueueEnds:
     Raises:
         StorageError: a file cannot be read.
     """
+    # A command that copies a store can say what it does without numpy.
+    from ledgermq.store.queue_end import end_below
+
     ends: dict[Queue, int] = {}
     for folder in sorted(queues.glob("*/*")):
         if not (folder.name.isdecimal() and folder.is_dir()):
