@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
-import select
 import struct
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Self
 
 import pyte
 from tests.process.conftest import SOURCES, wait_until
+from tests.readable import is_readable
 
 from ledgermq.cli.top_terminal import DRAWING, DRAWN
 
@@ -84,7 +84,7 @@ class PtyProgram:
 
     def lines(self) -> list[str]:
         """What the screen shows now."""
-        while select.select([self._terminal], [], [], LOOK_S)[0]:
+        while is_readable(self._terminal, LOOK_S):
             try:
                 data = os.read(self._terminal, READ_SIZE)
             except OSError:

@@ -7,10 +7,11 @@ flags, a size of one or eight bytes, the content.
 from __future__ import annotations
 
 import json
-import select
 import socket
 from collections.abc import Sequence
 from typing import Any
+
+from tests.readable import is_readable
 
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.session import Refusal, decode_refused, encode_call, encode_hello
@@ -69,7 +70,7 @@ class ZmtpClient:
 
     def has_answer(self) -> bool:
         """Whether anything has come that was not received yet."""
-        return bool(select.select([self._socket], [], [], 0)[0])
+        return is_readable(self._socket, 0)
 
     def close(self) -> None:
         """End the connection."""

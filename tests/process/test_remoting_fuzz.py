@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import struct
 import time
@@ -19,6 +18,7 @@ from tests.process.fuzzed_port import (
     TimeOverError,
     fuzzed_port,
 )
+from tests.readable import is_readable
 
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command, HeaderKind, encode_command
@@ -134,7 +134,7 @@ class Fuzzed:
                 for part in parts:
                     sock.sendall(part)
                 if stays:
-                    select.select([sock], [], [], STAY_S)
+                    is_readable(sock, STAY_S)
                 sock.shutdown(socket.SHUT_WR)
                 while sock.recv(65_536):
                     pass

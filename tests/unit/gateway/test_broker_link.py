@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.readable import is_readable
 
 from ledgermq.gateway.broker_link import OFFSETS_MS, RETRY_MS, BrokerLink
 from ledgermq.gateway.far_sockets import FarSockets
@@ -57,7 +58,7 @@ class Pair:
         for _ in range(TURNS_MAX):
             if condition():
                 return
-            select.select([self.sockets.fileno()], [], [], 0.01)
+            is_readable(self.sockets, 0.01)
             self.turn()
         raise AssertionError("it did not come to that")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import select
 import socket
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.readable import is_readable
 
 from ledgermq.gateway.listening import open_listeners
 from ledgermq.gateway.remoting_sockets import Arrival, RemotingLimits, RemotingSockets
@@ -34,8 +34,7 @@ class Port:
 
     def until(self, condition: Callable[[], bool]) -> None:
         while not condition():
-            ready, _, _ = select.select([self.sockets], [], [], WAIT_S)
-            assert ready, "nothing more happens"
+            assert is_readable(self.sockets, WAIT_S), "nothing more happens"
             self.turn()
 
     def turn(self) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import select
 import socket
 from collections.abc import Iterator
 
 import pytest
+from tests.readable import is_readable
 
 from ledgermq.gateway.server_links import ServerLinks, is_address
 from ledgermq.model.errors import LedgerError, TimedOutError
@@ -36,8 +36,7 @@ class Server:
 
     def until_told(self, count: int) -> None:
         while len(self.told) < count:
-            ready, _, _ = select.select([self.links], [], [], WAIT_S)
-            assert ready, "nothing more happens"
+            assert is_readable(self.links, WAIT_S), "nothing more happens"
             self.links.turn(0)
 
 
