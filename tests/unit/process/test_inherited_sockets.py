@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,8 +20,8 @@ from ledgermq.process.inherited_sockets import (
 )
 
 WAIT_S = 20.0
-FIRST = 200
-"""Nobody else of a test process has descriptors from here on."""
+FIRST = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 10
+"""Nobody else of a test process has descriptors from here on: the lowest that is free is given."""
 
 
 def variables(count: int, names: str = "", pid: int | None = None) -> dict[str, str]:
