@@ -19,7 +19,10 @@ TURN_NS = 50_000_000
 gives no sign of life for seconds is killed."""
 
 WAITING_BYTES_MAX = 32 * 1024 * 1024
-"""Bodies that wait; with more nothing is read, and requests wait at the clients."""
+"""Requests that wait; with more nothing is read, and they wait at the clients."""
+
+HEADER_BYTES = 512
+"""What a request without a body counts for: there may be many of them, too."""
 
 
 class TellsTime(Protocol):
@@ -34,7 +37,7 @@ class Arrivals:
     """Owned by a port.
 
     Invariants: ``_waiting`` has, by the number of the connection, the requests that wait, and none
-    without; ``_bytes`` is the sum of their bodies.
+    without; ``_bytes`` is the sum of what they count for.
     """
 
     def __init__(self, sockets: ClientSockets, clock: TellsTime) -> None:
@@ -66,7 +69,7 @@ class Arrivals:
     def put_off(self, arrival: Arrival) -> None:
         """Have a request wait for ``served``."""
         self._waiting.setdefault(arrival.connection.number, deque()).append(arrival)
-        self._bytes += len(arrival.command.body)
+        self._bytes += HEADER_BYTES + len(arrival.command.body)
 
     def served(self, now_ms: int) -> Iterator[Arrival]:
         """What is to be answered in this turn: one of each connection, again and again, until the
@@ -79,7 +82,7 @@ class Arrivals:
             number = next(iter(self._waiting))
             requests = self._waiting.pop(number)
             arrival = requests.popleft()
-            self._bytes -= len(arrival.command.body)
+            self._bytes -= HEADER_BYTES + len(arrival.command.body)
             if requests:
                 # Behind all others.
                 self._waiting[number] = requests
