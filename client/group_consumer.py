@@ -123,6 +123,8 @@ class GroupConsumer:
         Raises:
             NotLeaderError: no broker answers.
             NoPermissionError: the group may not consume, or another consumer has this one's name.
+            GroupActiveError: RocketMQ's clients consume for the group. Its consumer is not let in
+                later, when they have gone; another one is.
         """
         return self._next_batch(timeout)
 

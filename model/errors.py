@@ -76,7 +76,9 @@ class GroupUnknownError(LedgerError):
 
 
 class GroupActiveError(LedgerError):
-    """Members of the group consume now, and would undo what was asked for."""
+    """Members of the group consume now: they would undo what was asked for, or are of another kind
+    than the one that wants to join them.
+    """
 
     number = 27
 
