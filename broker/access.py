@@ -22,6 +22,7 @@ from typing import Self
 from ledgermq.broker.documents import Document, read_flag, read_table
 from ledgermq.broker.remote_address import check_pattern
 from ledgermq.model.errors import ConfigError
+from ledgermq.model.limits import FORBIDDEN_TOPICS
 
 FILE = "access.json"
 USERS_KEY = "users"
@@ -142,7 +143,9 @@ class User:
             return self.may_use_group(topic.removeprefix(DEAD_PREFIX))
         if topic == TRACE_TOPIC and right is Right.PUB:
             return True
-        return self._may(self.topics.get(topic, self.default_topic), right)
+        # What lies in these belongs to other topics: nobody has a right to them by default.
+        default = Right.DENY if topic in FORBIDDEN_TOPICS else self.default_topic
+        return self._may(self.topics.get(topic, default), right)
 
     def may_use_group(self, group: str) -> bool:
         """Whether the user may consume as ``group``."""

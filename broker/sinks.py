@@ -7,7 +7,7 @@ become messages in the order of the command, each by a move (``moves``) in whose
 many of the batch are moved. ``ROOT/ledgermq/sinks.json``:
 
     {"sinks": {NAME: {"batch": N, "at": MS, "rows": N, "packs": [[FIRST, COUNT], ...],
-                      "moved": N, "once": BOOL}}}
+                      "moved": N, "once": BOOL, "owner": USER}}}
 
 Changes of a command:
 
@@ -84,6 +84,7 @@ class Sink:
             all have.
         moved: so many of them have.
         is_once: there is no other batch: nobody asks for it after a while.
+        owner: the user who has committed its first batch, and whose it is; empty: nobody's.
     """
 
     batch: int
@@ -92,6 +93,7 @@ class Sink:
     packs: tuple[int, ...] = ()
     moved: int = 0
     is_once: bool = False
+    owner: str = ""
 
     @property
     def left(self) -> tuple[int, ...]:
@@ -116,11 +118,15 @@ class Sink:
         batch, at_ms, rows, moved = numbers
         packs = tuple(packs_in(value.get("packs", [])))
         once = read_flag(value, "once", False, file=FILE, owner=name)
-        return cls(batch, at_ms, rows, packs, moved, once)
+        # Versions before 0.10 have none.
+        owner = value.get("owner", "")
+        if not isinstance(owner, str):
+            raise ConfigError("not a text", file=FILE, owner=name, key="owner", value=owner)
+        return cls(batch, at_ms, rows, packs, moved, once, owner)
 
     def to_fields(self) -> dict[str, object]:
         """As in the table."""
-        return {
+        fields: dict[str, object] = {
             "batch": self.batch,
             "at": self.at_ms,
             "rows": self.rows,
@@ -128,6 +134,7 @@ class Sink:
             "moved": self.moved,
             "once": self.is_once,
         }
+        return {**fields, "owner": self.owner} if self.owner else fields
 
 
 class SinkTable:

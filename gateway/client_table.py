@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
+from ledgermq.broker.access import Right
 from ledgermq.gateway.remoting_sockets import Connection
-from ledgermq.model.errors import BusyError
+from ledgermq.model.errors import BusyError, NoPermissionError
 from ledgermq.remoting.heartbeat import (
     GROUPS_MAX,
     ConsumerGroup,
@@ -21,6 +22,7 @@ from ledgermq.remoting.heartbeat import (
     MessageModel,
     Subscription,
 )
+from ledgermq.serving.calls import CheckTopic, anybody
 
 EXPIRY_MS = 120_000
 """``CHANNEL_EXPIRED_TIMEOUT``: four heartbeats of a client."""
@@ -35,12 +37,22 @@ class Client(NamedTuple):
     Attributes:
         language: ``Language``, or another number.
         version: ``MQVersion``.
+        check_topic: refuses topics that it may not use, by who has signed its last heartbeat.
     """
 
     client_id: str
     connection: Connection
     language: int
     version: int
+    check_topic: CheckTopic = anybody
+
+    def may_send(self, topic: str) -> bool:
+        """Whether the client may send to ``topic``."""
+        try:
+            self.check_topic(topic, Right.PUB)
+        except NoPermissionError:
+            return False
+        return True
 
 
 class Consumer(NamedTuple):
@@ -156,6 +168,7 @@ class ClientTable:
         *,
         language: int = 0,
         version: int = 0,
+        check_topic: CheckTopic = anybody,
     ) -> set[str]:
         """A client was heard of: the consumers' groups that are others by that.
 
@@ -165,7 +178,7 @@ class ClientTable:
             BusyError: it would be in too many groups, or all clients in too many; nothing changed.
         """
         self._check_room(connection.number, heartbeat)
-        client = Client(heartbeat.client_id, connection, language, version)
+        client = Client(heartbeat.client_id, connection, language, version, check_topic)
         self._clients[connection.number] = client
         for group in heartbeat.producers:
             members_before = self._producers.setdefault(group, {})

@@ -1,4 +1,7 @@
-"""What each request code needs: rights to the topics and groups that it names, or an admin.
+"""What each request code needs, one row for each: rights to what it names, or an admin; by whom.
+
+No code can be answered that has no row here, and no row is left without an answer
+(``RemotingPort``).
 
 RocketMQ asks for no right at batches, offsets, locks and transactions, and takes any signature for
 them (``PlainAccessValidator``). Here a code is refused that this table does not know.
@@ -8,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
+from typing import NamedTuple
 
 from ledgermq.broker.access import RETRY_PREFIX, Right
+from ledgermq.gateway.requests import Codes
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import decode_body
@@ -24,61 +29,20 @@ Needs = Iterator[tuple[str, Right | None]]
 
 
 class Need(Enum):
-    """What a code needs, where it is not simply rights to what it names."""
+    """Who may send a code at all, where users are checked."""
 
-    USER = "one of the users"
-    ADMIN = "an admin"
+    OPEN = "anybody: a name server is asked, and RocketMQ's knows no users"
+    USER = "one of the users; a message that is found asks for the right to its topic"
     NAMED = "rights to what it names"
+    ADMIN = "an admin: it changes something for others, or shows what is nobody else's business"
 
 
-OPEN_CODES = frozenset(
-    (
-        Code.GET_ROUTEINFO_BY_TOPIC,
-        Code.GET_BROKER_CLUSTER_INFO,
-        Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-        Code.GET_TOPICS_BY_CLUSTER,
-        Code.GET_SYSTEM_TOPIC_LIST_FROM_NS,
-        Code.GET_UNIT_TOPIC_LIST,
-        Code.GET_HAS_UNIT_SUB_TOPIC_LIST,
-        Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
-        Code.GET_KV_CONFIG,
-        Code.GET_KVLIST_BY_NAMESPACE,
-        Code.GET_NAMESRV_CONFIG,
-        Code.DELETE_TOPIC_IN_NAMESRV,
-        Code.QUERY_DATA_VERSION,
-    )
-)
-"""What clients ask a name server: RocketMQ's knows no users, and some clients sign nothing."""
+class Where(Enum):
+    """Which node answers."""
 
-ADMIN_CODES = frozenset(
-    (
-        Code.UPDATE_AND_CREATE_TOPIC,
-        Code.DELETE_TOPIC_IN_BROKER,
-        Code.UPDATE_BROKER_CONFIG,
-        Code.GET_BROKER_CONFIG,
-        Code.UPDATE_AND_CREATE_ACL_CONFIG,
-        Code.DELETE_ACL_CONFIG,
-        Code.GET_BROKER_CLUSTER_ACL_INFO,
-        Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
-        Code.GET_BROKER_CLUSTER_ACL_CONFIG,
-        Code.PUT_KV_CONFIG,
-        Code.DELETE_KV_CONFIG,
-        Code.REGISTER_BROKER,
-        Code.UNREGISTER_BROKER,
-        Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        Code.DELETE_SUBSCRIPTIONGROUP,
-        Code.WIPE_WRITE_PERM_OF_BROKER,
-        Code.ADD_WRITE_PERM_OF_BROKER,
-        Code.INVOKE_BROKER_TO_RESET_OFFSET,
-        Code.CLONE_GROUP_OFFSET,
-        Code.UPDATE_NAMESRV_CONFIG,
-        Code.CLEAN_EXPIRED_CONSUMEQUEUE,
-        Code.CLEAN_UNUSED_TOPIC,
-        Code.DELETE_EXPIRED_COMMITLOG,
-        Code.RESUME_CHECK_HALF_MESSAGE,
-    )
-)
-"""What changes something for others, or shows what is nobody else's business."""
+    NODE = "any, whatever its tables are: it is about this node, or is gathered for the log"
+    NAMES = "any; one that does not lead from its tables as they are, of which a name server knows"
+    TABLES = "any whose tables are not behind the log"
 
 
 def needs_of(command: Command) -> Needs:
@@ -87,9 +51,9 @@ def needs_of(command: Command) -> Needs:
     Raises:
         ProtocolError: a field or the body is not what the code wants.
     """
-    find = _FINDS.get(command.code)
-    if find is not None:
-        yield from find(command)
+    row = ROWS.get(command.code)
+    if row is not None and row.find is not None:
+        yield from row.find(command)
 
 
 def _send(topic: str) -> Callable[[Command], Needs]:
@@ -143,60 +107,132 @@ def _locks(command: Command) -> Needs:
     yield str(decode_body(command.body).get("consumerGroup", "")), None
 
 
-_FINDS: Mapping[int, Callable[[Command], Needs]] = {
-    Code.SEND_MESSAGE: _send("topic"),
-    Code.SEND_MESSAGE_V2: _send("b"),
-    Code.SEND_BATCH_MESSAGE: _send("b"),
-    Code.SEND_REPLY_MESSAGE: _send("topic"),
-    Code.SEND_REPLY_MESSAGE_V2: _send("b"),
-    Code.PULL_MESSAGE: _both("consumerGroup"),
-    Code.LITE_PULL_MESSAGE: _both("consumerGroup"),
-    Code.QUERY_MESSAGE: _topic(Right.SUB),
-    Code.QUERY_CONSUMER_OFFSET: _both("consumerGroup"),
-    Code.UPDATE_CONSUMER_OFFSET: _both("consumerGroup"),
-    Code.SEARCH_OFFSET_BY_TIMESTAMP: _topic(ANY),
-    Code.GET_MAX_OFFSET: _topic(ANY),
-    Code.GET_MIN_OFFSET: _topic(ANY),
-    Code.GET_EARLIEST_MSG_STORETIME: _topic(ANY),
-    Code.HEART_BEAT: _heartbeat,
-    Code.UNREGISTER_CLIENT: _leaving,
-    Code.CONSUMER_SEND_MSG_BACK: _group("group"),
-    Code.GET_CONSUMER_LIST_BY_GROUP: _group("consumerGroup"),
-    Code.LOCK_BATCH_MQ: _locks,
-    Code.UNLOCK_BATCH_MQ: _locks,
-    Code.GET_TOPIC_STATS_INFO: _topic(ANY),
-    Code.GET_CONSUMER_CONNECTION_LIST: _group("consumerGroup"),
-    Code.GET_CONSUME_STATS: _group("consumerGroup"),
-    Code.GET_CONSUMER_RUNNING_INFO: _group("consumerGroup"),
-    Code.CONSUME_MESSAGE_DIRECTLY: _group("consumerGroup"),
-    Code.QUERY_TOPIC_CONSUME_BY_WHO: _topic(ANY),
-    Code.QUERY_CONSUME_TIME_SPAN: _both("group"),
-    Code.QUERY_CONSUME_QUEUE: _topic(Right.SUB),
-    Code.QUERY_CORRECTION_OFFSET: _topic(Right.SUB),
-    Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _both("group"),
-}
+class Row(NamedTuple):
+    """All that is decided about a code before anybody answers it.
 
-NEEDS: Mapping[int, Need] = {
-    **dict.fromkeys(_FINDS, Need.NAMED),
-    **dict.fromkeys(ADMIN_CODES, Need.ADMIN),
-    **dict.fromkeys(
-        (
-            Code.VIEW_MESSAGE_BY_ID,
-            Code.END_TRANSACTION,
-            Code.CHECK_CLIENT_CONFIG,
-            Code.GET_ALL_TOPIC_CONFIG,
-            Code.GET_BROKER_RUNTIME_INFO,
-            Code.GET_ALL_CONSUMER_OFFSET,
-            Code.GET_ALL_DELAY_OFFSET,
-            Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-            Code.GET_PRODUCER_CONNECTION_LIST,
-            Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
-            Code.VIEW_BROKER_STATS_DATA,
-            Code.GET_BROKER_CONSUME_STATS,
-            Code.GET_ALL_PRODUCER_INFO,
-        ),
-        Need.USER,
-    ),
+    Attributes:
+        module: of this package; what answers the code is there.
+        find: what a request wants to use, of ``Need.NAMED``.
+        by_port_process: port processes answer it, too, where there are some.
+    """
+
+    module: str
+    need: Need
+    find: Callable[[Command], Needs] | None = None
+    where: Where = Where.TABLES
+    by_port_process: bool = False
+
+
+def _named(module: str, find: Callable[[Command], Needs], where: Where = Where.TABLES) -> Row:
+    return Row(module, Need.NAMED, find, where)
+
+
+def _open(module: str, where: Where = Where.TABLES) -> Row:
+    return Row(module, Need.OPEN, None, where)
+
+
+def _user(module: str, where: Where = Where.TABLES) -> Row:
+    return Row(module, Need.USER, None, where)
+
+
+def _admin(module: str, where: Where = Where.TABLES) -> Row:
+    return Row(module, Need.ADMIN, None, where)
+
+
+def _both_processes(module: str, find: Callable[[Command], Needs]) -> Row:
+    return Row(module, Need.NAMED, find, by_port_process=True)
+
+
+ROWS: Mapping[int, Row] = {
+    Code.SEND_MESSAGE: _both_processes("produce_codes", _send("topic")),
+    Code.SEND_MESSAGE_V2: _both_processes("produce_codes", _send("b")),
+    Code.SEND_BATCH_MESSAGE: _both_processes("produce_codes", _send("b")),
+    Code.PULL_MESSAGE: _both_processes("pull_codes", _both("consumerGroup")),
+    Code.LITE_PULL_MESSAGE: _both_processes("pull_codes", _both("consumerGroup")),
+    Code.SEND_REPLY_MESSAGE: _named("reply_codes", _send("topic")),
+    Code.SEND_REPLY_MESSAGE_V2: _named("reply_codes", _send("b")),
+    Code.END_TRANSACTION: _user("transaction_codes"),
+    Code.CONSUMER_SEND_MSG_BACK: _named("return_codes", _group("group")),
+    Code.QUERY_MESSAGE: _named("lookup_codes", _topic(Right.SUB)),
+    Code.VIEW_MESSAGE_BY_ID: _user("lookup_codes"),
+    Code.CHECK_CLIENT_CONFIG: _user("lookup_codes"),
+    Code.HEART_BEAT: _named("member_codes", _heartbeat, Where.NODE),
+    Code.UNREGISTER_CLIENT: _named("member_codes", _leaving, Where.NODE),
+    Code.GET_CONSUMER_LIST_BY_GROUP: _named("member_codes", _group("consumerGroup")),
+    Code.LOCK_BATCH_MQ: _named("lock_codes", _locks),
+    Code.UNLOCK_BATCH_MQ: _named("lock_codes", _locks),
+    Code.QUERY_CONSUMER_OFFSET: _named("offset_codes", _both("consumerGroup")),
+    Code.UPDATE_CONSUMER_OFFSET: _named("offset_codes", _both("consumerGroup"), Where.NODE),
+    Code.SEARCH_OFFSET_BY_TIMESTAMP: _named("offset_codes", _topic(ANY)),
+    Code.GET_MAX_OFFSET: _named("offset_codes", _topic(ANY)),
+    Code.GET_MIN_OFFSET: _named("offset_codes", _topic(ANY)),
+    Code.GET_EARLIEST_MSG_STORETIME: _named("offset_codes", _topic(ANY)),
+    Code.QUERY_CONSUME_QUEUE: _named("queue_codes", _topic(Right.SUB)),
+    Code.UPDATE_AND_CREATE_TOPIC: _admin("topic_codes"),
+    Code.DELETE_TOPIC_IN_BROKER: _admin("topic_codes"),
+    Code.GET_ALL_TOPIC_CONFIG: _user("topic_codes"),
+    Code.GET_TOPIC_STATS_INFO: _named("topic_codes", _topic(ANY)),
+    Code.QUERY_TOPIC_CONSUME_BY_WHO: _named("topic_codes", _topic(ANY)),
+    Code.VIEW_BROKER_STATS_DATA: _user("topic_codes"),
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _admin("group_codes"),
+    Code.DELETE_SUBSCRIPTIONGROUP: _admin("group_codes"),
+    Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _user("group_codes"),
+    Code.GET_ALL_CONSUMER_OFFSET: _user("group_codes"),
+    Code.GET_CONSUME_STATS: _named("group_codes", _group("consumerGroup")),
+    Code.GET_BROKER_CONSUME_STATS: _user("group_codes"),
+    Code.QUERY_CONSUME_TIME_SPAN: _named("group_codes", _both("group")),
+    Code.QUERY_CORRECTION_OFFSET: _named("group_codes", _topic(Right.SUB)),
+    Code.CLONE_GROUP_OFFSET: _admin("group_codes"),
+    Code.INVOKE_BROKER_TO_RESET_OFFSET: _admin("consumer_codes"),
+    Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _named("consumer_codes", _both("group")),
+    Code.CONSUME_MESSAGE_DIRECTLY: _named("consumer_codes", _group("consumerGroup")),
+    Code.GET_CONSUMER_CONNECTION_LIST: _named("connection_codes", _group("consumerGroup")),
+    Code.GET_CONSUMER_RUNNING_INFO: _named("connection_codes", _group("consumerGroup")),
+    Code.GET_PRODUCER_CONNECTION_LIST: _user("connection_codes"),
+    Code.GET_ALL_PRODUCER_INFO: _user("connection_codes"),
+    Code.GET_BROKER_CONFIG: _admin("broker_codes", Where.NODE),
+    Code.GET_BROKER_RUNTIME_INFO: _user("broker_codes", Where.NODE),
+    Code.GET_ALL_DELAY_OFFSET: _user("broker_codes"),
+    Code.UPDATE_BROKER_CONFIG: _admin("broker_codes"),
+    Code.CLEAN_EXPIRED_CONSUMEQUEUE: _admin("broker_codes"),
+    Code.CLEAN_UNUSED_TOPIC: _admin("broker_codes"),
+    Code.DELETE_EXPIRED_COMMITLOG: _admin("broker_codes"),
+    Code.RESUME_CHECK_HALF_MESSAGE: _admin("broker_codes"),
+    Code.UPDATE_AND_CREATE_ACL_CONFIG: _admin("acl_codes"),
+    Code.DELETE_ACL_CONFIG: _admin("acl_codes"),
+    Code.GET_BROKER_CLUSTER_ACL_INFO: _admin("acl_codes"),
+    Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: _admin("acl_codes"),
+    Code.GET_BROKER_CLUSTER_ACL_CONFIG: _admin("acl_codes"),
+    Code.GET_ROUTEINFO_BY_TOPIC: _open("route_codes", Where.NAMES),
+    Code.GET_BROKER_CLUSTER_INFO: _open("route_codes", Where.NODE),
+    Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: _open("route_codes", Where.NAMES),
+    Code.GET_TOPICS_BY_CLUSTER: _open("route_codes", Where.NAMES),
+    Code.GET_SYSTEM_TOPIC_LIST_FROM_NS: _open("route_codes", Where.NAMES),
+    Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: _user("route_codes"),
+    Code.DELETE_TOPIC_IN_NAMESRV: _open("route_codes"),
+    Code.GET_UNIT_TOPIC_LIST: _open("route_codes"),
+    Code.GET_HAS_UNIT_SUB_TOPIC_LIST: _open("route_codes"),
+    Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _open("route_codes"),
+    Code.QUERY_DATA_VERSION: _open("name_value_codes"),
+    Code.REGISTER_BROKER: _admin("name_value_codes"),
+    Code.UNREGISTER_BROKER: _admin("name_value_codes"),
+    Code.GET_KV_CONFIG: _open("name_value_codes"),
+    Code.GET_KVLIST_BY_NAMESPACE: _open("name_value_codes"),
+    Code.GET_NAMESRV_CONFIG: _open("name_value_codes"),
+    Code.PUT_KV_CONFIG: _admin("name_value_codes"),
+    Code.DELETE_KV_CONFIG: _admin("name_value_codes"),
+    Code.UPDATE_NAMESRV_CONFIG: _admin("name_value_codes"),
+    Code.WIPE_WRITE_PERM_OF_BROKER: _admin("name_value_codes"),
+    Code.ADD_WRITE_PERM_OF_BROKER: _admin("name_value_codes"),
 }
-"""Codes that are not open; ``VIEW_MESSAGE_BY_ID`` and ``END_TRANSACTION`` check the topic when they
-know it."""
+"""Every code that is served. ``VIEW_MESSAGE_BY_ID``, ``CONSUMER_SEND_MSG_BACK``,
+``CONSUME_MESSAGE_DIRECTLY`` and ``END_TRANSACTION`` name a message by its place: they ask for the
+right to its topic when they know it."""
+
+
+def check_answers(codes: Codes) -> None:
+    """That each of these codes has its row, and is answered where that says."""
+    for code, answer in codes.items():
+        row = ROWS.get(code)
+        assert row is not None, f"no row in code_rights says who may: {code}"
+        assert answer.__module__ == f"{__package__}.{row.module}", (code, answer.__module__)

@@ -83,6 +83,7 @@ class MemberCodes:
                 asked.now_ms,
                 language=command.language,
                 version=command.version,
+                check_topic=asked.check_topic,
             )
         )
         lacking = [one.name for one in heartbeat.consumers if self._is_lacking(one.name)]

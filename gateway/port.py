@@ -11,6 +11,7 @@ from ledgermq.gateway.arrivals import Arrivals
 from ledgermq.gateway.client_requests import ClientRequests
 from ledgermq.gateway.client_sockets import ClientSockets
 from ledgermq.gateway.client_table import ClientTable
+from ledgermq.gateway.code_rights import ROWS, Where, check_answers
 from ledgermq.gateway.consume_codes import ConsumeCodes
 from ledgermq.gateway.far_sockets import FarSockets
 from ledgermq.gateway.listening import limits_of, listening_addresses, open_listeners
@@ -29,7 +30,7 @@ from ledgermq.process.environment import Environment
 from ledgermq.process.log_trouble import has_others
 from ledgermq.process.port_roles import port_roles
 from ledgermq.process.request_faults import RequestFaults
-from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_service import CallService
@@ -39,29 +40,6 @@ from ledgermq.serving.state_requests import Reply
 from ledgermq.wire.session import Standing
 
 logger = logging.getLogger(__name__)
-
-OF_THE_NODE = frozenset(
-    {
-        RequestCode.HEART_BEAT,
-        RequestCode.UNREGISTER_CLIENT,
-        RequestCode.GET_BROKER_CLUSTER_INFO,
-        RequestCode.GET_BROKER_CONFIG,
-        RequestCode.GET_BROKER_RUNTIME_INFO,
-        RequestCode.UPDATE_CONSUMER_OFFSET,
-    }
-)
-"""What is answered whatever the tables are: it is about this node, or is gathered for the log."""
-
-OF_A_NAME_SERVER = frozenset(
-    {
-        RequestCode.GET_ROUTEINFO_BY_TOPIC,
-        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-        RequestCode.GET_TOPICS_BY_CLUSTER,
-        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
-    }
-)
-"""What a member that does not lead answers from its tables as they are: what these do not know yet
-is refused for now."""
 
 
 class RemotingPort:
@@ -137,6 +115,7 @@ class RemotingPort:
             store_host=self._names.addresses.own,
         )
         self._register(self._produce.codes)
+        assert self._handlers.keys() == ROWS.keys(), ROWS.keys() ^ self._handlers.keys()
         self._sends = self._produce.sends
         self._short = self._consume.short
 
@@ -247,6 +226,7 @@ class RemotingPort:
         self._consume.close()
 
     def _register(self, codes: Codes) -> None:
+        check_answers(codes)
         assert self._handlers.keys().isdisjoint(codes), codes.keys()
         self._handlers |= codes
 
@@ -278,10 +258,11 @@ class RemotingPort:
 
     def _check_started(self, code: int) -> None:
         """Who may do what is in the tables, too."""
-        if code in OF_THE_NODE:
+        where = ROWS[code].where
+        if where is Where.NODE:
             return
         is_led = self._has_others and self._names.leader != self._self_id
-        if not (is_led and code in OF_A_NAME_SERVER):
+        if not (is_led and where is Where.NAMES):
             self._calls.check_started()
 
     def _end(self, asked: Asked, error: Exception) -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from ledgermq.broker.access import UserTable
+from ledgermq.broker.access import Right, UserTable
 from ledgermq.broker.remote_address import matches
 from ledgermq.gateway.changes import RELAYED_KEY
-from ledgermq.gateway.code_rights import NEEDS, OPEN_CODES, Need, needs_of
+from ledgermq.gateway.code_rights import ROWS, Need, needs_of
 from ledgermq.model.errors import NoPermissionError
+from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.model.settings import AccessSection
 from ledgermq.process.client_rights import AccessGate, ClientRights, Peer
 from ledgermq.remoting.codes import RequestCode
@@ -47,26 +48,29 @@ class PortAccess:
             NoPermissionError: it is nobody, is not who it says, or has no right to that.
             ProtocolError: a field is missing that says what the request is about.
         """
-        needs = NEEDS.get(command.code)
+        row = ROWS.get(command.code)
+        need = None if row is None else row.need
         if not self._gate.is_on:
             rights = self._rights(host, "")
-            if needs is Need.ADMIN:
+            if need is Need.ADMIN:
                 _check_admin(rights, command.code)
+            if command.fields.get("topic") == SYSTEM_TOPIC:
+                rights.check_topic(SYSTEM_TOPIC, Right.SUB)
             return rights
         try:
             signed_by = self._signed_by(host, command)
         except NoPermissionError:
             # Who asks a name server is told where brokers are, and by these why they refuse.
-            if command.code not in OPEN_CODES:
+            if need is not Need.OPEN:
                 raise
             signed_by = ""
         rights = self._rights(host, signed_by)
-        if command.code in OPEN_CODES:
+        if need is Need.OPEN:
             return rights
-        if needs is Need.ADMIN:
+        if need is Need.ADMIN:
             _check_admin(rights, command.code)
             return rights
-        if needs is None:
+        if need is None:
             rights.check_listed(_name(command.code))
         rights.check_known(_name(command.code))
         for topic, right in needs_of(command):

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from ledgermq.gateway.arrivals import Arrivals
 from ledgermq.gateway.broker_link import BrokerLink
 from ledgermq.gateway.client_table import ClientTable
+from ledgermq.gateway.code_rights import ROWS, check_answers
 from ledgermq.gateway.port import open_port
 from ledgermq.gateway.port_access import PortAccess
 from ledgermq.gateway.port_calls import Take
@@ -86,6 +87,8 @@ class PortRequests:
         checks = PullChecks(self._clients, tables, settings)
         self._pulls = PullCodes(pulls, checks, self._broker, counts, self._reply)
         self._handlers = {**self._produce.codes, **self._pulls.codes}
+        check_answers(self._handlers)
+        assert self._handlers.keys() == {code for code, row in ROWS.items() if row.by_port_process}
         self._now_ms = 0
         self._faults = RequestFaults(counts)
 

@@ -106,13 +106,17 @@ class TransactionCodes:
         self._seen = -1
 
     def _question(self, group: str, position: int) -> None:
-        """Ask one producer of the group, in turns; what nobody answers is asked again."""
-        producers = self._clients.producers(group)
+        """Ask one producer of the group, in turns; what nobody answers is asked again.
+
+        The question has the message in it: who may not send to its topic is not asked.
+        """
         record = self._queries.record_at(position)
-        if not producers or record is None:
+        real = None if record is None else real_queue(properties_in(record))
+        if record is None or real is None:
             return
-        real = real_queue(properties_in(record))
-        if real is None:
+        clients = self._clients.clients_of(group)
+        producers = [one.connection for one in clients if one.may_send(real.topic)]
+        if not producers:
             return
         message = decode_message(record)
         unique_id = message.unique_id

@@ -164,6 +164,14 @@ class ClientRights:
             self._may.clear()
         return self._who
 
+    @property
+    def is_admin(self) -> bool:
+        """Whether the client may do with what belongs to any user as that does."""
+        if not self._gate.is_on or self.who.is_operator:
+            return True
+        user = self._gate.users.get(self.who.user)
+        return user is not None and user.admin
+
     def check_topic(self, topic: str, right: Right) -> None:
         """Refuse to use ``topic`` so.
 
@@ -173,15 +181,17 @@ class ClientRights:
         Raises:
             NoPermissionError: names client, right and topic.
         """
-        if not self._gate.is_on:
-            return
         who = self.who
-        if who.is_operator or (topic, right) in self._may:
+        if topic == SYSTEM_TOPIC and not who.is_operator:
+            raise NoPermissionError(
+                "what the node notes for itself is for its operators alone",
+                user=who.name,
+                right=right.text,
+                topic=topic,
+            )
+        if not self._gate.is_on or who.is_operator or (topic, right) in self._may:
             return
-        user = self._user(right.text, topic=topic)
-        # What the node notes for itself has the secrets of the users.
-        is_open = topic != SYSTEM_TOPIC or user.admin
-        if not (is_open and user.may_use_topic(topic, right)):
+        if not self._user(right.text, topic=topic).may_use_topic(topic, right):
             raise self._refusal(right.text, topic=topic)
         if len(self._may) >= CHECKED_MAX:
             self._may.clear()

@@ -133,6 +133,7 @@ class BrokerWorker:
         self._dead_letters = DeadLetterCalls(self._calls.known, self._log, self._moves, settings)
         for answering in (self._retries, self._dead_letters, self._node_calls()):
             self._calls.register(answering.verbs)
+        self._calls.check_whole()
         self._service = make_consumers(self._pulls, self._calls, queries)
         self._standing = ReaderStanding(
             around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER

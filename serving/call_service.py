@@ -14,6 +14,7 @@ from ledgermq.model.settings import TopicsSection
 from ledgermq.serving.access_calls import AccessCalls
 from ledgermq.serving.archive_calls import ArchiveCalls
 from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.call_rights import ROWS, check_answers
 from ledgermq.serving.calls import (
     Arguments,
     Call,
@@ -39,11 +40,6 @@ from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Caller
 from ledgermq.serving.topic_calls import TopicCalls
 from ledgermq.serving.writer_notice import WriterNotice
-
-WHATEVER_TABLES = frozenset(
-    {"node_report", "group_lags", "queue", "offset_by_time", "earliest_time"}
-)
-"""Verbs that tell figures of this node, or what its queues hold of a topic that it knows."""
 
 
 class CallService:
@@ -88,8 +84,13 @@ class CallService:
 
     def register(self, verbs: Verbs) -> None:
         """Answer these verbs, too."""
+        check_answers(verbs)
         assert self._verbs.keys().isdisjoint(verbs), verbs.keys()
         self._verbs |= verbs
+
+    def check_whole(self) -> None:
+        """That somebody answers each verb of the table; to be called when all are registered."""
+        assert self._verbs.keys() == ROWS.keys(), ROWS.keys() ^ self._verbs.keys()
 
     def check_started(self) -> None:
         """See ``StateLog.check_started``."""
@@ -108,11 +109,14 @@ class CallService:
         now_ms: int,
         *,
         check_topic: CheckTopic = anybody,
+        user: str = "",
+        is_admin: bool = True,
     ) -> Result | None:
         """The result of a call, ``None`` when it comes later.
 
         Args:
             check_topic: refuses topics that the client may not use.
+            user, is_admin: see ``Call``.
 
         Raises:
             LedgerError: why there is none.
@@ -120,6 +124,6 @@ class CallService:
         answer = self._verbs.get(verb)
         if answer is None:
             raise ProtocolError("unknown verb", verb=verb[:64])
-        if verb not in WHATEVER_TABLES:
+        if not ROWS[verb].whatever_tables:
             self._log.check_started()
-        return answer(Call(caller, arguments, now_ms, check_topic))
+        return answer(Call(caller, arguments, now_ms, check_topic, user, is_admin))

@@ -28,13 +28,22 @@ def anybody(_topic: str, _right: Right) -> None:
 class Call(NamedTuple):
     """Who asks, with which arguments, and when (monotonic ms).
 
-    ``check_topic``: for a verb that only finds out by itself what topic it is about.
+    Attributes:
+        check_topic: for a verb that only finds out by itself what topic it is about.
+        user: the user that the client is; empty for an operator, and where users are not checked.
+        is_admin: it may act for other users, too.
     """
 
     caller: Caller
     arguments: Arguments
     now_ms: int
     check_topic: CheckTopic = anybody
+    user: str = ""
+    is_admin: bool = True
+
+    def acts_for(self, user: str) -> bool:
+        """Whether the client may do with what belongs to ``user`` as that does; empty: nobody's."""
+        return self.is_admin or user in ("", self.user)
 
     def may(self, topic: str, right: Right) -> bool:
         """Whether the client may use ``topic`` so."""

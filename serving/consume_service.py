@@ -351,7 +351,13 @@ class ConsumeService:
         act = check_call(session.rights, verb, arguments)
         try:
             result = self._calls.call(
-                caller, verb, arguments, now_ms, check_topic=session.rights.check_topic
+                caller,
+                verb,
+                arguments,
+                now_ms,
+                check_topic=session.rights.check_topic,
+                user=session.rights.who.user,
+                is_admin=session.rights.is_admin,
             )
         except LedgerError as error:
             if act is not None:

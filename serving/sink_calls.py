@@ -11,7 +11,7 @@ from ledgermq.model.stages import STAGE_SIZE_MAX, check_sink_name
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_arguments import OFFSET_MAX, Arguments, flag, integer, text
 from ledgermq.serving.calls import Call, Result, Verbs
-from ledgermq.serving.sink_commits import COMMIT_MS, Commit
+from ledgermq.serving.sink_commits import COMMIT_MS, Aborter, Commit
 from ledgermq.serving.sink_service import SinkService
 
 WAIT_MS_MAX = 60_000
@@ -38,7 +38,19 @@ class SinkCalls:
         packs = _packs_of(arguments)
         until_ms = call.now_ms + COMMIT_MS
         is_once = flag(arguments, "once")
-        self._service.commit(Commit(call.caller, sink, batch, is_once, packs, check, until_ms))
+        self._service.commit(
+            Commit(
+                call.caller,
+                sink,
+                batch,
+                is_once,
+                packs,
+                check,
+                until_ms,
+                user=call.user,
+                acts_for=call.acts_for,
+            )
+        )
 
     def _wait(self, call: Call) -> None:
         sink, batch = _batch_of(call.arguments)
@@ -50,7 +62,12 @@ class SinkCalls:
         stages = call.arguments.get("stages", [])
         if not isinstance(stages, list) or len(stages) > STAGES_MAX:
             raise ProtocolError("argument not a list, or too long", argument="stages")
-        self._service.abort(sink, batch, [_stage_name(one) for one in stages])
+
+        def may(topic: str) -> bool:
+            return call.may(topic, Right.PUB)
+
+        names = [_stage_name(one) for one in stages]
+        self._service.abort(sink, batch, names, Aborter(call.user, call.acts_for, may))
         return {"sink": sink, "batch": batch}
 
     def _list(self, call: Call) -> Result:

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ledgermq.broker.sinks import QUEUE, Sink, SinkSet
 from ledgermq.broker.state_commands import Change
 from ledgermq.ipc.counters import BrokerCounter
-from ledgermq.model.errors import BusyError, LedgerError, StagedUnknownError, TopicUnknownError
+from ledgermq.model.errors import (
+    BusyError,
+    LedgerError,
+    NoPermissionError,
+    StagedUnknownError,
+    TopicUnknownError,
+)
 from ledgermq.model.settings import Settings
 from ledgermq.model.stages import Stage
 from ledgermq.serving.broker_tables import BrokerTables
@@ -34,6 +41,31 @@ ABORTED_MAX = 65_536
 MOVE_TOUCHES = f"move {QUEUE.topic}/{QUEUE.queue_id}"
 
 
+ActsFor = Callable[[str], bool]
+"""Whether a client may do with what belongs to a user as that does."""
+
+
+def _for_everybody(_name: str) -> bool:
+    return True
+
+
+class Aborter(NamedTuple):
+    """Who drops rows: only those of topics that it may send to.
+
+    Attributes:
+        user, acts_for: see ``Call``.
+        may_send: to a topic.
+    """
+
+    user: str = ""
+    acts_for: ActsFor = _for_everybody
+    may_send: Callable[[str], bool] = _for_everybody
+
+
+NO_USER = Aborter()
+"""Where nobody keeps track of rights."""
+
+
 @dataclass(slots=True)
 class Commit:
     """Somebody commits a batch.
@@ -41,6 +73,7 @@ class Commit:
     Attributes:
         packs: name of the stage and offset of each, in the order in which they become messages.
         check_topic: refuses a topic that the client may not send to.
+        user, acts_for: see ``Call``; the sink is that user's from its first batch on.
         looked: so many of the packs were looked at.
         is_submitted: all were, and the command is on its way.
     """
@@ -52,6 +85,8 @@ class Commit:
     packs: tuple[tuple[str, int], ...]
     check_topic: Callable[[str], None]
     until_ms: int
+    user: str = ""
+    acts_for: ActsFor = _for_everybody
     looked: int = 0
     rows: int = 0
     topics: set[str] = field(default_factory=set)
@@ -84,7 +119,8 @@ class SinkCommits:
         self._moves = moves
         self._settings = settings
         self._commits: deque[Commit] = deque()
-        self._aborted: OrderedDict[str, None] = OrderedDict()
+        # By label of the stage, then by user: who asked for it.
+        self._aborted: OrderedDict[str, dict[str, Aborter]] = OrderedDict()
 
     def __len__(self) -> int:
         """Commits that are not answered yet."""
@@ -98,12 +134,22 @@ class SinkCommits:
         """The settings were read again."""
         self._settings = settings
 
-    def abort(self, sink: str, batch: int, stages: Iterable[str]) -> None:
-        """Drop what was staged, unless it is committed; without ``stages`` all of the batch."""
+    def abort(self, sink: str, batch: int, stages: Iterable[str], by: Aborter) -> None:
+        """Drop what was staged, unless it is committed; without ``stages`` all of the batch.
+
+        Raises:
+            NoPermissionError: the sink belongs to another user.
+        """
+        self._check_owner(sink, by.acts_for)
         for label in [Stage(sink, batch, stage).label for stage in stages or ("",)]:
-            self._aborted[label] = None
+            self._aborted.setdefault(label, {})[by.user] = by
         while len(self._aborted) > ABORTED_MAX:
             self._aborted.popitem(last=False)
+
+    def _check_owner(self, name: str, acts_for: ActsFor) -> None:
+        sink = self._tables.state.sinks.get(name)
+        if sink is not None and not acts_for(sink.owner):
+            raise NoPermissionError("sink belongs to another user", sink=name)
 
     def stop(self, error: LedgerError) -> None:
         """Refuse all with ``error``, and forget what was dropped: this node leads no more."""
@@ -118,9 +164,11 @@ class SinkCommits:
 
         Raises:
             NotLeaderError: another node leads, or none is known to.
+            NoPermissionError: the sink belongs to another user.
             BusyError: too many wait.
         """
         self._log.check_leads()
+        self._check_owner(commit.sink, commit.acts_for)
         if self.is_known(commit.sink, commit.batch):
             self.replies.append(Reply(commit.caller, self._committed(commit, is_already=True)))
             return
@@ -222,6 +270,7 @@ class SinkCommits:
 
     def _change_of(self, commit: Commit) -> SinkSet:
         known = self._tables.state.sinks.get(commit.sink)
+        self._check_owner(commit.sink, commit.acts_for)
         if known is not None and known.left:
             raise BusyError(
                 "rows of the batch before are not all messages yet",
@@ -239,18 +288,23 @@ class SinkCommits:
                 setting="sinks.staged_reserved_ms",
             )
         for name, _ in commit.packs:
-            if self.is_aborted(Stage(commit.sink, commit.batch, name)):
+            if self.is_aborted(Stage(commit.sink, commit.batch, name), commit.topics):
                 raise StagedUnknownError("batch was aborted", sink=commit.sink, stage=name)
         for topic in sorted(commit.topics):
             if self._tables.topics.get(topic) is None:
                 raise TopicUnknownError("topic does not exist any more", topic=topic)
         packs = tuple(offset for _, offset in commit.packs)
-        made = Sink(commit.batch, self._log.epoch_ms(), commit.rows, packs, 0, commit.is_once)
+        owner = (known.owner if known is not None else "") or commit.user
+        made = Sink(
+            commit.batch, self._log.epoch_ms(), commit.rows, packs, 0, commit.is_once, owner
+        )
         return SinkSet(commit.sink, made.to_fields())
 
-    def is_aborted(self, stage: Stage) -> bool:
-        """Whether what an attempt has staged was dropped here."""
-        return (
-            stage.label in self._aborted
-            or Stage(stage.sink, stage.batch, "").label in self._aborted
+    def is_aborted(self, stage: Stage, topics: Collection[str]) -> bool:
+        """Whether what an attempt has staged for ``topics`` was dropped by who may send there."""
+        labels = (stage.label, Stage(stage.sink, stage.batch, "").label)
+        return any(
+            all(map(by.may_send, topics))
+            for label in labels
+            for by in self._aborted.get(label, {}).values()
         )

@@ -30,7 +30,7 @@ from ledgermq.model.settings import Settings
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.moves import NOBODY, Buffer, Moves
 from ledgermq.serving.readable_store import ReadableStore
-from ledgermq.serving.sink_commits import WAITING_MAX, Commit, SinkCommits
+from ledgermq.serving.sink_commits import NO_USER, WAITING_MAX, Aborter, Commit, SinkCommits
 from ledgermq.serving.staged_packs import StagedPacks
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Caller, Reply, Request
@@ -154,16 +154,18 @@ class SinkService:
             raise BusyError("too many wait for batches", limit=WAITING_MAX)
         self._waiting.append(_Waiting(caller, sink, batch, until_ms))
 
-    def abort(self, sink: str, batch: int, stages: Iterable[str]) -> None:
+    def abort(self, sink: str, batch: int, stages: Iterable[str], by: Aborter = NO_USER) -> None:
         """Drop what was staged, unless it is committed; without ``stages`` all of the batch.
 
-        It is gone at once for this leader, and after its time for others.
+        It is gone at once for this leader, and after its time for others. Rows of topics that
+        ``by`` may not send to stay.
 
         Raises:
+            NoPermissionError: the sink belongs to another user.
             NotLeaderError: another node leads, or none is known to.
         """
         self._log.check_leads()
-        self._commits.abort(sink, batch, stages)
+        self._commits.abort(sink, batch, stages, by)
         self._look_ms = 0
 
     def staged(self) -> tuple[int, int]:
@@ -309,7 +311,7 @@ class SinkService:
             return False
         if pack is None or self._commits.is_known(pack.stage.sink, pack.stage.batch):
             return True
-        if self._commits.is_aborted(pack.stage):
+        if self._commits.is_aborted(pack.stage, pack.topics):
             return True
         wait_ms = pack.stored_ms + self._settings.sinks.staged_reserved_ms - self._log.epoch_ms()
         if wait_ms > 0:

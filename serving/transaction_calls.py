@@ -41,6 +41,7 @@ class TransactionCalls:
             integer(arguments, "messages", 0, MESSAGES_MAX),
             integer(arguments, "offset", -1, OFFSET_MAX),
             call.now_ms + END_MS,
+            lambda topic: call.check_topic(topic, Right.PUB),
         )
         self._service.end(end)
         return None
@@ -48,7 +49,9 @@ class TransactionCalls:
     def _checks(self, call: Call) -> Result | None:
         group = text(call.arguments, "group")
         wait_ms = integer(call.arguments, "wait_ms", 0, WAIT_MS_MAX)
-        self._service.wait_for_checks(call.caller, group, call.now_ms + wait_ms)
+        self._service.wait_for_checks(
+            call.caller, group, call.now_ms + wait_ms, lambda topic: call.may(topic, Right.PUB)
+        )
         return None
 
     def _list(self, call: Call) -> Result:

@@ -8,7 +8,7 @@ the next round of checks is asked anew then.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from ledgermq.broker.half_table import HalfTable, TransactionKey
@@ -26,11 +26,13 @@ class Check(NamedTuple):
     Attributes:
         positions: of its half messages in the log.
         checks: how often it was asked before.
+        topics: where its messages belong.
     """
 
     key: TransactionKey
     positions: tuple[int, ...]
     checks: int
+    topics: frozenset[str]
 
     def to_fields(self) -> dict[str, object]:
         """As in the answer."""
@@ -41,9 +43,14 @@ class Check(NamedTuple):
         }
 
 
+May = Callable[[str], bool]
+"""Whether a producer may send to a topic."""
+
+
 class _Waiting(NamedTuple):
     caller: Caller
     until_ms: int
+    may: May
 
 
 def checks_of(halves: Iterable[Half], table: HalfTable) -> list[Check]:
@@ -53,7 +60,12 @@ def checks_of(halves: Iterable[Half], table: HalfTable) -> list[Check]:
         key = TransactionKey(half.group, half.transaction)
         found[key] = max(found.get(key, 0), half.checks)
     return [
-        Check(key, tuple(half.position for half in waiting), checks)
+        Check(
+            key,
+            tuple(half.position for half in waiting),
+            checks,
+            frozenset(half.topic for half in waiting),
+        )
         for key, checks in found.items()
         if (waiting := table.messages_of(key))
     ]
@@ -62,7 +74,8 @@ def checks_of(halves: Iterable[Half], table: HalfTable) -> list[Check]:
 class CheckDesk:
     """Owned by the broker process.
 
-    Invariant: of a group, either questions wait for producers, or producers for questions.
+    Invariant: of a group, either questions wait for producers, or producers for questions; but for
+    producers that may not send to the topics of any question, and are not told of them.
     """
 
     def __init__(self) -> None:
@@ -74,17 +87,21 @@ class CheckDesk:
         """When the next producer has waited long enough; None when none waits."""
         return min((one.until_ms for line in self._waiting.values() for one in line), default=None)
 
-    def wait(self, caller: Caller, group: str, until_ms: int) -> Reply | None:
+    def wait(self, caller: Caller, group: str, until_ms: int, may: May) -> Reply | None:
         """The questions for a producer of ``group``, None when it waits for them.
+
+        Args:
+            may: the producer gets questions alone of whose topics all are such.
 
         Raises:
             BusyError: too many wait.
         """
-        if self._open.get(group):
-            return Reply(caller, self._take(group))
+        taken = self._take(group, may)
+        if taken:
+            return _answer(caller, taken)
         if self._waiting_count >= WAITING_MAX:
             raise BusyError("too many producers wait for questions", limit=WAITING_MAX)
-        self._waiting.setdefault(group, deque()).append(_Waiting(caller, until_ms))
+        self._waiting.setdefault(group, deque()).append(_Waiting(caller, until_ms, may))
         self._waiting_count += 1
         return None
 
@@ -99,15 +116,22 @@ class CheckDesk:
             self._open.setdefault(check.key.group, deque()).append(check)
             groups.add(check.key.group)
         for group in groups:
-            while self._open.get(group) and self._waiting.get(group):
-                waiting = self._leave(group)
-                yield Reply(waiting.caller, self._take(group))
+            yield from self._hand_out(group)
+
+    def _hand_out(self, group: str) -> Iterator[Reply]:
+        for waiting in tuple(self._waiting.get(group, ())):
+            if not self._open.get(group):
+                return
+            taken = self._take(group, waiting.may)
+            if taken:
+                self._leave(group, waiting)
+                yield _answer(waiting.caller, taken)
 
     def due(self, now_ms: int) -> Iterator[Reply]:
         """Empty answers to who has waited long enough; those of a group wait alike long, nearly."""
         for group in list(self._waiting):
             while group in self._waiting and self._waiting[group][0].until_ms <= now_ms:
-                yield Reply(self._leave(group).caller, {"checks": []})
+                yield _answer(self._leave(group).caller, [])
 
     def end_all(self, error: LedgerError) -> Iterator[Reply]:
         """Refusals of all that wait; no question is open any more."""
@@ -116,17 +140,31 @@ class CheckDesk:
             while group in self._waiting:
                 yield Reply(self._leave(group).caller, error)
 
-    def _leave(self, group: str) -> _Waiting:
+    def _leave(self, group: str, one: _Waiting | None = None) -> _Waiting:
+        """Let one go that waits, the first if none is named."""
         line = self._waiting[group]
-        waiting = line.popleft()
+        waiting = line[0] if one is None else one
+        line.remove(waiting)
         self._waiting_count -= 1
         if not line:
             del self._waiting[group]
         return waiting
 
-    def _take(self, group: str) -> dict[str, object]:
-        line = self._open[group]
-        taken = [line.popleft() for _ in range(min(len(line), CHECKS_PER_ANSWER))]
-        if not line:
-            del self._open[group]
-        return {"checks": [check.to_fields() for check in taken]}
+    def _take(self, group: str, may: May) -> list[Check]:
+        """Questions for a producer of a group; the others stay."""
+        line = self._open.get(group, deque())
+        taken: list[Check] = []
+        left: deque[Check] = deque()
+        while line and len(taken) < CHECKS_PER_ANSWER:
+            check = line.popleft()
+            (taken if all(map(may, check.topics)) else left).append(check)
+        left.extend(line)
+        if left:
+            self._open[group] = left
+        else:
+            self._open.pop(group, None)
+        return taken
+
+
+def _answer(caller: Caller, taken: Iterable[Check]) -> Reply:
+    return Reply(caller, {"checks": [check.to_fields() for check in taken]})

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -51,7 +51,7 @@ from ledgermq.serving.moves import Moves
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Caller, Reply
-from ledgermq.serving.transaction_checks import CheckDesk, checks_of
+from ledgermq.serving.transaction_checks import CheckDesk, May, checks_of
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +76,7 @@ class End(NamedTuple):
     Attributes:
         messages: how many half messages it has; a rollback takes all that there are.
         last_offset: queue offset of the last one, as far as its producer knows, else -1.
+        check_topic: refuses a topic that the client may not send to.
     """
 
     caller: Caller
@@ -84,6 +85,7 @@ class End(NamedTuple):
     messages: int
     last_offset: int
     until_ms: int
+    check_topic: Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -194,15 +196,18 @@ class TransactionService:
             raise BusyError("too many ends of transactions wait", limit=WAITING_MAX)
         self._ends.append(end)
 
-    def wait_for_checks(self, caller: Caller, group: str, until_ms: int) -> None:
+    def wait_for_checks(self, caller: Caller, group: str, until_ms: int, may: May) -> None:
         """Take a producer that waits for questions; ``turn`` answers it.
+
+        Args:
+            may: whether the producer may send to a topic; it is told of no others.
 
         Raises:
             NotLeaderError: another node leads, or none is known to.
             BusyError: too many wait.
         """
         self._log.check_leads()
-        reply = self._desk.wait(caller, group, until_ms)
+        reply = self._desk.wait(caller, group, until_ms, may)
         if reply is not None:
             self._replies.append(reply)
 
@@ -324,6 +329,8 @@ class TransactionService:
                 continue
             try:
                 halves = table.plan_end(end.key, end.decision, messages=end.messages)
+                for topic in sorted({half.topic for half in halves or ()}):
+                    end.check_topic(topic)
                 if halves is None and table.next_half > end.last_offset:
                     check_ended(self._find, end.key, end.decision)
                     halves = ()

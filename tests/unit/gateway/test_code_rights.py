@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from ledgermq.broker.access import User, UserTable
-from ledgermq.gateway.code_rights import ADMIN_CODES, NEEDS, OPEN_CODES, Need
+from ledgermq.gateway.code_rights import ROWS, check_answers
 from ledgermq.gateway.port_access import PortAccess
+from ledgermq.gateway.requests import Asked
 from ledgermq.model.errors import NoPermissionError
 from ledgermq.model.settings import AccessSection
 from ledgermq.remoting.codes import RequestCode as Code
@@ -55,10 +56,18 @@ def is_let(command: Command, *, host: str = "127.0.0.1", rules: PortAccess | Non
     return True
 
 
-def test_every_code_is_known_once() -> None:
-    assert not OPEN_CODES & NEEDS.keys()
-    assert set(Code) - OF_CLIENTS == OPEN_CODES | NEEDS.keys()
-    assert {code for code, need in NEEDS.items() if need is Need.ADMIN} == ADMIN_CODES
+def test_every_code_has_its_row_and_no_other_has_one() -> None:
+    assert set(Code) - OF_CLIENTS == ROWS.keys()
+
+
+def test_what_has_no_row_or_stands_elsewhere_cannot_be_registered() -> None:
+    def answer(_asked: Asked) -> None:
+        """Of this module, which no row names."""
+
+    with pytest.raises(AssertionError, match="no row in code_rights"):
+        check_answers({9_999: answer})
+    with pytest.raises(AssertionError):
+        check_answers({Code.SEND_MESSAGE: answer})
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from ledgermq.model.stages import Stage
 from ledgermq.serving import sink_service
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.moves import NOBODY, RETRY_MS, Moves
-from ledgermq.serving.sink_commits import COMMIT_MS, Commit
+from ledgermq.serving.sink_commits import COMMIT_MS, Aborter, Commit
 from ledgermq.serving.sink_service import SinkService
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Caller, Reply, Request
@@ -378,6 +378,52 @@ def test_an_abort_drops_what_was_staged_and_lets_the_log_go(tmp_path: Path) -> N
     assert node.floor() == 2
     assert node.sinks.oldest_position() is None
     assert bodies(log) == []
+
+
+def of_user(name: str, *topics: str) -> Aborter:
+    return Aborter(name, lambda owner: owner in ("", name), lambda topic: topic in topics)
+
+
+def test_an_abort_drops_no_rows_of_topics_that_its_user_may_not_send_to(tmp_path: Path) -> None:
+    log = MemoryLog()
+    node = begun(tmp_path, log)
+    packs = [("a", stage(log, Stage("q", 0, "a"), 2))]
+    for stages in (["a"], []):
+        node.sinks.abort("q", 0, stages, of_user("stranger", "other"))
+    node.run()
+    kept = node.floor()
+    node.commit(0, packs)
+
+    assert kept == 0
+    assert len(bodies(log)) == 2
+
+
+def test_a_sink_belongs_to_the_user_who_has_committed_its_first_batch(tmp_path: Path) -> None:
+    log = MemoryLog()
+    node = begun(tmp_path, log)
+    first = stage(log, Stage("q", 0, "a"), 1)
+    mine, other = of_user("mine", TOPIC), of_user("other", TOPIC)
+    for batch, by in ((0, mine), (1, other)):
+        packs = (("a", first),) if batch == 0 else ()
+        commit = Commit(
+            Caller(b"c", batch + 70), "q", batch, False, packs, lambda _topic: None,
+            node.now_ms + COMMIT_MS, user=by.user, acts_for=by.acts_for,
+        )  # fmt: skip
+        if batch == 0:
+            node.sinks.commit(commit)
+            node.run()
+        else:
+            with pytest.raises(NoPermissionError, match="another user"):
+                node.sinks.commit(commit)
+    staged = stage(log, Stage("q", 1, "b"), 1)
+    with pytest.raises(NoPermissionError, match="another user"):
+        node.sinks.abort("q", 1, [], other)
+    node.commit(1, [("b", staged)])
+    found = node.tables.state.sinks.get("q")
+
+    assert found is not None
+    assert (found.batch, found.owner) == (1, "mine")
+    assert len(bodies(log)) == 2
 
 
 def test_what_nobody_commits_is_dropped_after_its_time_and_not_before(tmp_path: Path) -> None:

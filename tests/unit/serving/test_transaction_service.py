@@ -11,12 +11,14 @@ import pytest
 from tests.unit.serving.memory_log import MemoryLog, root_of
 
 from ledgermq.broker import half_table
+from ledgermq.broker.access import Right
 from ledgermq.broker.transactions import GROUP
 from ledgermq.formats.message import Message, encode_message
 from ledgermq.formats.properties import encode_properties
 from ledgermq.ipc.orders import OrderKind, parse
 from ledgermq.model.errors import (
     LedgerError,
+    NoPermissionError,
     NotLeaderError,
     OutcomeUnknownError,
     TransactionEndedError,
@@ -25,7 +27,7 @@ from ledgermq.model.errors import (
 from ledgermq.model.settings import Settings, StoreSection, TransactionsSection
 from ledgermq.model.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC
 from ledgermq.serving.broker_tables import BrokerTables
-from ledgermq.serving.calls import Call
+from ledgermq.serving.calls import Call, CheckTopic, anybody
 from ledgermq.serving.moves import Moves
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Caller, Reply
@@ -82,6 +84,7 @@ class Node:
             stand_in, self.tables, self.state, self.moves, settings, find=self._find
         )
         self._verbs = TransactionCalls(self.service).verbs
+        self.check_topic: CheckTopic = anybody
         self.answers: dict[int, Mapping[str, Any] | LedgerError] = {}
         self.state.apply()
         self.state.lead(Standing(LEADER, term, "n0"))
@@ -96,7 +99,9 @@ class Node:
 
     def call(self, number: int, verb: str, **arguments: object) -> None:
         """Ask; the answer comes with a turn when it is not there at once."""
-        result = self._verbs[verb](Call(Caller(b"c", number), arguments, self.now_ms))
+        result = self._verbs[verb](
+            Call(Caller(b"c", number), arguments, self.now_ms, self.check_topic)
+        )
         if result is not None:
             self.answers[number] = result
 
@@ -254,6 +259,51 @@ def test_producers_are_asked_and_the_unanswered_is_put_aside(tmp_path: Path) -> 
         for one in log.messages(UNANSWERED_TOPIC)
     ] == ["3"] * 3
     assert node.tables.topics.get(UNANSWERED_TOPIC) is not None
+
+
+def refuse_all(topic: str, right: Right) -> None:
+    raise NoPermissionError("not yours", topic=topic, right=right.text)
+
+
+def test_who_may_not_send_to_a_topic_gets_no_question_and_takes_none_from_others(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path, log_of(half("a", 0)), 1)
+    node.run()
+    node.check_topic = refuse_all
+    node.call(1, "transaction_checks", group="g", wait_ms=30_000)
+    node.check_topic = anybody
+    node.call(2, "transaction_checks", group="g", wait_ms=30_000)
+    node.run(now_ms=INTERVAL_MS)
+    node.run(now_ms=2 * INTERVAL_MS)
+    node.check_topic = refuse_all
+    node.call(3, "transaction_checks", group="g", wait_ms=0)
+    node.run(now_ms=3 * INTERVAL_MS)
+    node.check_topic = anybody
+    node.call(4, "transaction_checks", group="g", wait_ms=0)
+    node.run()
+    asked = {
+        number: [] if isinstance(answer, LedgerError) else answer["checks"]
+        for number, answer in node.answers.items()
+    }
+
+    assert [len(asked[number]) for number in (1, 2, 3, 4)] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("decision", ["commit", "rollback"])
+def test_who_may_not_send_to_a_topic_ends_no_transaction_of_it(
+    tmp_path: Path, decision: str
+) -> None:
+    log = log_of(half("a", 0))
+    node = Node(tmp_path, log, 1)
+    node.run()
+    node.check_topic = refuse_all
+    node.end(1, "a", decision, 1)
+    node.run()
+    node.check_topic = anybody
+
+    assert isinstance(node.answers[1], NoPermissionError)
+    assert node.waiting() == ["a"]
 
 
 def test_an_end_waits_for_its_messages_and_not_for_ever(tmp_path: Path) -> None:
