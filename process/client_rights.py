@@ -12,6 +12,7 @@ import grp
 import os
 import pwd
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ledgermq.broker.access import Right, User, UserTable
@@ -73,17 +74,29 @@ class Who(NamedTuple):
     is_operator: bool
 
 
+def _nothing() -> None:
+    pass
+
+
 class AccessGate:
     """The rules of one process; the same for all its clients."""
 
-    def __init__(self, settings: AccessSection, users: UserTable) -> None:
+    def __init__(
+        self,
+        settings: AccessSection,
+        users: UserTable,
+        *,
+        check_users: Callable[[], None] = _nothing,
+    ) -> None:
         """Rules that hold until there are other settings.
 
         Args:
             users: kept up by the caller; ``revision`` tells when it is another.
+            check_users: raises a retriable error while ``users`` may lack what was acknowledged.
         """
         self.settings = settings
         self.users = users
+        self.check_users = check_users
         self._changes = 0
 
     def take_settings(self, settings: AccessSection) -> None:
@@ -180,6 +193,7 @@ class ClientRights:
 
         Raises:
             NoPermissionError: names client, right and topic.
+            LedgerError: not all is known of the users now; ask again. So with all checks.
         """
         who = self.who
         if topic == SYSTEM_TOPIC and not who.is_operator:
@@ -189,7 +203,10 @@ class ClientRights:
                 right=right.text,
                 topic=topic,
             )
-        if not self._gate.is_on or who.is_operator or (topic, right) in self._may:
+        if not self._gate.is_on or who.is_operator:
+            return
+        self._gate.check_users()
+        if (topic, right) in self._may:
             return
         if not self._user(right.text, topic=topic).may_use_topic(topic, right):
             raise self._refusal(right.text, topic=topic)
@@ -246,6 +263,7 @@ class ClientRights:
             raise self._refusal(verb)
 
     def _user(self, right: str, **resource: str) -> User:
+        self._gate.check_users()
         user = self._gate.users.get(self.who.user)
         if user is None:
             raise self._refusal(right, **resource)

@@ -126,7 +126,7 @@ class ConsumeService:
             ConfigError: it cannot be bound, or the key of the settings cannot be used.
         """
         settings = around.settings
-        self._gate = AccessGate(settings.access, users)
+        self._gate = AccessGate(settings.access, users, check_users=calls.check_started)
         self._limits = RateLimits(
             "consume", quotas, settings.quotas, now_ns=around.clock.monotonic_ns()
         )

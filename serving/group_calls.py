@@ -64,7 +64,9 @@ class GroupCalls:
         Raises:
             NoPermissionError: it is switched off, or unknown and not made on first use.
             MessageIllegalError: its name breaks a rule.
+            NotLeaderError: what was changed before is not known yet; ask again.
         """
+        self._log.check_started()
         self._tables.groups.plan_use(group, self._rules)
 
     def _groups(self, _call: Call) -> Result:

@@ -44,17 +44,29 @@ class FrameAdmission:
         denied, throttled: frames refused for want of a right, and of a quota.
     """
 
-    def __init__(self, settings: Settings, folder: Path, monotonic_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        folder: Path,
+        monotonic_ns: Callable[[], int],
+        *,
+        is_newest: Callable[[], bool] = lambda: True,
+    ) -> None:
         """Rules as the files in ``folder`` have them.
+
+        Args:
+            is_newest: whether the broker has told all that was ever committed about users.
 
         Raises:
             CorruptLogError, ConfigError, StorageError: a file cannot be read.
         """
         self._settings = settings
         self._now_ns = monotonic_ns
+        self._asks_whether_newest = is_newest
+        self._is_newest = False
         self._real: tuple[SendFrame, dict[str, Amount]] | None = None
         self._files = AccessFiles(folder)
-        self.gate = AccessGate(settings.access, self._files.users)
+        self.gate = AccessGate(settings.access, self._files.users, check_users=self._check_newest)
         self._limits = RateLimits(
             "produce", self._files.quotas, settings.quotas, now_ns=monotonic_ns()
         )
@@ -74,6 +86,8 @@ class FrameAdmission:
 
     def begin_term(self) -> None:
         """This node leads from now on."""
+        # What was acknowledged by a leader before may not be in the files yet.
+        self._is_newest = False
         self._limits.restart(self._now_ns())
 
     def rights_of(self, peer: Peer) -> ClientRights:
@@ -116,6 +130,7 @@ class FrameAdmission:
         """Refuse a frame of a client that may not send it, or not now.
 
         Raises:
+            BusyError: users may be others than is known here yet.
             NoPermissionError: names user and topic.
             QuotaError: names the quota, and how long to wait.
         """
@@ -126,6 +141,16 @@ class FrameAdmission:
         if self._limits.is_on:
             topics = [_name(run.topic) for run in frame.runs if run.topic not in _ON_THE_WAY]
             self._limits.check(self._owners(topics, identity, name, rights), self._now_ns())
+
+    def _check_newest(self) -> None:
+        """Refuse to decide by users of the time before this node led; it lasts for milliseconds.
+
+        Raises:
+            BusyError: send again.
+        """
+        self._is_newest = self._is_newest or self._asks_whether_newest()
+        if not self._is_newest:
+            raise BusyError("leader is new, and does not know all users yet")
 
     def check_real_topics(
         self, frame: SendFrame, payload: memoryview, rights: ClientRights, *, header_size: int

@@ -125,7 +125,7 @@ class WriterWorker:
         self._retention = retention
         self._starved: RingRecord | None = None
         self._put_lock = PutLockHolder(around.page, settings.limits.put_lock_warn_ms)
-        self._topics = WritableTopics(log.paths.topics, is_newest=self._has_newest_topics)
+        self._topics = WritableTopics(log.paths.topics, is_newest=self._has_newest_tables)
         self._topics_version = 0
         self._damage = read_damage(damage_path(log.paths.root))
         self._unsettled = UnsettledTables.find(log.paths.topics.parent)
@@ -144,7 +144,9 @@ class WriterWorker:
         self._open_log = log
         # It waits with its queues for where the log ends.
         self._dispatcher.ring()
-        self._admission = FrameAdmission(settings, log.paths.own, around.clock.monotonic_ns)
+        self._admission = FrameAdmission(
+            settings, log.paths.own, around.clock.monotonic_ns, is_newest=self._has_newest_tables
+        )
         self._service = ProduceService(
             around,
             log,
@@ -271,9 +273,9 @@ class WriterWorker:
         else:
             logger.warning("order refused: not one for a writer: kind=%s", order.kind.name)
 
-    def _has_newest_topics(self) -> bool:
-        """Whether the broker's tables are those of this term: all it knows of topics it has told
-        before its snapshot, which came by the same way.
+    def _has_newest_tables(self) -> bool:
+        """Whether the broker's tables are those of this term: all it knows of topics and users it
+        has told before its snapshot, which came by the same way.
         """
         counters = self._page.read_counters(Role.BROKER)
         return counters[BrokerCounter.TABLES_TERM] == (self._term or 0)

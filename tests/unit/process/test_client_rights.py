@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 
 from ledgermq.broker.access import Right, User, UserTable
-from ledgermq.model.errors import NoPermissionError
+from ledgermq.model.errors import NoPermissionError, NotLeaderError
 from ledgermq.model.settings import AccessSection
 from ledgermq.process.client_rights import AccessGate, ClientRights, Peer
 from ledgermq.serving.call_rights import check_call
@@ -183,3 +184,30 @@ def test_who_tells_no_whole_local_address_is_nobody(address: str) -> None:
     if not address:
         with pytest.raises(NoPermissionError, match="without an address"):
             rights(unknown, everybody).check_topic("t", Right.PUB)
+
+
+def test_nothing_is_decided_by_users_that_may_not_be_all() -> None:
+    def refuse() -> None:
+        raise NotLeaderError("node is starting")
+
+    users = table(app={"topicPerms": ["t=PUB"], "groupPerms": ["g=SUB"]})
+    section = AccessSection(enabled=True, unix_users=(f"{UID}=app",))
+    gate = AccessGate(section, users)
+    known = ClientRights(gate, LOCAL)
+    known.check_topic("t", Right.PUB)
+    gate.check_users = refuse
+    checks: list[Callable[[], None]] = [
+        # What was found before may hold no more, too.
+        lambda: known.check_topic("t", Right.PUB),
+        lambda: known.check_topic("other", Right.PUB),
+        lambda: known.check_group("g"),
+        lambda: known.check_known("route"),
+        lambda: known.check_listed("route"),
+        lambda: known.check_admin("acl_set"),
+    ]
+    for check in checks:
+        with pytest.raises(NotLeaderError, match="starting"):
+            check()
+    operator = ClientRights(gate, ROOT)
+    operator.check_topic("t", Right.PUB)
+    operator.check_admin("acl_set")
