@@ -1,0 +1,320 @@
+"""Who may what: each verb and each code, asked by everybody, by every way, against one table.
+
+``who_may.txt`` was written by hand from docs/operating/access.md. LEDGERMQ_WHO_MAY=1 prints what
+was found, as a table.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from tests.adversary.asked_things import ADMINS_SINK, OTHERS, OWN, About, Stored, request, verbs
+from tests.adversary.callers import (
+    CALLERS,
+    SECRET,
+    STRANGER,
+    USERS,
+    Connected,
+    Outcome,
+    Session,
+    address_of,
+    can_be_others,
+    uid_of,
+    unix_users,
+)
+from tests.certificates import make_certificate
+from tests.process.conftest import Node, nodes_made
+from tests.process.group_nodes import free_port
+from tests.process.remoting_client import RemotingClient
+from tests.process.remoting_node import start_remoting_node
+from tests.process.remoting_requests import TEMPLATES
+from tests.process.remoting_steps import beat_when_leading
+
+from ledgermq.client.access_admin import AccessAdmin
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.process.client_keys import make_client_keys, make_node_key
+from ledgermq.remoting.codes import RequestCode as Code
+from ledgermq.serving.call_rights import ROWS
+from ledgermq.wire.query_frame import KeyQuery, PositionQuery
+
+pytestmark = pytest.mark.slow
+
+TABLE = Path(__file__).with_name("who_may.txt")
+PATIENCE_S = 60.0
+KINDS = ("PULL", "QUERY key", "QUERY position")
+SYSTEM = "LEDGERMQ_SYSTEM"
+
+WORDS: Mapping[str, frozenset[str]] = {
+    "all": frozenset(CALLERS),
+    "users": frozenset(USERS),
+    "topic": frozenset(("topic", "admin")),
+    "group": frozenset(("group", "admin")),
+    "admin": frozenset(("admin",)),
+    "local": frozenset(("admin",)),
+    "-": frozenset(),
+}
+"""What the table says; ``local``: an admin, on this machine unless the settings allow it."""
+
+
+class Line(NamedTuple):
+    """Who may, about what is named in the rights, and about what is not."""
+
+    own: str
+    others: str
+
+
+def table() -> dict[str, Line]:
+    """The table that was written by hand."""
+    found: dict[str, Line] = {}
+    for text in TABLE.read_text().splitlines():
+        if text and not text.startswith("#"):
+            name, own, others = (part.strip() for part in text.split("|"))
+            assert name not in found, name
+            found[name] = Line(own, others)
+    return found
+
+
+class Served(NamedTuple):
+    """A node with all callers as users, and messages of both topics."""
+
+    node: Node
+    remoting: str
+    consume: str
+    keys: Mapping[str, Path]
+    tls: ssl.SSLContext
+    stored: Stored
+    allows_tcp: bool
+
+
+@contextmanager
+def served(*, has_keys: bool, allows_tcp: bool, has_users: bool = True) -> Iterator[Served]:
+    with nodes_made() as make:
+        node = make()
+        made, key = make_certificate(node.folder)
+        port = free_port()
+        listen: dict[str, Any] = {"consume": f"tcp://127.0.0.1:{port}"}
+        keys: dict[str, Path] = {}
+        public: dict[str, str] = {}
+        if has_keys:
+            server = make_node_key(node.folder / "node.curve")
+            listen["curve_secret_file"] = str(node.folder / "node.curve")
+            keys = {name: node.folder / f"{name}.keys" for name in CALLERS}
+            public = {name: make_client_keys(keys[name], server=server) for name in CALLERS}
+        remoting = start_remoting_node(
+            node,
+            listen={**listen, "socket_mode": 0o666},
+            access={
+                "enabled": has_users,
+                "admin_over_clients": allows_tcp,
+                "unix_users": unix_users(),
+            },
+            remoting={"tls_certificate_file": str(made), "tls_key_file": str(key)},
+        )
+        for folder in (node.folder.parent, node.folder, node.runtime):
+            folder.chmod(0o711)
+        with connect_broker(f"ipc://{node.runtime}", name="operator", timeout_s=PATIENCE_S) as one:
+            access = AccessAdmin(one)
+            for name, rights in USERS.items() if has_users else ():
+                known = {"publicKeys": [public[name]]} if has_keys else {}
+                by = {"secretKey": SECRET, "whiteRemoteAddress": address_of(name)}
+                access.set_user(name, {**rights, **by, **known}, mode="add")
+        admin = RemotingClient(remoting, signs=("admin", SECRET))
+        beat_when_leading(admin, "admin", OWN.topic, group=OWN.group)
+        beat_when_leading(admin, "admin", OTHERS.topic, group=OTHERS.group)
+        tls = ssl.create_default_context(cafile=str(made))
+        stored = Stored(admin)
+        yield Served(node, remoting, f"127.0.0.1:{port}", keys, tls, stored, allows_tcp)
+        admin.close()
+
+        assert node.stop() == 0, node.log.read_text()[-3_000:]
+        assert not node.logged("Traceback"), node.log.read_text()[-3_000:]
+
+
+@pytest.fixture(scope="module")
+def clear() -> Iterator[Served]:
+    """Reached in clear; admins by the unix socket alone."""
+    with served(has_keys=False, allows_tcp=False) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def keyed(clear: Served) -> Iterator[Served]:
+    """Reached with CURVE, with TLS, and signed in clear; admins by all of these."""
+    del clear
+    with served(has_keys=True, allows_tcp=True) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def unchecked(keyed: Served) -> Iterator[Served]:
+    """Users are not checked, and admins do not come by tcp: everybody is as good as any user."""
+    del keyed
+    with served(has_keys=False, allows_tcp=False, has_users=False) as made:
+        yield made
+
+
+Found = dict[tuple[str, About], dict[str, Outcome]]
+"""By what was asked about what: what came of it for each caller."""
+
+
+def expected(line: Line, about: About, *, is_admins_way: bool) -> frozenset[str]:
+    word = line.own if about is OWN else line.others
+    return frozenset() if word == "local" and not is_admins_way else WORDS[word]
+
+
+def judge(way: str, found: Found, *, is_admins_way: bool, nobody: frozenset[str]) -> None:
+    """Compare what was found with the table.
+
+    Args:
+        nobody: callers who are not even heard.
+    """
+    lines = table()
+    wrong = []
+    if os.environ.get("LEDGERMQ_WHO_MAY"):
+        show(way, found)
+    for (name, about), outcomes in found.items():
+        let = {caller for caller, outcome in outcomes.items() if outcome.is_let}
+        wanted = expected(lines[name], about, is_admins_way=is_admins_way) - nobody
+        wanted &= outcomes.keys()
+        if let != wanted:
+            wrong.append((name, about.topic, sorted(let), sorted(wanted), outcomes))
+
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+def show(way: str, found: Found) -> None:
+    """Print the table: a caller a column, what is its own and what is another's."""
+    print(f"\n{way:44}" + "".join(f"{caller:>16}" for caller in CALLERS))
+    for name in dict.fromkeys(name for name, _ in found):
+        cells = []
+        for caller in CALLERS:
+            let = [found[name, about].get(caller) for about in (OWN, OTHERS)]
+            cells.append(
+                " / ".join("?" if one is None else "yes" if one.is_let else "no" for one in let)
+            )
+        print(f"{name:44}" + "".join(f"{cell:>16}" for cell in cells))
+
+
+def ask_all_verbs(served: Served, connect: Callable[[str], Session]) -> Found:
+    found: Found = {}
+    things = verbs(served.stored)
+    admin = connect("admin")
+    of_admin = {"sink": ADMINS_SINK, "batch": 0, "stages": [], "once": False}
+
+    assert admin.call("sink_commit", of_admin).is_let
+    admin.close()
+    for caller in CALLERS:
+        session = connect(caller)
+        for about in (OWN, OTHERS):
+            for verb, arguments in things.items():
+                outcome = session.call(verb, arguments(about))
+                found.setdefault((verb, about), {})[caller] = outcome
+            position = PositionQuery(served.stored.position(about))
+            for name, outcome in zip(
+                KINDS,
+                (
+                    session.pull(about.topic),
+                    session.query(KeyQuery(about.topic, "k")),
+                    session.query(position),
+                ),
+                strict=True,
+            ):
+                found.setdefault((name, about), {})[caller] = outcome
+        if session.is_heard:
+            system = (session.pull(SYSTEM), session.query(KeyQuery(SYSTEM, "k")))
+
+            assert not any(one.is_let for one in system), (caller, system)
+        session.close()
+    return found
+
+
+def ask_all_codes(served: Served, tls: ssl.SSLContext | None) -> Found:
+    found: Found = {}
+    for caller in CALLERS:
+        client = Connected(served.remoting, caller, tls=tls)
+        for about in (OWN, OTHERS):
+            for code in TEMPLATES:
+                fields, body = request(code, about, served.stored)
+                one = client
+                if code == Code.HEART_BEAT:
+                    # Tools' requests are handed to who has sent one, and it would have to answer.
+                    one = Connected(served.remoting, caller, tls=tls)
+                outcome = one.ask(code, fields, body)
+                found.setdefault((code.name, about), {})[caller] = outcome
+                if one is not client:
+                    one.close()
+        pull = TEMPLATES[Code.PULL_MESSAGE].fields
+        system = client.ask(Code.PULL_MESSAGE, {**pull, "topic": SYSTEM})
+
+        assert not system.is_let, (caller, system)
+        client.close()
+    return found
+
+
+def test_the_table_names_every_verb_and_every_code_and_nothing_else() -> None:
+    assert table().keys() == {*ROWS, *KINDS, *(code.name for code in TEMPLATES)}
+
+
+@pytest.mark.skipif(not can_be_others(), reason="other accounts need root")
+def test_accounts_do_on_unix_sockets_what_the_table_says(clear: Served) -> None:
+    endpoint = f"ipc://{clear.node.runtime}/consume"
+    found = ask_all_verbs(clear, lambda caller: Session(endpoint, uid=uid_of(caller)))
+
+    judge("unix", found, is_admins_way=True, nobody=frozenset())
+
+
+def test_addresses_do_over_clear_tcp_what_the_table_says(clear: Served) -> None:
+    def connect(caller: str) -> Session:
+        return Session(f"tcp://{address_of(caller)}:0;{clear.consume}")
+
+    found = ask_all_verbs(clear, connect)
+
+    judge("tcp", found, is_admins_way=False, nobody=frozenset())
+
+
+def test_signatures_do_over_clear_tcp_what_the_table_says(clear: Served) -> None:
+    found = ask_all_codes(clear, None)
+
+    judge("remoting", found, is_admins_way=False, nobody=frozenset())
+
+
+def test_keys_do_over_tcp_what_the_table_says(keyed: Served) -> None:
+    def connect(caller: str) -> Session:
+        return Session(f"tcp://{keyed.consume}", keys=keyed.keys[caller])
+
+    found = ask_all_verbs(keyed, connect)
+
+    judge("tcp with keys", found, is_admins_way=True, nobody=frozenset((STRANGER,)))
+
+
+@pytest.mark.parametrize("has_tls", [True, False])
+def test_signatures_do_what_the_table_says_where_admins_may_come_by_tcp(
+    keyed: Served, has_tls: bool
+) -> None:
+    found = ask_all_codes(keyed, keyed.tls if has_tls else None)
+
+    judge("remoting with TLS" if has_tls else "remoting beside keys", found,
+          is_admins_way=True, nobody=frozenset())  # fmt: skip
+
+
+def test_where_nobody_is_checked_tcp_is_kept_from_admins_calls_and_the_nodes_own_notes(
+    unchecked: Served,
+) -> None:
+    verbs_asked = ask_all_verbs(unchecked, lambda _: Session(f"tcp://{unchecked.consume}"))
+    codes_asked = ask_all_codes(unchecked, None)
+    if os.environ.get("LEDGERMQ_WHO_MAY"):
+        show("without users", verbs_asked | codes_asked)
+    lines = table()
+    wrong = [
+        (name, outcomes)
+        for (name, _), outcomes in (verbs_asked | codes_asked).items()
+        if {one.is_let for one in outcomes.values()} != {lines[name].own != "local"}
+    ]
+
+    assert not wrong, "\n".join(map(str, wrong))
