@@ -35,6 +35,10 @@ class BothClients:
         """See ``Consumers``."""
         return self._port.next_deadline_ms()
 
+    def look(self, now_ns: int) -> None:
+        """See ``Consumers``; the port counts what it reads."""
+        self._own.look(now_ns)
+
     def let_in(self, ready: Mapping[Pollable, int]) -> None:
         """See ``Consumers``."""
         self._own.let_in(ready)

@@ -56,6 +56,7 @@ class WriterCounter(IntEnum):
     DENIED = auto()
     THROTTLED = auto()
     DUPLICATES = auto()
+    CONNECTIONS_ENDED = auto()
 
 
 class DispatcherCounter(IntEnum):
@@ -137,6 +138,7 @@ class BrokerCounter(IntEnum):
     REQUESTS_FAILED = auto()
     TABLES_AT = auto()
     TABLES_HELD_UP = auto()
+    CONNECTIONS_ENDED = auto()
 
 
 def _names(counters: type[IntEnum]) -> tuple[str, ...]:

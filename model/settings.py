@@ -212,6 +212,9 @@ class LimitsSection:
     client_window_bytes: int = 64 * 1024 * 1024
     total_window_bytes: int = 256 * 1024 * 1024
     total_answers_bytes: int = 256 * 1024 * 1024
+    total_unread_bytes: int = 256 * 1024 * 1024
+    connections_max: int = 10_000
+    connections_per_address: int = 2_000
     held_pulls_max: int = 10_000
     os_page_cache_busy_timeout_mills: int = 1_000
     put_lock_warn_ms: int = 500

@@ -12,9 +12,11 @@ import zmq
 from ledgermq.ipc.doorbell import Context
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.events import Event
+from ledgermq.model.settings import LimitsSection
 from ledgermq.process.client_rights import Peer
 from ledgermq.process.key_guard import KeyGuard
 from ledgermq.process.loop import Pollable
+from ledgermq.process.socket_watch import SocketWatch, watch_limits
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +64,18 @@ class ClientSocket(Protocol):
         """Who sent the message that was received last; nobody in particular if none is told."""
         ...
 
+    def greet(self, identity: bytes) -> None:
+        """The message that was received last, of a client, was a HELLO."""
+        ...
+
+    def look(self, now_ns: int) -> None:
+        """End connections that hold too much; to be called each turn."""
+        ...
+
+    def take_limits(self, limits: LimitsSection) -> None:
+        """The settings were read again."""
+        ...
+
     def send(self, identity: bytes, parts: Sequence[bytes]) -> bool:
         """Answer a client; false when it has gone, or does not read."""
         ...
@@ -80,8 +94,9 @@ class RouterSocket:
         *,
         guard: KeyGuard | None,
         tells_peers: Callable[[], bool],
+        watch: SocketWatch | None = None,
     ) -> None:
-        """Owns the socket, and the guard of its context.
+        """Owns the socket, the guard of its context, and the watch.
 
         Args:
             tells_peers: whether to look with each message who has sent it; a client may choose its
@@ -90,7 +105,9 @@ class RouterSocket:
         self._socket = socket
         self._guard = guard
         self._tells_peers = tells_peers
+        self._watch = watch
         self._peer = Peer()
+        self._fd = -1
 
     @property
     def source(self) -> Pollable:
@@ -119,15 +136,39 @@ class RouterSocket:
         if not cast("int", socket.getsockopt(_EVENTS)) & _POLLIN:
             return None
         parts = [socket.recv(_NOBLOCK)]
-        if self._tells_peers() and socket.getsockopt(_RCVMORE):
+        watch = self._watch
+        account = None if watch is None else watch.accounts.get(parts[0])
+        is_unknown = account is None and watch is not None
+        if (is_unknown or self._tells_peers()) and socket.getsockopt(_RCVMORE):
             head = socket.recv(_NOBLOCK, copy=False)
-            self._peer = peer_of(head, has_keys=self._guard is not None)
+            if is_unknown:
+                self._fd = descriptor_of(head)
+            if self._tells_peers():
+                self._peer = peer_of(head, has_keys=self._guard is not None)
             parts.append(head.bytes)
         while socket.getsockopt(_RCVMORE):
             part = socket.recv(_NOBLOCK)
             if len(parts) <= PARTS_MAX:
                 parts.append(part)
+        if account is not None and account.address:
+            assert watch is not None
+            account.taken += watch.wire_size(parts)
         return parts
+
+    def greet(self, identity: bytes) -> None:
+        """See ``ClientSocket``."""
+        if self._watch is not None and identity not in self._watch.accounts:
+            self._watch.greet(identity, self._fd)
+
+    def look(self, now_ns: int) -> None:
+        """See ``ClientSocket``."""
+        if self._watch is not None:
+            self._watch.look(now_ns)
+
+    def take_limits(self, limits: LimitsSection) -> None:
+        """See ``ClientSocket``."""
+        if self._watch is not None:
+            self._watch.limits = watch_limits(limits)
 
     def send(self, identity: bytes, parts: Sequence[bytes]) -> bool:
         """See ``ClientSocket``."""
@@ -142,6 +183,8 @@ class RouterSocket:
     def close(self) -> None:
         """See ``ClientSocket``."""
         self._socket.close(CLOSE_LINGER_MS)
+        if self._watch is not None:
+            self._watch.close()
         if self._guard is not None:
             self._guard.close()
 
@@ -166,6 +209,15 @@ def peer_of(head: zmq.Frame, *, has_keys: bool) -> Peer:
     if peer.is_local or not has_keys:
         return peer
     return Peer(peer.address, _property(head, "User-Id"))
+
+
+def descriptor_of(head: zmq.Frame) -> int:
+    """The descriptor of the connection that ``head`` came over; -1 when that is not known."""
+    try:
+        return int(head.get(zmq.SRCFD))
+    except zmq.ZMQError:
+        # Of a connection that tells no address, either.
+        return -1
 
 
 def _property(head: zmq.Frame, name: str) -> str:
@@ -194,6 +246,7 @@ def bind_client_socket(
     message_size_max: int,
     secret: bytes | None = None,
     answers_queued_max: int = MESSAGES_QUEUED_MAX,
+    watch: SocketWatch | None = None,
 ) -> zmq.Socket[bytes]:
     """A ROUTER bound at ``ipc://path``, and at ``endpoint`` if there is one.
 
@@ -206,6 +259,7 @@ def bind_client_socket(
         secret: CURVE key (Z85) for ``endpoint``; a ``KeyGuard`` in the context answers about the
             keys of clients.
         answers_queued_max: messages that wait for one client to read.
+        watch: bounds what clients over tcp may have under way; the caller's.
 
     Raises:
         ConfigError: the endpoint cannot be bound.
@@ -220,6 +274,8 @@ def bind_client_socket(
     socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * HEARTBEAT_MS)
     try:
+        if watch is not None:
+            watch.attach(context, socket, path.name)
         socket.bind(f"ipc://{path}")
         path.chmod(mode)
         if endpoint is not None:
@@ -229,6 +285,8 @@ def bind_client_socket(
                 socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
                 socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
             socket.bind(endpoint)
+            if watch is not None:
+                watch.bound(socket)
     except zmq.ZMQError as error:
         socket.close(0)
         raise ConfigError(

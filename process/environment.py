@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from concurrent.futures import Executor
 from typing import Protocol
 
@@ -87,11 +87,15 @@ class Environment(Protocol):
         """What runs work beside the process's loop; the caller shuts it down."""
         ...
 
-    def produce_socket(self, gate: AccessGate, *, message_size_max: int) -> ClientSocket:
+    def produce_socket(
+        self, gate: AccessGate, *, message_size_max: int, note_ended: Callable[[], object]
+    ) -> ClientSocket:
         """Where producers connect to.
 
         Args:
             gate: whose keys are let in.
+            message_size_max: of one part.
+            note_ended: called for each connection that is ended because it holds too much.
 
         Raises:
             ConfigError: the endpoint of the settings cannot be bound, or its key not read.

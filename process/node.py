@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Self
@@ -18,6 +19,7 @@ from ledgermq.process.client_socket import ClientSocket, RouterSocket, bind_clie
 from ledgermq.process.clock import Clock, MachineClock
 from ledgermq.process.key_guard import KeyGuard
 from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.process.socket_watch import SocketWatch, watch_limits
 
 
 @dataclass(slots=True)
@@ -54,11 +56,20 @@ class Surroundings:
         """One thread, begun with the first work."""
         return ThreadPoolExecutor(1, thread_name_prefix=f"{self.role.title}-background")
 
-    def produce_socket(self, gate: AccessGate, *, message_size_max: int) -> ClientSocket:
+    def produce_socket(
+        self, gate: AccessGate, *, message_size_max: int, note_ended: Callable[[], object]
+    ) -> ClientSocket:
         """Bound as the settings say; see ``client_socket.bind_client_socket``."""
         listen = self.settings.listen
         secret = load_client_secret(listen)
         guard = None if secret is None else KeyGuard(self.context, gate.lets_key_in)
+        watch = None
+        if listen.produce is not None:
+            watch = SocketWatch(
+                watch_limits(self.settings.limits),
+                is_sealed=secret is not None,
+                note_ended=note_ended,
+            )
         socket = bind_client_socket(
             self.context,
             self.paths.produce,
@@ -66,8 +77,9 @@ class Surroundings:
             mode=listen.socket_mode,
             message_size_max=message_size_max,
             secret=secret,
+            watch=watch,
         )
-        return RouterSocket(socket, guard=guard, tells_peers=lambda: gate.is_on)
+        return RouterSocket(socket, guard=guard, tells_peers=lambda: gate.is_on, watch=watch)
 
     def leave(self) -> None:
         """Close what was opened; sockets first, so that nothing lingers."""

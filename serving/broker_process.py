@@ -222,6 +222,7 @@ class BrokerWorker:
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Orders, requests, growth of queues, deadlines; then what has to be written."""
         now_ms = now_ns // 1_000_000
+        self._service.look(now_ns)
         if not ready and now_ms < self._rests_until_ms and not self._has_news:
             return
         if self._has_taken_messages(ready, now_ms):

@@ -35,6 +35,7 @@ from ledgermq.process.client_keys import load_client_secret
 from ledgermq.process.client_rights import AccessGate, ClientRights
 from ledgermq.process.client_socket import (
     bind_client_socket,
+    descriptor_of,
     is_reserved,
     peer_of,
     report_refused,
@@ -43,6 +44,7 @@ from ledgermq.process.key_guard import KeyGuard
 from ledgermq.process.loop import Pollable
 from ledgermq.process.node import Surroundings
 from ledgermq.process.request_faults import RequestFaults
+from ledgermq.process.socket_watch import SocketWatch, watch_limits
 from ledgermq.process.standing import UNKNOWN
 from ledgermq.serving.answers_on_way import AnswersOnWay
 from ledgermq.serving.call_rights import Act, audit, check_call
@@ -149,6 +151,7 @@ class ConsumeService:
         )
         secret = load_client_secret(settings.listen)
         self._guard = None if secret is None else KeyGuard(around.context, self._gate.lets_key_in)
+        self._watch = self._make_watch(is_sealed=secret is not None)
         self.socket = bind_client_socket(
             around.context,
             around.paths.consume,
@@ -157,6 +160,7 @@ class ConsumeService:
             message_size_max=BODY_SIZE_MAX,
             secret=secret,
             answers_queued_max=ANSWERS_QUEUED_MAX,
+            watch=self._watch,
         )
         self.socket.copy_threshold = TRACKED_SIZE_MIN
 
@@ -164,11 +168,18 @@ class ConsumeService:
         """The settings were read again: those of access and quotas count from now on."""
         self._gate.take_settings(settings.access)
         self._limits.take_settings(settings.quotas)
+        if self._watch is not None:
+            self._watch.limits = watch_limits(settings.limits)
 
     @property
     def sources(self) -> list[Pollable]:
         """The socket, and who lets clients in."""
         return [self.socket] if self._guard is None else [self.socket, self._guard.socket]
+
+    def look(self, now_ns: int) -> None:
+        """End connections that hold too much; to be called each turn."""
+        if self._watch is not None:
+            self._watch.look(now_ns)
 
     def let_in(self, ready: Mapping[Pollable, int]) -> None:
         """Answer about the keys of those who connect."""
@@ -264,6 +275,8 @@ class ConsumeService:
     def close(self) -> None:
         """Unbind; what is on its way gets a moment to leave."""
         self.socket.close(CLOSE_LINGER_MS)
+        if self._watch is not None:
+            self._watch.close()
         if self._guard is not None:
             self._guard.close()
         self._counters.release()
@@ -282,6 +295,11 @@ class ConsumeService:
             head = head or frame
             if len(parts) <= PARTS_MAX:
                 parts.append(frame.bytes)
+        watch = self._watch
+        if watch is not None:
+            account = watch.accounts.get(parts[0])
+            if account is not None and account.address:
+                account.taken += watch.wire_size(parts)
         return parts, head
 
     def _take(self, parts: list[bytes], head: zmq.Frame | None, now_ms: int) -> None:
@@ -420,12 +438,23 @@ class ConsumeService:
             raise NoPermissionError(
                 "connection tells no address: its ZeroMQ speaks an older protocol than ZMTP 3"
             )
+        if self._watch is not None and client not in self._watch.accounts:
+            self._watch.greet(client, descriptor_of(head))
         rights = ClientRights(self._gate, peer)
         self._sessions[client] = Session(name, rights, hello_group(parts[1]))
         self._counters[BrokerCounter.SESSIONS] = len(self._sessions)
         produce = self._produce_ipc if peer.is_local else self._settings.listen.produce or ""
         welcome = self._welcome(produce, version=hello_version(parts[1]))
         self._send([client, *encode_welcome(request_id, welcome)])
+
+    def _make_watch(self, *, is_sealed: bool) -> SocketWatch | None:
+        if self._settings.listen.consume is None:
+            return None
+        limits = watch_limits(self._settings.limits)
+        return SocketWatch(limits, is_sealed=is_sealed, note_ended=self._note_ended)
+
+    def _note_ended(self) -> None:
+        self._counters[BrokerCounter.CONNECTIONS_ENDED] += 1
 
     def _welcome(self, produce: str, *, version: int) -> Welcome:
         node = self._settings.node

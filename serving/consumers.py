@@ -34,6 +34,10 @@ class Consumers(Protocol):
         """When ``take_requests`` has something to do that no source tells of; monotonic."""
         ...
 
+    def look(self, now_ns: int) -> None:
+        """End connections that hold too much; to be called each turn."""
+        ...
+
     def let_in(self, ready: Mapping[Pollable, int]) -> None:
         """Decide about those who connect."""
         ...

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
 
+from ledgermq.model.settings import LimitsSection
 from ledgermq.process.client_rights import Peer
 from ledgermq.process.loop import Pollable
 from ledgermq.sim.events import Events
@@ -95,6 +96,15 @@ class ClientPort:
         if not self._waiting:
             return None
         return self._waiting.popleft()
+
+    def greet(self, identity: bytes) -> None:
+        """See ``ClientSocket``."""
+
+    def look(self, now_ns: int) -> None:
+        """Nothing is held here that nobody takes."""
+
+    def take_limits(self, limits: LimitsSection) -> None:
+        """See ``ClientSocket``."""
 
     def send(self, identity: bytes, parts: Sequence[bytes]) -> bool:
         """See ``ClientSocket``."""

@@ -75,6 +75,9 @@ class ConsumerPort:
         """See ``Consumers``."""
         return None
 
+    def look(self, now_ns: int) -> None:
+        """Nothing is held here that nobody takes."""
+
     def let_in(self, ready: Mapping[Pollable, int]) -> None:
         """See ``Consumers``; nobody has keys here."""
 

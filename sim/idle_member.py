@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -110,7 +110,9 @@ class StepEnvironment:
         """See ``Environment``."""
         return InlineExecutor()
 
-    def produce_socket(self, gate: AccessGate, *, message_size_max: int) -> ClientSocket:
+    def produce_socket(
+        self, gate: AccessGate, *, message_size_max: int, note_ended: Callable[[], object]
+    ) -> ClientSocket:
         """See ``Environment``."""
         raise AssertionError("a dispatcher has no producers")
 

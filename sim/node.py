@@ -63,7 +63,9 @@ class SimEnvironment:
         """See ``Environment``."""
         return InlineExecutor()
 
-    def produce_socket(self, gate: AccessGate, *, message_size_max: int) -> ClientSocket:
+    def produce_socket(
+        self, gate: AccessGate, *, message_size_max: int, note_ended: Callable[[], object]
+    ) -> ClientSocket:
         """See ``Environment``."""
         return self.port
 

@@ -149,7 +149,9 @@ class ProduceService:
             self._unique, self._make_room, header_size=log.writer.header_size
         )
         self.socket = around.produce_socket(
-            admission.gate, message_size_max=FRAME_SIZE_MAX + 1024 * 1024
+            admission.gate,
+            message_size_max=FRAME_SIZE_MAX + 1024 * 1024,
+            note_ended=self._note_ended,
         )
         levels = len(delay_levels_ms(settings.store.message_delay_level)) - 1
         self._rules = RecordRules(
@@ -207,6 +209,7 @@ class ProduceService:
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of access and quotas count from now on."""
         self._admission.take_settings(settings)
+        self.socket.take_limits(settings.limits)
 
     def begin_following(self) -> None:
         """Entries of another leader come next; the log may have been cut."""
@@ -491,6 +494,7 @@ class ProduceService:
             raise ProtocolError("HELLO without a body", parts=len(parts) - 1)
         name = decode_hello(parts[2])
         instance = hello_instance(parts[2])
+        self.socket.greet(identity)
         session = self._sessions.get(identity)
         is_new = session is None or session.rights.peer != self.socket.peer
         if session is None or is_new or session.instance != instance:
@@ -536,6 +540,10 @@ class ProduceService:
 
     def _now_ms(self) -> int:
         return self._clock.epoch_ns() // 1_000_000
+
+    def _note_ended(self) -> None:
+        """A connection was ended because it held too much, or too many were open."""
+        self._counters[WriterCounter.CONNECTIONS_ENDED] += 1
 
     def _end_session(self, identity: bytes) -> None:
         self._sessions.end(identity)

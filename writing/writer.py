@@ -190,6 +190,7 @@ class WriterWorker:
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Orders, raft's entries, frames (staged, written and published once), then answers."""
+        self._service.socket.look(now_ns)
         for message in self._around.inbox.drain(ready):
             self._take(message)
         if self._unsettled is not None and self._page.has_queues():

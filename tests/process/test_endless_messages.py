@@ -1,0 +1,146 @@
+"""What a client sends and never ends takes a bounded piece of memory, whatever it is cut into."""
+
+from __future__ import annotations
+
+import mmap
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import free_port
+from tests.process.raw_zmtp import LONG, MORE, ZmtpClient
+
+from ledgermq.client import Consumer, Producer
+
+pytestmark = pytest.mark.slow
+
+MIB = 1 << 20
+LIMIT = 32 * MIB
+PARTS = {
+    "large": bytes([MORE | LONG]) + (1_000_000).to_bytes(8, "big") + bytes(1_000_000),
+    "small": (bytes([MORE, 40]) + bytes(40)) * 4_096,
+    "empty": bytes([MORE, 0]) * 65_536,
+}
+SENT_MAX = 1024 * MIB
+"""More than any process may have had: who could send so much was not stopped."""
+
+GROWTH_MAX = 12 * LIMIT
+"""The bound, and what comes while nobody looks: at most some 200 ms of what loopback carries."""
+
+
+class Endless:
+    """A connection that sends parts of a message until it is ended."""
+
+    def __init__(self, port: int, part: bytes) -> None:
+        self.client = ZmtpClient(("127.0.0.1", port))
+        self._part = part
+        self.sent = 0
+
+    def send_until_ended(self) -> bool:
+        """Whether it was ended."""
+        sock: socket.socket = self.client._socket
+        try:
+            while self.sent < SENT_MAX:
+                sock.sendall(self._part)
+                self.sent += len(self._part)
+        except ConnectionError:
+            return True
+        return False
+
+
+def anonymous(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/statm").read_text().split()
+    return (int(fields[1]) - int(fields[2])) * mmap.PAGESIZE
+
+
+@pytest.fixture
+def node(make_node: Callable[[], Node]) -> Iterator[Node]:
+    yield make_node()
+
+
+def served(node: Node, **limits: int) -> dict[str, int]:
+    """Ports of a node that listens in clear, by whose they are."""
+    ports = {"writer": free_port(), "broker": free_port()}
+    node.configure(
+        listen={
+            "produce": f"tcp://127.0.0.1:{ports['writer']}",
+            "consume": f"tcp://127.0.0.1:{ports['broker']}",
+        },
+        limits={"total_unread_bytes": LIMIT, **limits},
+    )
+    node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
+    node.wait_ready()
+    return ports
+
+
+@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("role", ["writer", "broker"])
+def test_a_message_without_an_end_costs_its_sender_the_connection(
+    node: Node, role: str, parts: str
+) -> None:
+    ports = served(node)
+    pids = node.pids()
+    before = anonymous(pids[role])
+    with Producer(f"tcp://127.0.0.1:{ports['broker']}") as honest:
+        honest.send("orders", b"before").result(20)
+        attacker = Endless(ports[role], PARTS[parts])
+        was_ended = attacker.send_until_ended()
+        grown = anonymous(pids[role]) - before
+        sent = honest.send("orders", b"after").result(20)
+    attacker.client.close()
+    ended = node.status()["counters"][role]["connections_ended"]
+
+    assert was_ended
+    assert grown < GROWTH_MAX
+    assert sent.queue_offset >= 0
+    assert ended >= 1
+    assert node.pids() == pids
+    assert node.stop() == 0
+
+
+def test_who_sends_much_and_ends_each_message_is_never_ended(node: Node) -> None:
+    ports = served(node)
+    body = bytes(512 * 1024)
+    with Producer(f"tcp://127.0.0.1:{ports['broker']}") as producer:
+        for _ in range(6):
+            for send in [producer.send("orders", body, queue_id=0) for _ in range(64)]:
+                send.result(60)
+    count = 0
+    address = f"tcp://127.0.0.1:{ports['broker']}"
+    with Consumer(address, topic="orders", queues=[0], start="first") as consumer:
+        while batch := consumer.poll(5.0 if count < 6 * 64 else 0.0):
+            count += len(batch)
+    counters = node.status()["counters"]
+
+    assert count == 6 * 64
+    assert counters["writer"]["connections_ended"] == 0
+    assert counters["broker"]["connections_ended"] == 0
+    assert node.stop() == 0
+
+
+@pytest.mark.parametrize("setting", ["connections_max", "connections_per_address"])
+def test_connections_of_one_host_are_bounded_and_those_of_unix_sockets_are_not(
+    node: Node, setting: str
+) -> None:
+    ports = served(node, **{setting: 8})
+    opened = [ZmtpClient(("127.0.0.1", ports["writer"])) for _ in range(8)]
+
+    def count() -> int:
+        return int(node.status()["counters"]["writer"]["connections_ended"])
+
+    before = count()
+    more = [socket.create_connection(("127.0.0.1", ports["writer"])) for _ in range(4)]
+    wait_until(lambda: count() == 4, "connections to be ended", 20.0)
+    with Producer(f"ipc://{node.runtime}") as local:
+        sent = local.send("orders", b"operator").result(20)
+    for one in (*opened, *more):
+        one.close()
+    with Producer(f"tcp://127.0.0.1:{ports['broker']}") as remote:
+        again = remote.send("orders", b"when others have gone").result(20)
+
+    assert before == 0
+    assert sent.queue_offset >= 0
+    assert again.queue_offset >= 0
+    assert node.stop() == 0
