@@ -89,7 +89,8 @@ class BrokerCounter(IntEnum):
     ``MESSAGES_FILTERED_OUT`` were passed over by tags or an expression. ``ARCHIVES`` that retention
     waits for, and the position up to which the last one of them has the log, are now. So is
     the queue offset up to which commands are applied to the tables, plus one (0: it is not known
-    where the tables stand), and whether a damaged place holds them up.
+    where the tables stand), and whether a damaged place holds them up. ``POISON_MESSAGES`` is how
+    often a filter could not be evaluated for a message, which was passed over.
     """
 
     PULLS = 0
@@ -139,6 +140,7 @@ class BrokerCounter(IntEnum):
     TABLES_AT = auto()
     TABLES_HELD_UP = auto()
     CONNECTIONS_ENDED = auto()
+    POISON_MESSAGES = auto()
 
 
 def _names(counters: type[IntEnum]) -> tuple[str, ...]:

@@ -41,6 +41,8 @@ class Event(StrEnum):
     """Why a process ends itself: settings, storage, or a bug."""
     REQUEST_FAILED = "8c1f0d7a6be94c0f9a52b1d3e64f7c28"
     """A client's request has met a bug: it is refused, its connection ended, the rest goes on."""
+    POISON_MESSAGE = "faa4432079f14ac6bc4ababb5f9d5c57"
+    """A stored message that no filter can be evaluated for: it is passed over, and named."""
 
     # Of its settings.
     SETTINGS_READ = "b9ec15ba3974469584e467a5eb68c844"

@@ -6,6 +6,7 @@ turn (``pull_service``).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,9 @@ from ledgermq.process.record_parts import sound_count
 
 if TYPE_CHECKING:
     from ledgermq.broker.sql_filter import SqlFilter
+
+Poison = Callable[[int, Exception], None]
+"""Told of a message whose properties the expression cannot be evaluated for: its position, why."""
 
 Integers = npt.NDArray[np.int64]
 Wanted = npt.NDArray[np.bool_]
@@ -51,10 +55,13 @@ def wanted_messages(
     *,
     count_max: int,
     size_max: int,
+    poison: Poison,
 ) -> Wanted | None:
     """Which of the first messages are wanted: of those in one file, as far as it is worth it.
 
     The records are compared with the CRC that they were stored with, as when they are given out.
+    What the expression fails for is not wanted, as in RocketMQ's ``ExpressionMessageFilter``: a
+    message that was stored must not keep its consumers from all that is behind it.
 
     ``None`` when the first one was removed.
 
@@ -62,6 +69,7 @@ def wanted_messages(
         positions: ascending, in host order, and below the dispatched position; at least one.
         count_max: what was found is enough when it is more than so many messages,
         size_max: or more than so many bytes.
+        poison: called for each message that the expression fails for.
 
     Raises:
         DamagedLogError: the first record is not what was written.
@@ -77,7 +85,12 @@ def wanted_messages(
     matched = matched_size = 0
     for row, (begin, size) in enumerate(zip(at, sizes[:count].tolist(), strict=True)):
         record = file.view[begin : begin + size]
-        if wanted.matches(decode_properties(properties_in(record))):
+        try:
+            is_wanted = wanted.matches(decode_properties(properties_in(record)))
+        except Exception as error:
+            poison(int(positions[row]), error)
+            continue
+        if is_wanted:
             found[row] = True
             matched += 1
             matched_size += size

@@ -14,6 +14,7 @@ from ledgermq.broker.pull_rules import QueueBounds, Selection, judge_offset, sel
 from ledgermq.ipc.counters import BrokerCounter, Counts, no_counts
 from ledgermq.model.errors import LedgerError
 from ledgermq.process.record_parts import RecordParts
+from ledgermq.serving.poison_messages import PoisonMessages
 from ledgermq.serving.property_scan import Wanted, sql_filter
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.store.queue_end import PREFILL_SIZE, Units
@@ -164,6 +165,7 @@ class PullService:
         self._contain = contain
         self._filters_properties = filters_properties
         self._counts = no_counts() if counts is None else counts
+        self._poison = PoisonMessages(self._counts)
         self._evaluated = 0
         self._store = store
         self._holds = holds
@@ -500,6 +502,7 @@ class PullService:
             self._sql(pull),
             count_max=pull.messages_max,
             size_max=pull.bytes_max,
+            poison=self._poison,
         )
         if found is not None:
             self._evaluated += len(found)

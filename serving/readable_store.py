@@ -21,7 +21,7 @@ from ledgermq.process.log_view import LogView
 from ledgermq.process.record_parts import RecordParts, take_records
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.serving.old_pages import HOT_TAIL_SIZE, OldPages, OldReadPace
-from ledgermq.serving.property_scan import Wanted, wanted_messages
+from ledgermq.serving.property_scan import Poison, Wanted, wanted_messages
 from ledgermq.store.mapped_files import VanishedError
 from ledgermq.store.queue_end import UNIT_SIZE, Units
 from ledgermq.store.queue_reader import QueueReader
@@ -280,11 +280,18 @@ class ReadableStore:
         *,
         count_max: int,
         size_max: int,
+        poison: Poison,
     ) -> Wanted | None:
         """See ``wanted_messages``; ``old_read_wait_ms`` goes first."""
         try:
             found = wanted_messages(
-                self.log, positions, sizes, sql, count_max=count_max, size_max=size_max
+                self.log,
+                positions,
+                sizes,
+                sql,
+                count_max=count_max,
+                size_max=size_max,
+                poison=poison,
             )
         except DamagedLogError:
             self._report_damage(int(positions[0]))

@@ -10,12 +10,13 @@ import pytest
 
 from ledgermq.broker.holds import Holds, QueueName
 from ledgermq.formats.message import Message, decode_message, encode_message
-from ledgermq.formats.properties import encode_properties
+from ledgermq.formats.properties import decode_properties, encode_properties
+from ledgermq.ipc.counters import BrokerCounter, no_counts
 from ledgermq.ipc.cursor_page import CursorPage, Dispatched, Grant, LogCursor, RaftRole
 from ledgermq.model.errors import DamagedLogError, FilterIllegalError
 from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.model.settings import LogKind, NodeSection, ReadsSection, Settings, StoreSection
-from ledgermq.serving import pull_service
+from ledgermq.serving import property_scan, pull_service
 from ledgermq.serving.pull_service import Answer, Held, PullService
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.store.queue_end import UNIT
@@ -265,6 +266,30 @@ def test_an_expression_is_given_what_fulfils_it_and_goes_on_behind_what_was_left
     later = store.pull(pulled.next_offset, sql="number >= 90", messages=3)
 
     assert (later.status, len(later.starts), later.next_offset) == (PullStatus.FOUND, 3, 93)
+
+
+def test_a_message_that_a_filter_fails_for_is_passed_over_counted_and_named_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def decode_with_a_bug(data: memoryview) -> dict[str, str]:
+        if bytes(data) == properties_of(4):
+            raise RecursionError("what nobody has thought of")
+        return decode_properties(data)
+
+    monkeypatch.setattr(property_scan, "decode_properties", decode_with_a_bug)
+    counts = no_counts()
+    pulls: PullService = PullService(
+        store.view, Holds[bytes, Held](limit=9), lambda _queue: None, counts=counts
+    )
+    for _ in range(2):
+        answer = pulls.pull(b"c", sql_pull("number BETWEEN 3 AND 5"), 0)
+        assert isinstance(answer, Answer)
+        assert offsets_in(answer) == [3, 5]
+
+    assert counts[BrokerCounter.POISON_MESSAGES] == 2
+    (named,) = caplog.records
+    assert f"position={store.positions[4]}" in named.getMessage()
+    assert named.exc_info is not None
 
 
 def test_an_answer_by_expression_keeps_its_count(store: Store) -> None:
