@@ -34,6 +34,10 @@ PAUSE_MS_MAX = 2_000
 ACTS = 2
 """Calls of each verb before a death."""
 
+PREPARED = 0.75
+"""In so many deaths what the first calls need is there when the time begins; else it takes its
+part of it, and the later ones of these calls are not made."""
+
 SETTLE_S = 30.0
 LOOK_S = 0.1
 
@@ -151,6 +155,11 @@ class Life:
             errands.begin(_prepare(to))
             errands.run()
         self._deaths += 1
+        first = self._notes_of(to)
+        if self._chance.random() < PREPARED:
+            for note in first:
+                errands.begin(self._guarded(note, "before the call", _prepared(note, to)))
+            errands.run()
         longest_ms = PAUSE_MS_MAX
         if self._deaths == 1 and self._chance.random() < 0.5:
             # Files are written a second after the first change, for the first time.
@@ -158,25 +167,31 @@ class Life:
         pause_s = self._chance.uniform(0, longest_ms) / 1_000
         self._where = f"{self.kind.name}, death {self._deaths} after {1_000 * pause_s:.0f} ms"
         until = time.monotonic() + pause_s
-        self._last = []
-        for row in self._rows:
-            if row.is_for(to):
-                errands.begin(self._turns(row, to, pause_s))
+        self._last = first
+        for note in first:
+            errands.begin(self._called(note, to))
+        for _ in range(1, ACTS):
+            later = self._notes_of(to)
+            self._last += later
+            for note in later:
+                errands.begin(self._called(note, to, after_s=self._chance.uniform(0, pause_s)))
         errands.run(until)
         errands.abandon()
         self._notes += self._last
 
-    def _turns(self, row: Row, to: Connections, pause_s: float) -> Errand:
-        """The first call at once, the others at any time before the death."""
-        for turn in range(ACTS):
-            if turn:
-                yield Pause(self._chance.uniform(0, pause_s))
-            number = self._numbers[row.verb]
-            self._numbers[row.verb] += 1
-            name = f"{self._rows.index(row)}-{self._deaths}-{number}"
-            note = Note(row, name, number)
-            self._last.append(note)
-            yield from self._guarded(note, "call", row.act(note, to))
+    def _notes_of(self, to: Connections) -> list[Note]:
+        """Of a call of each verb."""
+        return [self._note_of(row) for row in self._rows if row.is_for(to)]
+
+    def _note_of(self, row: Row) -> Note:
+        number = self._numbers[row.verb]
+        self._numbers[row.verb] += 1
+        return Note(row, f"{self._rows.index(row)}-{self._deaths}-{number}", number)
+
+    def _called(self, note: Note, to: Connections, after_s: float = 0.0) -> Errand:
+        if after_s:
+            yield Pause(after_s)
+        yield from self._guarded(note, "call", _prepared_and_called(note, to))
 
     def _look_after_death(self, to: Connections) -> None:
         """Each of the last calls: asked again, and read, at once and in any order."""
@@ -251,6 +266,17 @@ def _in_turn(changes: Sequence[Callable[[Path], None]]) -> Callable[[Path], None
             change(root)
 
     return all_of_them if changes else None
+
+
+def _prepared(note: Note, to: Connections) -> Errand:
+    yield from note.row.prepare(note, to)
+    note.is_prepared = True
+
+
+def _prepared_and_called(note: Note, to: Connections) -> Errand:
+    if not note.is_prepared:
+        yield from _prepared(note, to)
+    yield from note.row.act(note, to)
 
 
 def _prepare(to: Connections) -> Errand:

@@ -198,6 +198,7 @@ class TimerCancel(Row):
     verb: str = "timer_cancel"
 
     def act(self, note: Note, to: Connections) -> Errand:
+        """The message is sent here, too: it comes before all others are prepared, else."""
         sent = _put(to, LATER, _body(note), delay_ms=CANCELLED_AFTER_MS)
         note.facts["id"] = sent.unique_id
         yield sent
@@ -249,9 +250,11 @@ class TransactionEnd(Row):
     verb: str
     decision: str
 
-    def act(self, note: Note, to: Connections) -> Errand:
+    def prepare(self, note: Note, to: Connections) -> Errand:
         result = yield _half(note, to)
         note.facts["offset"] = result.queue_offset
+
+    def act(self, note: Note, to: Connections) -> Errand:
         note.is_begun = True
         yield to.ask("transaction_end", **_end(note, self.decision))
         note.is_acknowledged = True
@@ -383,9 +386,11 @@ class Replay(Row):
             "token": note.number + 1,
         }
 
-    def act(self, note: Note, to: Connections) -> Errand:
+    def prepare(self, note: Note, to: Connections) -> Errand:
         back = SendBack("send_back", DEAD)._arguments(note)
         yield to.ask("send_back", **{**back, "group": f"replay-{note.name}"})
+
+    def act(self, note: Note, to: Connections) -> Errand:
         note.is_begun = True
         answer = yield to.ask("dead_letters_replay", **self._arguments(note))
         if answer["replayed"] != [0]:
@@ -448,14 +453,17 @@ class SinkBatch(Row):
             "once": bool(note.number % 2),
         }
 
-    def act(self, note: Note, to: Connections) -> Errand:
-        staged = self._stage(note, to)
-        note.is_begun = not self.is_committed_first
-        note.facts["offset"] = (yield staged).queue_offset
+    def prepare(self, note: Note, to: Connections) -> Errand:
         if self.is_committed_first:
-            note.is_begun = True
+            note.facts["offset"] = (yield self._stage(note, to)).queue_offset
+
+    def act(self, note: Note, to: Connections) -> Errand:
+        note.is_begun = True
+        if self.is_committed_first:
             yield to.ask("sink_commit", **self._commit(note))
             note.facts["committed"] = True
+        else:
+            note.facts["offset"] = (yield self._stage(note, to)).queue_offset
         note.is_acknowledged = True
 
     def again(self, note: Note, to: Connections) -> Errand:

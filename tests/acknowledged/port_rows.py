@@ -73,10 +73,12 @@ class PortRow(Row):
     def is_for(self, connections: Connections) -> bool:
         return connections.has_port
 
-    def act(self, note: Note, to: Connections) -> Errand:
+    def prepare(self, note: Note, to: Connections) -> Errand:
         first = self.before(note)
         if first is not None:
             yield from done(to, *first)
+
+    def act(self, note: Note, to: Connections) -> Errand:
         note.is_begun = True
         yield from done(to, *self.ask(note))
         note.is_acknowledged = True

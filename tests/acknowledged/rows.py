@@ -56,6 +56,7 @@ class Note:
     row: Row
     name: str
     number: int
+    is_prepared: bool = False
     is_begun: bool = False
     is_acknowledged: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
@@ -82,8 +83,13 @@ class Row:
         del connections
         return True
 
+    def prepare(self, note: Note, to: Connections) -> Errand:
+        """What has to be there before the call."""
+        del note, to
+        yield from ()
+
     def act(self, note: Note, to: Connections) -> Errand:
-        """The call, and what has to be there before it."""
+        """The call, once all is prepared."""
         raise NotImplementedError
 
     def again(self, note: Note, to: Connections) -> Errand:
@@ -134,9 +140,11 @@ class CallRow(Row):
     refused_again: Errors = ()
     lasts: bool = True
 
-    def act(self, note: Note, to: Connections) -> Errand:
+    def prepare(self, note: Note, to: Connections) -> Errand:
         for verb, arguments in self.before(note):
             yield to.ask(verb, **arguments)
+
+    def act(self, note: Note, to: Connections) -> Errand:
         note.is_begun = True
         note.facts["answer"] = yield to.ask(self.verb, **self.call(note))
         note.is_acknowledged = True
