@@ -24,6 +24,7 @@ from tests.process.group_nodes import (
     make_growing_group,
     producer,
 )
+from tests.staged_derived import stage
 
 from ledgermq.client import Consumer
 from ledgermq.formats.findings import Severity
@@ -303,6 +304,46 @@ def test_a_store_whose_queues_are_built_again_numbers_them_on(
         assert table.ends[TOPIC.encode(), IDLE] == SENT
     check_goes_on(member)
 
+    assert member.node.stop() == 0
+    check_stores([member])
+
+
+@pytest.mark.parametrize("has_grown", [False, True], ids=["at once", "the log has grown"])
+def test_queues_that_were_built_elsewhere_are_numbered_on(
+    make_node: Callable[[], Node], has_grown: bool
+) -> None:
+    """A job that has nothing but the log knows nothing of the queue: what is installed does."""
+    (member,) = idle_group(make_node).members
+    root, copied = member.node.root, member.node.folder / "copied"
+    assert member.node.stop() == 0
+    shutil.copytree(root, copied)
+    lose_queues_and_checkpoints(copied)
+    rebuild_without_table(copied)
+    assert not (copied / "consumequeue" / TOPIC / str(IDLE)).exists()
+    stage(root, copied, SIZES)
+    if has_grown:
+        table = read_queue_ends(ends_path(root))
+        assert table is not None
+        member.start()
+        member.node.wait_ready()
+        load([member], batches=15)
+        later = table.position + SIZES["mapped_file_size_commit_log"]
+
+        def is_later() -> bool:
+            found = read_queue_ends(ends_path(root))
+            return found is not None and found.position >= later
+
+        wait_until(is_later, "a later table")
+        assert member.node.stop() == 0
+    ledgermq("store", "install-derived", root)
+    if not has_grown:
+        check_stores([member])
+    member.start()
+    member.node.wait_ready()
+    with Consumer(member.address, topic=TOPIC) as consumer:
+        # Queues are built on from where the job has left them while the node serves.
+        wait_until(lambda: consumer.ends()[IDLE] == SENT, "the end")
+    check_goes_on(member)
     assert member.node.stop() == 0
     check_stores([member])
 

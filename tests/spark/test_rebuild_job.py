@@ -11,9 +11,21 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.format.test_dispatch_golden import SIZES as GOLDEN_SIZES
 from tests.format.test_dispatch_golden import folder_content
+from tests.process.conftest import nodes_made, wait_until
+from tests.process.group_nodes import SIZES as NODE_SIZES
+from tests.process.group_nodes import TOPIC
+from tests.process.test_queue_ends import (
+    IDLE,
+    PATIENCE_S,
+    SENT,
+    check_goes_on,
+    check_stores,
+    idle_group,
+)
 from tests.small_store import SIZES, write_store
 
 from ledgermq.cli.main import main
+from ledgermq.client import Consumer
 from ledgermq.formats.index_file import IndexLayout
 from ledgermq.model.settings import StoreSection
 from ledgermq.pipeline.job_session import Job
@@ -110,6 +122,30 @@ def test_what_is_installed_is_what_our_dispatcher_builds(
     if kind != "renumbered":
         options = CheckOptions(index_layout=IndexLayout(slots=5, items=4))
         assert check_store(store, options).findings == []
+
+
+def test_a_queue_whose_messages_are_all_deleted_is_numbered_on(
+    spark: SparkSession, capsys: Any
+) -> None:
+    """The log tells the job nothing of it; what is installed ends where it ended."""
+    with nodes_made() as make_node:
+        (member,) = idle_group(make_node).members
+        root = member.node.root
+        assert member.node.stop() == 0
+        run(capsys, "spark", "rebuild", root, *size_options(NODE_SIZES))
+        staged = root / "ledgermq" / "derived" / "consumequeue" / TOPIC
+        queues_of_the_log = sorted(path.name for path in staged.iterdir())
+        run(capsys, "store", "install-derived", root)
+        check_stores([member])
+        member.start()
+        member.node.wait_ready()
+        with Consumer(member.address, topic=TOPIC) as consumer:
+            wait_until(lambda: consumer.ends()[IDLE] == SENT, "the end", PATIENCE_S)
+        check_goes_on(member)
+        assert member.node.stop() == 0
+        check_stores([member])
+
+    assert queues_of_the_log == ["0"]
 
 
 def test_what_is_not_of_this_log_is_not_installed(

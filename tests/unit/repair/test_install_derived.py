@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,12 +13,8 @@ from typing import Any
 
 import pytest
 
-from ledgermq.model.settings import StoreSection
-from ledgermq.repair.install_derived import StagedDerived, message_crc, queue_paths, write_staged
-from ledgermq.store.derived_files import load_derived_files
-from ledgermq.store.log_reader import LogReader
-from ledgermq.store.store_directory import open_directory
-from tests.small_store import BEGIN_MS, SIZES, write_store
+from tests.small_store import SIZES, write_store
+from tests.staged_derived import stage
 
 PROGRAM = Path(__file__).with_name("killed_install.py")
 KILLS = int(os.environ.get("LEDGERMQ_CONVERSION_KILLS", "12"))
@@ -30,34 +25,7 @@ def staged_store(root: Path) -> None:
     """A store with what a job builds of its log in the folder for it, and a damaged queue."""
     root.mkdir()
     write_store(root, messages=30)
-    staging = root / "ledgermq" / "derived"
-    staging.mkdir()
-    for name in ("consumequeue", "index"):
-        shutil.copytree(root / name, staging / name)
-    section = StoreSection(path_root_dir=staging, **SIZES)
-    files = load_derived_files(section, published=None)
-    assert files.index is not None
-    reader = LogReader(open_directory(root))
-    last = max(int(record.position) for record in reader.iterate()) + 48
-    staged = StagedDerived(
-        complete=True,
-        first=int(reader.first),
-        end=int(reader.end),
-        messages=30,
-        units=30,
-        ends=files.queues.units,
-        queue_files=len(queue_paths(staging)),
-        index_end=files.index.end_position,
-        store_timestamp=BEGIN_MS + 700 * 29,
-        last=last,
-        last_crc=message_crc(reader, last),
-        queue_file_size=SIZES["mapped_file_size_consume_queue"],
-        hash_slots=SIZES["max_hash_slot_num"],
-        index_items=SIZES["max_index_num"],
-    )
-    files.close()
-    reader.close()
-    write_staged(staging, staged)
+    stage(root, root, SIZES)
     unit = next((root / "consumequeue" / "orders" / "0").iterdir())
     unit.write_bytes(b"\x01" + unit.read_bytes()[1:])
 
