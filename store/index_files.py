@@ -2,7 +2,8 @@
 
 The newest file takes keys until it holds ``items - 1``; the next one is created when something
 follows, a key or just a message, as in RocketMQ. Items are written before the header counts them,
-and the header before the slots name them: a reader that follows a slot always finds its item.
+and the header before the slots name them: a reader that follows a slot always finds its item. A new
+file has its size last: a reader that sees it finds its header.
 
 Header and slots are mapped, so their blocks are reserved when the file is created: on a full disk
 that is an error of a call here, where a write to the map would kill the process.
@@ -347,6 +348,10 @@ class _OpenFile:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             try:
                 os.posix_fallocate(fd, 0, layout.item_at(0))
+                page = bytearray(HEADER_SIZE)
+                put_header(memoryview(page), header)
+                os.pwrite(fd, page, 0)
+                # Readers take it for an index file from here on, and have its header then.
                 os.ftruncate(fd, layout.file_size)
             except OSError:
                 path.unlink()
@@ -355,9 +360,7 @@ class _OpenFile:
                 os.close(fd)
         except OSError as error:
             raise storage_error("index file not created", error, file=str(path)) from error
-        file = cls(path, layout)
-        file.set_header(header)
-        return file
+        return cls(path, layout)
 
     @property
     def room(self) -> int:

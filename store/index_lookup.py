@@ -54,8 +54,10 @@ def find_positions(index: IndexReader, topic: bytes, keys: Keys) -> tuple[I64, I
     layout = index.layout
     for header, view in index.newest_first():
         assert layout is not None
+        if header.index_count <= 1:
+            # A file in which nothing is yet says nothing of those before it.
+            continue
         if header.end_timestamp < oldest:
-            # An empty file says the end of the one before.
             break
         first = 0
         while first < len(hashes):

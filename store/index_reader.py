@@ -81,7 +81,9 @@ class IndexReader:
         mapped = dict(self._files)
         paths = _listed(self.directory)
         found = [(path, mapped[path] if path in mapped else _map(path)) for path in paths]
-        self._files = [(path, view) for path, view in found if len(view)]
+        # The writer of a new file reserves its slots, and then gives it its size.
+        begun = 0 if self._given is None else self._given.item_at(0)
+        self._files = [(path, view) for path, view in found if len(view) not in (0, begun)]
         if self._given is not None:
             expected = self._given.file_size
         else:
@@ -131,7 +133,9 @@ class IndexReader:
                     end_timestamp=end_timestamp,
                     file=str(path),
                 )
-            if header.begin_timestamp < begin_timestamp or len(found) >= count_max:
+            # A file in which nothing is yet says nothing of those before it.
+            is_older = header.index_count > 1 and header.begin_timestamp < begin_timestamp
+            if is_older or len(found) >= count_max:
                 break
         return sorted(set(found))
 

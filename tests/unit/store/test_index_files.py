@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ledgermq.formats.index_file import (
+    HEADER_SIZE,
     IndexHeader,
     IndexLayout,
     fresh_header,
@@ -258,6 +259,28 @@ def test_slots_are_reserved_and_items_are_not(tmp_path: Path) -> None:
 
     assert status.st_size == 40 + 400_000 + 20_000_000
     assert 400_040 <= status.st_blocks * 512 < 2_000_000
+
+
+def test_a_file_that_has_its_size_has_its_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who looks up keys at that moment would take it for one that is older than all."""
+    seen: list[bytes] = []
+    give_size = os.ftruncate
+
+    def looked_at(fd: int, size: int) -> None:
+        give_size(fd, size)
+        seen.append(os.pread(fd, HEADER_SIZE, 0))
+
+    index = open_index(tmp_path)
+    monkeypatch.setattr(index_files.os, "ftruncate", looked_at)
+    put(index, some_keys(20))
+    headers = [get_header(memoryview(content), LAYOUT) for content in contents(tmp_path)]
+
+    assert len(seen) == len(headers) > 2
+    for fresh, before in zip(seen[1:], headers, strict=False):
+        page = fresh.ljust(LAYOUT.file_size, b"\0")
+        assert get_header(memoryview(page), LAYOUT) == fresh_header(before)
 
 
 def test_a_full_disk_leaves_no_file_without_blocks(

@@ -51,6 +51,17 @@ def test_all_keys_are_found_that_are_young_enough(
     assert 9 not in found
 
 
+@pytest.mark.parametrize("size", [0, LAYOUT.item_at(0), LAYOUT.file_size])
+def test_a_file_that_is_just_being_made_hides_nothing(tmp_path: Path, size: int) -> None:
+    """Its header is zeros, or of the end of the file before: no time that ends the search."""
+    *_, newest = put_files(tmp_path, LAYOUT, COUNT, keys=9)
+    fresh = newest.with_name(str(int(newest.name) + 1))
+    fresh.write_bytes(bytes(size))
+    found = found_by(IndexReader(tmp_path, layout=LAYOUT), keys_of("key0", since=SECOND))
+
+    assert found == {0: [number * 100 + 48 for number in range(99, -1, -9)]}
+
+
 def test_no_more_is_found_of_a_key_than_there_is_room_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

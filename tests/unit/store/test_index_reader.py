@@ -131,6 +131,32 @@ def test_new_files_are_found_later(tmp_path: Path) -> None:
     assert len(index.query("topic", "key2")) == 6
 
 
+@pytest.mark.parametrize("size", [0, LAYOUT.item_at(0), LAYOUT.file_size])
+def test_a_file_that_is_just_being_made_hides_nothing(tmp_path: Path, size: int) -> None:
+    """Also one of RocketMQ's, which has its size before its header."""
+    paths = put_files(tmp_path / "index", LAYOUT, 30)
+    fresh = paths[-1].with_name(str(int(paths[-1].name) + 1))
+    fresh.write_bytes(bytes(size))
+    index = IndexReader(tmp_path / "index", layout=LAYOUT)
+
+    assert index.query("topic", "key2", begin_timestamp=1) == [
+        number * 100 + 48 for number in range(2, 30, 5)
+    ]
+
+
+def test_a_file_that_was_just_being_made_is_read_later(tmp_path: Path) -> None:
+    *_, newest = put_files(tmp_path / "index", LAYOUT, 30)
+    content = newest.read_bytes()
+    newest.write_bytes(content[: LAYOUT.item_at(0)])
+    index = IndexReader(tmp_path / "index", layout=LAYOUT)
+    before = index.query("topic", "key4")
+    newest.write_bytes(content)
+    index.refresh()
+
+    assert 29 * 100 + 48 not in before
+    assert 29 * 100 + 48 in index.query("topic", "key4")
+
+
 def test_a_stray_file_is_refused(tmp_path: Path) -> None:
     put_files(tmp_path / "index", LAYOUT, 3)
     (tmp_path / "index" / "20260101000000000.bak").touch()
