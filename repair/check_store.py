@@ -127,7 +127,8 @@ def check_store(
         try:
             return _Check(root, options, told, runner).run()
         except StorageError as error:
-            # A running node deletes its oldest files, maybe the one that was just looked at.
+            # A running node deletes its oldest files, maybe the one that was just looked at, or
+            # all that there were when the check began.
             if error.errno != errno.ENOENT:
                 raise
     return _Check(root, options, told, runner).run()
@@ -437,6 +438,11 @@ class _Check:
             used = [report.ends for report in part if report.ends.records]
             if used:
                 checked.end = used[-1].end
+            elif any(report.gone for report in part):
+                raise StorageError(
+                    "all files of the log were deleted before they could be read",
+                    errno=errno.ENOENT, directory=str(family.directory),
+                )  # fmt: skip
             if header_size:
                 checked.last_index = used[-1].index if used else NO_INDEX
             elif number + 1 < len(self._parts):

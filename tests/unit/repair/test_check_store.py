@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ from ledgermq.daemon.check_own_files import check_own_files
 from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.formats.findings import Finding, Severity
 from ledgermq.formats.index_file import IndexLayout
-from ledgermq.model.errors import ConfigError
+from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.ids import Index
-from ledgermq.repair.check_store import CheckedStore, CheckOptions, check_store
+from ledgermq.repair.check_store import CheckedStore, CheckOptions, Report, Work, check_store
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 from ledgermq.store.queue_end import UNIT_SIZE
@@ -215,6 +215,44 @@ def test_what_a_running_node_has_not_committed_is_no_fault(tmp_path: Path) -> No
     assert serious(checked) == []
     assert [finding.offset for finding in checked.findings] == [at]
     assert checked.end == whole
+
+
+class Overtaken:
+    """Looks at files after a node has deleted all that there were, so many times."""
+
+    def __init__(self, folder: Path, times: int) -> None:
+        self._folder = folder
+        self._times = times
+
+    def __call__(self, work: Sequence[Work[Report]], total: int) -> list[Report]:
+        """Log files are looked at first, with what is known of their bytes."""
+        is_overtaken = bool(total) and self._times > 0
+        self._times -= is_overtaken
+        aside = self._folder.with_name("aside")
+        if is_overtaken:
+            self._folder.rename(aside)
+            self._folder.mkdir()
+        reports = [one(lambda _: None) for one in work]
+        if is_overtaken:
+            self._folder.rmdir()
+            aside.rename(self._folder)
+        return reports
+
+
+@pytest.mark.parametrize("entries", [True, False], ids=["dledger", "commitlog"])
+def test_a_node_that_deletes_faster_than_files_are_read_is_looked_at_again(
+    tmp_path: Path, *, entries: bool
+) -> None:
+    write_store(tmp_path, entries=entries)
+    (tmp_path / "abort").write_bytes(b"")
+    folder = tmp_path / "dledger-n0" / "data" if entries else tmp_path / "commitlog"
+    options = CheckOptions(index_layout=LAYOUT)
+    checked = check_store(tmp_path, options, runner=Overtaken(folder, 1))
+    with pytest.raises(StorageError, match="all files of the log were deleted"):
+        check_store(tmp_path, options, runner=Overtaken(folder, 100))
+
+    assert serious(checked) == []
+    assert checked.records == 10
 
 
 def test_units_that_are_not_built_yet_are_no_fault_of_a_running_node(tmp_path: Path) -> None:
