@@ -57,7 +57,7 @@ def configuration(
     """Settings of a node as an operator would write them; ``store`` and ``listen`` are lines."""
     return (
         f'[store]\npath_root_dir = "{directory / "store"}"\n{store}'
-        f'[listen]\nruntime_dir = "{runtime}"\n{listen}'
+        f'[listen]\nruntime_dir = "{runtime}"\ntrusted_network = true\n{listen}'
         f'[ack]\nmode = "{ack}"\n'
         f'[log]\nlevel = "{level}"\n'
         f"{more}"

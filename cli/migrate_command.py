@@ -226,9 +226,12 @@ def _with_port(translation: Translation, arguments: argparse.Namespace) -> Trans
         remoting=arguments.remoting or f"*:{settings.node.listen_port}",
         name_server=arguments.name_server,
         runtime_dir=arguments.runtime_dir or settings.listen.runtime_dir,
+        trusted_network=True,
     )
     settings = replace(settings, listen=listen)
     origins["listen.remoting"] = "listenPort"
+    # The port of a RocketMQ broker is open in the same way.
+    origins["listen.trusted_network"] = "listenPort"
     for key, given in (
         ("listen.name_server", arguments.name_server),
         ("listen.runtime_dir", arguments.runtime_dir),

@@ -126,6 +126,7 @@ class ListenSection:
     name_server: str | None = None
     socket_mode: int = 0o660
     curve_secret_file: Path | None = None
+    trusted_network: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,6 +67,7 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
     yield from _raft_conflicts(settings)
     yield from _size_conflicts(settings)
     yield from _access_conflicts(settings)
+    yield from _clear_conflicts(settings)
     yield from _remoting_conflicts(settings)
     listen = settings.listen
     if listen.produce is not None and listen.produce == listen.consume:
@@ -93,6 +94,33 @@ def _remoting_conflicts(settings: Settings) -> Iterator[Conflict]:
     names = [entry.partition("-")[0] for entry in settings.remoting.addresses]
     for name in _repeated(names):
         yield Conflict("remoting.addresses", f"has {name} more than once")
+
+
+def _clear_conflicts(settings: Settings) -> Iterator[Conflict]:
+    """Whoever reaches a tcp address in clear is trusted with all that clients may do; a node must
+    have been told that this is meant.
+    """
+    listen = settings.listen
+    if listen.trusted_network:
+        return
+    is_shut = settings.access.enabled
+    for key, value in (("produce", listen.produce), ("consume", listen.consume)):
+        if value is not None and not (is_shut and listen.curve_secret_file is not None):
+            yield Conflict(
+                f"listen.{key}",
+                f"is {value!r}, and everybody who reaches it could use the node: set"
+                " listen.curve_secret_file and access.enabled, or listen.trusted_network if only"
+                " who is trusted reaches it",
+            )
+    is_sealed = settings.remoting.tls_mode is TlsMode.ENFORCING
+    for key, value in (("remoting", listen.remoting), ("name_server", listen.name_server)):
+        if value is not None and not (is_shut and is_sealed):
+            yield Conflict(
+                f"listen.{key}",
+                f"is {value!r}, and everybody who reaches it could use the node: set"
+                ' remoting.tls_mode = "enforcing" and access.enabled, or listen.trusted_network if'
+                " only who is trusted reaches it",
+            )
 
 
 def _access_conflicts(settings: Settings) -> Iterator[Conflict]:
@@ -347,6 +375,7 @@ RULES = {
     "listen.name_server": _REMOTING,
     "listen.socket_mode": _between(0, 0o777),
     "listen.curve_secret_file": _path("an absolute path", size_max=4_000),
+    "listen.trusted_network": _BOOLEAN,
     "remoting.processes": _between(1, 16),
     "remoting.addresses": _each(_PEER),
     "remoting.name_servers": _each(_NAME_SERVER),

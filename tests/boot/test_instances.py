@@ -39,6 +39,7 @@ mapped_file_size_commit_log = 16777216
 runtime_dir = "/run/ledgermq-n{number}"
 produce = "tcp://127.0.0.1:{10921 + 10 * number}"
 consume = "tcp://127.0.0.1:{10922 + 10 * number}"
+trusted_network = true
 [retention]
 refuse_above = "100%"
 """

@@ -52,7 +52,8 @@ def restart(machine: Machine) -> dict[str, Any]:
 
 
 def test_a_restart_refuses_nobody_whose_port_systemd_holds(machine: Machine) -> None:
-    machine.run(f"""printf '[listen]\\nremoting = "*:10911"\\n' >{CONFIG}""")
+    listens = '[listen]\\nremoting = "*:10911"\\ntrusted_network = true\\n'
+    machine.run(f"printf '{listens}' >{CONFIG}")
     machine.run(f"systemctl restart {UNIT}")
     without = restart(machine)
     machine.run(f"systemctl stop {UNIT} && systemctl enable --now {SOCKET}")

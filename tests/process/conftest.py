@@ -70,7 +70,7 @@ class Node:
         values: dict[str, dict[str, Any]] = {
             "node": {"self_id": "n7"},
             "store": {"path_root_dir": str(self.root)},
-            "listen": {"runtime_dir": str(self.runtime)},
+            "listen": {"runtime_dir": str(self.runtime), "trusted_network": True},
             # Stores that are years old, and whatever the disk of the machine has.
             "retention": {"file_reserved_time": 876_000, "refuse_above": "100%"},
         }

@@ -43,6 +43,7 @@ mode = "majority-memory"
 
 [listen]
 produce = "tcp://*:9876"
+trusted_network = true
 socket_mode = 0o600
 """
 
@@ -200,7 +201,7 @@ def test_broken_toml_is_reported_with_its_line() -> None:
             '2: node.peers: a plain CommitLog is not replicated: set store.log = "dledger"',
         ),
         (
-            '[listen]\nproduce = "tcp://*:1"\nconsume = "tcp://*:1"\n',
+            '[listen]\nproduce = "tcp://*:1"\nconsume = "tcp://*:1"\ntrusted_network = true\n',
             "3: listen.consume: is 'tcp://*:1', and so is listen.produce: take another port",
         ),
         (
@@ -317,3 +318,33 @@ def test_every_setting_has_a_rule_that_takes_its_default() -> None:
         key for key, value in keys.items() if value is not None and not RULES[key].takes(value)
     ]
     assert refused == []
+
+
+CURVE = '[listen]\ncurve_secret_file = "/keys/clients"\n'
+TLS = (
+    '[remoting]\ntls_mode = "enforcing"\n'
+    'tls_certificate_file = "/tls/node.pem"\ntls_key_file = "/tls/node.key"\n'
+)
+USERS = "[access]\nenabled = true\n"
+
+
+@pytest.mark.parametrize(
+    ("key", "sealed"),
+    [("produce", CURVE), ("consume", CURVE), ("remoting", TLS), ("name_server", TLS)],
+)
+def test_an_address_that_everybody_may_use_has_to_be_meant(key: str, sealed: str) -> None:
+    where = "tcp://127.0.0.1:9876" if key in ("produce", "consume") else "127.0.0.1:9876"
+    opened = f'[listen]\n{key} = "{where}"\n'
+    for lacking in ("", USERS, sealed):
+        text = f"{opened}{lacking}".replace(f"{opened}[listen]\n", opened)
+        (problem,) = problems_of(text)
+        assert problem.startswith(f"node.toml:2: listen.{key}: is '{where}'")
+        assert "listen.trusted_network" in problem
+        assert "access.enabled" in problem
+
+    meant = read_settings(f"{opened}trusted_network = true\n", name="node.toml")
+    shut = f"{opened}{sealed}{USERS}".replace(f"{opened}[listen]\n", opened)
+    safe = read_settings(shut, name="node.toml")
+
+    assert getattr(meant.listen, key) == getattr(safe.listen, key) == where
+    assert not safe.listen.trusted_network
