@@ -6,9 +6,9 @@
         "topicPerms": ["TOPIC=PERM", ...], "groupPerms": ["GROUP=PERM", ...]}}}
 
 Names and meaning are those of RocketMQ's ``plain_acl.yml``; PERM is ``DENY``, ``PUB``, ``SUB`` or
-``PUB|SUB``. ``publicKeys`` are ours: CURVE keys. A ``secretKey`` is kept as it is, for whoever
-checks RocketMQ's signatures needs the secret itself; a hash would not do. So the file is only for
-the node's user.
+``PUB|SUB``. ``publicKeys`` are ours: CURVE keys. A ``secretKey`` can be had back, for whoever
+checks RocketMQ's signatures needs the secret itself; a hash would not do. It is sealed where the
+group has a key for that (``sealed_secret``). The file is only for the node's user.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Self
 
 from ledgermq.broker.documents import Document, read_flag, read_table
 from ledgermq.broker.remote_address import check_pattern
+from ledgermq.broker.sealed_secret import SEALED_SIZE_MAX, is_sealed
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import FORBIDDEN_TOPICS
 
@@ -72,7 +73,7 @@ class User:
 
     Attributes:
         public_keys: CURVE keys (Z85) by which the user is known over tcp.
-        secret: for RocketMQ's signatures; empty: the user cannot sign.
+        secret: for RocketMQ's signatures, sealed or not; empty: the user cannot sign.
         addresses: RocketMQ's ``whiteRemoteAddress``: who comes from there needs no key.
         default_topic, default_group: for what ``topics`` and ``groups`` do not name.
     """
@@ -101,14 +102,7 @@ class User:
         secret = _read_text(fields, "secretKey", owner=name)
         addresses = _read_text(fields, "whiteRemoteAddress", owner=name)
         check_pattern(addresses)
-        if secret and not SECRET_SIZE_MIN <= len(secret) <= SECRET_SIZE_MAX:
-            raise ConfigError(
-                "secret key of a wrong length",
-                user=name,
-                size=len(secret),
-                minimum=SECRET_SIZE_MIN,
-                limit=SECRET_SIZE_MAX,
-            )
+        _check_secret(secret, user=name)
         return cls(
             name=name,
             admin=read_flag(fields, "admin", False, file=FILE, owner=name),
@@ -235,6 +229,18 @@ class UserTable:
         for key in user.public_keys if user is not None else ():
             if self._owners.get(key) == name:
                 del self._owners[key]
+
+
+def _check_secret(secret: str, *, user: str) -> None:
+    limit = SEALED_SIZE_MAX if is_sealed(secret) else SECRET_SIZE_MAX
+    if secret and not SECRET_SIZE_MIN <= len(secret) <= limit:
+        raise ConfigError(
+            "secret key of a wrong length",
+            user=user,
+            size=len(secret),
+            minimum=SECRET_SIZE_MIN,
+            limit=limit,
+        )
 
 
 def check_user_name(name: str) -> None:

@@ -53,6 +53,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     made = keys.add_mutually_exclusive_group(required=True)
     made.add_argument("--node", type=Path, metavar="FILE", help="where the secret key is written")
     made.add_argument("--client", type=Path, metavar="FILE", help="where the keys are written")
+    made.add_argument(
+        "--users",
+        type=Path,
+        metavar="FILE",
+        help="where the key that seals users' secrets is written, before those that are there",
+    )
     keys.add_argument("--server", metavar="KEY", help="public key of the node")
     keys.add_argument("--json", action="store_true", help="print JSON")
     keys.set_defaults(func=_keys)
@@ -158,7 +164,14 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _keys(arguments: argparse.Namespace) -> int:
     from ledgermq.process.client_keys import make_client_keys, make_node_key
+    from ledgermq.process.user_secrets import make_user_key
 
+    if arguments.users is not None:
+        make_user_key(arguments.users)
+        told = {"file": str(arguments.users)}
+        print(json.dumps(told) if arguments.json else f"{arguments.users}: copy to raft.keys_dir of"
+              " all members, and reload them")  # fmt: skip
+        return 0
     if arguments.node is not None:
         public = make_node_key(arguments.node)
         hint = f"listen.curve_secret_file = {str(arguments.node)!r}; clients get --server KEY"

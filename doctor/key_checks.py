@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from ledgermq.broker.access import FILE as USERS_TABLE
+from ledgermq.broker.access import USERS_KEY
+from ledgermq.broker.sealed_secret import is_sealed
 from ledgermq.doctor.finding import Finding, fail, ok, warn
 from ledgermq.doctor.subject import Subject, account_name, host_of, is_loopback
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import NodeId
 from ledgermq.process.client_keys import load_client_secret
-from ledgermq.process.peer_keys import is_alone, keys_directory, load_keys, read_public_key
+from ledgermq.process.peer_keys import (
+    USERS_FILE,
+    is_alone,
+    keys_directory,
+    load_keys,
+    read_public_key,
+)
 from ledgermq.process.roster import RosterFile
+from ledgermq.process.user_secrets import UserSecrets
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _WRITERS = stat.S_IWGRP | stat.S_IWOTH
@@ -31,7 +42,41 @@ def key_checks(subject: Subject) -> Iterator[Finding]:
         )  # fmt: skip
     else:
         yield from _member_keys(subject)
+    yield from _users_key(subject)
     yield from _client_key(subject)
+
+
+def _users_key(subject: Subject) -> Iterator[Finding]:
+    """Whether secrets of users are sealed, and can be opened here."""
+    settings = subject.settings
+    file = settings.store.path_root_dir / "ledgermq" / USERS_TABLE
+    limit = "secrets of users are sealed with a key of this node's"
+    try:
+        keys = UserSecrets(settings)
+        table = json.loads(file.read_bytes()) if file.exists() else {}
+    except (LedgerError, OSError, ValueError) as error:
+        yield fail("keys.users", str(error), limit=limit, change="see docs/operating/keys.md")
+        return
+    secrets = {
+        name: str(fields["secretKey"])
+        for name, fields in table.get(USERS_KEY, {}).items()
+        if isinstance(fields, dict) and fields.get("secretKey")
+    }
+    clear = [name for name, secret in secrets.items() if not is_sealed(secret)]
+    foreign = [name for name, secret in secrets.items() if not keys.opens(name, secret)]
+    if foreign:
+        yield fail(
+            "keys.users", f"not to be opened here: {', '.join(sorted(foreign)[:5])}", limit=limit,
+            change=f"copy {USERS_FILE} of another member to {keys_directory(settings)}, and reload",
+        )  # fmt: skip
+    elif clear:
+        yield warn(
+            "keys.users", f"as they are in the log: {', '.join(sorted(clear)[:5])}", limit=limit,
+            change="make a key (ledgermq acl keys --users), copy it to all members, and give these"
+            " users new secrets",
+        )  # fmt: skip
+    else:
+        yield ok("keys.users", f"{len(secrets)} secrets", limit=limit)
 
 
 def _member_keys(subject: Subject) -> Iterator[Finding]:

@@ -66,7 +66,7 @@ class RemotingPort:
         self._has_others, self._self_id = has_others(settings), settings.node.self_id
         self._handlers: dict[int, Handler] = {}
         self._faults = RequestFaults(around.page.counters(Role.BROKER))
-        self._access = PortAccess(settings.access, tables.users)
+        self._access = PortAccess(settings.access, tables.users, tables.secrets.opened)
         # What else wakes the port joins here: the process polls one descriptor.
         self._epoll = select.epoll()
         self._names = NameService(settings, tables, self._calls, self.reply, epoll=self._epoll)

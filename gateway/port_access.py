@@ -8,13 +8,15 @@ the user to whom its address belongs.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
+from collections.abc import Callable
 
-from ledgermq.broker.access import Right, UserTable
+from ledgermq.broker.access import Right, User, UserTable
 from ledgermq.broker.remote_address import matches
 from ledgermq.gateway.changes import RELAYED_KEY
 from ledgermq.gateway.code_rights import ROWS, Need, needs_of
-from ledgermq.model.errors import NoPermissionError
+from ledgermq.model.errors import ConfigError, NoPermissionError
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.model.settings import AccessSection
 from ledgermq.process.client_rights import AccessGate, ClientRights, Peer
@@ -23,6 +25,10 @@ from ledgermq.remoting.command import Command
 from ledgermq.remoting.signature import ACCESS_KEY, is_signed
 from ledgermq.serving.call_rights import act_of, audit
 
+logger = logging.getLogger(__name__)
+
+Open = Callable[[str, str], str]
+
 REMEMBERED_MAX = 10_000
 """Users at addresses, with what they were let do."""
 
@@ -30,8 +36,15 @@ REMEMBERED_MAX = 10_000
 class PortAccess:
     """The rules of one port; the same for all its connections."""
 
-    def __init__(self, settings: AccessSection, users: UserTable) -> None:
+    def __init__(self, settings: AccessSection, users: UserTable, open_secret: Open) -> None:
+        """Rules that hold until there are other settings.
+
+        Args:
+            open_secret: a user's secret, from how it stands in the table.
+        """
+        self._open_secret = open_secret
         self._gate = AccessGate(settings, users)
+        self._reported: set[str] = set()
         self._known: OrderedDict[tuple[str, str], ClientRights] = OrderedDict()
 
     def take_settings(self, settings: AccessSection) -> None:
@@ -95,9 +108,26 @@ class PortAccess:
         if matches(user.addresses, host):
             return key
         fields = {name: text for name, text in command.fields.items() if name != RELAYED_KEY}
-        if not user.secret or not is_signed(fields, command.body, user.secret):
+        secret = self._secret_of(user)
+        if not secret or not is_signed(fields, command.body, secret):
             raise NoPermissionError("signature of the request is wrong", user=key, peer=host)
         return key
+
+    def _secret_of(self, user: User) -> str:
+        """The secret with which a user signs.
+
+        Raises:
+            NoPermissionError: it was sealed with a key that this node does not have.
+        """
+        try:
+            return self._open_secret(user.name, user.secret)
+        except ConfigError as error:
+            if user.secret not in self._reported:
+                self._reported.add(user.secret)
+                logger.error("signatures of a user cannot be checked: %s", error)
+            raise NoPermissionError(
+                "signature cannot be checked by this node: its log says why", user=user.name
+            ) from error
 
     def _rights(self, host: str, signed_by: str) -> ClientRights:
         key = (host, signed_by)

@@ -68,7 +68,7 @@ class PortRequests:
         """
         settings = around.settings
         self._tables = tables
-        self._access = PortAccess(settings.access, tables.users)
+        self._access = PortAccess(settings.access, tables.users, tables.secrets.opened)
         self._epoll = select.epoll()
         self._sockets = open_port(settings, around.clock.monotonic_ns() // 1_000_000)
         self._epoll.register(self._sockets.fileno(), select.EPOLLIN)
@@ -137,6 +137,7 @@ class PortRequests:
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of access count from now on."""
         self._access.take_settings(settings.access)
+        self._tables.secrets.read_again()
         self._sockets.tls = read_again(settings.remoting, self._sockets.tls)
 
     def tell_standing(self, standing: Standing) -> None:

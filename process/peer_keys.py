@@ -6,6 +6,7 @@ One folder a member, flat, which is copied to the member's ``raft.keys_dir``:
     n0.public   public keys of all members, this one too
     n1.public
     …
+    users.key   with which secrets of users are sealed in the log (``user_secrets``), for all alike
 
 A file holds one key as text: the 40 characters of Z85, and a newline.
 """
@@ -28,6 +29,8 @@ from ledgermq.model.ids import NodeId
 from ledgermq.model.settings import Settings
 from ledgermq.store.disk_sync import make_directories, sync_directory
 
+USERS_FILE = "users.key"
+USERS_KEY_SIZE = 32
 _KEY_SIZE_MAX = 64
 _KEY = re.compile(rb"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 _SETTING = "raft.keys_dir"
@@ -134,6 +137,7 @@ def init_keys(directory: Path, nodes: Sequence[NodeId]) -> list[Path]:
                 "keys are not overwritten: move them away first, or name another folder",
                 folder=str(folder),
             )
+    users_key = z85.encode(os.urandom(USERS_KEY_SIZE))
     pairs = {node: zmq.curve_keypair() for node in nodes}
     try:
         make_directories(directory, mode=0o700)
@@ -142,6 +146,9 @@ def init_keys(directory: Path, nodes: Sequence[NodeId]) -> list[Path]:
             for other, (public, _) in pairs.items():
                 _write_key(folder / f"{other}.public", public, mode=0o644)
             _write_key(folder / f"{node}.secret", pairs[node][1], mode=0o600)
+            if len(nodes) > 1:
+                # One that is made alone joins others, and gets theirs.
+                _write_key(folder / USERS_FILE, users_key, mode=0o600)
             sync_directory(folder)
     except OSError as error:
         raise StorageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ledgermq.broker import access
 from ledgermq.broker.access import User
@@ -10,7 +11,7 @@ from ledgermq.broker.quotas import Quota, check_owner
 from ledgermq.broker.state_commands import Change, QuotaSet, UserSet
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.serving.broker_tables import BrokerTables
-from ledgermq.serving.call_arguments import fields, text
+from ledgermq.serving.call_arguments import Arguments, fields, text
 from ledgermq.serving.calls import Call, Result, Verbs
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Request
@@ -62,6 +63,7 @@ class AccessCalls:
             before = {} if known is None else known.to_fields()
             user = User.read(name, {**before, **wanted})
             users.check(user)
+            user = replace(user, secret=self._sealed(name, wanted, user.secret))
             return [] if user == known else [UserSet(name, user.to_fields())]
 
         def shown() -> Result:
@@ -69,6 +71,13 @@ class AccessCalls:
             return {"user": None if user is None else _shown(user)}
 
         return self._submit(call, f"user {name}", plan, shown)
+
+    def _sealed(self, name: str, wanted: Arguments, secret: str) -> str:
+        """How a user's secret is to stand in the log: also one that was there before."""
+        secrets = self._tables.secrets
+        if not (SECRET in wanted and secret):
+            return secrets.renewed(name, secret)
+        return secrets.sealed(name, secret)
 
     def _remove_user(self, call: Call) -> Result | None:
         name = text(call.arguments, "user")

@@ -21,12 +21,14 @@ from ledgermq.broker.topics import TopicTable
 from ledgermq.model.errors import NotLeaderError
 from ledgermq.model.settings import NodeSection, Settings
 from ledgermq.process.table_files import table_files
+from ledgermq.process.user_secrets import UserSecrets
 
 
 class AppliedTables:
     """Tables that were loaded, and to which commands are applied through ``state``.
 
     Attributes:
+        secrets: seals and opens those of users.
         is_starting: they may lack what was acknowledged before this process began; nobody is told
             what they say, or do not say.
     """
@@ -39,6 +41,7 @@ class AppliedTables:
             StorageError: the operating system refused.
         """
         self.is_starting = False
+        self.secrets = UserSecrets(settings)
         self._settings = settings
         self._files = table_files(directory)
         self.state = BrokerState({file: self._files[file].load() for file in FILES})

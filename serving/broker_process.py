@@ -357,7 +357,10 @@ class BrokerWorker:
         self._upkeep.tidy(now_ms)
 
     def take_settings(self, settings: Settings) -> None:
-        """The settings were read again: those of transactions and sinks count from now on."""
+        """The settings were read again: those of transactions and sinks count from now on, and keys
+        that were put beside them.
+        """
+        self._tables.secrets.read_again()
         self._transactions.take_settings(settings)
         self._sinks.take_settings(settings)
 

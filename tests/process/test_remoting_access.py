@@ -13,8 +13,10 @@ from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
 from tests.process.remoting_steps import send
 
+from ledgermq.broker.sealed_secret import key_id
 from ledgermq.client.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
+from ledgermq.process.user_secrets import make_user_key, read_user_keys
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
@@ -128,6 +130,48 @@ def test_giving_back_by_position_reads_nobody_elses_messages(make_node: Callable
     assert others in refused
     assert len(refused) > 1
     assert node.stop() == 0
+
+
+def test_a_users_secret_lies_nowhere_in_the_store_and_its_key_changes_while_it_signs(
+    make_node: Callable[[], Node],
+) -> None:
+    node = make_node()
+    address = start_remoting_node(node, access={"enabled": True})
+    keys = node.root / "ledgermq" / "keys" / "users.key"
+    rights = {"topicPerms": ["orders=PUB|SUB"]}
+    with connect_broker(f"ipc://{node.runtime}", name="operator", timeout_s=PATIENCE_S) as broker:
+        admin = AccessAdmin(broker)
+        admin.set_user("orders", {"secretKey": "FirstSecret42", **rights}, mode="add")
+        client = RemotingClient(address, signs=("orders", "FirstSecret42"))
+        before = send(client, "orders", 0, b"signed")
+        make_user_key(keys)
+        # Whatever is changed of a user, its secret is sealed with the new key.
+        admin.set_user("orders", {"topicPerms": ["orders=PUB|SUB", "other=PUB"]}, mode="alter")
+        newest = key_id(read_user_keys(keys)[0])
+        wait_until(
+            lambda: newest in (node.root / "ledgermq/access.json").read_text(), "it is sealed"
+        )
+        after = send(client, "orders", 0, b"signed with the same secret")
+        admin.set_user("orders", {"secretKey": "SecondSecret7"}, mode="alter")
+    old = client.ask(Code.GET_TOPIC_STATS_INFO, {"topic": "orders"})
+    client.close()
+    renewed = RemotingClient(address, signs=("orders", "SecondSecret7"))
+    let = send(renewed, "orders", 0, b"signed with another one")
+    renewed.close()
+    status = node.stop()
+    found = [
+        path
+        for path in node.root.rglob("*")
+        if path.is_file()
+        for secret in (b"FirstSecret42", b"SecondSecret7")
+        if secret in path.read_bytes()
+    ]
+
+    assert [reply.code for reply in (*before, *after, *let)] == [0, 0, 0]
+    assert old.code == ResponseCode.NO_PERMISSION
+    assert found == []
+    assert b"FirstSecret42" not in node.log.read_bytes()
+    assert status == 0
 
 
 def _position(sent: Command) -> int:

@@ -36,11 +36,17 @@ USERS = {
 }
 
 
+def as_it_is(_user: str, secret: str) -> str:
+    return secret
+
+
 def access(*, enabled: bool = True, over_clients: bool = True) -> PortAccess:
     users = UserTable()
     for name, fields in USERS.items():
         users.put(User.read(name, fields))
-    return PortAccess(AccessSection(enabled=enabled, admin_over_clients=over_clients), users)
+    return PortAccess(
+        AccessSection(enabled=enabled, admin_over_clients=over_clients), users, as_it_is
+    )
 
 
 def signed(code: int, user: str = "orders", body: bytes = b"", **fields: str) -> Command:
@@ -151,7 +157,7 @@ def test_admin_calls_need_the_setting_even_where_nobody_is_checked() -> None:
 def test_a_user_that_is_removed_is_nobody_at_once() -> None:
     users = UserTable()
     users.put(User.read("orders", USERS["orders"]))
-    rules = PortAccess(AccessSection(enabled=True), users)
+    rules = PortAccess(AccessSection(enabled=True), users, as_it_is)
     command = signed(Code.SEND_MESSAGE, topic="a")
     assert is_let(command, rules=rules)
 

@@ -51,7 +51,9 @@ def test_each_member_gets_its_own_secret_key_and_all_public_ones(
         assert list(found.public) == NODES
         assert zmq.curve_public(found.secret) == found.public[node]
         names = sorted(path.name for path in (tmp_path / "keys" / node).iterdir())
-        assert names == sorted([f"{node}.secret", *(f"{other}.public" for other in NODES)])
+        assert names == sorted(
+            ["users.key", f"{node}.secret", *(f"{other}.public" for other in NODES)]
+        )
     assert stat.S_IMODE((keys / "n0.secret").stat().st_mode) == 0o600
     assert stat.S_IMODE(keys.stat().st_mode) == 0o700
 
