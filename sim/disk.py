@@ -37,6 +37,7 @@ class Disk:
 
     def __init__(self, root: Path, random: Random) -> None:
         self.root = root
+        self._below = f"{root}{os.sep}"
         self._random = random
         self._content: dict[int, bytes] = {}
         self._names: dict[Path, dict[str, int]] = {}
@@ -51,9 +52,9 @@ class Disk:
                 if path.is_file():
                     self._content[path.stat().st_ino] = path.read_bytes()
 
-    def owns(self, path: Path) -> bool:
-        """Whether ``path`` is a file of this disk."""
-        return path.is_relative_to(self.root)
+    def owns(self, name: str) -> bool:
+        """Whether ``name`` is the path of a file of this disk, or of its root."""
+        return f"{name}{os.sep}".startswith(self._below)
 
     def synced(self, fd: int, path: Path) -> None:
         """What ``fd`` has open is durable now, or with ``hold_back`` once it is let go."""
@@ -153,10 +154,10 @@ class Disks:
 
     def synced(self, fd: int) -> None:
         """Note it at the disk that the file is on."""
-        path = Path(f"/proc/self/fd/{fd}").readlink()
+        name = str(Path(f"/proc/self/fd/{fd}").readlink())
         for disk in self.disks:
-            if disk.owns(path):
-                disk.synced(fd, path)
+            if disk.owns(name):
+                disk.synced(fd, Path(name))
                 return
 
 

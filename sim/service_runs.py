@@ -8,7 +8,6 @@ from functools import partial
 from random import Random
 
 from ledgermq.broker.broker_state import APPLIED_KEY
-from ledgermq.formats.config_json import encode_document
 from ledgermq.formats.message import Message
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.ids import NodeId
@@ -227,7 +226,7 @@ class ServiceRun(Run):
             for file, document in state.documents().items():
                 place = document[APPLIED_KEY]
                 assert isinstance(place, int)
-                self.checker.same_tables(name, file, place, encode_document(document))
+                self.checker.same_tables(name, file, place, document)
 
     def _now_ms(self) -> int:
         node = next(iter(self.world.nodes.values()))
