@@ -2,6 +2,9 @@
 
 PYTHON_BIN := .venv/bin
 PYTEST := $(PYTHON_BIN)/python -m pytest -q -n auto
+# Where it is set, each process of the tests would compile all that it imports, libraries too: some
+# seconds each time.
+unexport PYTHONDONTWRITEBYTECODE
 # Tests that need Java, Maven and the real RocketMQ are asked for by name.
 WITHOUT_ORACLE := not oracle
 
