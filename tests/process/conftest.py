@@ -30,14 +30,19 @@ StartNode = Callable[..., "Node"]
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
-    """What ``condition`` returns, once that is true."""
-    deadline = time.monotonic() + timeout_s
+    """What ``condition`` returns, once that is true.
+
+    It is looked at again and again, and the rarer the longer it takes: many conditions look into a
+    store or ask a node, for which others on the machine wait.
+    """
+    began = time.monotonic()
     while True:
         value = condition()
         if value:
             return value
-        assert time.monotonic() < deadline, f"{what} did not happen within {timeout_s} s"
-        time.sleep(0.002)
+        waited = time.monotonic() - began
+        assert waited < timeout_s, f"{what} did not happen within {timeout_s} s"
+        time.sleep(min(0.002 + waited / 50, 0.05))
 
 
 def is_alive(pid: int) -> bool:
