@@ -216,6 +216,9 @@ class ServiceChecker(Checker):
 
 def _difference(first: str, second: str) -> list[str]:
     """The lines in which the files of two documents differ."""
-    files = (json.dumps(json.loads(text), indent="\t").split("\n") for text in (first, second))
-    lines = unified_diff(*files, n=0, lineterm="")
+
+    def file(text: str) -> list[str]:
+        return json.dumps(json.loads(text), indent="\t").split("\n")
+
+    lines = unified_diff(file(first), file(second), n=0, lineterm="")
     return [line.strip() for line in lines]
