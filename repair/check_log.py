@@ -252,8 +252,6 @@ def _check_seam(before: FileEnds, ends: FileEnds, name: str, *, is_first: bool) 
         expected = chain_checksum(header, before.chain)
         if expected != chain:
             faults.append((36, "header's CRC does not follow the file before", expected, chain))
-    if not protected and before.protected and term == before.term:
-        faults.append((36, "unprotected entry behind a protected one of its term", None, None))
     return [
         Finding(Severity.DAMAGE, name, at, what, expected, found, FROM_PEER)
         for at, what, expected, found in faults

@@ -4,7 +4,9 @@ What vouches for a byte:
 
 * an entry that we wrote: its CRCs, for the whole entry and its place in the log;
 * an entry or record that RocketMQ wrote: magic numbers, sizes, positions, index and term, and the
-  CRC of the body. The other fields of the message, topic and properties are unprotected;
+  CRC of the body. The other fields of the message, topic and properties are unprotected. An entry
+  of ours that has lost its CRCs is found by the one behind it, whose CRC was begun with them: where
+  RocketMQ's begin is not known, for DLedger may go on in the term that it finds;
 * DLedger's index items: the entries that they point to;
 * blanks, and what lies behind the end: they are zeros but for the blank's 8 bytes. In a plain log
   RocketMQ leaves what was there behind a blank's 8 bytes, so nothing is asked of those.
@@ -53,11 +55,10 @@ class VerifiedLog(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """State between files: the log's end so far, and whether the last entry was protected."""
+    """State between files: the log's end so far."""
 
     end: LogEnd
     records: int
-    protected: bool
 
 
 def verify_log(reader: LogReader) -> VerifiedLog:
@@ -126,11 +127,11 @@ def _begin(part: LogPart, index_files: MappedFiles | None) -> _Run:
     files = part.files
     first = Position(files.first)
     if index_files is None:
-        return _Run(LogEnd(first, Index(first), Term(0), 0), 0, protected=False)
+        return _Run(LogEnd(first, Index(first), Term(0), 0), 0)
     view = files.view(first, files.file_size)
     index = int.from_bytes(view[8:16], "big", signed=True)
     if index <= 0 or view[:4] != MAGIC.to_bytes(4, "big"):
-        return _Run(LogEnd(first, Index(-1), Term(0), 0), 0, protected=False)
+        return _Run(LogEnd(first, Index(-1), Term(0), 0), 0)
     file = str(files.path(first))
     header = decode_entry_header(view, position=first, file=file)
     check_entry(view, 0, header, previous_chain_crc=None, file=file)
@@ -138,7 +139,7 @@ def _begin(part: LogPart, index_files: MappedFiles | None) -> _Run:
     if not _has_item(index_files, index, item):
         raise _corrupt("index of the first entry is not in the index", files, first + 8, "index")
     end = LogEnd(Position(first + header.size), header.index, header.term, header.chain_crc)
-    return _Run(end, 1, header.is_protected)
+    return _Run(end, 1)
 
 
 def _verify_file(
@@ -164,9 +165,7 @@ def _verify_file(
     )
     fault = RecordFault(number)
     position = Position(start + reached)
-    protected = run.protected
     if index_files is not None:
-        protected = _check_protection(files, start, items, run)
         _compare_items(index_files, run.end.index_ + 1, items)
     file = str(files.path(start))
     kind = LogKind.DLEDGER if part.header_size else LogKind.COMMITLOG
@@ -180,27 +179,7 @@ def _verify_file(
     end = LogEnd(
         position, Index(index - 1) if part.header_size else Index(position), Term(term), chain
     )
-    return _Run(end, run.records + count, protected), blank
-
-
-def _check_protection(files: MappedFiles, start: int, items: bytearray, run: _Run) -> bool:
-    """Whether the last entry is protected; an unprotected one cannot follow it in its term.
-
-    One leader writes all entries of a term, and it fills the CRCs or it does not.
-    """
-    entries = np.frombuffer(items, _ITEM)
-    if not len(entries):
-        return run.protected
-    protected = entry_protection(files.view(start, files.file_size), start, entries)
-    terms = entries["term"].astype(np.int64)
-    lost = lost_protection(protected, terms, (run.protected, run.end.term))
-    if len(lost):
-        position = int(entries["position"][lost[0]])
-        raise _corrupt(
-            "unprotected entry behind a protected one of its term",
-            files, position + CHAIN_CRC_AT, "chain_crc",
-        )  # fmt: skip
-    return bool(protected[-1])
+    return _Run(end, run.records + count), blank
 
 
 def entry_protection(
@@ -216,19 +195,6 @@ def entry_protection(
     at = (entries["position"].astype(np.int64) - start)[:, None]
     found: npt.NDArray[np.bool_] = octets[at + np.arange(CHAIN_CRC_AT, BODY_SIZE_AT)].any(axis=1)
     return found
-
-
-def lost_protection(
-    protected: npt.NDArray[np.bool_], terms: npt.NDArray[np.int64], before: tuple[bool, int]
-) -> npt.NDArray[np.intp]:
-    """Numbers of the entries that carry no CRCs, behind one of the same term that does.
-
-    Args:
-        before: whether the entry before the first one carries them, and its term.
-    """
-    was = np.concatenate(([before[0]], protected[:-1]))
-    same = np.concatenate(([before[1]], terms[:-1])) == terms
-    return np.flatnonzero(was & ~protected & same)
 
 
 def _has_item(files: MappedFiles, index: int, item: bytes) -> bool:

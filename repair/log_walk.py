@@ -23,7 +23,7 @@ from ledgermq.formats.store_markers import BLANK_SIZE, is_blank
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.settings import LogKind
 from ledgermq.repair.file_family import first_nonzero
-from ledgermq.repair.log_verify import entry_protection, lost_protection
+from ledgermq.repair.log_verify import entry_protection
 from ledgermq.store.entry_files import ITEM
 
 WINDOW = 4 * 1024 * 1024
@@ -74,7 +74,7 @@ class FileEnds:
 
     Attributes:
         first: header of its first whole entry, where that begins the file.
-        index, term, chain, protected: of its last whole entry; ``chain`` is None behind damage.
+        index, term, chain: of its last whole entry; ``chain`` is None behind damage.
         end: position behind the last whole record, or behind the blank.
         closed: whether a blank, or a record, ends the file.
         records, unprotected: how many there are; of the latter, nothing but RocketMQ's own checks
@@ -86,7 +86,6 @@ class FileEnds:
     index: int = -1
     term: int = 0
     chain: int | None = None
-    protected: bool = False
     end: int = 0
     closed: bool = False
     records: int = 0
@@ -206,13 +205,6 @@ class LogFileWalk:
         items = np.frombuffer(self._items, ITEM)
         protected = entry_protection(self._view, rules.start, items)
         ends.unprotected += len(protected) - int(np.count_nonzero(protected))
-        is_first = ends.records == len(items)
-        before = (bool(protected[0]) if is_first else ends.protected, int(items["term"][0]))
-        lost = lost_protection(protected, items["term"].astype(np.int64), before)
-        for number in lost.tolist():
-            offset = int(items["position"][number]) - rules.start
-            self._damage(offset, "unprotected entry behind a protected one of its term")
-        ends.protected = bool(protected[-1])
 
     def _is_blank(self, at: int) -> bool:
         kind = LogKind.DLEDGER if self._rules.header_size else LogKind.COMMITLOG

@@ -16,6 +16,7 @@ from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.formats.host_address import encode_host
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position, QueueOffset, Term
+from ledgermq.repair.check_store import CheckOptions, check_store
 from ledgermq.repair.log_verify import VerifiedLog, verify_log
 from ledgermq.store.append_files import AppendFiles
 from ledgermq.store.log_checkpoint import LogCheckpoint, encode
@@ -231,24 +232,30 @@ def test_an_entry_that_lost_its_protection_within_a_term_is_found(tmp_path: Path
     with pytest.raises(CorruptLogError) as caught:
         verify(tmp_path)
 
-    assert caught.value.message == "unprotected entry behind a protected one of its term"
-    assert caught.value.details == {
-        "file": str(path),
-        "offset": second + CHAIN_CRC_AT,
-        "field": "chain_crc",
-    }
+    third = second + int.from_bytes(data[second + 4 : second + 8], "big")
+    # The CRC of the entry behind it was begun with what it had.
+    assert caught.value.message == "record is not whole"
+    assert caught.value.details == {"file": str(path), "offset": third, "field": "entry chain crc"}
 
 
-def test_a_new_leader_may_leave_its_entries_unprotected(tmp_path: Path) -> None:
-    # The last entry's leader was a RocketMQ broker.
-    write_log(tmp_path, entries=True, terms=(1, 1, 1, 1, 2))
+@pytest.mark.parametrize("terms", [(1, 1, 1, 1, 2), (1, 1, 1, 1, 1)])
+def test_rocketmq_may_go_on_without_protection_also_in_a_term_of_ours(
+    tmp_path: Path, terms: tuple[int, ...]
+) -> None:
+    """Started on a store of ours, DLedger first asks for votes of the term that it finds."""
+    write_log(tmp_path, entries=True, terms=terms)
     item = (tmp_path / "dledger-n0" / "index" / f"{INDEX_FILE_SIZE:020d}").read_bytes()
     position = int.from_bytes(item[4:12], "big")
     path = log_files(tmp_path)[position // FILE_SIZE]
     with path.open("r+b") as file:
         os.pwrite(file.fileno(), bytes(8), position % FILE_SIZE + CHAIN_CRC_AT)
+    checked = check_store(tmp_path, CheckOptions())
 
     assert verify(tmp_path).records == len(BODIES)
+    assert [
+        one.as_text() for one in checked.findings if one.file.startswith("dledger-n0/data")
+    ] == []
+    assert checked.unprotected == 1
 
 
 @pytest.mark.slow
