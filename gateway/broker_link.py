@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ledgermq.gateway.port_link import LinkFrame, LinkKind, PortLink
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Connection, RemotingSockets
+from ledgermq.gateway.unread_replies import check_reads
 from ledgermq.model.errors import BusyError, NotLeaderError
 from ledgermq.remoting.command import ONEWAY, Command, decode_command, encode_command
 
@@ -27,9 +28,6 @@ OFFSETS_MS = 20
 
 QUEUED_MAX = 64 * 1024 * 1024
 """Bytes that wait for the broker process; more, and requests are refused as by a busy node."""
-
-UNREAD_MAX = 8 * 1024 * 1024
-"""A client that has so many bytes to read is asked to read first."""
 
 _SIZE = 4
 
@@ -112,12 +110,7 @@ class BrokerLink:
             raise BusyError(
                 "broker process does not keep up", bytes=link.queued_bytes, limit=QUEUED_MAX
             )
-        if connection.queued_bytes > UNREAD_MAX:
-            raise BusyError(
-                "client has not read what it was given",
-                unread=connection.queued_bytes,
-                limit=UNREAD_MAX,
-            )
+        check_reads(connection, command.code)
         if not (command.is_oneway or command.is_reply):
             # Without its body, which may be large.
             request = Command(command.code, command.opaque, flag=command.flag, kind=command.kind)

@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Container, Iterator
 from typing import Protocol
 
-from ledgermq.gateway.remoting_sockets import Arrival, Connection
+from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingLimits
 from ledgermq.remoting.command import Command
 
 
@@ -14,6 +14,7 @@ class ClientSockets(Protocol):
     """Commands in, in the order in which each connection has sent them, and commands out."""
 
     tls: ssl.SSLContext | None
+    limits: RemotingLimits
 
     def fileno(self) -> int:
         """Can be read when ``turn`` has work."""

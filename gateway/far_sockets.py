@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ledgermq.gateway.port_link import LinkFrame, LinkKind, Part, PortLink
-from ledgermq.gateway.remoting_sockets import Arrival, Connection
+from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingLimits
 from ledgermq.model.errors import ProtocolError, StorageError
 from ledgermq.remoting.command import Command, decode_command, encode_command
 
@@ -53,7 +53,7 @@ class FarSockets:
     Invariant: ``_links`` has, by descriptor, the links that are open, and ``_connections`` theirs.
 
     Attributes:
-        tls: not used; port processes have their own.
+        tls, limits: not used; port processes have their own.
         note_offset: takes what consumers have committed: group, topic, queue, offset.
     """
 
@@ -64,6 +64,7 @@ class FarSockets:
             StorageError: the socket cannot be made.
         """
         self.tls: ssl.SSLContext | None = None
+        self.limits = RemotingLimits()
         self.note_offset: NoteOffset = lambda _group, _topic, _queue, _offset: None
         self._path = path
         self._listener = _listen(path)

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from ledgermq.gateway.remoting_sockets import Address, RemotingLimits
 from ledgermq.model.errors import ConfigError
-from ledgermq.model.settings import ListenSection, RemotingSection, TlsMode
+from ledgermq.model.settings import ListenSection, Settings, TlsMode
 from ledgermq.process.inherited_sockets import inherited_at, inherited_sockets, listener_at
 
 ANYWHERE = "0.0.0.0"
@@ -33,12 +33,16 @@ def addresses_by_setting(listen: ListenSection) -> dict[str, Address]:
     return found
 
 
-def limits_of(settings: RemotingSection) -> RemotingLimits:
+def limits_of(settings: Settings) -> RemotingLimits:
     """What the port bears."""
+    remoting, limits = settings.remoting, settings.limits
     return RemotingLimits(
-        connections=settings.connections_max,
-        idle_ms=settings.idle_ms,
-        only_tls=settings.tls_mode is TlsMode.ENFORCING,
+        connections=remoting.connections_max,
+        connections_per_address=limits.connections_per_address,
+        idle_ms=remoting.idle_ms,
+        only_tls=remoting.tls_mode is TlsMode.ENFORCING,
+        answers_bytes=limits.total_answers_bytes,
+        unfinished_bytes=limits.total_unread_bytes,
     )
 
 

@@ -23,6 +23,8 @@ from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingSockets
 from ledgermq.gateway.requests import Asked, Codes, Handler
 from ledgermq.gateway.tls_channel import make_context, read_again
+from ledgermq.gateway.unread_replies import UNREAD_MAX, check_reads
+from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.settings import Settings
@@ -65,14 +67,15 @@ class RemotingPort:
         self._calls = PortCalls(calls)
         self._has_others, self._self_id = has_others(settings), settings.node.self_id
         self._handlers: dict[int, Handler] = {}
-        self._faults = RequestFaults(around.page.counters(Role.BROKER))
+        self._counts = around.page.counters(Role.BROKER)
+        self._faults = RequestFaults(self._counts)
         self._access = PortAccess(settings.access, tables.users, tables.secrets.opened)
         # What else wakes the port joins here: the process polls one descriptor.
         self._epoll = select.epoll()
         self._names = NameService(settings, tables, self._calls, self.reply, epoll=self._epoll)
         self._register(self._names.codes)
         self._closed: list[Callable[[Connection], object]] = []
-        self.sockets = _sockets(around)
+        self.sockets = _sockets(around, self._counts)
         self._arrivals = Arrivals(self.sockets, around.clock)
         self._epoll.register(self.sockets.fileno(), select.EPOLLIN)
         self.clients = ClientTable()
@@ -187,6 +190,7 @@ class RemotingPort:
         """The settings were read again: those of access count from now on."""
         self._access.take_settings(settings.access)
         self.sockets.tls = read_again(settings.remoting, self.sockets.tls)
+        self.sockets.limits = limits_of(settings)
 
     def take_answer(self, answer: Answer) -> None:
         """Answer a pull that was held."""
@@ -244,6 +248,8 @@ class RemotingPort:
             return
         try:
             self._check_started(command.code)
+            if connection.queued_bytes > UNREAD_MAX:
+                check_reads(connection, command.code, self._counts)
             rights = self._access.admitted(connection.peer[0], command)
             asked = Asked(connection, command, now_ms, rights.check_topic, rights.who.name)
             reply = handler(asked)
@@ -273,7 +279,7 @@ class RemotingPort:
         self.sockets.end(asked.connection, fault.message)
 
 
-def _sockets(around: Environment) -> ClientSockets:
+def _sockets(around: Environment, counts: Counts) -> ClientSockets:
     """The clients: at sockets of this process, or through port processes, as the settings say.
 
     Raises:
@@ -282,20 +288,30 @@ def _sockets(around: Environment) -> ClientSockets:
     """
     if port_roles(around.settings):
         return FarSockets(around.paths.ports)
-    return open_port(around.settings, around.clock.monotonic_ns() // 1_000_000)
+    return open_port(around, counts)
 
 
-def open_port(settings: Settings, now_ms: int) -> RemotingSockets:
+def open_port(around: Environment, counts: Counts) -> RemotingSockets:
     """Sockets of this process where the settings want them.
 
     Raises:
         ConfigError: an address cannot be listened at, or a file for TLS not be used.
     """
+    settings = around.settings
+
+    def note_ended() -> None:
+        counts[BrokerCounter.CONNECTIONS_ENDED] += 1
+
     tls = make_context(settings.remoting)
     listeners = open_listeners(
         listening_addresses(settings.listen), are_shared=settings.remoting.processes > 1
     )
-    sockets = RemotingSockets(listeners, limits_of(settings.remoting), now_ms=now_ms)
+    sockets = RemotingSockets(
+        listeners,
+        limits_of(settings),
+        now_ms=around.clock.monotonic_ns() // 1_000_000,
+        note_ended=note_ended,
+    )
     sockets.tls = tls
     for host, port in sockets.addresses:
         logger.info("port of RocketMQ's clients is open: address=%s:%d", host, port)

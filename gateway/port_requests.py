@@ -15,6 +15,7 @@ from ledgermq.gateway.arrivals import Arrivals
 from ledgermq.gateway.broker_link import BrokerLink
 from ledgermq.gateway.client_table import ClientTable
 from ledgermq.gateway.code_rights import ROWS, check_answers
+from ledgermq.gateway.listening import limits_of
 from ledgermq.gateway.port import open_port
 from ledgermq.gateway.port_access import PortAccess
 from ledgermq.gateway.port_calls import Take
@@ -26,6 +27,7 @@ from ledgermq.gateway.remoting_sockets import Arrival, Connection
 from ledgermq.gateway.requests import Asked
 from ledgermq.gateway.send_topics import SendTopics
 from ledgermq.gateway.tls_channel import read_again
+from ledgermq.gateway.unread_replies import UNREAD_MAX, check_reads
 from ledgermq.gateway.writer_link import WriterLink
 from ledgermq.ipc.counters import Counts
 from ledgermq.model.errors import LedgerError, TopicUnknownError
@@ -70,7 +72,7 @@ class PortRequests:
         self._tables = tables
         self._access = PortAccess(settings.access, tables.users, tables.secrets.opened)
         self._epoll = select.epoll()
-        self._sockets = open_port(settings, around.clock.monotonic_ns() // 1_000_000)
+        self._sockets = open_port(around, counts)
         self._epoll.register(self._sockets.fileno(), select.EPOLLIN)
         self._arrivals = Arrivals(self._sockets, around.clock)
         self._broker = BrokerLink(around.paths.ports, self._epoll, self._sockets)
@@ -90,6 +92,7 @@ class PortRequests:
         check_answers(self._handlers)
         assert self._handlers.keys() == {code for code, row in ROWS.items() if row.by_port_process}
         self._now_ms = 0
+        self._counts = counts
         self._faults = RequestFaults(counts)
 
     def fileno(self) -> int:
@@ -139,6 +142,7 @@ class PortRequests:
         self._access.take_settings(settings.access)
         self._tables.secrets.read_again()
         self._sockets.tls = read_again(settings.remoting, self._sockets.tls)
+        self._sockets.limits = limits_of(settings)
 
     def tell_standing(self, standing: Standing) -> None:
         """This node is something else in its group now, or another one leads."""
@@ -172,6 +176,8 @@ class PortRequests:
             self._hand_over(asked)
             return
         try:
+            if connection.queued_bytes > UNREAD_MAX:
+                check_reads(connection, command.code, self._counts)
             rights = self._access.admitted(connection.peer[0], command)
             asked = Asked(connection, command, now_ms, rights.check_topic, rights.who.name)
             reply = handler(asked)

@@ -18,7 +18,6 @@ from ledgermq.gateway.remoting_sockets import Connection
 from ledgermq.gateway.requests import Asked, Codes, ReplyLater
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.errors import (
-    BusyError,
     LedgerError,
 )
 from ledgermq.process.record_parts import RecordParts
@@ -38,9 +37,6 @@ MESSAGES_MAX = 1_024
 BYTES_MAX = 1024 * 1024
 """Most bytes of one reply, unless its only message is larger. RocketMQ's 256 KiB are four messages
 of 64 KiB."""
-
-UNREAD_MAX = 8 * 1024 * 1024
-"""A connection that has so many bytes to read is given no more before it has."""
 
 EXPIRY_STEP_MS = 250
 """Long polls end together in steps of this: their answers, and the pulls that follow them, share
@@ -144,13 +140,6 @@ class PullCodes:
         request = decode_pull(command)
         self._checks.check(request)
         wanted = self._checks.wanted(connection, request)
-        if connection.queued_bytes > UNREAD_MAX:
-            self._counts[BrokerCounter.SLOW_REFUSED] += 1
-            raise BusyError(
-                "client has not read what it was given",
-                unread=connection.queued_bytes,
-                limit=UNREAD_MAX,
-            )
         if request.commit_offset is not None and request.commit_offset >= 0:
             self._commits.note(
                 request.group, request.topic, request.queue_id, request.commit_offset

@@ -10,8 +10,8 @@ import logging
 import select
 import socket
 import ssl
-from collections import OrderedDict, deque
-from collections.abc import Container, Iterator, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -43,8 +43,11 @@ class RemotingLimits(NamedTuple):
 
     Attributes:
         connections: open at a time; more are closed as they come.
+        connections_per_address: of them, those of one host.
         only_tls: who does not begin with a handshake is closed.
         queued_bytes: replies of one connection that wait for it to read.
+        answers_bytes: replies of all connections that wait for them to read; when it is more, the
+            connections that leave most of them unread are closed.
         frame_size: of a request.
         unfinished_bytes: of requests that are not whole yet, of all connections together; when it
             is more, the connections that keep the largest parts are closed.
@@ -52,8 +55,10 @@ class RemotingLimits(NamedTuple):
     """
 
     connections: int = 20_000
+    connections_per_address: int = 20_000
     only_tls: bool = False
     queued_bytes: int = 64 * 1024 * 1024
+    answers_bytes: int = 256 * 1024 * 1024
     frame_size: int = FRAME_SIZE_MAX
     unfinished_bytes: int = 128 * 1024 * 1024
     idle_ms: int = IDLE_MS
@@ -111,15 +116,33 @@ class RemotingSockets:
     """The listening sockets and all connections; ``fileno`` is readable when there is work.
 
     Invariants: a connection is in ``_idle`` exactly while it is open, the one that was used longest
-    ago first; ``EPOLLOUT`` is asked for exactly while it has bytes queued; ``_unfinished`` is the
-    sum of all open connections'.
+    ago first; ``EPOLLOUT`` is asked for exactly while it has bytes queued; ``_unfinished`` and
+    ``_unread`` are the sums of all open connections', and ``_of_host`` counts these.
+
+    Attributes:
+        limits: what it bears; may be replaced.
     """
 
     def __init__(
-        self, listeners: Sequence[socket.socket], limits: RemotingLimits, *, now_ms: int
+        self,
+        listeners: Sequence[socket.socket],
+        limits: RemotingLimits,
+        *,
+        now_ms: int,
+        note_ended: Callable[[], object] = lambda: None,
     ) -> None:
-        """Take connections of ``listeners``, non-blocking ones, which it closes at its end."""
-        self._limits = limits
+        """Take connections of ``listeners``, non-blocking ones, which it closes at its end.
+
+        Args:
+            listeners: see there.
+            limits: see there.
+            now_ms: monotonic time.
+            note_ended: called for each connection that is closed for a limit of all together.
+        """
+        self.limits = limits
+        self._note_ended = note_ended
+        self._of_host: Counter[str] = Counter()
+        self._unread = 0
         self.tls: ssl.SSLContext | None = None
         self._now_ms = now_ms
         self._buffer = memoryview(bytearray(READ_SIZE))
@@ -203,10 +226,25 @@ class RemotingSockets:
 
     def _note_queued(self, connection: Connection, size: int) -> None:
         connection.queued_bytes += size
-        if connection.queued_bytes > self._limits.queued_bytes:
+        self._unread += size
+        if connection.queued_bytes > self.limits.queued_bytes:
+            self._note_ended()
             self.close_one(connection, "does not read what it asked for")
-        else:
-            self._unsent[connection._sock.fileno()] = connection
+            return
+        self._unsent[connection._sock.fileno()] = connection
+        if self._unread > self.limits.answers_bytes:
+            self._close_unread()
+
+    def _close_unread(self) -> None:
+        """What can be written makes room; then those go that leave most unread."""
+        self.flush()
+        limit = self.limits.answers_bytes
+        while self._unread > limit:
+            largest = max(self._connections.values(), key=lambda one: one.queued_bytes)
+            self._note_ended()
+            self.close_one(
+                largest, f"leaves most replies unread: limits.total_answers_bytes is {limit}"
+            )
 
     def flush(self) -> None:
         """Write what was queued since the last turn, as far as it goes without waiting."""
@@ -243,6 +281,12 @@ class RemotingSockets:
         connection.is_open = False
         connection._queued.clear()
         self._unfinished -= connection.unfinished_bytes
+        self._unread -= connection.queued_bytes
+        connection.queued_bytes = 0
+        host = connection.peer[0]
+        self._of_host[host] -= 1
+        if not self._of_host[host]:
+            del self._of_host[host]
         del self._connections[fd], self._idle[fd]
         self._unsent.pop(fd, None)
         self._epoll.unregister(fd)
@@ -267,20 +311,33 @@ class RemotingSockets:
                 # It has gone again, or no descriptor is left: those that are open go on.
                 self._report(f"connection not accepted: {error.strerror}")
                 return
-            if len(self._connections) >= self._limits.connections:
-                self._report(f"connection refused: {self._limits.connections} are open")
+            refusal = self._refusal(str(peer[0]))
+            if refusal:
+                self._note_ended()
+                self._report(f"connection refused: {refusal}")
                 sock.close()
                 continue
+            self._of_host[str(peer[0])] += 1
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             address = (str(peer[0]), int(peer[1]))
             self._count += 1
             connection = Connection(
-                sock, address, self._count, self._limits.frame_size, self._now_ms
+                sock, address, self._count, self.limits.frame_size, self._now_ms
             )
             fd = sock.fileno()
             self._connections[fd] = self._idle[fd] = connection
             self._epoll.register(fd, select.EPOLLIN)
+
+    def _refusal(self, host: str) -> str:
+        """Why one more connection of a host is not taken; empty when it is."""
+        limits = self.limits
+        if len(self._connections) >= limits.connections:
+            return f"{limits.connections} are open, as many as remoting.connections_max"
+        if self._of_host[host] >= limits.connections_per_address:
+            share = limits.connections_per_address
+            return f"{share} of {host} are open, as many as limits.connections_per_address"
+        return ""
 
     def _read(self, connection: Connection) -> bytes:
         """What can be read now; a connection at its end is closed, and gives nothing."""
@@ -305,7 +362,7 @@ class RemotingSockets:
             elif data[0] == HANDSHAKE:
                 self.close_one(connection, "wants TLS, for which the node has no certificate")
                 return b""
-            elif self._limits.only_tls:
+            elif self.limits.only_tls:
                 self.close_one(connection, "wants no TLS, which remoting.tls_mode enforces")
                 return b""
         tls = connection._tls
@@ -347,9 +404,14 @@ class RemotingSockets:
         waiting = connection._splitter.waiting
         self._unfinished += waiting - connection.unfinished_bytes
         connection.unfinished_bytes = waiting
-        while self._unfinished > self._limits.unfinished_bytes:
+        while self._unfinished > self.limits.unfinished_bytes:
             largest = max(self._connections.values(), key=lambda one: one.unfinished_bytes)
-            self.close_one(largest, "keeps the largest request that is not whole, of too many")
+            self._note_ended()
+            self.close_one(
+                largest,
+                "keeps the largest request that is not whole: limits.total_unread_bytes is"
+                f" {self.limits.unfinished_bytes}",
+            )
 
     def _touch(self, connection: Connection) -> None:
         if connection.last_ms != self._now_ms:
@@ -371,6 +433,7 @@ class RemotingSockets:
                 return
             self._touch(connection)
             connection.queued_bytes -= written
+            self._unread -= written
             while queued and written >= len(queued[0]):
                 written -= len(queued.popleft())
             if written:
@@ -389,7 +452,7 @@ class RemotingSockets:
             self.close_one(connection, "")
 
     def _deadline_ms(self, connection: Connection) -> int:
-        return connection.last_ms + self._limits.idle_ms
+        return connection.last_ms + self.limits.idle_ms
 
     def _report(self, text: str) -> None:
         if text not in self._reported and len(self._reported) < REPORTED_MAX:

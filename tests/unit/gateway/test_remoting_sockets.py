@@ -220,3 +220,64 @@ def test_a_client_that_goes_is_told(port: Port) -> None:
 
     assert closed == [port.arrived[0].connection]
     assert port.sockets.next_deadline_ms() is None
+
+
+def test_of_all_replies_that_are_not_read_only_so_many_are_kept() -> None:
+    mib = 1024 * 1024
+    limit = 24 * mib
+    ended: list[int] = []
+    port = Port(LIMITS._replace(answers_bytes=limit, queued_bytes=limit))
+    port.sockets._note_ended = lambda: ended.append(1)
+    slow, slowest, honest = port.connect(), port.connect(), port.connect()
+    for number, client in enumerate((slow, slowest, honest)):
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.sendall(sent(number))
+    port.until(lambda: len(port.arrived) == 3)
+    by_number = {arrival.command.opaque: arrival.connection for arrival in port.arrived}
+    # The kernel takes some 4 MiB of each.
+    for number, size in ((0, 10), (1, 22), (2, 12)):
+        port.sockets.send(by_number[number], Command(0, number, body=bytes(size * mib), flag=1))
+        port.sockets.flush()
+
+    assert [by_number[number].is_open for number in range(3)] == [True, False, True]
+    assert len(ended) == 1
+    assert port.sockets._unread == sum(one.queued_bytes for one in by_number.values())
+    port.close()
+
+
+def test_what_all_have_left_unread_is_counted_down_as_they_read() -> None:
+    port = Port(LIMITS._replace(answers_bytes=3 * 1024 * 1024))
+    client = port.connect()
+    client.sendall(sent(1))
+    port.until(lambda: bool(port.arrived))
+    connection = port.arrived[0].connection
+    for _ in range(8):
+        port.sockets.send(connection, Command(0, 1, body=bytes(2 * 1024 * 1024), flag=1))
+        taken = 0
+        while taken < 2 * 1024 * 1024:
+            port.sockets.turn(0)
+            port.sockets.flush()
+            taken += len(client.recv(1 << 20))
+
+    assert connection.is_open
+    assert port.sockets._unread == connection.queued_bytes
+    port.close()
+
+
+def test_one_host_has_only_its_share_of_the_connections() -> None:
+    ended: list[int] = []
+    port = Port(LIMITS._replace(connections=10, connections_per_address=2))
+    port.sockets._note_ended = lambda: ended.append(1)
+    first, _, third = port.connect(), port.connect(), port.connect()
+    port.until(lambda: bool(ended))
+    was_refused = third.recv(1) == b""
+    count = port.sockets.count
+    first.close()
+    port.until(lambda: port.sockets.count == 1)
+    port.connect()
+    port.until(lambda: port.sockets.count == 2)
+
+    assert was_refused
+    assert count == 2
+    assert len(ended) == 1
+    port.close()
