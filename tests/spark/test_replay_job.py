@@ -1,9 +1,11 @@
-"""``spark replay``: what an archive has is sent once, as it was, wherever a run is stopped."""
+"""``spark replay``: what an archive has is sent once, as it was, wherever a run is stopped.
+
+Its tasks run here, one after the other; ``test_replay_command`` has them run by Spark.
+"""
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import subprocess
 import sys
@@ -13,14 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.unit.pipeline.archives import TasksHere, archived, visible_rows
 
-from ledgermq.cli.main import main
 from ledgermq.client import Producer
-from ledgermq.client.admin import Admin
 from ledgermq.formats.body_compression import plain_body
 from ledgermq.model.errors import ConfigError, StoreLockedError
 from ledgermq.pipeline.replay_job import Replayed, replay
@@ -238,24 +237,3 @@ def test_what_cannot_be_replayed_is_refused(archive: Path, node: Node, tmp_path:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(StoreLockedError, match="runs already"):
             replayed(archive, node, "first", topics=("plain1",))
-
-
-def test_the_command_sends_into_a_topic_with_a_window_only_what_it_lacks(
-    spark: SparkSession, archive: Path, node: Node, capsys: Any
-) -> None:
-    with Admin([address_of(node)]) as admin:
-        admin.alter_topic("orders", deduplication_window_ms=600_000)
-    words = ["spark", "replay", str(archive), "--nodes", address_of(node), "--to-topic", "orders"]
-    words += ["--topics", "plain0", "--json"]
-    results = []
-    for name in ("one", "two"):
-        capsys.readouterr()
-
-        assert main([*words, "--name", name]) == 0
-
-        results.append(json.loads(capsys.readouterr().out))
-    rows = [row for row in visible_rows(archive) if row["topic"] == "plain0"]
-
-    assert [result["sent"] for result in results] == [len(rows), 0]
-    assert results[1]["duplicates"] == len(rows)
-    assert len(stored(node, "orders", len(rows))) == len(rows)

@@ -39,9 +39,9 @@ class Durations:
         """All tests of a file together; 0 if it is not known."""
         return sum(self._seconds.get(file, {}).values())
 
-    def of_folder(self, folder: str) -> float:
-        """All tests of the files below a folder."""
-        return sum(self.of_file(file) for file in self._seconds if file.startswith(folder))
+    def files(self, folder: str) -> list[str]:
+        """Those below a folder."""
+        return [file for file in self._seconds if file.startswith(folder)]
 
     def of_function(self, nodeid: str) -> float:
         """All cases of a test."""

@@ -1,8 +1,8 @@
 """Which worker of pytest-xdist runs which tests, and when: what takes longest begins first.
 
-What is handed to a worker is a *unit*: a folder whose tests share something that is dear (Spark's
-JVM, a booted machine), else a file, else, of a file that takes long and shares nothing between its
-tests, each test.
+What is handed to a worker is a *unit*: the files of a folder whose tests share something that is
+dear (Spark's JVM, a booted machine), else a file, else, of a file that takes long and shares
+nothing between its tests, each test.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.suite.durations import Durations
 
-FOLDERS = ("tests/spark/", "tests/boot/")
-"""All tests of Spark go to the worker that has the JVM, those that boot to the one that has the
-machine with the package."""
+FOLDERS = {"tests/spark/": "spark: SparkSession", "tests/boot/": ""}
+"""Tests of Spark go to the worker that has the JVM, those that boot to the one that has the machine
+with the package. A file without a test that asks for what is shared (its text) is one like others.
+"""
 
 DIVIDED_FROM_S = 10.0
 
@@ -30,22 +31,28 @@ class Units:
         self._durations = durations
         self._root = root
         self._is_divided = cache(self._look_whether_divided)
+        self._folder = cache(self._find_folder)
 
     def unit(self, nodeid: str) -> str:
         """The name of the unit: a folder with a slash at its end, a file, or the test itself."""
-        for folder in FOLDERS:
-            if nodeid.startswith(folder):
-                return folder
         file = nodeid.partition("::")[0]
-        return nodeid if self._is_divided(file) else file
+        return self._folder(file) or (nodeid if self._is_divided(file) else file)
 
     def seconds(self, unit: str) -> float:
         """How long it took when that was measured; cases of one test are taken for the same."""
         if unit.endswith("/"):
-            return self._durations.of_folder(unit)
+            files = self._durations.files(unit)
+            return sum(self._durations.of_file(file) for file in files if self._folder(file))
         if "::" in unit:
             return self._durations.of_function(unit)
         return self._durations.of_file(unit)
+
+    def _find_folder(self, file: str) -> str:
+        """The folder with which the file shares something; none if it does not."""
+        folder = next((name for name in FOLDERS if file.startswith(name)), "")
+        path = self._root / file
+        is_sharing = folder and (not path.exists() or FOLDERS[folder] in path.read_text())
+        return folder if is_sharing else ""
 
     def _look_whether_divided(self, file: str) -> bool:
         """Whether it takes long, and no fixture of it is for all of its tests."""

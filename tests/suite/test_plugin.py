@@ -124,12 +124,19 @@ def test_long_files_are_divided_unless_their_tests_share_a_fixture(tmp_path: Pat
     (tmp_path / "short.py").write_text("")
     long = {"test_long": 30.0}
     seconds = {"alone.py": long, "sharing.py": long, "short.py": {"test_a": 0.6}}
-    units = Units(Durations({**seconds, "tests/spark/test_sink.py": long}), tmp_path)
+    spark = tmp_path / "tests" / "spark"
+    spark.mkdir(parents=True)
+    (spark / "test_sink.py").write_text("def test_long(spark: SparkSession) -> None: ...")
+    (spark / "test_cluster.py").write_text("")
+    cluster = "tests/spark/test_cluster.py"
+    of_spark = {"tests/spark/test_sink.py": long, cluster: long}
+    units = Units(Durations({**seconds, **of_spark}), tmp_path)
 
     assert units.unit("alone.py::test_long[1]") == "alone.py::test_long[1]"
     assert units.unit("sharing.py::test_long[1]") == "sharing.py"
     assert units.unit("short.py::test_a") == "short.py"
     assert units.unit("tests/spark/test_sink.py::test_long") == "tests/spark/"
+    assert units.unit(f"{cluster}::test_long") == f"{cluster}::test_long"
     assert units.seconds("sharing.py") == units.seconds("tests/spark/") == 30.0
 
 

@@ -1,0 +1,56 @@
+"""``spark replay`` as a command: its tasks are Spark's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, nodes_made
+from tests.spark.test_replay_job import address_of, stored
+from tests.unit.pipeline.archives import archived, visible_rows
+
+from ledgermq.cli.main import main
+from ledgermq.client.admin import Admin
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture
+def archive(golden: Any, tmp_path: Path) -> Path:
+    """Of a store that RocketMQ wrote."""
+    archived(golden("gs1"), tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    with nodes_made() as make:
+        made = make()
+        start_client_node(made)
+        yield made
+
+
+def test_the_command_sends_into_a_topic_with_a_window_only_what_it_lacks(
+    spark: SparkSession, archive: Path, node: Node, capsys: Any
+) -> None:
+    with Admin([address_of(node)]) as admin:
+        admin.alter_topic("orders", deduplication_window_ms=600_000)
+    words = ["spark", "replay", str(archive), "--nodes", address_of(node), "--to-topic", "orders"]
+    words += ["--topics", "plain0", "--json"]
+    results = []
+    for name in ("one", "two"):
+        capsys.readouterr()
+
+        assert main([*words, "--name", name]) == 0
+
+        results.append(json.loads(capsys.readouterr().out))
+    rows = [row for row in visible_rows(archive) if row["topic"] == "plain0"]
+
+    assert [result["sent"] for result in results] == [len(rows), 0]
+    assert results[1]["duplicates"] == len(rows)
+    assert len(stored(node, "orders", len(rows))) == len(rows)
