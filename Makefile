@@ -11,7 +11,7 @@ WITHOUT_ORACLE := not oracle
 # Programs of bench/ say themselves how they are run; the other modules there are their parts.
 BENCHES = $(basename $(notdir $(shell grep -l 'python -m bench\.' bench/*.py)))
 
-.PHONY: help demo test test-again test-quick durations check check-all check-bare check-boot check-deb check-power deb wheel bench
+.PHONY: help demo test test-again test-quick durations check check-adversary check-all check-bare check-boot check-deb check-power deb wheel bench
 .PHONY: bootstrap clean distclean
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo 'make check-deb   lintian, and whether the package is the same bytes when built elsewhere'
 	@echo 'make check-bare  what a stranger types, in bare roots of Debian and Ubuntu; needs root'
 	@echo 'make check-boot  the package on a Debian machine that is booted for it; needs root'
+	@echo 'make check-adversary  attacks a node for an hour while honest clients go on'
 	@echo 'make check-power lets the power of nodes fail, on disks that forget; needs root and FUSE'
 	@echo 'make bench       measure this machine (bench/)'
 	@echo 'make clean       remove what was built; make distclean: .venv too'
@@ -90,6 +91,10 @@ check-bare: bootstrap
 check-boot: bootstrap
 	packaging/install-tools.sh boot
 	LEDGERMQ_BOOT=1 LEDGERMQ_BOOT_LONG=1 $(PYTHON_BIN)/python -m pytest -q tests/boot
+
+# An hour by default: p50 and p99 of honest clients before and meanwhile, memory, restarts.
+check-adversary: bootstrap
+	LEDGERMQ_ADVERSARY_S=$${LEDGERMQ_ADVERSARY_S:-3600} $(PYTHON_BIN)/python -m pytest -q -s tests/adversary
 
 check-power: bootstrap
 	packaging/install-tools.sh power

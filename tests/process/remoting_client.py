@@ -24,12 +24,14 @@ class RemotingClient:
         kind: HeaderKind = HeaderKind.JSON,
         signs: tuple[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
+        source: str = "",
     ) -> None:
         """Connect.
 
         Args:
             signs: access key and secret with which requests are signed.
             tls: the connection has TLS by this.
+            source: address of this end; any when left out.
         """
         host, _, port = address.rpartition(":")
         self.kind = kind
@@ -37,7 +39,9 @@ class RemotingClient:
         self.came: list[Command] = []
         self.replies: dict[int, Command] = {}
         self.signs = signs
-        self._socket = socket.create_connection((host, int(port)), timeout=WAIT_S)
+        self._socket = socket.create_connection(
+            (host, int(port)), timeout=WAIT_S, source_address=(source, 0) if source else None
+        )
         if tls is not None:
             self._socket = tls.wrap_socket(self._socket, server_hostname=host)
         self._ids = itertools.count(1)
