@@ -89,6 +89,7 @@ COMMANDS = {
     "transaction": Command(
         "transaction_command", "look at transactions without an end, and end them"
     ),
+    "access": Command("access_command", "make keys, certificates and users in one go"),
     "acl": Command("acl_command", "say who may do what"),
     "archive": Command("archive_command", "show the archives that retention waits for"),
     "quota": Command("quota_command", "say how much may be sent and read a second"),
