@@ -6,14 +6,18 @@ No clock here: whoever calls tells the time, in milliseconds of any clock that n
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable
+from collections import Counter
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from ledgermq.model.errors import BusyError
-
 Client = TypeVar("Client", bound=Hashable)
 Request = TypeVar("Request")
+
+ENDED_SHARE = 64
+"""When all places are taken, up to the n-th part of them is freed at once: to find who has most
+costs a look at all.
+"""
 
 _DEADLINES_SLACK = 64
 """Dead entries that the heap of deadlines may have however few live ones there are."""
@@ -39,12 +43,26 @@ class Hold(Generic[Client, Request]):
 class Holds(Generic[Client, Request]):
     """All held pulls, by queue, by client and by deadline.
 
-    Invariants: ``len(self) <= limit``; a queue in ``queues()`` has at least one hold; a hold that
-    was taken, cancelled or expired is never given out again.
+    Invariants: ``len(self) <= limit``, and no client has more than ``share``, while neither is made
+    smaller; a queue in ``queues()`` has at least one hold; a hold that was taken, cancelled or
+    expired is never given out again.
+
+    Attributes:
+        limit: of all clients together.
+        share: of one client.
+        host_of: which clients are of one host; asked when all places are taken.
     """
 
-    def __init__(self, *, limit: int) -> None:
-        self._limit = limit
+    def __init__(
+        self,
+        *,
+        limit: int,
+        share: int | None = None,
+        host_of: Callable[[Client], object] = lambda client: client,
+    ) -> None:
+        self.limit = limit
+        self.share = limit if share is None else share
+        self.host_of = host_of
         self._serial = 0
         self._holds: dict[int, Hold[Client, Request]] = {}
         self._by_queue: dict[QueueName, set[int]] = {}
@@ -54,22 +72,26 @@ class Holds(Generic[Client, Request]):
     def __len__(self) -> int:
         return len(self._holds)
 
-    def add(self, hold: Hold[Client, Request]) -> None:
+    def add(self, hold: Hold[Client, Request]) -> list[Hold[Client, Request]]:
         """Keep ``hold`` until its queue grows, its time ends or its client goes.
 
-        Raises:
-            BusyError: as many pulls are held as the settings allow.
+        Returns:
+            those that had to make way: the oldest of a client that has its share already, or of the
+            host that has most when all places are taken. Their time has ended.
         """
-        if len(self._holds) >= self._limit:
-            raise BusyError(
-                "too many held pulls", limit=self._limit, setting="limits.held_pulls_max"
-            )
+        ended: list[Hold[Client, Request]] = []
+        own = self._by_client.get(hold.client)
+        if own is not None and len(own) >= self.share:
+            ended = [self._remove(min(own))]
+        elif len(self._holds) >= self.limit:
+            ended = self._end_greediest()
         self._serial += 1
         serial = self._serial
         self._holds[serial] = hold
         self._by_queue.setdefault(hold.queue, set()).add(serial)
         self._by_client.setdefault(hold.client, set()).add(serial)
         heapq.heappush(self._deadlines, (hold.deadline_ms, serial))
+        return ended
 
     def queues(self) -> list[QueueName]:
         """The queues that somebody waits for."""
@@ -108,6 +130,18 @@ class Holds(Generic[Client, Request]):
         while self._deadlines and self._deadlines[0][1] not in self._holds:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
+
+    def _end_greediest(self) -> list[Hold[Client, Request]]:
+        """Remove the oldest of the host that has most, and of it only those it has above half."""
+        hosts = {client: self.host_of(client) for client in self._by_client}
+        counts: Counter[object] = Counter()
+        for client, serials in self._by_client.items():
+            counts[hosts[client]] += len(serials)
+        greediest, most = counts.most_common(1)[0]
+        free = min(max(1, self.limit // ENDED_SHARE), max(1, most // 2))
+        # Serials grow, and a dictionary keeps its order: the oldest come first.
+        oldest = [serial for serial, hold in self._holds.items() if hosts[hold.client] == greediest]
+        return [self._remove(serial) for serial in oldest[:free]]
 
     def _remove(self, serial: int) -> Hold[Client, Request]:
         hold = self._holds.pop(serial)

@@ -50,7 +50,9 @@ class PortWorker:
         self._reader = StateReader(self._store, tables, lambda _at, _label, _applied: None)
         self._pulls = PullService(
             self._store,
-            Holds(limit=settings.limits.held_pulls_max),
+            Holds(
+                limit=settings.limits.held_pulls_max, share=settings.limits.held_pulls_per_client
+            ),
             KnownTopics(self._store, tables).check_queue,
             filters_properties=settings.reads.enable_property_filter,
             counts=self._counts,
@@ -107,6 +109,11 @@ class PortWorker:
         self._upkeep.let_go(now_ms)
         self._upkeep.tidy(now_ms)
 
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: those of access and limits count from now on."""
+        self.requests.take_settings(settings)
+        self._pulls.take_limits(settings.limits)
+
     def finish(self) -> None:
         """Answer all who wait for messages."""
         self._store.look()
@@ -130,7 +137,7 @@ def run(role: Role, settings: Settings, stop: StopFlag) -> int:
     """
     around = Surroundings.enter(role, settings)
     worker = PortWorker(around, AppliedTables(StorePaths.of(settings).topics.parent, settings))
-    stop.on_reload = lambda: worker.requests.take_settings(reload.take_published(settings))
+    stop.on_reload = lambda: worker.take_settings(reload.take_published(settings))
     try:
         run_loop(worker, page=around.page, role=role, stop=stop)
         worker.finish()

@@ -38,6 +38,9 @@ BYTES_MAX = 1024 * 1024
 """Most bytes of one reply, unless its only message is larger. RocketMQ's 256 KiB are four messages
 of 64 KiB."""
 
+CLIENT_SIZE = 9
+"""Of what ``PullService`` knows a connection of the port by."""
+
 EXPIRY_STEP_MS = 250
 """Long polls end together in steps of this: their answers, and the pulls that follow them, share
 turns of the loop. RocketMQ's end up to 5 s late."""
@@ -88,6 +91,7 @@ class PullCodes:
         reply: ReplyLater,
     ) -> None:
         self._pulls = pulls
+        pulls.know_hosts(self._host_of)
         self._checks = checks
         self._commits = commits
         self._counts = counts
@@ -99,6 +103,13 @@ class PullCodes:
             RequestCode.PULL_MESSAGE: self._pull,
             RequestCode.LITE_PULL_MESSAGE: self._pull,
         }
+
+    def _host_of(self, client: bytes) -> str:
+        """Address of the host of a client that waits here; empty for others."""
+        if client[:1] != bytes(1) or len(client) != CLIENT_SIZE:
+            return ""
+        numbers = self._held_of.get(int.from_bytes(client[1:]))
+        return self._held[next(iter(numbers))].asked.connection.peer[0] if numbers else ""
 
     @property
     def held(self) -> int:

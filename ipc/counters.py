@@ -140,6 +140,7 @@ class BrokerCounter(IntEnum):
     TABLES_AT = auto()
     TABLES_HELD_UP = auto()
     CONNECTIONS_ENDED = auto()
+    HOLDS_DISPLACED = auto()
     POISON_MESSAGES = auto()
 
 

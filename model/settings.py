@@ -217,6 +217,7 @@ class LimitsSection:
     connections_max: int = 10_000
     connections_per_address: int = 2_000
     held_pulls_max: int = 10_000
+    held_pulls_per_client: int = 2_048
     os_page_cache_busy_timeout_mills: int = 1_000
     put_lock_warn_ms: int = 500
     deduplication_memory_bytes: int = 64 * 1024 * 1024

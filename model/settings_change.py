@@ -41,6 +41,7 @@ RELOADABLE = frozenset(
         "limits.connections_max",
         "limits.connections_per_address",
         "limits.held_pulls_max",
+        "limits.held_pulls_per_client",
         "limits.os_page_cache_busy_timeout_mills",
         "limits.put_lock_warn_ms",
         "limits.deduplication_memory_bytes",

@@ -414,6 +414,7 @@ RULES = {
     "limits.connections_max": _between(1, 1_000_000),
     "limits.connections_per_address": _between(1, 1_000_000),
     "limits.held_pulls_max": _between(1, 1_000_000),
+    "limits.held_pulls_per_client": _between(1, 1_000_000),
     "limits.os_page_cache_busy_timeout_mills": _between(10, 600_000),
     "limits.put_lock_warn_ms": _between(1, 600_000),
     "limits.deduplication_memory_bytes": _between(4 * MIB, 16 * 1024 * MIB),

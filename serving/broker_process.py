@@ -291,7 +291,9 @@ class BrokerWorker:
         settings = self._around.settings
         return PullService(
             self._store,
-            Holds(limit=settings.limits.held_pulls_max),
+            Holds(
+                limit=settings.limits.held_pulls_max, share=settings.limits.held_pulls_per_client
+            ),
             self._calls.known.check_queue,
             filters_properties=settings.reads.enable_property_filter,
             counts=self._counts,
@@ -363,6 +365,7 @@ class BrokerWorker:
         self._tables.secrets.read_again()
         self._transactions.take_settings(settings)
         self._sinks.take_settings(settings)
+        self._pulls.take_limits(settings.limits)
 
     def finish(self) -> None:
         """Answer everybody who waits, and write what is not written."""

@@ -136,6 +136,7 @@ class ConsumeService:
         self._clock = around.clock
         self._queries = queries
         self._pulls = pulls
+        pulls.know_hosts(self._host_of)
         self._calls = calls
         self._page = around.page
         self._settings = settings
@@ -446,6 +447,11 @@ class ConsumeService:
         produce = self._produce_ipc if peer.is_local else self._settings.listen.produce or ""
         welcome = self._welcome(produce, version=hello_version(parts[1]))
         self._send([client, *encode_welcome(request_id, welcome)])
+
+    def _host_of(self, client: bytes) -> str:
+        """Address of a client's host, or which local process it is; empty for others."""
+        session = self._sessions.get(client)
+        return "" if session is None else session.rights.peer.address
 
     def _make_watch(self, *, is_sealed: bool) -> SocketWatch | None:
         if self._settings.listen.consume is None:

@@ -13,6 +13,7 @@ from ledgermq.broker.holds import Hold, Holds, QueueName
 from ledgermq.broker.pull_rules import QueueBounds, Selection, judge_offset, select, tag_table
 from ledgermq.ipc.counters import BrokerCounter, Counts, no_counts
 from ledgermq.model.errors import LedgerError
+from ledgermq.model.settings import LimitsSection
 from ledgermq.process.record_parts import RecordParts
 from ledgermq.serving.poison_messages import PoisonMessages
 from ledgermq.serving.property_scan import Wanted, sql_filter
@@ -171,8 +172,19 @@ class PullService:
         self._holds = holds
         self._check_queue = check_queue
         self._unlooked: deque[QueueName] = deque()
+        self._displaced: list[Hold[Client, Held]] = []
         self._paced: list[_Paced] = []
         self._paced_count = 0
+
+    def know_hosts(self, host_of: Callable[[Client], str]) -> None:
+        """Be told by ``host_of``, too, of which host a client is; of others it says nothing."""
+        others = self._holds.host_of
+        self._holds.host_of = lambda client: host_of(client) or others(client)
+
+    def take_limits(self, limits: LimitsSection) -> None:
+        """The settings were read again."""
+        self._holds.limit = limits.held_pulls_max
+        self._holds.share = limits.held_pulls_per_client
 
     @property
     def held(self) -> int:
@@ -180,22 +192,26 @@ class PullService:
         return len(self._holds)
 
     def next_deadline_ms(self) -> int | None:
-        """When the next hold ends, or an old read's turn comes; ``None`` when nothing waits."""
+        """When the next hold ends, or an old read's turn comes; ``None`` when nothing waits.
+
+        Of those that had to make way ``is_behind`` tells.
+        """
         held_ms = self._holds.next_deadline_ms()
         if not self._paced:
             return held_ms
         return self._paced[0].due_ms if held_ms is None else min(self._paced[0].due_ms, held_ms)
 
     def is_behind(self) -> bool:
-        """Whether queues with holds wait to be looked at."""
-        return bool(self._unlooked) or (len(self._holds) > 0 and self._store.has_moved())
+        """Whether queues with holds wait to be looked at, or holds that ended to be answered."""
+        if self._unlooked or self._displaced:
+            return True
+        return len(self._holds) > 0 and self._store.has_moved()
 
     def pull(self, client: Client, pull: Pull, now_ms: int) -> Answer | None:
         """The answer to ``pull``, ``None`` when it is held.
 
         Raises:
             TopicUnknownError, NoPermissionError: there is no such queue, or not for reading.
-            BusyError: as many pulls are held as the settings allow.
             NotLeaderError: the node is starting.
             CorruptLogError: the store is not what it should be at this place.
             FilterIllegalError: its SQL expression cannot be read, or none are taken.
@@ -257,7 +273,9 @@ class PullService:
             answer = self._take_turn(heapq.heappop(self._paced), now_ms)
             if answer is not None:
                 yield answer
-        for hold in self._holds.take_due(now_ms):
+        displaced, self._displaced = self._displaced, []
+        self._counts[BrokerCounter.HOLDS_DISPLACED] += len(displaced)
+        for hold in (*displaced, *self._holds.take_due(now_ms)):
             yield self._end(hold)
 
     def end_all(self) -> Iterator[Answer]:
@@ -265,7 +283,8 @@ class PullService:
         paced, self._paced = self._paced, []
         for one in paced:
             yield self._end(Hold(one.client, one.queue, one.deadline_ms, one.held))
-        for hold in self._holds.take_all():
+        displaced, self._displaced = self._displaced, []
+        for hold in (*displaced, *self._holds.take_all()):
             yield self._end(hold)
 
     @staticmethod
@@ -331,7 +350,7 @@ class PullService:
             paced = _Paced(due_ms, self._paced_count, client, queue, looked.held, deadline_ms)
             heapq.heappush(self._paced, paced)
             return None
-        self._holds.add(Hold(client, queue, deadline_ms, looked))
+        self._displaced += self._holds.add(Hold(client, queue, deadline_ms, looked))
         return None
 
     def _end(self, hold: Hold[Client, Held]) -> Answer:

@@ -23,7 +23,7 @@ from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.settings import (
     LimitsSection,
 )
-from ledgermq.wire.header import Kind, encode_header
+from ledgermq.wire.header import Kind, decode_header, encode_header
 from ledgermq.wire.pull_frame import PullStatus
 from ledgermq.wire.session import Refusal, encode_hello
 
@@ -230,17 +230,17 @@ def test_a_hold_ends_in_time(node: NodeMaker) -> None:
 
 
 @pytest.mark.slow
-def test_one_hold_more_than_the_limit_is_refused(node: NodeMaker) -> None:
+def test_one_hold_more_than_the_limit_ends_the_oldest_of_who_has_most(node: NodeMaker) -> None:
     one = node("gd0", limits=LimitsSection(held_pulls_max=2))
-    client = one.client()
+    greedy, other = one.client(), one.client()
     end = len(units_of(root_of(one), "plain0"))
-    for _ in range(2):
-        client.send_pull("plain0", 0, end, hold_ms=60_000)
-    client.send_pull("plain0", 0, end, hold_ms=60_000)
-    refusal = client.refusal()
+    numbers = [greedy.send_pull("plain0", 0, end, hold_ms=60_000) for _ in range(2)]
+    one.wait(lambda: one.count(BrokerCounter.HELD) == 2)
+    other.send_pull("plain0", 0, end, hold_ms=60_000)
+    ended = decode_header(greedy.receive()[0])
 
-    assert (refusal.status, refusal.retriable) == ("WINDOW_FULL", True)
-    assert "limits.held_pulls_max" in refusal.reason
+    assert (ended.kind, ended.request_id) == (Kind.PULLED, numbers[0])
+    assert one.count(BrokerCounter.HOLDS_DISPLACED) == 1
     one.wait(lambda: one.count(BrokerCounter.HELD) == 2)
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.process.conftest import Node, wait_until
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
-from tests.process.remoting_steps import beat_when_leading, send
+from tests.process.remoting_steps import beat_when_leading, pull_fields, send
 
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.codes import ResponseCode
@@ -63,3 +63,32 @@ def test_replies_that_nobody_reads_are_bounded_for_all_together(node: Node) -> N
     assert grown < 6 * ANSWERS
     assert node.pids()["broker"] == pid
     assert node.stop() == 0
+
+
+def test_one_client_does_not_take_all_long_polls(node: Node) -> None:
+    limits = {"held_pulls_max": 200, "held_pulls_per_client": 150}
+    address = start_remoting_node(node, limits=limits)
+    honest = RemotingClient(address)
+    beat_when_leading(honest, "honest", "orders")
+    greedy = [RemotingClient(address) for _ in range(3)]
+    for client in greedy:
+        for _ in range(150):
+            client.send(Code.PULL_MESSAGE, long_poll(600_000))
+    displaced = wait_until(
+        lambda: counters(node)["holds_displaced"] >= 250 and counters(node), "holds to make way"
+    )
+    waits = honest.send(Code.PULL_MESSAGE, long_poll(600_000))
+    (stored,) = send(RemotingClient(address), "orders", 0, b"for all that wait")
+    pulled = honest.reply_to(waits)
+    for client in (honest, *greedy):
+        client.close()
+
+    assert displaced["held"] <= 200
+    assert stored.code == ResponseCode.SUCCESS
+    assert pulled.code == ResponseCode.SUCCESS
+    assert b"for all that wait" in bytes(pulled.body)
+    assert node.stop() == 0
+
+
+def long_poll(suspend_ms: int) -> dict[str, object]:
+    return pull_fields("orders", 0, 0, suspend_ms=suspend_ms, subscription="*")

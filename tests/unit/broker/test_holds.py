@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from ledgermq.broker.holds import Hold, Holds, QueueName
-from ledgermq.model.errors import BusyError
 
 FIRST = QueueName("t", 0)
 OTHER = QueueName("t", 1)
@@ -66,13 +63,32 @@ def test_a_client_that_goes_takes_its_holds_along() -> None:
     assert holds.take_all() == [stays]
 
 
-def test_one_hold_more_than_the_limit_is_refused_and_names_the_setting() -> None:
-    holds = holds_of(hold("a", FIRST, 1), hold("a", FIRST, 2), limit=2)
+def test_one_hold_more_than_the_limit_ends_the_oldest_of_who_has_most() -> None:
+    oldest, honest = hold("a", FIRST, 9), hold("b", FIRST, 9)
+    holds = holds_of(honest, oldest, hold("a", FIRST, 1), limit=3)
 
-    with pytest.raises(BusyError, match=r"limit=2.*limits\.held_pulls_max"):
-        holds.add(hold("b", OTHER, 3))
-    assert len(holds) == 2
-    assert holds.queues() == [FIRST]
+    assert holds.add(hold("c", OTHER, 3)) == [oldest]
+    assert len(holds) == 3
+    assert honest in holds.take(FIRST)
+
+
+def test_who_has_most_is_a_host_with_all_its_connections() -> None:
+    holds: Holds[str, int] = Holds(limit=8, host_of=lambda client: client[0])
+    honest = [hold("b1", FIRST, 9), hold("b1", FIRST, 9)]
+    greedy = [hold(f"a{number}", FIRST, 9) for number in range(6)]
+    for one in (*honest, *greedy):
+        assert holds.add(one) == []
+    ended = [holds.add(hold("c", FIRST, 9, number)) for number in range(3)]
+
+    assert ended == [[one] for one in greedy[:3]]
+
+
+def test_a_client_that_has_its_share_ends_its_own_oldest() -> None:
+    holds: Holds[str, int] = Holds(limit=100, share=2)
+    own = [hold("a", FIRST, 9), hold("a", OTHER, 9), hold("a", FIRST, 9)]
+    other = hold("b", FIRST, 9)
+    assert [holds.add(one) for one in (other, *own)] == [[], [], [], [own[0]]]
+    assert holds.take_all() == [other, *own[1:]]
 
 
 def test_answered_holds_leave_no_deadlines_behind() -> None:
