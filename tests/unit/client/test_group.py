@@ -240,17 +240,31 @@ def test_a_group_that_was_made_anew_begins_with_low_terms(make_group: MakeGroup)
     assert len(peers[2].seen) == 1
 
 
-def test_a_node_that_leads_again_gets_nothing_of_its_old_connection(make_group: MakeGroup) -> None:
+@pytest.mark.parametrize("is_told_late", [False, True])
+def test_a_node_that_leads_again_gets_nothing_of_its_old_connection(
+    make_group: MakeGroup, is_told_late: bool
+) -> None:
     first, second, _ = peers = make_group()
     with Producer(addresses(peers)) as producer:
         producer.send("T", b"1", queue_id=0).result()
-        hand_over(first, second, 2)
-        producer.send("T", b"2", queue_id=0).result()
+        if is_told_late:
+            # It is asked once more on its old connection, and refuses, before it says why.
+            first.do(lambda: setattr(first, "standing", Standing(FOLLOWER, 2, second.node)))
+            moved = producer.send("T", b"2", queue_id=0)
+            wait_until(lambda: len(first.seen) > 1)
+            hand_over(first, second, 2)
+            moved.result()
+        else:
+            hand_over(first, second, 2)
+            producer.send("T", b"2", queue_id=0).result()
+        old_connections = {seen.connection for seen in first.seen}
         hand_over(second, first, 3)
-        producer.send("T", b"3", queue_id=0).result()
+        third = producer.send("T", b"3", queue_id=0).result()
 
+    stored = [seen.connection for seen in first.seen if seen.unique_ids == [third.unique_id]]
     assert first.stored() == [b"1", b"2", b"3"]
-    assert first.seen[0].connection != first.seen[1].connection
+    assert len(old_connections) == len(stored) == 1
+    assert old_connections.isdisjoint(stored)
 
 
 @pytest.mark.parametrize("over_tcp", [False, True])
