@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -72,6 +72,7 @@ class JournalReader:
         answered: when the acknowledgement of a frame came, in the order in which they came.
         places: what was acknowledged, by unique id.
         failures: errors of frames that were not acknowledged.
+        given_up: when that was known of a frame, in the order in which it was.
         not_sent: how often nothing was sent.
     """
 
@@ -80,6 +81,7 @@ class JournalReader:
     answered: dict[int, int] = field(default_factory=dict)
     places: dict[str, Place] = field(default_factory=dict)
     failures: Counter[str] = field(default_factory=Counter)
+    given_up: dict[int, int] = field(default_factory=dict)
     not_sent: Counter[str] = field(default_factory=Counter)
     _answers: list[tuple[int, int, list[str]]] = field(default_factory=list)
     _offset: int = 0
@@ -102,6 +104,7 @@ class JournalReader:
                 self._answers.append((int(when), int(fields[0]), fields[1:]))
             elif kind == "F":
                 self.failures[fields[1]] += 1
+                self.given_up[int(fields[0])] = int(when)
             else:
                 self.not_sent[fields[0]] += 1
         self._take_answers()
@@ -109,12 +112,24 @@ class JournalReader:
     def next_answer(self, since_ns: int) -> int | None:
         """When a frame that was sent after ``since_ns`` was acknowledged first."""
         self.refresh()
+        return self._first(self.answered, since_ns)
+
+    def next_outcome(self, since_ns: int) -> int | None:
+        """The same, or when the producer gave up such a frame."""
+        self.refresh()
+        known = (self._first(one, since_ns) for one in (self.answered, self.given_up))
+        return min((one for one in known if one is not None), default=None)
+
+    def _first(self, outcomes: Mapping[int, int], since_ns: int) -> int | None:
+        """When a frame that was sent after ``since_ns`` had its outcome first."""
         found = None
-        for number, answered_ns in reversed(self.answered.items()):
-            if answered_ns <= since_ns:
+        for number, known_ns in reversed(outcomes.items()):
+            if known_ns <= since_ns:
                 break
-            if self.frames[number].sent_ns > since_ns:
-                found = answered_ns
+            # A frame may be given up before the sender has written its own line.
+            frame = self.frames.get(number)
+            if frame is not None and frame.sent_ns > since_ns:
+                found = known_ns
         return found
 
     def _take_answers(self) -> None:
