@@ -21,7 +21,7 @@ def begin(state: NodeState) -> None:
     timing = state.policy.timing
     following = Index(state.log.last.index + 1)
     state.role = RaftRole.LEADER
-    state.leader = state.node
+    state.know_leader(state.node)
     state.poll = None
     state.leadership = Leadership(
         began=state.now,

@@ -31,7 +31,7 @@ from ledgermq.raft.messages import (
     Refusal,
     TermRun,
 )
-from ledgermq.raft.timing import FlowLimits, Timing
+from ledgermq.raft.timing import ELECTION_DOUBLINGS_MAX, FlowLimits, Timing
 
 
 class WriterState(StrEnum):
@@ -101,6 +101,7 @@ class NodeState:
         self.lost: EntryId | None = None
         self.role = RaftRole.FOLLOWER
         self.leader: NodeId | None = None
+        self.terms_without_leader = 0
         self.heard = now - policy.timing.election_max
         self.following = Following()
         self.poll: Poll | None = None
@@ -157,14 +158,28 @@ class NodeState:
         self.out.notes.append(text)
 
     def arm_election(self) -> None:
-        """Wait anew before campaigning (Raft paper, section 5.2: randomised timeouts)."""
+        """Wait anew before campaigning (Raft paper, section 5.2: randomised timeouts).
+
+        Twice as long behind each term that has passed without a leader, up to a bound: an election
+        takes as long as the disks need to keep term and votes, and whoever campaigns again before
+        that takes the next term from those who are about to be elected, for ever.
+        """
         timing = self.policy.timing
         wait = self.chance.between(timing.election_min, timing.election_max)
-        self.election_deadline = self.now + wait
+        # The term under way has not failed yet.
+        failed = max(0, self.terms_without_leader - 1)
+        self.election_deadline = self.now + (wait << min(failed, ELECTION_DOUBLINGS_MAX))
+
+    def know_leader(self, leader: NodeId) -> None:
+        """``leader`` leads in this term."""
+        self.leader = leader
+        self.terms_without_leader = 0
 
     def persist(self, hard_state: HardState) -> None:
         """Change term and vote; durable before anything else of this event leaves."""
         assert hard_state.term >= self.term, (hard_state, self.hard_state)
+        if hard_state.term > self.term:
+            self.terms_without_leader += 1
         self.hard_state = hard_state
         self.out.persist = hard_state
 
@@ -175,7 +190,9 @@ class NodeState:
         self._stop_leading()
         self._fail_forwarded_reads()
         self.role = RaftRole.FOLLOWER
-        self.leader = leader
+        self.leader = None
+        if leader is not None:
+            self.know_leader(leader)
         self.poll = None
         self.following = Following()
         self.arm_election()

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 NEVER = 1 << 62
 """A tick that does not come."""
 
+ELECTION_DOUBLINGS_MAX = 3
+"""Behind so many failed elections a member waits eight times as long for the next one, and no
+longer: who comes back may be awaited."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -16,7 +20,8 @@ class Timing:
         heartbeat: a leader is heard of at least this often.
         election_min: without a word from the leader nobody campaigns sooner; also as long as a
             follower refuses votes after it has heard of a leader.
-        election_max: nobody waits longer; also as long as a leader leads without a majority.
+        election_max: nobody waits longer, unless elections have failed; also as long as a leader
+            leads without a majority.
         transfer_max: a hand-over that is not done by then is abandoned.
         preferred_wait: so long must one lead before it hands over to a more preferred one.
     """
