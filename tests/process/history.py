@@ -147,11 +147,13 @@ class History:
 
     def last_acked_start_ns(self) -> dict[str, int]:
         """When the latest append of each process that was acknowledged had begun."""
-        found: dict[str, int] = {}
-        for one in self.appends.values():
-            if one.outcome is Outcome.ACKED:
-                found[one.process] = max(found.get(one.process, 0), one.start_ns)
-        return found
+        return _latest_start_ns(
+            one for one in self.appends.values() if one.outcome is Outcome.ACKED
+        )
+
+    def last_ended_start_ns(self) -> dict[str, int]:
+        """The same of the latest append of which the process was told anything, or gave it up."""
+        return _latest_start_ns(one for one in self.appends.values() if one.end_ns)
 
     def _take(self, line: dict[str, Any]) -> None:
         process, kind = line["process"], line["kind"]
@@ -173,3 +175,10 @@ class History:
         assert one.end_ns == 0, f"{key} was answered twice"
         one.outcome, one.end_ns = Outcome(kind), line["end"]
         one.offsets, one.error = line.get("offsets", []), line.get("error", "")
+
+
+def _latest_start_ns(appends: Iterable[Append]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for one in appends:
+        found[one.process] = max(found.get(one.process, 0), one.start_ns)
+    return found
