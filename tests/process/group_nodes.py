@@ -122,9 +122,11 @@ class Member:
 
     def log_bytes(self) -> bytes:
         """All data files, up to the last byte that is not zero."""
-        folder = self.node.root / f"dledger-{self.name}" / "data"
-        content = b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
-        return content.rstrip(b"\0")
+        return b"".join(path.read_bytes() for path in self.log_files()).rstrip(b"\0")
+
+    def log_files(self) -> list[Path]:
+        """The data files, each named by the position at which it begins."""
+        return sorted((self.node.root / f"dledger-{self.name}" / "data").iterdir())
 
     def bodies(self) -> list[bytes]:
         """Bodies of the topic's messages, queue by queue, read from the stopped node's files."""
@@ -144,6 +146,7 @@ class Group:
 
     def __init__(self, members: Sequence[Member]) -> None:
         self.members = list(members)
+        self._equal_until = 0
 
     @property
     def addresses(self) -> list[str]:
@@ -181,9 +184,23 @@ class Group:
             cursors = [status["cursors"] for status in statuses if status is not None]
             ends = {json.dumps([c["written"]["index"], c["committed"]["index"]]) for c in cursors}
             lags = [c["not_dispatched_bytes"] + c["not_committed_bytes"] for c in cursors]
+            self._equal_until = min(int(c["committed"]["position"]) for c in cursors)
             return len(ends) == 1 and not any(lags)
 
         wait_until(is_equal, "the members to be equal")
+
+    def has_one_log(self, *besides: Member) -> bool:
+        """Whether all stopped members, ``besides`` left out, hold the same bytes.
+
+        Of what was there when they were last equal none lacks anything. Behind that a leader that
+        was elected while others had stopped already may have begun its term with an entry.
+        """
+        members = [member for member in self.members if member not in besides]
+        logs = [b"".join(path.read_bytes() for path in member.log_files()) for member in members]
+        begins = {member.log_files()[0].name for member in members}
+        common = min(len(log.rstrip(b"\0")) for log in logs)
+        common = max(common, self._equal_until - int(min(begins)))
+        return len(begins) == len({log[:common] for log in logs}) == 1
 
     def stop(self) -> list[int]:
         """Stop all that run, the leader last; their exit statuses.
