@@ -18,6 +18,9 @@ CLUSTERING = "clustering"
 BROADCASTING = "broadcasting"
 MODELS = (CLUSTERING, BROADCASTING)
 
+REPLACED_MAX = 10_000
+"""Members whose id another one has now, remembered."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
@@ -42,6 +45,13 @@ class Member:
     ordered: bool
     strategy: str
     subscription: Mapping[str, str]
+
+    @property
+    def size(self) -> int:
+        """Characters that it takes to say so."""
+        texts = (self.client, self.instance, self.host, self.model, self.start, self.strategy)
+        wanted = self.subscription.items()
+        return sum(map(len, texts)) + sum(len(topic) + len(text) for topic, text in wanted)
 
 
 class Difference(NamedTuple):
@@ -77,7 +87,8 @@ class _Place(NamedTuple):
 class Membership:
     """The members of all groups.
 
-    Invariants: a group without members is not kept; ``version`` changes with every change of a
+    Invariants: a group without members is not kept; ``size`` is the sum of all members';
+    ``_replaced`` has at most ``REPLACED_MAX``; ``version`` changes with every change of a
     group's members or their subscriptions, and is never the same in two lives of this object.
     """
 
@@ -90,6 +101,7 @@ class Membership:
         """
         self._epoch = epoch
         self._expiry_ms = expiry_ms
+        self.size = 0
         self._groups: dict[str, dict[str, Member]] = {}
         self._versions: dict[str, int] = {}
         self._count = 0
@@ -113,6 +125,10 @@ class Membership:
         """Names what ``group`` is now."""
         return f"{self._epoch}-{self._versions.get(group, 0)}"
 
+    def member(self, group: str, client: str) -> Member | None:
+        """The member of ``group`` with this id."""
+        return self._groups.get(group, {}).get(client)
+
     def heartbeat(self, group: str, member: Member, now_ms: int) -> bool:
         """A member was heard of; true when the group is another one by that.
 
@@ -129,11 +145,14 @@ class Membership:
         members = self._groups.setdefault(group, {})
         known = members.get(member.client)
         if known is not None and known.instance != member.instance:
+            if len(self._replaced) >= REPLACED_MAX:
+                del self._replaced[next(iter(self._replaced))]
             self._replaced[place, known.instance] = now_ms
         self._seen.pop(place, None)
         self._seen[place] = now_ms
         if known == member:
             return False
+        self.size += member.size - (0 if known is None else known.size)
         members[member.client] = member
         self.changed(group)
         return True
@@ -180,7 +199,7 @@ class Membership:
     def _forget(self, place: _Place) -> None:
         del self._seen[place]
         members = self._groups[place.group]
-        del members[place.client]
+        self.size -= members.pop(place.client).size
         if members:
             self.changed(place.group)
         else:

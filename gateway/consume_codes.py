@@ -16,6 +16,7 @@ from ledgermq.gateway.remoting_sockets import Connection
 from ledgermq.gateway.requests import Codes, ReplyLater
 from ledgermq.gateway.return_codes import ReturnCodes
 from ledgermq.ipc.cursor_page import Role
+from ledgermq.model.settings import Settings
 from ledgermq.process.environment import Environment
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.serving.broker_tables import BrokerTables
@@ -52,7 +53,13 @@ class ConsumeCodes:
         offsets = OffsetCodes(service.known, self._commits, reply)
         self._clients = clients
         self._members = MemberCodes(
-            clients, requests, calls, tables, others=service.others, reply=reply
+            clients,
+            requests,
+            calls,
+            tables,
+            others=service.others,
+            reply=reply,
+            bytes_max=around.settings.limits.members_bytes,
         )
         self.short = frozenset({*self._pulls.codes, RequestCode.HEART_BEAT})
         parts = (
@@ -66,6 +73,10 @@ class ConsumeCodes:
         self.codes: Codes = {
             code: handler for part in parts for code, handler in part.codes.items()
         }
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: those of limits count from now on."""
+        self._members.bytes_max = settings.limits.members_bytes
 
     def tell_standing(self, standing: Standing) -> None:
         """Another node may lead now."""

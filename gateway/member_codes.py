@@ -17,7 +17,7 @@ from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_members import RemotingMembers
 from ledgermq.gateway.remoting_sockets import Connection
 from ledgermq.gateway.requests import Asked, Codes, ReplyLater
-from ledgermq.model.errors import GroupActiveError, LedgerError, NotLeaderError
+from ledgermq.model.errors import BusyError, GroupActiveError, LedgerError, NotLeaderError
 from ledgermq.model.group_topics import retry_topic
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
@@ -31,7 +31,7 @@ from ledgermq.serving.other_members import OTHER_OWNER_PREFIX, OtherMembers
 class MemberCodes:
     """Keeps the table of clients, and tells groups that they have changed.
 
-    Invariant: ``_told`` has connections that are open.
+    Invariant: ``_told`` has connections that are open, and ``_told_bytes`` is what they have told.
     """
 
     def __init__(
@@ -43,7 +43,14 @@ class MemberCodes:
         *,
         others: OtherMembers,
         reply: ReplyLater,
+        bytes_max: int,
     ) -> None:
+        """Nobody is connected.
+
+        Args:
+            bytes_max: of the last heartbeats of all connections together; may be replaced.
+        """
+        self.bytes_max = bytes_max
         others.join(RemotingMembers(clients))
         self._others = others
         self._clients = clients
@@ -52,7 +59,8 @@ class MemberCodes:
         self._tables = tables
         self._reply = reply
         # By connection: the hash of the body that came last, which is 64 bits long and secret.
-        self._told: dict[int, tuple[int, Heartbeat]] = {}
+        self._told: dict[int, tuple[int, Heartbeat, int]] = {}
+        self._told_bytes = 0
         self.codes: Codes = {
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
@@ -61,7 +69,8 @@ class MemberCodes:
 
     def forget(self, connection: Connection) -> None:
         """A connection has ended."""
-        self._told.pop(connection.number, None)
+        told = self._told.pop(connection.number, None)
+        self._told_bytes -= 0 if told is None else told[2]
         self._tell(self._clients.forget(connection))
 
     def turn(self, now_ms: int) -> None:
@@ -99,8 +108,17 @@ class MemberCodes:
         known = self._told.get(connection.number)
         if known is not None and known[0] == told:
             return known[1]
+        size = self._told_bytes + len(command.body) - (0 if known is None else known[2])
+        if size > self.bytes_max:
+            raise BusyError(
+                "clients want too much, all together",
+                size=size,
+                limit=self.bytes_max,
+                setting="limits.members_bytes",
+            )
         heartbeat = decode_heartbeat(command.body)
-        self._told[connection.number] = told, heartbeat
+        self._told_bytes = size
+        self._told[connection.number] = told, heartbeat, len(command.body)
         return heartbeat
 
     def _refused(self, asked: Asked, heartbeat: Heartbeat) -> dict[str, LedgerError]:

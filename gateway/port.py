@@ -191,6 +191,7 @@ class RemotingPort:
         self._access.take_settings(settings.access)
         self.sockets.tls = read_again(settings.remoting, self.sockets.tls)
         self.sockets.limits = limits_of(settings)
+        self._consume.take_settings(settings)
 
     def take_answer(self, answer: Answer) -> None:
         """Answer a pull that was held."""

@@ -216,6 +216,10 @@ class LimitsSection:
     total_unread_bytes: int = 256 * 1024 * 1024
     connections_max: int = 10_000
     connections_per_address: int = 2_000
+    topics_max: int = 100_000
+    groups_max: int = 20_000
+    members_max: int = 10_000
+    members_bytes: int = 64 * 1024 * 1024
     held_pulls_max: int = 10_000
     held_pulls_per_client: int = 2_048
     os_page_cache_busy_timeout_mills: int = 1_000

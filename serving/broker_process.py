@@ -366,6 +366,8 @@ class BrokerWorker:
         self._transactions.take_settings(settings)
         self._sinks.take_settings(settings)
         self._pulls.take_limits(settings.limits)
+        self._log.room.limits = settings.limits
+        self._members.take_limits(settings.limits)
 
     def finish(self) -> None:
         """Answer everybody who waits, and write what is not written."""

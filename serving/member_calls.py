@@ -31,7 +31,7 @@ from ledgermq.model.errors import (
 )
 from ledgermq.model.limits import QUEUE_ID_MAX
 from ledgermq.model.message_filter import EXPRESSION_SIZE_MAX
-from ledgermq.model.settings import Settings
+from ledgermq.model.settings import LimitsSection, Settings
 from ledgermq.serving.call_arguments import Arguments, flag, text
 from ledgermq.serving.calls import Call, Result, Verbs
 from ledgermq.serving.known_topics import KnownTopics
@@ -42,7 +42,6 @@ from ledgermq.serving.state_requests import Caller, Reply, Request
 logger = logging.getLogger(__name__)
 
 TOPICS_MAX = 1_000
-MEMBERS_MAX = 10_000
 TOLD_MAX = 10
 """Differences among members that one answer names."""
 
@@ -74,6 +73,7 @@ class MemberCalls:
         self._known = known
         self._tables = known.tables
         self._settings = settings.groups
+        self._limits = settings.limits
         self._rules = settings.topics
         self._log = log
         self._others = others
@@ -215,8 +215,7 @@ class MemberCalls:
         member = _member(arguments)
         self._tables.groups.plan_use(group, self._rules)
         self._check_kind(group)
-        if len(self._members) >= MEMBERS_MAX:
-            raise BusyError("too many consumers", limit=MEMBERS_MAX)
+        self._check_room(group, member)
         is_news = self._members.heartbeat(group, member, call.now_ms)
         self._leases.renew(group, member.client, _queues(arguments, "owned"), call.now_ms)
         key = group, member.client
@@ -230,6 +229,30 @@ class MemberCalls:
         until_ms = call.now_ms + self._settings.heartbeat_ms
         self._held[key] = _Held(call.caller, group, member.client, until_ms)
         return None
+
+    def take_limits(self, limits: LimitsSection) -> None:
+        """The settings were read again."""
+        self._limits = limits
+
+    def _check_room(self, group: str, member: Member) -> None:
+        """Refuse who comes anew, or wants more, where there are too many; others stay."""
+        members, limits = self._members, self._limits
+        known = members.member(group, member.client)
+        if known is None and len(members) >= limits.members_max:
+            raise BusyError(
+                "too many consumers",
+                consumers=len(members),
+                limit=limits.members_max,
+                setting="limits.members_max",
+            )
+        more = member.size - (0 if known is None else known.size)
+        if more > 0 and members.size + more > limits.members_bytes:
+            raise BusyError(
+                "consumers want too much, all together",
+                size=members.size + more,
+                limit=limits.members_bytes,
+                setting="limits.members_bytes",
+            )
 
     def _check_kind(self, group: str) -> None:
         """Refuse our own clients while others consume.

@@ -45,6 +45,7 @@ from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.state_reader import StateReader
 from ledgermq.serving.state_requests import Plan, Reply, Request
+from ledgermq.serving.table_room import TableRoom
 from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
 from ledgermq.wire.session import Standing
 
@@ -91,6 +92,7 @@ class StateLog:
         is_beginning: raft has made this node the leader, and not all that was committed before is
             applied.
         counts: the broker's counters, for whoever counts what came of it.
+        room: bounds what is added to the tables.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class StateLog:
         self._settings = settings
         self._store = store
         self._tables = tables
+        self.room = TableRoom(tables, settings.limits)
         self._writer = writer
         self._reader = StateReader(store, tables, self._take_applied, sign_of_life=sign_of_life)
         self._term: Term | None = None
@@ -404,6 +407,7 @@ class StateLog:
     def _propose_waiting(self, term: Term, now_ms: int) -> None:
         """One command of what waits, in order; what touches the same waits for the next one."""
         plan = Plan()
+        self.room.begin()
         touched: set[str] = set()
         for _ in range(len(self._waiting)):
             waiting = self._waiting.popleft()
@@ -414,6 +418,7 @@ class StateLog:
                 continue
             try:
                 planned = request.plan()
+                self.room.check(planned)
                 records = request.records() if request.records is not None else ()
             except LedgerError as error:
                 self._refuse([request], error)

@@ -7,17 +7,20 @@ the next round of checks is asked anew then.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from ledgermq.broker.half_table import HalfTable, TransactionKey
 from ledgermq.broker.transactions import Half
 from ledgermq.model.errors import BusyError, LedgerError
+from ledgermq.process.client_socket import is_reserved
 from ledgermq.serving.state_requests import Caller, Reply
 
 CHECKS_PER_ANSWER = 32
 WAITING_MAX = 10_000
+WAITING_PER_CLIENT_MAX = 1_024
+"""Of our own clients all, and one."""
 
 
 class Check(NamedTuple):
@@ -80,7 +83,7 @@ class CheckDesk:
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[_Waiting]] = {}
-        self._waiting_count = 0
+        self._waiting_of: Counter[bytes] = Counter()
         self._open: dict[str, deque[Check]] = {}
 
     def next_deadline_ms(self) -> int | None:
@@ -99,11 +102,21 @@ class CheckDesk:
         taken = self._take(group, may)
         if taken:
             return _answer(caller, taken)
-        if self._waiting_count >= WAITING_MAX:
-            raise BusyError("too many producers wait for questions", limit=WAITING_MAX)
+        if not is_reserved(caller.client):
+            self._check_room(caller.client)
         self._waiting.setdefault(group, deque()).append(_Waiting(caller, until_ms, may))
-        self._waiting_count += 1
+        self._waiting_of[caller.client] += 1
         return None
+
+    def _check_room(self, client: bytes) -> None:
+        """RocketMQ's clients wait through one caller inside of the node, which bounds them."""
+        mine = self._waiting_of[client]
+        if mine >= WAITING_PER_CLIENT_MAX:
+            raise BusyError(
+                "client waits for too many questions", waiting=mine, limit=WAITING_PER_CLIENT_MAX
+            )
+        if self._waiting_of.total() >= WAITING_MAX:
+            raise BusyError("too many producers wait for questions", limit=WAITING_MAX)
 
     def begin_round(self) -> None:
         """What was not fetched is asked anew, if it is still to be asked."""
@@ -145,7 +158,9 @@ class CheckDesk:
         line = self._waiting[group]
         waiting = line[0] if one is None else one
         line.remove(waiting)
-        self._waiting_count -= 1
+        self._waiting_of[waiting.caller.client] -= 1
+        if not self._waiting_of[waiting.caller.client]:
+            del self._waiting_of[waiting.caller.client]
         if not line:
             del self._waiting[group]
         return waiting

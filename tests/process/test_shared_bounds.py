@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable, Iterator
 
@@ -10,8 +11,10 @@ import pytest
 from tests.process.conftest import Node, wait_until
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
-from tests.process.remoting_steps import beat_when_leading, pull_fields, send
+from tests.process.remoting_steps import beat, beat_when_leading, heartbeat_body, pull_fields, send
 
+from ledgermq.client import Admin
+from ledgermq.model.errors import MessageIllegalError
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.codes import ResponseCode
 
@@ -92,3 +95,50 @@ def test_one_client_does_not_take_all_long_polls(node: Node) -> None:
 
 def long_poll(suspend_ms: int) -> dict[str, object]:
     return pull_fields("orders", 0, 0, suspend_ms=suspend_ms, subscription="*")
+
+
+def test_heartbeats_make_only_so_many_groups_and_those_there_are_go_on(node: Node) -> None:
+    limits = {"groups_max": 30}
+    address = start_remoting_node(node, limits=limits)
+    client = RemotingClient(address)
+    beat_when_leading(client, "steady", "orders", group="steady")
+    replies = []
+    for number in range(7):
+        body = json.loads(heartbeat_body(f"greedy{number}", "orders", group="made"))
+        (consumer,) = body["consumerDataSet"]
+        body["consumerDataSet"] = [
+            {**consumer, "groupName": f"made-{number}-{one}"} for one in range(5)
+        ]
+        replies.append(client.ask(Code.HEART_BEAT, body=json.dumps(body).encode()))
+    told = [(reply.code, reply.remark or "") for reply in replies]
+    listed = client.ask(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    groups = json.loads(bytes(listed.body))["subscriptionGroupTable"]
+    steady = beat(client, "steady", "orders", group="steady")
+    client.close()
+
+    assert len(groups) == 30
+    assert told[0][0] == ResponseCode.SUCCESS
+    assert told[-1][0] == ResponseCode.MESSAGE_ILLEGAL
+    assert "limit=30" in told[-1][1]
+    assert "limits.groups_max" in told[-1][1]
+    assert steady.code == ResponseCode.SUCCESS
+    assert node.stop() == 0
+
+
+def test_only_so_many_topics_are_made_and_those_there_are_can_be_changed(node: Node) -> None:
+    start_remoting_node(node, limits={"topics_max": 40})
+    with Admin(f"ipc://{node.runtime}") as admin:
+        made, refused = 0, None
+        while refused is None:
+            try:
+                admin.create_topic(f"made-{made}", queues=1)
+                made += 1
+            except MessageIllegalError as error:
+                refused = error
+        admin.delete_topic("made-0")
+        admin.create_topic("another", queues=1)
+
+    assert 0 < made < 40
+    assert "there=40" in str(refused)
+    assert "limit=40, setting='limits.topics_max'" in str(refused)
+    assert node.stop() == 0
