@@ -29,6 +29,7 @@ from ledgermq.daemon.health import Readiness, silent_children
 from ledgermq.daemon.notify import Notifier
 from ledgermq.daemon.process_modules import ProcessTable
 from ledgermq.daemon.reloading import Reloading
+from ledgermq.daemon.runtime_directory import check_runtime_directory
 from ledgermq.daemon.sentence import sentence
 from ledgermq.daemon.status import collect
 from ledgermq.daemon.store_lock import FamilyLock, JavaLock
@@ -485,6 +486,8 @@ def run(settings: Settings, config_file: Path, *, table: ProcessTable | None = N
     if not __debug__:
         raise ConfigError("python -O removes the assertions that guard the store: run without -O")
     log_lines.configure(Role.SUPERVISOR.title, settings.log.level, node=settings.node.self_id)
+    # What is made belongs to this account alone; sockets for others get their mode by settings.
+    os.umask(0o077)
     # Before the environment changes, at which the place for the name cannot be found any more.
     setproctitle.setproctitle(process_title(Role.SUPERVISOR, settings))
     notifier = notify.connect()
@@ -517,6 +520,7 @@ def _open_node(settings: Settings, resources: ExitStack) -> CursorPage:
     load_keys(settings)  # a node without its keys is refused before anything is touched
     _make_directory(own)
     _make_directory(paths.directory)
+    check_runtime_directory(paths.directory)
     java = JavaLock.take(settings.store.path_root_dir / "lock")
     resources.callback(java.release)
     for lock in (own / "lock", paths.directory / "supervisor.lock"):

@@ -284,6 +284,8 @@ def bind_client_socket(
                 socket.setsockopt(zmq.CURVE_SERVER, 1)
                 socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
                 socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
+                # Without a guard nobody gets in, where ZeroMQ would let everybody in.
+                socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
             socket.bind(endpoint)
             if watch is not None:
                 watch.bound(socket)

@@ -56,7 +56,7 @@ class KeyGuard:
         return refused
 
     def close(self) -> None:
-        """Unbind; the sockets that it guards are closed first, for without an answer ZeroMQ lets
-        every key in.
+        """Unbind; the sockets that it guards are closed first: without an answer they let nobody
+        in.
         """
         self.socket.close(0)

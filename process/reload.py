@@ -62,7 +62,10 @@ def publish(settings: Settings) -> None:
     """Put ``settings`` where the children take them from."""
     path = published_path(settings.listen.runtime_dir)
     fresh = path.with_suffix(".new")
-    fresh.write_text(write_settings(settings))
+    # Not through a link that somebody has put there: it is made anew, or not at all.
+    fresh.unlink(missing_ok=True)
+    with fresh.open("x") as file:
+        file.write(write_settings(settings))
     fresh.rename(path)
 
 

@@ -89,6 +89,7 @@ def open_inbox(
         inbox.setsockopt(zmq.CURVE_SERVER, 1)
         inbox.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
         inbox.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
+        inbox.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
     try:
         _bind(inbox, address, is_guarded=keys is not None)
     except BaseException:

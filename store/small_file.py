@@ -9,6 +9,9 @@ from ledgermq.model.errors import StorageError
 from ledgermq.store.disk_space import storage_error, with_reserve
 from ledgermq.store.disk_sync import sync_directory, sync_file
 
+_OPEN = os.O_CLOEXEC | os.O_NOFOLLOW
+"""A link in the place of a file that is about to be made is somebody else's: an error."""
+
 
 def read_file(path: Path) -> bytes | None:
     """The file's content; None when there is no such file.
@@ -50,7 +53,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def _write_fresh(fresh: Path, content: bytes) -> None:
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _OPEN, 0o640)
     try:
         _write_all(fd, content)
         sync_file(fd)
