@@ -41,6 +41,15 @@ still, and the dispatcher catches up with it and flushes.
 """
 
 
+OF_CLIENTS = frozenset({Role.BROKER, *PORTS})
+"""What these die of may be requests, which come again. A node goes on without them: it stores, and
+replicates.
+"""
+
+PAUSE_MIN_NS = 100_000_000
+"""Before the second restart in a row; before the first there is none, and each next one doubles."""
+
+
 def start_order(settings: Settings) -> list[Role]:
     """The processes that the settings want, in the order in which they are started."""
     wanted = port_roles(settings)
@@ -93,7 +102,12 @@ class Exit(NamedTuple):
 
 @dataclass(slots=True)
 class Child:
-    """One child over all its lives; ``pid`` is 0 while it is down."""
+    """One child over all its lives; ``pid`` is 0 while it is down.
+
+    Attributes:
+        short_lives: how many lives in a row were shorter than ``restart_window_s``.
+        restart_at_ns: when it is started again; 0: it is up, or is not to be.
+    """
 
     role: Role
     entry: Entry
@@ -103,6 +117,18 @@ class Child:
     last_exit: Exit | None = None
     stop_deadline_ns: int = 0
     is_killed: bool = False
+    short_lives: int = 0
+    restart_at_ns: int = 0
+
+    def pause_ns(self, now_ns: int, settings: Settings) -> int:
+        """It has died; how long its restart waits, of those ``OF_CLIENTS``."""
+        supervision = settings.supervision
+        window_ns = supervision.restart_window_s * 1_000_000_000
+        self.short_lives = self.short_lives + 1 if now_ns - self.forked_ns < window_ns else 1
+        if self.short_lives == 1:
+            return 0
+        doubled = PAUSE_MIN_NS << min(self.short_lives - 2, 32)
+        return min(doubled, supervision.restart_pause_max_ms * 1_000_000)
 
     def spawn(self, settings: Settings, leave: Callable[[], None], now_ns: int) -> None:
         """Fork; ``leave`` is called in the child and closes what is the supervisor's alone."""
@@ -122,6 +148,7 @@ class Child:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.pid = pid
         self.forked_ns = now_ns
+        self.restart_at_ns = 0
         self.stop_deadline_ns = 0
         self.is_killed = False
 
@@ -185,7 +212,7 @@ def stopped_with(child: Child, to_stop: Iterable[Child]) -> list[Child]:
 
 
 class Deaths:
-    """Deaths of all children within the last ``restart_window_s``."""
+    """Deaths of all children but those ``OF_CLIENTS`` within the last ``restart_window_s``."""
 
     def __init__(self) -> None:
         self._at_ns: deque[int] = deque()

@@ -24,7 +24,15 @@ from pathlib import Path
 import setproctitle
 
 from ledgermq.daemon import notify
-from ledgermq.daemon.children import STOP_ORDER, Child, Deaths, Exit, start_order, stopped_with
+from ledgermq.daemon.children import (
+    OF_CLIENTS,
+    STOP_ORDER,
+    Child,
+    Deaths,
+    Exit,
+    start_order,
+    stopped_with,
+)
 from ledgermq.daemon.health import Readiness, silent_children
 from ledgermq.daemon.notify import Notifier
 from ledgermq.daemon.process_modules import ProcessTable
@@ -165,6 +173,7 @@ class Supervisor:
         if self.is_stopping:
             self._continue_stop(now_ns)
         else:
+            self._restart_due(now_ns)
             for child in silent:
                 self._kill_hung(child, now_ns)
             self._look_for_readiness(now_ns, is_silent=bool(silent))
@@ -183,7 +192,10 @@ class Supervisor:
 
     def _timeout_s(self) -> float:
         is_settled = (
-            self._readiness.is_ready and not self.is_stopping and not self._reloading.is_awaited
+            self._readiness.is_ready
+            and not self.is_stopping
+            and not self._reloading.is_awaited
+            and not any(child.restart_at_ns for child in self._children.values())
         )
         longest = TURN_MAX_NS if is_settled else TURN_MIN_NS
         watchdog = self._notifier.watchdog_interval_ns
@@ -223,15 +235,25 @@ class Supervisor:
             self._begin_reopening()
             return
         self._counters[_DIED] += 1
+        is_of_clients = child.role in OF_CLIENTS
+        pause_ns = child.pause_ns(now_ns, self._settings) if is_of_clients else 0
+        if pause_ns:
+            fields["restart_in_ms"] = pause_ns // 1_000_000
         logger.error("child died", extra={"event": Event.PROCESS_DIED, **fields})
-        is_too_often = self._deaths.add(now_ns, self._settings)
         if exit_.ends_node:
             self._begin_stop(f"{child.role.title} ended with {exit_.text}", exit_.node_status)
-        elif is_too_often:
+        elif not is_of_clients and self._deaths.add(now_ns, self._settings):
             self._begin_stop("children die too often", exit_.node_status)
         else:
             child.restarts += 1
-            self._spawn(child)
+            child.restart_at_ns = now_ns + pause_ns
+            self._restart_due(now_ns)
+
+    def _restart_due(self, now_ns: int) -> None:
+        """Start those again whose pause is over."""
+        for child in self._children.values():
+            if child.restart_at_ns and now_ns >= child.restart_at_ns:
+                self._spawn(child)
 
     def _silent(self, now_ns: int) -> list[Child]:
         return silent_children(
@@ -397,7 +419,10 @@ class Supervisor:
     def _watchdog(self, now_ns: int, *, is_silent: bool) -> None:
         waiting_ms = self._flush_watch.waiting_ms(self._page, now_ns)
         is_late = waiting_ms > self._settings.supervision.flush_age_max_ms
-        is_down = not self.is_stopping and any(not child.pid for child in self._children.values())
+        # Who dies of requests is down for a while, and the node goes on.
+        is_down = not self.is_stopping and any(
+            not (child.pid or child.restart_at_ns) for child in self._children.values()
+        )
         trouble = ", ".join(
             text
             for text, is_so in (

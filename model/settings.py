@@ -265,6 +265,7 @@ class SupervisionSection:
 
     restarts_max: int = 5
     restart_window_s: int = 60
+    restart_pause_max_ms: int = 30_000
     beat_timeout_ms: int = 5_000
     stop_timeout_ms: int = 10_000
     flush_age_max_ms: int = 10_000

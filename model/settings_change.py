@@ -70,6 +70,7 @@ RELOADABLE = frozenset(
         "retention.archive_wait_below",
         "supervision.restarts_max",
         "supervision.restart_window_s",
+        "supervision.restart_pause_max_ms",
         "supervision.beat_timeout_ms",
         "supervision.stop_timeout_ms",
         "supervision.flush_age_max_ms",

@@ -444,6 +444,7 @@ RULES = {
     "retention.reserve_bytes": _between(MIB, 1024 * MIB),
     "supervision.restarts_max": _between(0, 1_000),
     "supervision.restart_window_s": _between(1, 86_400),
+    "supervision.restart_pause_max_ms": _between(0, 600_000),
     "supervision.beat_timeout_ms": _between(1_000, 600_000),
     "supervision.stop_timeout_ms": _between(100, 600_000),
     "supervision.flush_age_max_ms": _between(100, 600_000),

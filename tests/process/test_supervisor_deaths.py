@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 
@@ -93,18 +94,49 @@ def test_five_deaths_stop_the_node_in_order(
     start_small_node: StartNode, order: str, status: int
 ) -> None:
     node = start_small_node()
-    node.order("broker.always", order)
+    node.order("writer.always", order)
 
     assert node.wait_end() == status
-    assert node.log.read_text().count("child died child=broker") == 5
+    assert node.log.read_text().count("child died child=writer") == 5
     assert node.logged("children die too often")
-    assert (node.orders / "stopped").read_text().split() == ["writer", "raft", "dispatcher"]
+    assert (node.orders / "stopped").read_text().split() == ["broker", "raft", "dispatcher"]
     assert (node.root / "abort").exists()
+
+
+def test_a_broker_that_dies_again_and_again_is_restarted_later_each_time(
+    start_small_node: StartNode,
+) -> None:
+    node = start_small_node(supervision={"restarts_max": 3, "restart_pause_max_ms": 800})
+    pids = node.pids()
+    node.order("broker.always", "kill")
+    wait_until(lambda: node.log.read_text().count("child died child=broker") >= 7, "seven deaths")
+    others = {role: pid for role, pid in node.pids().items() if role != "broker"}
+    (node.orders / "broker.always").unlink()
+    wait_until(lambda: node.child("broker")["state"] == "running", "the broker to be back")
+    pauses = [int(found) for found in re.findall(r"restart_in_ms=(\d+)", node.log.read_text())]
+
+    assert pauses[:6] == [100, 200, 400, 800, 800, 800]
+    assert others == {role: pid for role, pid in pids.items() if role != "broker"}
+    assert node.logged("child died child=broker")
+    assert not node.logged("node stops")
+    assert not node.logged("the watchdog is not fed")
+    assert node.stop() == 0
+
+
+def test_a_node_whose_broker_is_to_be_restarted_later_stops_at_once(
+    start_small_node: StartNode,
+) -> None:
+    node = start_small_node(supervision={"restart_pause_max_ms": 600_000})
+    node.order("broker.always", "kill")
+    wait_until(lambda: node.logged("restart_in_ms=1600"), "a pause")
+
+    assert node.stop() == 0
+    assert (node.orders / "stopped").read_text().split() == ["writer", "raft", "dispatcher"]
 
 
 def test_deaths_of_all_children_count_together(start_small_node: StartNode) -> None:
     node = start_small_node(supervision={"restarts_max": 3})
-    for role in ("raft", "broker"):
+    for role in ("raft", "writer"):
         node.order(f"{role}.once", "kill")
         wait_until(lambda r=role: node.child(r)["restarts"] == 1, f"restart of {role}")
     node.order("dispatcher.once", "kill")
@@ -115,13 +147,13 @@ def test_deaths_of_all_children_count_together(start_small_node: StartNode) -> N
 def test_deaths_outside_the_window_do_not_count(start_small_node: StartNode) -> None:
     node = start_small_node(supervision={"restarts_max": 2, "restart_window_s": 1})
     for count in (1, 2, 3):
-        node.order("broker.once", "kill")
-        wait_until(lambda c=count: node.child("broker")["restarts"] == c, "restart")
+        node.order("raft.once", "kill")
+        wait_until(lambda c=count: node.child("raft")["restarts"] == c, "restart")
         # The window begins with the death, which was before this.
         at = time.monotonic()
         wait_until(lambda since=at: time.monotonic() > since + 1.2, "end of the window")
 
-    assert node.child("broker")["restarts"] == 3
+    assert node.child("raft")["restarts"] == 3
     assert node.stop() == 0
 
 
