@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-TOKEN = "token"
+TOKEN = "token"  # noqa: S105 - a property's name
 ORIGIN = "origin"
 TOKEN_MAX = 2**62
 

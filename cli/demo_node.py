@@ -80,7 +80,7 @@ class DemoNode:
         self.config.write_text(write_settings(self._settings))
         command = [sys.executable, "-m", "ledgermq.cli.main", "serve", "--config", str(self.config)]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603 - our own program, without a shell
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 

@@ -16,7 +16,7 @@ SOCKET_PATH_MAX = 107
 """``sun_path`` holds 108 bytes, the last of them zero."""
 
 _TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:/\[\]]+):(?P<port>[0-9]{1,5})")
-_ANY_HOSTS = frozenset({"*", "0.0.0.0", "[::]"})
+_ANY_HOSTS = frozenset({"*", "0.0.0.0", "[::]"})  # noqa: S104 - compared with, never bound
 
 
 class Address(NamedTuple):

@@ -120,11 +120,11 @@ def _is_free(endpoint: Endpoint) -> bool:
     try:
         host = str(ipaddress.ip_address(host))
     except ValueError:
-        host = "0.0.0.0"
+        host = "0.0.0.0"  # noqa: S104 - tried, and listened at never
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        for tried in (host, "::" if family == socket.AF_INET6 else "0.0.0.0"):
+        for tried in (host, "::" if family == socket.AF_INET6 else "0.0.0.0"):  # noqa: S104 - tried, and listened at never
             try:
                 probe.bind((tried, endpoint.port))
             except OSError as error:

@@ -11,7 +11,7 @@ from ledgermq.model.errors import ConfigError
 from ledgermq.model.settings import ListenSection, Settings, TlsMode
 from ledgermq.process.inherited_sockets import inherited_at, inherited_sockets, listener_at
 
-ANYWHERE = "0.0.0.0"
+ANYWHERE = "0.0.0.0"  # noqa: S104 - bound when the operator has named no address
 """What ``*`` stands for."""
 
 BACKLOG = 1_024

@@ -92,7 +92,7 @@ class ProduceCodes:
         self._send_bytes = send_bytes
         self._clock = around.clock
         self._rules = around.settings.topics
-        self._chance = Random(around.clock.seed())
+        self._chance = Random(around.clock.seed())  # noqa: S311 - spreads messages over queues
         self._properties = SentProperties(around.settings.node.broker_cluster_name)
         self._leader = ""
         self._leads = False

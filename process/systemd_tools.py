@@ -37,7 +37,7 @@ def run_tool(command: list[str]) -> str:
         TimedOutError: it did not end.
     """
     try:
-        done = subprocess.run(
+        done = subprocess.run(  # noqa: S603 - systemd's tools, without a shell
             command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
         )
     except subprocess.TimeoutExpired as error:

@@ -14,7 +14,7 @@ from hashlib import sha1
 
 ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
-SECURITY_TOKEN = "SecurityToken"
+SECURITY_TOKEN = "SecurityToken"  # noqa: S105 - a field's name
 
 _NOT_SIGNED = frozenset((SIGNATURE, "_UNIQUE_KEY_QUERY"))
 

@@ -17,7 +17,7 @@ from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Request
 from ledgermq.serving.writer_notice import WriterNotice
 
-SECRET = "secretKey"
+SECRET = "secretKey"  # noqa: S105 - a field's name
 MODES = ("add", "alter", "set")
 
 USERS_MAX = 100_000
