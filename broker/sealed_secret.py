@@ -12,7 +12,6 @@ chance to repeat a nonce, and a text that was moved to another user, or changed,
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 from collections.abc import Sequence
 from itertools import count
@@ -72,7 +71,7 @@ def open_sealed(keys: Sequence[bytes], user: str, sealed: str) -> str:
         )
     try:
         content = base64.b64decode(text, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise _damaged(user) from error
     tag, plain = content[:_TAG_SIZE], _crypt(key, content[:_TAG_SIZE], content[_TAG_SIZE:])
     if not hmac.compare_digest(tag, _tag(key, user, plain)):
