@@ -11,7 +11,7 @@ WITHOUT_ORACLE := not oracle
 # Programs of bench/ say themselves how they are run; the other modules there are their parts.
 BENCHES = $(basename $(notdir $(shell grep -l 'python -m bench\.' bench/*.py)))
 
-.PHONY: help demo test test-again test-quick durations check check-adversary check-all check-bare check-boot check-deb check-power deb wheel bench
+.PHONY: help demo test test-again test-quick durations check audit check-adversary check-all check-bare check-boot check-deb check-power deb fuzz wheel bench
 .PHONY: bootstrap clean distclean
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo 'make check-deb   lintian, and whether the package is the same bytes when built elsewhere'
 	@echo 'make check-bare  what a stranger types, in bare roots of Debian and Ubuntu; needs root'
 	@echo 'make check-boot  the package on a Debian machine that is booted for it; needs root'
+	@echo 'make fuzz        decoders with coverage, an hour together; make audit: libraries with known vulnerabilities'
 	@echo 'make check-adversary  attacks a node for an hour while honest clients go on'
 	@echo 'make check-power lets the power of nodes fail, on disks that forget; needs root and FUSE'
 	@echo 'make bench       measure this machine (bench/)'
@@ -60,7 +61,7 @@ check: bootstrap
 	$(PYTHON_BIN)/lint-imports
 
 check-all: export LEDGERMQ_BROWSER = 1
-check-all: check check-deb check-bare
+check-all: check audit check-deb check-bare
 	packaging/install-tools.sh boot
 	packaging/install-tools.sh browser
 	# Where there can be no FUSE, its tests say why they are left out.
@@ -91,6 +92,13 @@ check-bare: bootstrap
 check-boot: bootstrap
 	packaging/install-tools.sh boot
 	LEDGERMQ_BOOT=1 LEDGERMQ_BOOT_LONG=1 $(PYTHON_BIN)/python -m pytest -q tests/boot
+
+# An hour by default; what reaches new code is added to the corpus in the tree.
+fuzz: bootstrap
+	packaging/fuzz.sh $${LEDGERMQ_FUZZ_DECODERS_S:-3600}
+
+audit: bootstrap
+	packaging/audit.sh
 
 # An hour by default: p50 and p99 of honest clients before and meanwhile, memory, restarts.
 check-adversary: bootstrap

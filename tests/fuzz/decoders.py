@@ -1,0 +1,226 @@
+"""Every decoder that is given bytes from a network or a disk, and what well-formed bytes are."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.process.remoting_requests import TEMPLATES
+
+from ledgermq.broker import state_commands
+from ledgermq.broker.access import UserTable
+from ledgermq.broker.sealed_secret import open_sealed, seal
+from ledgermq.broker.sql_filter import parse_sql
+from ledgermq.broker.state_commands import Command as StateCommand
+from ledgermq.broker.state_commands import GivenBack, Snapshot, TopicSet
+from ledgermq.formats.batch_payload import decode_batch
+from ledgermq.formats.config_json import decode_document as decode_config
+from ledgermq.formats.message import Message, decode_message, encode_message
+from ledgermq.formats.message_id import decode_offset_id
+from ledgermq.formats.properties import decode_properties, encode_properties
+from ledgermq.model.ids import Index, NodeId, Position, Term
+from ledgermq.model.java_properties import read_properties
+from ledgermq.model.settings import AckMode, LogKind
+from ledgermq.model.settings_file import read_settings
+from ledgermq.raft.message_codec import decode_message as decode_raft
+from ledgermq.raft.message_codec import encode_message as encode_raft
+from ledgermq.raft.messages import ReadRequest
+from ledgermq.raft.term_slots import decode_slots
+from ledgermq.remoting import pull_request, send_request
+from ledgermq.remoting.codes import RequestCode as Code
+from ledgermq.remoting.command import Command, HeaderKind, decode_command, encode_command
+from ledgermq.remoting.fastjson import decode_body as decode_fastjson
+from ledgermq.remoting.heartbeat import decode_heartbeat
+from ledgermq.store import checked_document, properties_file, queue_ends, store_checkpoint
+from ledgermq.wire import session
+from ledgermq.wire.header import decode_header
+from ledgermq.wire.peer_preamble import (
+    AgreedSettings,
+    Preamble,
+    decode_addresses,
+    decode_preamble,
+    encode_preamble,
+)
+from ledgermq.wire.pull_frame import Pull, decode_pull, encode_pull
+from ledgermq.wire.query_frame import KeyQuery, decode_query, encode_query
+from ledgermq.wire.repair_frames import (
+    RepairFrame,
+    RepairKind,
+    decode_repair_frame,
+    encode_repair_frame,
+)
+from ledgermq.wire.send_frame import SendRun, decode_send, encode_send, encode_tables
+from ledgermq.wire.session import encode_call, encode_hello
+from ledgermq.wire.ship_frames import Ask, Gone, Slice, decode_ship_frame, encode_ship_frame
+from ledgermq.wire.staged_pack import decode_pack, encode_pack
+
+CORPUS = Path(__file__).with_name("corpus")
+KEY = bytes(range(32))
+
+
+class Decoder(NamedTuple):
+    """What decodes, and some bytes that it takes."""
+
+    decode: Callable[[bytes], object]
+    seeds: tuple[bytes, ...] = ()
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _frame(command: Command) -> bytes:
+    return b"".join(map(bytes, encode_command(command)))[4:]
+
+
+def _frames() -> tuple[bytes, ...]:
+    return tuple(
+        _frame(Command(code, 1, {k: str(v) for k, v in one.fields.items()}, one.body, kind=kind))
+        for code, one in TEMPLATES.items()
+        for kind in HeaderKind
+    )
+
+
+def _request(data: bytes, code: Code) -> object:
+    """A request whose fields are as JSON says."""
+    command = decode_command(memoryview(data))
+    command.code = code
+    decode = pull_request.decode_pull if code == Code.PULL_MESSAGE else send_request.decode_send
+    return decode(command)
+
+
+def _snapshot(data: bytes) -> object:
+    return state_commands.decode_snapshot([state_commands.decode_part("1/1", data)])
+
+
+def _message() -> bytes:
+    properties = encode_properties({"KEYS": "k", "TAGS": "t", "UNIQ_KEY": "u"})
+    return encode_message(Message(topic="orders", queue_id=0, body=b"body", properties=properties))
+
+
+def _pack() -> bytes:
+    record = _message()
+    sizes = array("I", [len(record)]).tobytes()
+    return encode_pack(8, sizes, [SendRun(1, 0, b"orders")], record)
+
+
+def _state() -> bytes:
+    changes = (TopicSet("orders", {"perm": 6}), GivenBack("token"))
+    return state_commands.encode_command(StateCommand("id", 1, changes, (7,)))
+
+
+def _parts() -> bytes:
+    (part,) = state_commands.encode_snapshot(Snapshot("id", 1, {"topics.json": {}}))
+    return part.content
+
+
+def _users(data: bytes) -> object:
+    return UserTable.read(decode_config(data, file="access.json"))
+
+
+def _document(data: bytes) -> object:
+    return checked_document.decode_document(data, file="x")
+
+
+def _send() -> bytes:
+    record = _message()
+    runs = [SendRun(1, 0, b"orders")]
+    tables = encode_tables(array("I", [len(record)]).tobytes(), runs)
+    return encode_send(
+        1, tables=tables, records=1, runs=1, topics_size=6, payload_size=len(record),
+        checksum=0, entry_header_size=0, store_host_size=8,
+    )  # fmt: skip
+
+
+def _preamble() -> bytes:
+    agreed = AgreedSettings(LogKind.DLEDGER, AckMode.MAJORITY_FSYNC, 1 << 30, 1 << 22)
+    return encode_preamble(
+        Preamble(NodeId("n0"), NodeId("n1"), bytes(16), bytes(range(16)), agreed)
+    )
+
+
+def _append() -> bytes:
+    return encode_raft(ReadRequest(Term(3), 7))
+
+
+_SHIP_FRAMES = (
+    Ask(Term(1), Position(0), 4_096),
+    Slice(Term(1), Position(0), bytes(32)),
+    Gone(Term(1), Position(7)),
+)
+_FILES: dict[str, object] = {"version": 1, "files": []}
+_USERS = {"users": {"orders": {"secretKey": "12345678", "topicPerms": ["orders=PUB"]}}}
+
+DECODERS: Mapping[str, Decoder] = {
+    "header": Decoder(decode_header, (encode_hello(1, client="c", library="l")[0],)),
+    "hello": Decoder(session.decode_hello, (encode_hello(1, client="c", library="l")[1],)),
+    "call": Decoder(session.decode_call, (encode_call(1, "route", topic="orders")[1],)),
+    "welcome": Decoder(session.decode_welcome, (b'{"cluster":"c","broker":"b"}',)),
+    "role": Decoder(session.decode_role, (b'{"role":"leader","term":1,"leader":"n0"}',)),
+    "refused": Decoder(session.decode_refused, (b'{"status":"BUSY","number":1,"reason":"r"}',)),
+    "pull": Decoder(decode_pull, (encode_pull(Pull(1, "orders", 0, 0, 32, 1 << 20, 0)),)),
+    "query": Decoder(decode_query, (encode_query(1, KeyQuery("orders", "k"))[1],)),
+    "send": Decoder(decode_send, (_send(),)),
+    "staged pack": Decoder(decode_pack, (_pack(),)),
+    "addresses": Decoder(decode_addresses, (_preamble(),)),
+    "preamble": Decoder(decode_preamble, (_preamble(),)),
+    "ship frame": Decoder(decode_ship_frame, tuple(encode_ship_frame(one) for one in _SHIP_FRAMES)),
+    "repair frame": Decoder(
+        decode_repair_frame,
+        (encode_repair_frame(RepairFrame(RepairKind.ASK_ENTRIES, 1, Index(0), Index(2), Term(1))),),
+    ),
+    "raft message": Decoder(decode_raft, (_append(),)),
+    "term slots": Decoder(decode_slots, (bytes(1_024),)),
+    "remoting command": Decoder(lambda data: decode_command(memoryview(data)), _frames()),
+    "remoting pull": Decoder(lambda data: _request(data, Code.PULL_MESSAGE), _frames()[:12]),
+    "remoting send": Decoder(lambda data: _request(data, Code.SEND_MESSAGE), _frames()[:12]),
+    "remoting batch": Decoder(
+        lambda data: decode_batch(memoryview(data)), (TEMPLATES[Code.SEND_BATCH_MESSAGE].body,)
+    ),
+    "fastjson": Decoder(
+        decode_fastjson,
+        (
+            b'{"offsetTable":{{"brokerName":"b","queueId":1,"topic":"t"}:7}}',
+            *(one.body for one in TEMPLATES.values() if one.body[:1] == b"{"),
+        ),
+    ),
+    "heartbeat": Decoder(decode_heartbeat, (TEMPLATES[Code.HEART_BEAT].body,)),
+    "message": Decoder(lambda data: decode_message(memoryview(data)), (_message(),)),
+    "properties": Decoder(decode_properties, (b"KEYS\x01k\x02TAGS\x01t\x02",)),
+    "offset id": Decoder(
+        lambda data: decode_offset_id(_text(data)), (b"7F00000100002A9F0000000000000030",)
+    ),
+    "state command": Decoder(state_commands.decode_command, (_state(),)),
+    "snapshot": Decoder(_snapshot, (_parts(),)),
+    "users": Decoder(_users, (json.dumps(_USERS).encode(),)),
+    "sealed secret": Decoder(
+        lambda data: open_sealed([KEY], "orders", _text(data)),
+        (seal(KEY, "orders", "12345678").encode(),),
+    ),
+    "filter": Decoder(
+        lambda data: parse_sql(_text(data)),
+        (b"a > 5 AND b BETWEEN 1 AND 2", b"a IN ('x','y') OR NOT c IS NULL", b"a = 1.5e3"),
+    ),
+    "settings": Decoder(
+        lambda data: read_settings(_text(data), name="x"), (b'[node]\nself_id = "n0"\n',)
+    ),
+    "broker.conf": Decoder(
+        lambda data: read_properties(_text(data)), (b"brokerName=a\nlistenPort : 1\\\n 2\n",)
+    ),
+    "config": Decoder(lambda data: decode_config(data, file="x"), (b'{"a":{"b":[1,"x"]}}',)),
+    "checkpoint": Decoder(store_checkpoint.decode_checkpoint, (bytes(4_096),)),
+    "current term": Decoder(properties_file.decode_current_term, (b"voteLeader=n0\nterm=1\n",)),
+    "dledger checkpoint": Decoder(
+        properties_file.decode_dledger_checkpoint, (b"committedIndex=5\nendIndex=7\n",)
+    ),
+    "queue ends": Decoder(
+        lambda data: queue_ends.decode_queue_ends(data, file="x"),
+        (queue_ends.encode_queue_ends(queue_ends.QueueEnds(7, {(b"orders", 1): 3})),),
+    ),
+    "checked document": Decoder(
+        _document, (checked_document.encode_document({"version": 1, "files": []}),)
+    ),
+}
