@@ -84,7 +84,11 @@ def open_to_plan(options: SourceOptions) -> RowSource:
     """
     source = open_source(options)
     if isinstance(source, ReplicaSource):
-        steady(source.check_same_group, again=source.refresh)
+        try:
+            steady(source.check_same_group, again=source.refresh)
+        except BaseException:
+            source.close()
+            raise
     return source
 
 

@@ -6,7 +6,6 @@ import fcntl
 import json
 import lzma
 import os
-import resource
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -18,10 +17,6 @@ from hypothesis import settings
 
 # What it compares is shown when it differs, as in the tests themselves.
 pytest.register_assert_rewrite("tests.process.kill_lives")
-
-# Logs, queues and replicas of many tests are open in one process: Debian's 1,024 are soon too few.
-_soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-resource.setrlimit(resource.RLIMIT_NOFILE, (max(_soft, min(_hard, 8_192)), _hard))
 
 # The same examples in every run; on a busy machine an example may take any time.
 settings.register_profile("ledgermq", deadline=None, derandomize=True, print_blob=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import zlib
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -47,16 +48,16 @@ def ranges_of(source: FileSource) -> list[QueueRange]:
 
 
 def rows_of(source: FileSource, *, fail: bool = True) -> list[Row]:
-    parts = source.plan(ranges_of(source), split_bytes=1 << 30, splits_min=3)
-    rows = [
-        row
-        for part in parts
-        for batch in batches_of(
-            source.read(part, fail_on_data_loss=fail), COLUMNS, RowFilter(), inflate=True
-        )
-        for row in batch.to_pylist()
-    ]
-    source.close()
+    with closing(source):
+        parts = source.plan(ranges_of(source), split_bytes=1 << 30, splits_min=3)
+        rows = [
+            row
+            for part in parts
+            for batch in batches_of(
+                source.read(part, fail_on_data_loss=fail), COLUMNS, RowFilter(), inflate=True
+            )
+            for row in batch.to_pylist()
+        ]
     return sorted(rows, key=lambda row: row["physicalOffset"])
 
 
@@ -176,13 +177,14 @@ def test_what_no_replica_has_is_lost_and_counted(
         )
         return [row for batch in batches for row in batch.to_pylist()]
 
-    with pytest.raises(DataLossError) as caught:
+    with pytest.raises(DataLossError) as caught, closing(planned), closing(failing):
         read(failing, fail=True)
     left = [row for row in expected if row["physicalOffset"] >= size]
 
     assert 0 < len(left) < len(expected)
     assert "missing" in caught.value.details
-    assert read(going_on, fail=False) == left
+    with closing(going_on):
+        assert read(going_on, fail=False) == left
     assert "messages have been deleted" in caplog.text
 
 

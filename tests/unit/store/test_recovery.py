@@ -80,7 +80,7 @@ def recover(
         options["on_damage"] = damages.append
     if foreign is None:
         foreign = ForeignEnd(Index(-1), 0)
-    recovered = recover_log(
+    return recover_log(
         root / "data",
         root / "index" if entries else None,
         file_size=FILE_SIZE,
@@ -90,22 +90,6 @@ def recover(
         foreign=foreign,
         **options,
     )
-    _open.append(recovered)
-    return recovered
-
-
-_open: list[RecoveredLog] = []
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    """What a test has recovered is closed behind it: the files of a thousand are too many."""
-    yield
-    while _open:
-        recovered = _open.pop()
-        for files in (recovered.data, recovered.index):
-            if files is not None and files._fd >= 0:
-                files.close()
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["dledger", "commitlog"])
