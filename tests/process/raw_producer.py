@@ -40,7 +40,14 @@ class RawProducer:
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.setsockopt(zmq.RECONNECT_IVL, 10)
         self.socket.connect(f"ipc://{runtime_dir}/produce")
-        self.welcome: Welcome | None = self.hello() if hello else None
+        self.welcome: Welcome | None = None
+        if hello:
+            try:
+                self.welcome = self.hello()
+            except BaseException:
+                # A context that is collected with an open socket waits for it for ever.
+                self.close()
+                raise
 
     def hello(self) -> Welcome:
         self.socket.send_multipart(

@@ -171,12 +171,15 @@ class Peer:
         def stop() -> None:
             self._is_running = False
 
-        self.do(stop)
-        self._thread.join()
-        self._unbind()
-        self._wake.close(0)
-        self._context.term()
-        shutil.rmtree(self.directory)
+        try:
+            self.do(stop)
+            self._thread.join()
+        finally:
+            # Also those of a thread that died: a context that is collected with an open socket
+            # waits for it for ever.
+            if not self._thread.is_alive():
+                self._context.destroy(linger=0)
+            shutil.rmtree(self.directory)
 
     def stored(self, topic: str = "T") -> list[bytes]:
         """Bodies in the order in which they were stored."""
