@@ -5,6 +5,9 @@ PYTEST := $(PYTHON_BIN)/python -m pytest -q -n auto
 # Where it is set, each process of the tests would compile all that it imports, libraries too: some
 # seconds each time.
 unexport PYTHONDONTWRITEBYTECODE
+# A test that stands still for ten minutes prints the stacks of its process's threads and ends its
+# worker, and with it the run. The longest takes one; what is asked for by check-all, longer.
+TEN_MINUTES := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 # Tests that need Java, Maven and the real RocketMQ are asked for by name.
 WITHOUT_ORACLE := not oracle
 
@@ -41,7 +44,7 @@ demo:
 	@$(PYTHON_BIN)/ledgermq cluster demo
 
 test: bootstrap
-	$(PYTEST) -m '$(WITHOUT_ORACLE)'
+	$(PYTEST) $(TEN_MINUTES) -m '$(WITHOUT_ORACLE)'
 
 # One after the other: what failed in the last run.
 test-again: bootstrap
@@ -49,10 +52,10 @@ test-again: bootstrap
 
 # On a quiet machine: workers are balanced by what the tests took, longest first (tests/suite/).
 durations: bootstrap
-	$(PYTEST) -m '$(WITHOUT_ORACLE)' --keep-durations
+	$(PYTEST) $(TEN_MINUTES) -m '$(WITHOUT_ORACLE)' --keep-durations
 
 test-quick: bootstrap
-	$(PYTEST) -m '$(WITHOUT_ORACLE) and not slow'
+	$(PYTEST) $(TEN_MINUTES) -m '$(WITHOUT_ORACLE) and not slow'
 
 check: bootstrap
 	$(PYTHON_BIN)/ruff check .

@@ -37,6 +37,14 @@ def test_one(number):
     pass
 """
 
+STANDS_STILL = """
+import threading
+
+def test_waits():
+    nobody_sets_it = threading.Event()
+    nobody_sets_it.wait()
+"""
+
 LEAVES_OUT = """
 import pytest
 
@@ -76,6 +84,17 @@ def test_a_run_whose_worker_dies_ends_with_an_error(tmp_path: Path, content: str
     ended = run(tmp_path, content)
 
     assert ended.returncode == pytest.ExitCode.TESTS_FAILED, ended.stdout + ended.stderr
+    assert "died, and the run ended: " in ended.stdout
+
+
+@pytest.mark.slow
+def test_a_test_that_stands_still_ends_the_run_with_its_name_and_its_stack(tmp_path: Path) -> None:
+    late = ("faulthandler_timeout=1", "faulthandler_exit_on_timeout=true")
+    ended = run(tmp_path, STANDS_STILL, *(f"--override-ini={option}" for option in late))
+
+    assert ended.returncode == pytest.ExitCode.TESTS_FAILED, ended.stdout + ended.stderr
+    assert "crashed while running 'test_file0.py::test_waits'" in ended.stdout
+    assert "in test_waits" in ended.stdout + ended.stderr
     assert "died, and the run ended: " in ended.stdout
 
 
