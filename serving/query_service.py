@@ -143,12 +143,13 @@ class QueryService:
             # Bytes within a body that only look like a message.
             return None
         first, end, _ = self._store.bounds(queue)
-        if message.queue_offset >= end:
+        if not first <= message.queue_offset < end:
+            # A queue has units of all messages that the log has; whoever forges one in a body may
+            # choose an offset that the queue has no more.
             return None
-        if message.queue_offset >= first:
-            units = self._store.units(queue, message.queue_offset, 1)
-            if units is not None and len(units) and int(units["position"][0]) != position:
-                return None
+        units = self._store.units(queue, message.queue_offset, 1)
+        if units is None or not len(units) or int(units["position"][0]) != position:
+            return None
         return record
 
     def _refreshed(self) -> IndexReader:

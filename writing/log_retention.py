@@ -29,6 +29,7 @@ from ledgermq.store.log_writer import INDEX_ITEM_SIZE
 from ledgermq.store.retention import Plan, plan
 from ledgermq.writing.log_opening import OpenLog
 from ledgermq.writing.log_survey import log_folders, take_survey
+from ledgermq.writing.steady_time import SteadyTime
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ class LogRetention:
         """Nothing is deleted before raft has spoken."""
         self._settings = around.settings
         self._retention = around.settings.retention
+        self._time = SteadyTime()
         self._page = around.page
         self._raft = around.bell(Role.RAFT)
         self._dispatcher = around.bell(Role.DISPATCHER)
@@ -126,7 +128,10 @@ class LogRetention:
         self._thread.shutdown(cancel_futures=True)
 
     def _take_survey(self) -> Plan:
-        return plan(take_survey(self._settings, self._retention, self._page), self._retention)
+        survey = take_survey(
+            self._settings, self._retention, self._page, now_ms=self._time.now_ms()
+        )
+        return plan(survey, self._retention)
 
     def _finish_survey(self, now_ns: int) -> bool:
         assert self._survey is not None

@@ -53,12 +53,19 @@ def log_folders(settings: Settings) -> tuple[LogFolder, ...]:
     return (LogFolder(paths.root / "commitlog", 0), LogFolder(paths.data, ENTRY_HEADER_SIZE))
 
 
-def take_survey(settings: Settings, retention: RetentionSection, page: CursorPage) -> Survey:
+def take_survey(
+    settings: Settings,
+    retention: RetentionSection,
+    page: CursorPage,
+    *,
+    now_ms: int | None = None,
+) -> Survey:
     """The store as it is now.
 
     Args:
         retention: the settings in force.
         page: of the node; only cursors are read.
+        now_ms: by which messages are old, epoch ms; the machine's clock's if left out.
 
     Raises:
         StorageError, CorruptLogError: something cannot be read.
@@ -66,7 +73,6 @@ def take_survey(settings: Settings, retention: RetentionSection, page: CursorPag
     paths = StorePaths.of(settings)
     disk = measure(paths.root)
     files = tuple(_files(settings))
-    now_ms = time.time_ns() // 1_000_000
     least = _least_archive(paths)
     return Survey(
         files=files,
@@ -75,8 +81,8 @@ def take_survey(settings: Settings, retention: RetentionSection, page: CursorPag
         store_bytes=_store_bytes(paths) if retention.bytes_max is not None else 0,
         archived=least.position if least else None,
         archive=least.name if least else "",
-        now_ms=now_ms,
-        hour=time.localtime(now_ms // 1_000).tm_hour,
+        now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
+        hour=time.localtime().tm_hour,
         is_dledger=settings.store.log is LogKind.DLEDGER,
     )
 
