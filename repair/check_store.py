@@ -438,9 +438,10 @@ class _Check:
             used = [report.ends for report in part if report.ends.records]
             if used:
                 checked.end = used[-1].end
-            elif any(report.gone for report in part):
+            if any(report.gone and report.file.start >= checked.end for report in part):
+                # Retention, or a log that was replaced by shipped files, has overtaken the check.
                 raise StorageError(
-                    "all files of the log were deleted before they could be read",
+                    "files at the end of the log were deleted before they could be read",
                     errno=errno.ENOENT, directory=str(family.directory),
                 )  # fmt: skip
             if header_size:

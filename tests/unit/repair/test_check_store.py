@@ -218,9 +218,14 @@ def test_what_a_running_node_has_not_committed_is_no_fault(tmp_path: Path) -> No
 
 
 class Overtaken:
-    """Looks at files after a node has deleted all that there were, so many times."""
+    """Looks at files, and a node deletes those of the log meanwhile, so many times.
 
-    def __init__(self, folder: Path, times: int) -> None:
+    Attributes:
+        kept: so many pieces of work are done before.
+    """
+
+    def __init__(self, folder: Path, times: int, kept: int) -> None:
+        self.kept = kept
         self._folder = folder
         self._times = times
 
@@ -229,27 +234,30 @@ class Overtaken:
         is_overtaken = bool(total) and self._times > 0
         self._times -= is_overtaken
         aside = self._folder.with_name("aside")
+        kept = self.kept if is_overtaken else len(work)
+        reports = [one(lambda _: None) for one in work[:kept]]
         if is_overtaken:
             self._folder.rename(aside)
             self._folder.mkdir()
-        reports = [one(lambda _: None) for one in work]
+        reports += [one(lambda _: None) for one in work[kept:]]
         if is_overtaken:
             self._folder.rmdir()
             aside.rename(self._folder)
         return reports
 
 
+@pytest.mark.parametrize("kept", [0, 5], ids=["all gone", "the last ones gone"])
 @pytest.mark.parametrize("entries", [True, False], ids=["dledger", "commitlog"])
 def test_a_node_that_deletes_faster_than_files_are_read_is_looked_at_again(
-    tmp_path: Path, *, entries: bool
+    tmp_path: Path, *, entries: bool, kept: int
 ) -> None:
     write_store(tmp_path, entries=entries)
     (tmp_path / "abort").write_bytes(b"")
     folder = tmp_path / "dledger-n0" / "data" if entries else tmp_path / "commitlog"
     options = CheckOptions(index_layout=LAYOUT)
-    checked = check_store(tmp_path, options, runner=Overtaken(folder, 1))
-    with pytest.raises(StorageError, match="all files of the log were deleted"):
-        check_store(tmp_path, options, runner=Overtaken(folder, 100))
+    checked = check_store(tmp_path, options, runner=Overtaken(folder, 1, kept))
+    with pytest.raises(StorageError, match="files at the end of the log were deleted"):
+        check_store(tmp_path, options, runner=Overtaken(folder, 100, kept))
 
     assert serious(checked) == []
     assert checked.records == 10
