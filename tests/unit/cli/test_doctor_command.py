@@ -47,7 +47,8 @@ def test_json_has_each_finding_and_the_worst_verdict(
     assert (status, err) == (0, "")
     assert (told["file"], told["verdict"]) == (str(file), "OK")
     assert [finding["check"] for finding in told["findings"]] == [
-        "settings.file", "node.state", "keys.members", "keys.clients", "store.files",
+        "settings.file", "node.state", "keys.members", "keys.users", "keys.clients",
+        "store.files",
     ]  # fmt: skip
     assert {*told["findings"][0]} == {"check", "verdict", "measured", "limit", "change"}
 
