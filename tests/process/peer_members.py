@@ -133,20 +133,40 @@ def deliver(source: Member, target: Member, text: bytes) -> None:
 
 
 def refused(source: Member, target: Member) -> tuple[str, str]:
-    """Send until both know that the source is refused: what the target says, and the source."""
+    """Send until both know that the source is refused: what the target says, and the source.
+
+    Each may say more: members greet one another, so the source may refuse the target, too, and know
+    that before it is told.
+    """
     own, peer = NodeId(source.settings.node.self_id), NodeId(target.settings.node.self_id)
+    begin = f"{peer} refuses {own}: "
 
     def both() -> tuple[str, str] | None:
         source.group.send(peer, [b"let me in"])
         source.pump()
         target.pump()
-        here, there = target.group.refusals.get(own), source.group.refusals.get(peer)
-        return (here, there) if here and there else None
+        here, there = target.group.refusals.get(own, ""), source.group.refusals.get(peer, "")
+        reason = there.partition(begin)[2].partition("; ")[0]
+        return (here, there) if reason and reason in here else None
 
     found: tuple[str, str] = wait_until(both, "the refusal")
     # What an earlier life of the source has sent may still come.
     assert (own, [b"let me in"]) not in target.received
     return found
+
+
+def wait_unrefused(member: Member, *others: Member) -> None:
+    """Until no refusal lasts for ``member``, while ``others`` do their part of handshakes.
+
+    What was told by a peer that has ended since is shown for ten seconds.
+    """
+
+    def is_over() -> bool:
+        for one in (member, *others):
+            one.pump()
+        return member.group.refusals == {}
+
+    wait_until(is_over, "the end of all refusals")
 
 
 @contextmanager
