@@ -11,11 +11,13 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 from tests.spark.conftest import SETTINGS
+from tests.spark.started_streams import run_to_end
 
 from ledgermq.pipeline.spark_source import register
 
@@ -50,6 +52,15 @@ def parquet_of(reader: DataStreamReader, store: str, folder: Path) -> DataStream
     return writer.option("checkpointLocation", str(folder / "checkpoint"))
 
 
+def run_or_end(writer: DataStreamWriter) -> None:
+    """Run a query; the whole driver ends when it fails, and its log says why."""
+    try:
+        run_to_end(writer, timeout_s=None)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
 def main() -> None:
     """Run until killed."""
     store, folder = sys.argv[1], Path(sys.argv[2])
@@ -65,20 +76,20 @@ def main() -> None:
         (folder / "appended").touch()
         never.wait()
 
-    (
+    control = (
         reader_of(spark, rows=ROWS_PER_BATCH)
         .load(store)
         .writeStream.foreachBatch(append_and_stop)
         .option("checkpointLocation", str(folder / "control"))
-        .start()
     )
-    query = parquet_of(reader_of(spark, rows=ROWS_PER_BATCH), store, folder).start()
+    threading.Thread(target=run_or_end, args=(control,), daemon=True).start()
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     pid = jvm.java.lang.ProcessHandle.current().pid()
     (folder / "pid").write_text(str(pid))
     (folder / "pid").rename(folder / STARTED)
-    query.awaitTermination()
+    rows = parquet_of(reader_of(spark, rows=ROWS_PER_BATCH), store, folder)
+    run_to_end(rows, timeout_s=None)
 
 
 if __name__ == "__main__":

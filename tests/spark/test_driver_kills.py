@@ -19,12 +19,16 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.process.conftest import wait_until
 from tests.spark.killed_driver import STARTED, append, parquet_of, reader_of
+from tests.spark.started_streams import run_to_end
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 KILLS = int(os.environ.get("LEDGERMQ_SPARK_DRIVER_KILLS", "1"))
 ROWS = 1_000
 ROOT = Path(__file__).parents[2]
+DRIVER_S = 600
+"""For a JVM, two interpreters and their first batches; Spark gives up an interpreter after ten
+seconds and more, and it is started again up to ten times."""
 
 
 class Driver:
@@ -47,13 +51,13 @@ class Driver:
 
     def wait(self, name: str) -> None:
         """Until the driver has made a file."""
-        wait_until(lambda: (self._folder / name).exists() or self._has_died(), name, 180)
+        wait_until(lambda: (self._folder / name).exists() or self._has_died(), name, DRIVER_S)
         assert not self._has_died(), (self._folder / "driver.log").read_text()[-4_000:]
 
     def stop_between_commits(self) -> int:
         """Stop the JVM when the sink has a batch that Spark has not; the batch's number."""
         self.jvm = int((self._folder / STARTED).read_text())
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + DRIVER_S
         seen = newest(self._folder / "rows" / "_spark_metadata")
         while True:
             batch = newest(self._folder / "rows" / "_spark_metadata")
@@ -98,16 +102,13 @@ def counted(spark: SparkSession, folder: Path) -> Counter[int]:
 
 def run_control(spark: SparkSession, store: Path, folder: Path) -> None:
     """Go on with the control, to the end of the store."""
-    query = (
+    run_to_end(
         reader_of(spark, rows=ROWS)
         .load(str(store))
         .writeStream.foreachBatch(lambda frame, _batch: append(frame, folder / "control.txt"))
         .option("checkpointLocation", str(folder / "control"))
         .trigger(availableNow=True)
-        .start()
     )
-    assert query.awaitTermination(180)
-    assert query.exception() is None
 
 
 def test_a_driver_that_is_killed_between_two_commits_doubles_no_row(
@@ -136,9 +137,7 @@ def test_a_driver_that_is_killed_between_two_commits_doubles_no_row(
             tmp_path / "rows" / "_spark_metadata" / f"{batch}.compact"
         ).exists()
     writer = parquet_of(reader_of(spark, rows=ROWS), str(store), tmp_path)
-    query = writer.trigger(availableNow=True).start()
-    assert query.awaitTermination(180)
-    assert query.exception() is None
+    run_to_end(writer.trigger(availableNow=True))
     run_control(spark, store, tmp_path)
     doubled = Counter(int(line) for line in (tmp_path / "control.txt").read_text().split())
 
