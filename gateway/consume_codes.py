@@ -10,6 +10,7 @@ from ledgermq.gateway.member_codes import MemberCodes
 from ledgermq.gateway.offset_codes import OffsetCodes
 from ledgermq.gateway.offset_commits import OffsetCommits
 from ledgermq.gateway.port_calls import PortCalls
+from ledgermq.gateway.port_quotas import PortQuotas
 from ledgermq.gateway.pull_checks import PullChecks
 from ledgermq.gateway.pull_codes import PullCodes
 from ledgermq.gateway.remoting_sockets import Connection
@@ -44,12 +45,14 @@ class ConsumeCodes:
         requests: ClientRequests,
         calls: PortCalls,
         reply: ReplyLater,
+        quotas: PortQuotas,
     ) -> None:
         pulls, service, queries = services
         self._counts = around.page.counters(Role.BROKER)
         self._commits = OffsetCommits(calls, tables)
         checks = PullChecks(clients, tables, around.settings)
-        self._pulls = PullCodes(pulls, checks, self._commits, self._counts, reply)
+        self._quotas = quotas
+        self._pulls = PullCodes(pulls, checks, self._commits, self._counts, reply, quotas=quotas)
         offsets = OffsetCodes(service.known, self._commits, reply)
         self._clients = clients
         self._members = MemberCodes(
@@ -68,7 +71,7 @@ class ConsumeCodes:
             offsets,
             LockCodes(calls, reply),
             ReturnCodes(calls, tables, reply),
-            LookupCodes(queries, checks),
+            LookupCodes(queries, checks, quotas),
         )
         self.codes: Codes = {
             code: handler for part in parts for code, handler in part.codes.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ledgermq.broker.access import Right
+from ledgermq.gateway.port_quotas import PortQuotas
 from ledgermq.gateway.pull_checks import PullChecks
 from ledgermq.gateway.requests import Asked, Codes
 from ledgermq.model.errors import ProtocolError, TopicUnknownError
@@ -24,7 +25,8 @@ UNIQUE_MAX = 32
 class LookupCodes:
     """Answered by any node, from its own store."""
 
-    def __init__(self, queries: QueryService, checks: PullChecks) -> None:
+    def __init__(self, queries: QueryService, checks: PullChecks, quotas: PortQuotas) -> None:
+        self._quotas = quotas
         self._queries = queries
         self._checks = checks
         self.codes: Codes = {
@@ -66,7 +68,19 @@ class LookupCodes:
         return asked.command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
 
     def _answer(self, asked: Asked, query: KeyQuery | PositionQuery) -> QueryAnswer:
-        return self._queries.answer(0, query, lambda topic: asked.check(topic, Right.SUB))
+        topics = []
+
+        def check(topic: str) -> None:
+            asked.check(topic, Right.SUB)
+            self._quotas.check_read(asked, topic)
+            topics.append(topic)
+
+        found = self._queries.answer(0, query, check)
+        if found.payload and topics:
+            queried = decode_queried(found.head, records_size=len(found.payload))
+            count = len(queried.starts)
+            self._quotas.note_read(asked, topics[0], size=len(found.payload), messages=count)
+        return found
 
     def _check_filter(self, asked: Asked) -> Command:
         """Consumers that filter by properties ask before they start."""

@@ -18,6 +18,7 @@ from ledgermq.gateway.listening import limits_of, listening_addresses, open_list
 from ledgermq.gateway.name_service import NameService
 from ledgermq.gateway.port_access import PortAccess
 from ledgermq.gateway.port_calls import PortCalls
+from ledgermq.gateway.port_quotas import PortQuotas
 from ledgermq.gateway.producing import Producing
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingSockets
@@ -92,6 +93,7 @@ class RemotingPort:
             reply=self.reply,
         )
         self._register(self._administration.codes)
+        self._quotas = _quotas(around, tables, pulls, self._counts)
         self._consume = ConsumeCodes(
             around,
             tables,
@@ -100,11 +102,12 @@ class RemotingPort:
             requests=self.requests,
             calls=self._calls,
             reply=self.reply,
+            quotas=self._quotas,
         )
         self._register(self._consume.codes)
         if isinstance(self.sockets, FarSockets):
             self.sockets.note_offset = self._consume.note_offset
-        self._closed += [self._consume.forget, self.requests.forget]
+        self._closed += [self._consume.forget, self.requests.forget, self._quotas.forget]
         self._produce = Producing(
             around,
             tables,
@@ -116,6 +119,7 @@ class RemotingPort:
             epoll=self._epoll,
             reply=self.reply,
             store_host=self._names.addresses.own,
+            quotas=self._quotas,
         )
         self._register(self._produce.codes)
         assert self._handlers.keys() == ROWS.keys(), ROWS.keys() ^ self._handlers.keys()
@@ -192,6 +196,7 @@ class RemotingPort:
         self.sockets.tls = read_again(settings.remoting, self.sockets.tls)
         self.sockets.limits = limits_of(settings)
         self._consume.take_settings(settings)
+        self._quotas.take_settings(settings.quotas)
 
     def take_answer(self, answer: Answer) -> None:
         """Answer a pull that was held."""
@@ -252,7 +257,8 @@ class RemotingPort:
             if connection.queued_bytes > UNREAD_MAX:
                 check_reads(connection, command.code, self._counts)
             rights = self._access.admitted(connection.peer[0], command)
-            asked = Asked(connection, command, now_ms, rights.check_topic, rights.who.name)
+            who = rights.who
+            asked = Asked(connection, command, now_ms, rights.check_topic, who.name, who.user)
             reply = handler(asked)
         except LedgerError as error:
             asked = Asked(connection, command, now_ms)
@@ -290,6 +296,15 @@ def _sockets(around: Environment, counts: Counts) -> ClientSockets:
     if port_roles(around.settings):
         return FarSockets(around.paths.ports)
     return open_port(around, counts)
+
+
+def _quotas(
+    around: Environment, tables: BrokerTables, pulls: PullService, counts: Counts
+) -> PortQuotas:
+    """Those of this process; what is read goes from the buckets that our own clients have."""
+    now_ms = around.clock.monotonic_ns() // 1_000_000
+    settings = around.settings.quotas
+    return PortQuotas(tables.quotas, settings, counts, now_ms=now_ms, consume=pulls.limits)
 
 
 def open_port(around: Environment, counts: Counts) -> RemotingSockets:

@@ -19,6 +19,7 @@ from ledgermq.gateway.listening import limits_of
 from ledgermq.gateway.port import open_port
 from ledgermq.gateway.port_access import PortAccess
 from ledgermq.gateway.port_calls import Take
+from ledgermq.gateway.port_quotas import PortQuotas
 from ledgermq.gateway.produce_codes import ProduceCodes
 from ledgermq.gateway.pull_checks import PullChecks
 from ledgermq.gateway.pull_codes import PullCodes
@@ -78,6 +79,12 @@ class PortRequests:
         self._broker = BrokerLink(around.paths.ports, self._epoll, self._sockets)
         self._clients = ClientTable()
         self._writer = WriterLink(around, self._epoll)
+        self._quotas = PortQuotas(
+            tables.quotas,
+            settings.quotas,
+            counts,
+            now_ms=around.clock.monotonic_ns() // 1_000_000,
+        )
         self._produce = ProduceCodes(
             around,
             tables,
@@ -85,9 +92,12 @@ class PortRequests:
             writer=self._writer,
             reply=self._reply,
             send_bytes=self._sockets.send_bytes,
+            quotas=self._quotas,
         )
         checks = PullChecks(self._clients, tables, settings)
-        self._pulls = PullCodes(pulls, checks, self._broker, counts, self._reply)
+        self._pulls = PullCodes(
+            pulls, checks, self._broker, counts, self._reply, quotas=self._quotas
+        )
         self._handlers = {**self._produce.codes, **self._pulls.codes}
         check_answers(self._handlers)
         assert self._handlers.keys() == {code for code, row in ROWS.items() if row.by_port_process}
@@ -130,6 +140,7 @@ class PortRequests:
 
     def _forget(self, connection: Connection) -> None:
         self._pulls.forget(connection)
+        self._quotas.forget(connection)
         self._clients.forget(connection)
         self._broker.forget(connection)
 
@@ -143,6 +154,7 @@ class PortRequests:
         self._tables.secrets.read_again()
         self._sockets.tls = read_again(settings.remoting, self._sockets.tls)
         self._sockets.limits = limits_of(settings)
+        self._quotas.take_settings(settings.quotas)
 
     def tell_standing(self, standing: Standing) -> None:
         """This node is something else in its group now, or another one leads."""
@@ -179,7 +191,8 @@ class PortRequests:
             if connection.queued_bytes > UNREAD_MAX:
                 check_reads(connection, command.code, self._counts)
             rights = self._access.admitted(connection.peer[0], command)
-            asked = Asked(connection, command, now_ms, rights.check_topic, rights.who.name)
+            who = rights.who
+            asked = Asked(connection, command, now_ms, rights.check_topic, who.name, who.user)
             reply = handler(asked)
         except LedgerError as error:
             reply = refusal(command, error)

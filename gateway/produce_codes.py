@@ -20,6 +20,7 @@ from ledgermq.formats.delayed_message import RealQueue
 from ledgermq.formats.host_address import encode_host
 from ledgermq.formats.message import Message
 from ledgermq.gateway.offset_ids import encode_offset_ids
+from ledgermq.gateway.port_quotas import PortQuotas
 from ledgermq.gateway.refusals import code_of
 from ledgermq.gateway.remoting_records import RemotingRecords
 from ledgermq.gateway.remoting_sockets import Address, Connection
@@ -84,7 +85,9 @@ class ProduceCodes:
         writer: WriterLink,
         reply: Callable[[Asked, Command], None],
         send_bytes: SendBytes,
+        quotas: PortQuotas,
     ) -> None:
+        self._quotas = quotas
         self._tables = tables
         self._topics = topics
         self._writer = writer
@@ -127,6 +130,7 @@ class ProduceCodes:
         try:
             request = decode_send(asked.command)
             self._check_leads()
+            self._quotas.check_sent(asked)
             if request.topic.startswith(RETRY_PREFIX) and not request.is_batch:
                 self._send_retry(asked, request)
             else:

@@ -9,6 +9,7 @@ from ledgermq.gateway.client_requests import ClientRequests
 from ledgermq.gateway.client_sockets import ClientSockets
 from ledgermq.gateway.client_table import ClientTable
 from ledgermq.gateway.port_calls import PortCalls
+from ledgermq.gateway.port_quotas import PortQuotas
 from ledgermq.gateway.produce_codes import ProduceCodes
 from ledgermq.gateway.reply_codes import ReplyCodes
 from ledgermq.gateway.requests import Asked, Codes
@@ -42,6 +43,7 @@ class Producing:
         sockets: ClientSockets,
         epoll: select.epoll,
         reply: Callable[[Asked, Command], None],
+        quotas: PortQuotas,
         store_host: str,
     ) -> None:
         """What producers need.
@@ -59,6 +61,7 @@ class Producing:
             writer=self._writer,
             reply=reply,
             send_bytes=sockets.send_bytes,
+            quotas=quotas,
         )
         self._transactions = TransactionCodes(
             calls, queries, clients=clients, requests=requests, reply=reply

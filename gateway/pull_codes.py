@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from ledgermq.broker.access import Right
 from ledgermq.formats.kernel import join_records
+from ledgermq.gateway.port_quotas import PortQuotas
 from ledgermq.gateway.pull_checks import PullChecks
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Connection
@@ -89,7 +90,10 @@ class PullCodes:
         commits: NotesOffsets,
         counts: Counts,
         reply: ReplyLater,
+        *,
+        quotas: PortQuotas,
     ) -> None:
+        self._quotas = quotas
         self._pulls = pulls
         pulls.know_hosts(self._host_of)
         self._checks = checks
@@ -131,7 +135,7 @@ class PullCodes:
             if answer.topic:
                 # It may have lost the right while it was held.
                 asked.check(answer.topic, Right.SUB)
-            reply = self._answered(asked.command, answer, held.offset)
+            reply = self._answered(asked, answer, held.offset)
         except LedgerError as error:
             reply = refusal(asked.command, error)
         self._reply(asked, reply)
@@ -151,6 +155,7 @@ class PullCodes:
         request = decode_pull(command)
         self._checks.check(request)
         wanted = self._checks.wanted(connection, request)
+        self._quotas.check_read(asked, request.topic)
         if request.commit_offset is not None and request.commit_offset >= 0:
             self._commits.note(
                 request.group, request.topic, request.queue_id, request.commit_offset
@@ -169,7 +174,7 @@ class PullCodes:
         )
         answer = self._pulls.pull(_client(connection), pull, asked.now_ms)
         if answer is not None:
-            return self._answered(command, answer, request.queue_offset)
+            return self._answered(asked, answer, request.queue_offset)
         # What is kept for seconds must not keep the bytes that it was read with.
         kept = asked._replace(
             command=Command(command.code, command.opaque, flag=command.flag, kind=command.kind)
@@ -178,8 +183,9 @@ class PullCodes:
         self._held_of.setdefault(connection.number, set()).add(number)
         return None
 
-    def _answered(self, command: Command, answer: Answer, offset: int) -> Command:
+    def _answered(self, asked: Asked, answer: Answer, offset: int) -> Command:
         """The reply to a pull of messages from ``offset`` on."""
+        command = asked.command
         if answer.error is not None:
             return refusal(command, answer.error)
         code = _CODES.get(answer.status)
@@ -192,6 +198,7 @@ class PullCodes:
             body = _records(answer.parts)
             self._counts[BrokerCounter.MESSAGES] += answer.messages
             self._counts[BrokerCounter.BYTES] += len(body)
+            self._quotas.note_read(asked, answer.topic, size=len(body), messages=answer.messages)
         return command.reply(
             code,
             fields=pull_reply_fields(

@@ -17,6 +17,7 @@ class Asked(NamedTuple):
     Attributes:
         check_topic: refuses topics that the client may not use.
         who: the client, for people.
+        user: name of the user that it is; empty when it is none.
     """
 
     connection: Connection
@@ -24,6 +25,7 @@ class Asked(NamedTuple):
     now_ms: int
     check_topic: CheckTopic = anybody
     who: str = ""
+    user: str = ""
 
     def check(self, topic: str, right: Right) -> None:
         """Refuse to use ``topic`` so.

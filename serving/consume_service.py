@@ -137,6 +137,7 @@ class ConsumeService:
         self._queries = queries
         self._pulls = pulls
         pulls.know_hosts(self._host_of)
+        pulls.limits = self._limits
         self._calls = calls
         self._page = around.page
         self._settings = settings

@@ -11,6 +11,7 @@ import numpy as np
 
 from ledgermq.broker.holds import Hold, Holds, QueueName
 from ledgermq.broker.pull_rules import QueueBounds, Selection, judge_offset, select, tag_table
+from ledgermq.broker.rate_limits import RateLimits
 from ledgermq.ipc.counters import BrokerCounter, Counts, no_counts
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.settings import LimitsSection
@@ -144,6 +145,9 @@ class PullService:
 
     Invariant: a pull is answered once, or held, or waits for its turn; what is held or waits is
     answered once, or cancelled.
+
+    Attributes:
+        limits: the buckets of what is read, of whoever gives messages out; nothing here asks them.
     """
 
     def __init__(
@@ -172,6 +176,7 @@ class PullService:
         self._holds = holds
         self._check_queue = check_queue
         self._unlooked: deque[QueueName] = deque()
+        self.limits: RateLimits | None = None
         self._displaced: list[Hold[Client, Held]] = []
         self._paced: list[_Paced] = []
         self._paced_count = 0

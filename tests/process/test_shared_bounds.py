@@ -14,6 +14,8 @@ from tests.process.remoting_node import start_remoting_node
 from tests.process.remoting_steps import beat, beat_when_leading, heartbeat_body, pull_fields, send
 
 from ledgermq.client import Admin
+from ledgermq.client.access_admin import AccessAdmin
+from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.codes import ResponseCode
@@ -141,4 +143,25 @@ def test_only_so_many_topics_are_made_and_those_there_are_can_be_changed(node: N
     assert 0 < made < 40
     assert "there=40" in str(refused)
     assert "limit=40, setting='limits.topics_max'" in str(refused)
+    assert node.stop() == 0
+
+
+def test_a_quota_of_a_topic_holds_for_pulls_and_views_at_the_port(node: Node) -> None:
+    address = start_remoting_node(node)
+    client = RemotingClient(address)
+    beat_when_leading(client, "reader", "orders")
+    stored = send(client, "orders", 0, *[bytes(4_000)] * 8)
+    position = str(int(stored[0].fields["msgId"][16:], 16))
+    with connect_broker(f"ipc://{node.runtime}", name="operator", timeout_s=40.0) as broker:
+        AccessAdmin(broker).set_quota("topic:orders", consume_bytes=1_000)
+    pulled = [client.ask(Code.PULL_MESSAGE, pull_fields("orders", 0, 0)) for _ in range(10)]
+    viewed = [client.ask(Code.VIEW_MESSAGE_BY_ID, {"offset": position}) for _ in range(3)]
+    throttled = counters(node)["throttled"]
+    client.close()
+
+    # The first one overdraws what is saved up; nothing comes before that is paid back.
+    assert [reply.code for reply in pulled[1:]] == [ResponseCode.SYSTEM_BUSY] * 9
+    assert [reply.code for reply in viewed] == [ResponseCode.SYSTEM_BUSY] * 3
+    assert "topic:orders" in str(viewed[0].remark)
+    assert throttled >= 12
     assert node.stop() == 0
