@@ -159,6 +159,23 @@ def test_long_files_are_divided_unless_their_tests_share_a_fixture(tmp_path: Pat
     assert units.seconds("sharing.py") == units.seconds("tests/spark/") == 30.0
 
 
+@pytest.mark.slow
+def test_the_whole_suite_does_not_begin_in_a_folder_of_too_few_bytes(tmp_path: Path) -> None:
+    mount = 'mount -t tmpfs -o size=900m tmpfs "$0" && exec "$@"'
+    own = ["unshare", "--mount", "sh", "-c", mount, str(tmp_path)]
+    if subprocess.run([*own, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("mounts of its own need root")
+    ended = subprocess.run(
+        [*own, sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider"],
+        cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)}, text=True,
+        capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
+
+    assert ended.returncode == pytest.ExitCode.USAGE_ERROR, ended.stdout + ended.stderr
+    assert f"{tmp_path} has 900 MiB free, and the tests want 1,536 MiB" in ended.stderr
+    assert "passed" not in ended.stdout
+
+
 def test_a_folder_without_room_is_named_with_what_is_free_and_wanted() -> None:
     said = space.complaint(Path("/tmp"), 300 << 20, 2_000 << 20)
 
