@@ -161,6 +161,11 @@ class Node:
         """Pids of all processes that are up."""
         return {p["role"]: p["pid"] for p in self.status()["processes"] if p["pid"]}
 
+    def pid(self, role: str) -> int:
+        """That of one process, once it is up: who dies again soon is down for a moment."""
+        found: int = wait_until(lambda: self.pids().get(role), f"{role} is up")
+        return found
+
     def signal(self, number: int) -> None:
         """Send a signal to the supervisor."""
         assert self.process is not None

@@ -30,7 +30,7 @@ class FuzzedPort:
     def __init__(self, node: Node, address: str) -> None:
         self.node = node
         self.address = address
-        self.pid = node.pids()["broker"]
+        self.pid = node.pid("broker")
         self.client = RemotingClient(address)
 
     @property
@@ -43,7 +43,7 @@ class FuzzedPort:
         route = self.client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
 
         assert route.code == ResponseCode.SUCCESS
-        assert self.node.pids()["broker"] == self.pid
+        assert self.node.pid("broker") == self.pid
 
 
 @contextmanager

@@ -20,7 +20,7 @@ def roles_of_ports(node: Node) -> list[str]:
 def role_of(node: Node, client: RemotingClient) -> str | None:
     """The port process that has taken a connection; None before one has."""
     for role in roles_of_ports(node):
-        connections = psutil.Process(node.pids()[role]).net_connections("tcp")
+        connections = psutil.Process(node.pid(role)).net_connections("tcp")
         if any(one.raddr and tuple(one.raddr) == client.address for one in connections):
             return role
     return None

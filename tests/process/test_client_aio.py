@@ -121,7 +121,7 @@ def test_a_death_under_way_loses_and_repeats_nothing(node: Node, victim: str) ->
                     await producer.submit_batch("orders", [b"x"] * 5, queue_id=number % 4)
                     for number in range(40)
                 ]
-                os.kill(node.pids()[victim], signal.SIGKILL)
+                os.kill(node.pid(victim), signal.SIGKILL)
                 for future in futures:
                     results += await future
                 await asyncio.to_thread(
@@ -146,14 +146,14 @@ def test_a_full_window_and_a_stopped_writer_end_in_time(node: Node) -> None:
         options = ProducerOptions(compress_above=None, window_bytes=10_000, timeout_s=0.5)
         async with AsyncProducer(address(node), options=options) as producer:
             await producer.send("orders", b"first")
-            os.kill(node.pids()["writer"], signal.SIGSTOP)
+            os.kill(node.pid("writer"), signal.SIGSTOP)
             stuck = await producer.submit("orders", bytes(9_000))
             second = asyncio.create_task(producer.send("orders", bytes(9_000)))
             with pytest.raises(OutcomeUnknownError):
                 await stuck
             with pytest.raises((BusyError, NotLeaderError, OutcomeUnknownError)):
                 await second
-            os.kill(node.pids()["writer"], signal.SIGCONT)
+            os.kill(node.pid("writer"), signal.SIGCONT)
             after = await producer.send("orders", b"after")
 
         assert after.topic == "orders"

@@ -248,7 +248,7 @@ def test_a_death_under_way_skips_and_repeats_nothing(
             for number in range(40):
                 producer.send_batch("orders", [b"x"] * 10, queue_id=number % 4)
             messages += read(consumer, 100)
-            os.kill(node.pids()[victim], signal.SIGKILL)
+            os.kill(node.pid(victim), signal.SIGKILL)
             producer.flush(PATIENCE_S)
             messages += read(consumer, 400 * deaths - len(messages))
             wait_until(lambda count=deaths: node.child(victim)["restarts"] == count, "restart")

@@ -198,7 +198,7 @@ def test_a_death_under_way_loses_and_repeats_nothing(node: Node, victim: str) ->
             number += 1
             if number % 50 == 0 and deaths < 3:
                 deaths += 1
-                os.kill(node.pids()[victim], signal.SIGKILL)
+                os.kill(node.pid(victim), signal.SIGKILL)
                 wait_until(lambda count=deaths: node.child(victim)["restarts"] == count, "restart")
         results = [result for future in futures for result in future.result(30)]
     messages = [message for message in stored(node) if message.queue_id == 1]
@@ -211,9 +211,9 @@ def test_a_dead_broker_is_not_missed_by_messages_to_known_topics(
     node: Node, producer: Producer
 ) -> None:
     first = producer.send("orders", b"x", queue_id=0).result(10)
-    os.kill(node.pids()["broker"], signal.SIGSTOP)
+    os.kill(node.pid("broker"), signal.SIGSTOP)
     second = producer.send("orders", b"y", queue_id=0).result(10)
-    os.kill(node.pids()["broker"], signal.SIGCONT)
+    os.kill(node.pid("broker"), signal.SIGCONT)
 
     assert second.queue_offset == first.queue_offset + 1
 
@@ -242,13 +242,13 @@ def test_a_window_that_is_full_refuses_who_will_not_wait_and_fails_in_time(node:
     options = ProducerOptions(compress_above=None, window_bytes=10_000, timeout_s=1.0)
     with Producer(f"ipc://{node.runtime}", options=options) as producer:
         producer.send("orders", b"first").result(10)
-        os.kill(node.pids()["writer"], signal.SIGSTOP)
+        os.kill(node.pid("writer"), signal.SIGSTOP)
         stuck = producer.send("orders", bytes(9_000))
         with pytest.raises(BusyError) as full:
             producer.send("orders", bytes(9_000), block=False)
         with pytest.raises(OutcomeUnknownError):
             stuck.result(20)
-        os.kill(node.pids()["writer"], signal.SIGCONT)
+        os.kill(node.pid("writer"), signal.SIGCONT)
         after = producer.send("orders", b"after").result(10)
 
     assert full.value.details["setting"] == "window_bytes"

@@ -234,7 +234,7 @@ def test_a_writer_that_was_killed_knows_all_ids_again(
         results = [producer.send(topic, b"x", unique_id=id_) for id_ in ids]
         first = [one.result() for one in results]
         waiting = producer.send(topic, b"x", unique_id="later", delay=3_600_000).result()
-        os.kill(node.pids()["writer"], signal.SIGKILL)
+        os.kill(node.pid("writer"), signal.SIGKILL)
         again = [producer.send(topic, b"x", unique_id=id_) for id_ in ids]
         second = [one.result() for one in again]
         twice = producer.send(topic, b"x", unique_id="later").result()
@@ -303,7 +303,7 @@ def test_two_producers_store_each_id_once_while_the_writer_is_killed(
     node: Node, topic: str
 ) -> None:
     def kill() -> None:
-        os.kill(node.pids()["writer"], signal.SIGKILL)
+        os.kill(node.pid("writer"), signal.SIGKILL)
 
     senders = send_twice(address(node), topic, kill)
 

@@ -148,7 +148,7 @@ def test_whatever_dies_a_delayed_message_is_there_once(make_node: Callable[[], N
             node.launch([*SERVE, str(node.config)])
             node.wait_ready()
         else:
-            os.kill(node.pids()[role], signal.SIGKILL)
+            os.kill(node.pid(role), signal.SIGKILL)
         found = Counter(bytes(one.body) for one in received(address, "orders", len(sent)))
         assert found == Counter(sent), role
     node.stop()

@@ -250,7 +250,7 @@ def test_a_leader_whose_writer_hangs_hands_over_and_follows_when_it_wakes(
     first = group.leader()
     with producer(*group.members) as one:
         assert len(one.send_batch(TOPIC, bodies("before", 20)).result()) == 20
-        writer = first.node.pids()["writer"]
+        writer = first.node.pid("writer")
         os.kill(writer, signal.SIGSTOP)
         second = group.leader(besides=first)
         assert len(one.send_batch(TOPIC, bodies("after", 20)).result()) == 20

@@ -113,7 +113,7 @@ def test_the_members_are_known_after_every_restart(make_node: Callable[[], Node]
     join(group, group.members[4], "--witness")
     group.wait_equal()
     for member in group.members:
-        os.kill(member.node.pids()["raft"], signal.SIGKILL)
+        os.kill(member.node.pid("raft"), signal.SIGKILL)
     group.leader()
     send(group, "after-raft-died")
     group.wait_equal()

@@ -72,7 +72,7 @@ def test_who_connects_while_no_process_serves_waits_and_is_answered(
         told.stdout.splitlines()
     )
 
-    pid = node.pids()["broker"]
+    pid = node.pid("broker")
     os.kill(pid, signal.SIGKILL)
     between = RemotingClient(address_of(held))
     assert ask(between) == 0

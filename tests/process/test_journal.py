@@ -40,7 +40,7 @@ def test_a_node_tells_the_journal_its_life_by_numbers(
         prefix=journald.prefix,
     )
     node.wait_ready()
-    broker = node.pids()["broker"]
+    broker = node.pid("broker")
     os.kill(broker, signal.SIGKILL)
     # The one that was killed is told as running until it is reaped.
     wait_until(

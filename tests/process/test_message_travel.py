@@ -100,7 +100,7 @@ def test_messages_over_several_files_arrive_in_order_also_after_deaths(
     offsets = node.root / "config" / "consumerOffset.json"
     wait_until(lambda: offsets.exists() and b"200" in offsets.read_bytes(), "the offsets' file")
     for role in ("broker", "dispatcher"):
-        os.kill(node.pids()[role], signal.SIGKILL)
+        os.kill(node.pid(role), signal.SIGKILL)
         wait_until(partial(was_restarted, node, role), "restart")
     again = RawConsumer(node.runtime)
     wait_until(

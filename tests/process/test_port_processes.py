@@ -177,7 +177,7 @@ def test_a_port_process_that_is_killed_takes_only_its_own_connections(
     for number, client in enumerate(clients.values()):
         beat_when_leading(client, f"k{number}", "orders", group="killed")
     first, second, third = clients.values()
-    killed = node.pids()["port-2"]
+    killed = node.pid("port-2")
     os.kill(killed, signal.SIGKILL)
     with pytest.raises((ConnectionError, OSError)):
         second.ask(9_999)
@@ -204,7 +204,7 @@ def test_connections_outlive_the_broker_process(make_node: Callable[[], Node]) -
         RequestCode.PULL_MESSAGE,
         pull_fields("orders", 0, 0, group="outlives", suspend_ms=25_000),
     )
-    broker = node.pids()["broker"]
+    broker = node.pid("broker")
     os.kill(broker, signal.SIGSTOP)
     waits = second.send(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "outlives"})
     stored = third.ask(V2, fields("orders", 0), b"meanwhile")
@@ -221,7 +221,7 @@ def test_connections_outlive_the_broker_process(make_node: Callable[[], Node]) -
     assert given.bodies == [b"meanwhile"]
     assert refused.code in (ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SUCCESS)
     assert codes == [ResponseCode.SUCCESS] * 3
-    assert node.pids()["broker"] != broker
+    assert node.pid("broker") != broker
     assert sorted(roles_of_ports(node)) == list(clients)
     assert node.stop() == 0
 

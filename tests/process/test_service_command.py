@@ -37,7 +37,7 @@ def test_unit_node_and_events_are_told_of_a_node_that_runs_and_of_one_that_has_s
             prefix=journald.prefix,
         )
         node.wait_ready()
-        os.kill(node.pids()["broker"], signal.SIGKILL)
+        os.kill(node.pid("broker"), signal.SIGKILL)
         # The one that was killed is told as running until it is reaped.
         wait_until(
             lambda: (

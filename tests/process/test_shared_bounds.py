@@ -32,7 +32,7 @@ def node(make_node: Callable[[], Node]) -> Iterator[Node]:
 
 
 def memory(node: Node) -> int:
-    return int(psutil.Process(node.pids()["broker"]).memory_full_info().uss)
+    return int(psutil.Process(node.pid("broker")).memory_full_info().uss)
 
 
 def counters(node: Node) -> dict[str, int]:
@@ -49,7 +49,7 @@ def test_replies_that_nobody_reads_are_bounded_for_all_together(node: Node) -> N
     wait_until(
         lambda: honest.ask(Code.VIEW_MESSAGE_BY_ID, {"offset": offset}).code == 0, "the message"
     )
-    pid, before = node.pids()["broker"], memory(node)
+    pid, before = node.pid("broker"), memory(node)
     slow = [RemotingClient(address) for _ in range(10)]
     for client in slow:
         client._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -66,7 +66,7 @@ def test_replies_that_nobody_reads_are_bounded_for_all_together(node: Node) -> N
     assert route.code == ResponseCode.SUCCESS
     # One turn's more, and the views of each that is refused more.
     assert grown < 6 * ANSWERS
-    assert node.pids()["broker"] == pid
+    assert node.pid("broker") == pid
     assert node.stop() == 0
 
 

@@ -208,7 +208,7 @@ def test_a_process_that_dies_while_files_arrive_costs_nothing_that_has_arrived(
         late.kill()
         late.start()
     else:
-        os.kill(late.node.child(role)["pid"], signal.SIGKILL)
+        os.kill(late.node.pid(role), signal.SIGKILL)
     sent = fill(made.full, "meanwhile", batches=10)
     wait_replaced(late)
     made.check_equal()

@@ -184,7 +184,7 @@ def test_a_child_that_fails_at_the_start_ends_the_node(start_small_node: StartNo
 
 def test_a_child_that_turns_no_more_is_killed_and_restarted(start_small_node: StartNode) -> None:
     node = start_small_node(supervision={"beat_timeout_ms": 1_000})
-    hung = node.pids()["dispatcher"]
+    hung = node.pid("dispatcher")
     node.order("dispatcher.once", "silent")
     wait_until(lambda: node.child("dispatcher")["pid"] not in (hung, None), "restart")
     line = next(x for x in node.log.read_text().splitlines() if "child hangs and is killed" in x)
@@ -196,7 +196,7 @@ def test_a_child_that_turns_no_more_is_killed_and_restarted(start_small_node: St
 
 def test_a_stopped_child_is_killed_and_restarted(start_small_node: StartNode) -> None:
     node = start_small_node(supervision={"beat_timeout_ms": 1_000})
-    writer = node.pids()["writer"]
+    writer = node.pid("writer")
     os.kill(writer, signal.SIGSTOP)
     wait_until(lambda: node.child("writer")["pid"] not in (writer, None), "restart")
 

@@ -33,7 +33,7 @@ def test_children_share_no_descriptor_that_is_the_supervisors_alone(
 ) -> None:
     node = start_small_node()
     # A restarted child is forked from a supervisor that has clients, too.
-    writer = node.pids()["writer"]
+    writer = node.pid("writer")
     os.kill(writer, signal.SIGKILL)
     wait_until(lambda: node.child("writer")["pid"] not in (None, writer), "restart")
     sockets = {
@@ -61,7 +61,7 @@ def test_children_stop_in_order_and_the_node_ends_with_zero(start_small_node: St
 def test_ctrl_c_in_a_terminal_stops_in_order_too(start_small_node: StartNode) -> None:
     node = start_small_node()
     groups = {os.getpgid(pid) for role, pid in node.pids().items() if role != "supervisor"}
-    supervisor = node.pids()["supervisor"]
+    supervisor = node.pid("supervisor")
     node.signal(signal.SIGINT)
 
     assert os.getpgid(os.getpid()) not in groups

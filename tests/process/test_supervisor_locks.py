@@ -50,7 +50,7 @@ def test_a_second_node_on_the_same_store_is_refused_with_the_pid(
     start_small_node: StartNode,
 ) -> None:
     first = start_small_node()
-    pid = first.pids()["supervisor"]
+    pid = first.pid("supervisor")
     second = start_small_node(store={"path_root_dir": str(first.root)}, ready=False)
 
     assert second.wait_end() == 2
@@ -82,7 +82,7 @@ def test_java_is_shut_out_while_the_node_runs(start_small_node: StartNode) -> No
     _, error = java(lock).communicate()
 
     assert content == b"lock"
-    assert holder == node.pids()["supervisor"]
+    assert holder == node.pid("supervisor")
     assert b"BlockingIOError" in error
 
 
@@ -168,7 +168,7 @@ def test_children_hold_the_family_locks_of_store_and_runtime_directory(
     start_small_node: StartNode,
 ) -> None:
     node = start_small_node()
-    folder = Path(f"/proc/{node.pids()['writer']}/fd")
+    folder = Path(f"/proc/{node.pid('writer')}/fd")
     held = {str(fd.readlink()) for fd in folder.iterdir()}
 
     assert str(node.root / "ledgermq" / "lock") in held

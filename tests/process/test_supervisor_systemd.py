@@ -96,7 +96,7 @@ def test_the_status_tells_why_the_watchdog_is_not_fed(start_small_node: StartNod
         "not well: nothing becomes durable"
     )
     (node.orders / "writer.always").unlink()
-    os.kill(node.pids()["writer"], signal.SIGKILL)
+    os.kill(node.pid("writer"), signal.SIGKILL)
     wait_until(lambda: node.logged("node is well again"), "the end of it")
 
     assert node.logged("node is not well: the watchdog is not fed")
@@ -155,7 +155,7 @@ def test_the_watchdog_is_not_fed_while_nothing_becomes_durable(
     wait_until(lambda: time.monotonic() > at + 1.0, "two and a half periods")
     fed_later = node.listen().count("WATCHDOG=1")
     (node.orders / "writer.always").unlink()
-    pid = node.pids()["writer"]
+    pid = node.pid("writer")
     os.kill(pid, signal.SIGKILL)
     node.wait_told("WATCHDOG=1", count=fed_later + 2)
 
@@ -243,7 +243,7 @@ def test_a_process_forked_during_a_reload_has_the_settings(start_small_node: Sta
     wait_until((node.orders / "writer.knows").exists, "the order")
     node.signal(signal.SIGHUP)
     node.wait_told("RELOADING=1")
-    os.kill(node.pids()["writer"], signal.SIGKILL)
+    os.kill(node.pid("writer"), signal.SIGKILL)
     node.wait_told("READY=1", count=2)
 
     assert node.child("writer")["restarts"] == 1

@@ -171,7 +171,7 @@ def kill(member: Member, chance: random.Random) -> str:
         member.start()
     else:
         with suppress(ProcessLookupError, psutil.NoSuchProcess):
-            os.kill(member.node.pids()[role], signal.SIGKILL)
+            os.kill(member.node.pid(role), signal.SIGKILL)
     return role
 
 

@@ -338,7 +338,7 @@ def test_a_node_that_was_killed_knows_how_transactions_ended(node: Node) -> None
         open_ = producer.transaction()
         open_.send("orders", b"later").result()
         for role in ("broker", "writer"):
-            os.kill(node.pids()[role], signal.SIGKILL)
+            os.kill(node.pid(role), signal.SIGKILL)
             wait_until(lambda role=role: role in node.pids(), f"{role} to be back")
         open_.commit()
         with broker_of(address(node)) as broker:

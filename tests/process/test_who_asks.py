@@ -60,7 +60,7 @@ def test_a_client_with_a_name_of_the_nodes_own_is_not_heard(
 ) -> None:
     node = make_node()
     address = started(node)
-    pid = node.pids()["broker"]
+    pid = node.pid("broker")
     forger = ZmtpClient(address, identity=identity)
     for message in (
         [b"not even a header"],
@@ -78,7 +78,7 @@ def test_a_client_with_a_name_of_the_nodes_own_is_not_heard(
 
     assert not heard
     assert "forged" not in topics
-    assert node.pids()["broker"] == pid
+    assert node.pid("broker") == pid
     assert node.stop() == 0
 
 
