@@ -22,7 +22,7 @@ from ledgermq.gateway.port_quotas import PortQuotas
 from ledgermq.gateway.producing import Producing
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingSockets
-from ledgermq.gateway.requests import Asked, Codes, Handler
+from ledgermq.gateway.requests import FOR_ITS_SENDER, Asked, Codes, Handler
 from ledgermq.gateway.tls_channel import make_context, read_again
 from ledgermq.gateway.unread_replies import UNREAD_MAX, check_reads
 from ledgermq.ipc.counters import BrokerCounter, Counts
@@ -246,6 +246,8 @@ class RemotingPort:
             self.requests.take_reply(arrival.connection, command)
             return
         connection = arrival.connection
+        if not connection.is_open and command.code in FOR_ITS_SENDER:
+            return
         handler = self._handlers.get(command.code)
         if handler is None:
             asked = Asked(connection, command, now_ms)

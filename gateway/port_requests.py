@@ -25,7 +25,7 @@ from ledgermq.gateway.pull_checks import PullChecks
 from ledgermq.gateway.pull_codes import PullCodes
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Arrival, Connection
-from ledgermq.gateway.requests import Asked
+from ledgermq.gateway.requests import FOR_ITS_SENDER, Asked
 from ledgermq.gateway.send_topics import SendTopics
 from ledgermq.gateway.tls_channel import read_again
 from ledgermq.gateway.unread_replies import UNREAD_MAX, check_reads
@@ -177,6 +177,8 @@ class PortRequests:
 
     def _take(self, arrival: Arrival, now_ms: int) -> None:
         connection, command = arrival
+        if not connection.is_open and command.code in FOR_ITS_SENDER:
+            return
         handler = None if command.is_reply else self._handlers.get(command.code)
         asked = Asked(connection, command, now_ms)
         if handler is None or self._tables.is_starting:

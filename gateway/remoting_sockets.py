@@ -64,6 +64,9 @@ class RemotingLimits(NamedTuple):
     idle_ms: int = IDLE_MS
 
 
+_GONE = select.EPOLLHUP | select.EPOLLERR
+
+
 class Connection:
     """One client's.
 
@@ -199,6 +202,9 @@ class RemotingSockets:
             if events & select.EPOLLOUT:
                 self._write(connection)
             if connection.number in unread:
+                if events & _GONE:
+                    # Nobody is there to be answered; requests that wait learn of it so.
+                    self.close_one(connection, "")
                 continue
             if events & ~select.EPOLLOUT and connection.is_open and budget > 0:
                 data = self._read(connection)

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from ledgermq.broker.access import Right
 from ledgermq.gateway.remoting_sockets import Connection
+from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.serving.calls import CheckTopic, anybody
 
@@ -42,6 +43,19 @@ is none."""
 
 Codes = Mapping[int, Handler]
 """Who answers which request code."""
+
+
+FOR_ITS_SENDER = frozenset(
+    {
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.QUERY_MESSAGE,
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.CHECK_CLIENT_CONFIG,
+    }
+)
+"""Requests whose answer is all that they are for, and costs something: of a connection that has
+ended they are let go of. What changes something is done: who sends one way may close at once."""
 
 
 class ReplyLater(Protocol):
