@@ -85,6 +85,7 @@ class BrokerWorker:
         settings = around.settings
         self._around = around
         self._tables = tables
+        tables.sign_of_life = self._give_beat
         self._writer = around.bell(Role.WRITER)
         self._raft = around.bell(Role.RAFT)
         self._counts = around.page.counters(Role.BROKER)
@@ -141,9 +142,8 @@ class BrokerWorker:
         self._services_term = 0
         self._ordered_revision = -1
         self._writer_generation = self._around.page.read_process(Role.WRITER).generation
-        self._order_due_ms = 0
         self._upkeep = StoreUpkeep(self._store)
-        self._rests_until_ms = self._whole_ms = 0
+        self._order_due_ms = self._rests_until_ms = self._whole_ms = 0
 
     @property
     def state_log(self) -> StateLog:
@@ -332,6 +332,10 @@ class BrokerWorker:
         except (NotLeaderError, CorruptLogError):
             # The count stays as it was; whoever delivers them says what is wrong.
             return
+
+    def _give_beat(self) -> None:
+        """This turn takes long, and goes on."""
+        self._around.page.give_sign(Role.BROKER, self._around.clock.monotonic_ns())
 
     def _give_sign(self) -> None:
         """Much is applied at once, as at the first start on an old store."""

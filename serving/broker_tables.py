@@ -1,7 +1,7 @@
 """The broker's tables and their files: all with each change, those that change a lot a bit later.
 
 The log is what counts (``broker/broker_state.py``); the files are what RocketMQ reads, and what a
-start goes on from. Moves, locks and offsets are written by a thread of their own, so that no
+start goes on from. Moves, locks and offsets are written by another thread, so that no
 consumer waits for the disk; at most one write is under way, and it has the newest content there was
 when it began.
 """
@@ -9,8 +9,8 @@ when it began.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from ledgermq.broker import (
@@ -49,9 +49,16 @@ offsets: 10,000 topics are 2 MB, and an eighth of a second of work."""
 TOPICS_TOLD_MAX = 5_000
 """More topics that changed are read from their file."""
 
+WRITERS = 16
+"""Threads, which begin when all files are written at once."""
+
 RETRY_NS = 1_000_000_000
 WRITE_POLL_MS = 5
 VERSION_BITS = 48
+
+
+def _nobody() -> None:
+    pass
 
 
 class BrokerTables(AppliedTables):
@@ -62,6 +69,7 @@ class BrokerTables(AppliedTables):
     Attributes:
         topics_revision: grows with every content of a file that the writer reads: those of topics,
             users and quotas.
+        sign_of_life: called when a file has been written: on a slow disk several take seconds.
     """
 
     def __init__(
@@ -75,7 +83,7 @@ class BrokerTables(AppliedTables):
         """Load the tables.
 
         Args:
-            background: writes what changes a lot; shut down with the tables. A thread of their own,
+            background: writes what changes a lot; shut down with the tables. Threads of their own,
                 when nobody gives one.
 
         Raises:
@@ -83,6 +91,7 @@ class BrokerTables(AppliedTables):
             StorageError: the operating system refused.
         """
         super().__init__(directory, settings)
+        self.sign_of_life: Callable[[], None] = _nobody
         self._saved_access = self._access_revision
         # Numbers of an earlier process of this machine are lower.
         self.topics_revision = clock.monotonic_ns()
@@ -91,7 +100,7 @@ class BrokerTables(AppliedTables):
         self._saved_revisions = self._revisions()
         self._writing: dict[str, int] = {}
         self._ends = ToldEnds(directory.parent)
-        self._thread = background or ThreadPoolExecutor(1, thread_name_prefix="offsets")
+        self._threads = background or ThreadPoolExecutor(WRITERS, thread_name_prefix="tables")
         self._write: Future[None] | None = None
         self._due_ns: int | None = None
 
@@ -113,11 +122,36 @@ class BrokerTables(AppliedTables):
     def keep_places(self) -> None:
         """Have the places of all tables in their files, durable on return.
 
+        At once: one after the other they cost two syncs each, and a disk that needs half a second
+        for one would have the process killed that stops, or that gives no sign meanwhile.
+
         Raises:
             StorageError: the operating system refused.
         """
-        for file, document in self.state.documents().items():
+        self._save(self.state.documents())
+
+    def _save(self, documents: Mapping[str, Mapping[str, object]]) -> None:
+        """Write these files at once; those that can be are written whatever becomes of the others.
+
+        Raises:
+            StorageError: the operating system refused.
+        """
+        if len(documents) == 1:
+            ((file, document),) = documents.items()
             self._files[file].save(document)
+            self.sign_of_life()
+            return
+        pending = {
+            self._threads.submit(self._files[file].save_content, encode_document(document))
+            for file, document in documents.items()
+        }
+        failed: list[BaseException] = []
+        while pending:
+            done, pending = wait(pending, return_when=FIRST_COMPLETED)
+            self.sign_of_life()
+            failed += [error for one in done if (error := one.exception()) is not None]
+        if failed:
+            raise failed[0]
 
     @property
     def has_news(self) -> bool:
@@ -187,16 +221,18 @@ class BrokerTables(AppliedTables):
             self._told[self.topics_revision] = self._noted
         if self._has_new_access:
             # First: where they are missing, they are taken to be as new as what RocketMQ has, too.
-            for file in (access.FILE, quotas.FILE):
-                self._files[file].save(self.state.document(file))
+            self._save({file: self.state.document(file) for file in (access.FILE, quotas.FILE)})
             self._saved_access = self._access_revision
+        fresh: dict[str, int] = {}
         for file, rows in ((topics.FILE, len(self.topics)), (groups.FILE, len(self.groups))):
             revision = self._revision(file)
             is_new = revision != self._saved_revisions[file]
             # While it is being written, the next time is soon enough.
             if is_new and rows <= ROWS_AT_ONCE_MAX and file not in self._writing:
-                self._files[file].save(self.state.document(file))
-                self._saved_revisions[file] = revision
+                fresh[file] = revision
+        if fresh:
+            self._save({file: self.state.document(file) for file in fresh})
+            self._saved_revisions |= fresh
 
     def sleep_ms(self, now_ns: int) -> int | None:
         """How long ``tick`` can wait; ``None`` when there is nothing to write."""
@@ -230,15 +266,17 @@ class BrokerTables(AppliedTables):
         Raises:
             StorageError: the files are older than the log; a start goes on from there.
         """
-        self._thread.shutdown()
-        if self._write is not None:
-            self._finish_write(0)
-        if not self.state.unsettled:
-            self.keep_places()
+        try:
+            if self._write is not None:
+                self._finish_write(0)
+            if not self.state.unsettled:
+                self.keep_places()
+        finally:
+            self._threads.shutdown()
 
     def _save_missing(self, file: str) -> None:
         try:
-            self._files[file].save(self.state.document(file))
+            self._save({file: self.state.document(file)})
         except DiskFullError as error:
             logger.warning("file of moves not written: %s", error)
             self._saved_revisions[file] = -1
@@ -291,7 +329,7 @@ class BrokerTables(AppliedTables):
             for file, content in contents.items():
                 self._files[file].save_content(content)
 
-        self._write = self._thread.submit(write)
+        self._write = self._threads.submit(write)
 
     def _finish_write(self, now_ns: int) -> None:
         assert self._write is not None

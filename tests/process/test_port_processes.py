@@ -237,7 +237,7 @@ def test_users_sign_at_every_process_with_tls(make_node: Callable[[], Node]) -> 
     )
     with connect_broker(f"ipc://{node.runtime}", name="operator", timeout_s=PATIENCE_S) as broker:
         admin = AccessAdmin(broker)
-        admin.set_user("orders", {"secretKey": signs[1], "topicPerms": ["orders=PUB"]}, mode="add")
+        admin.set_user("orders", {"secretKey": signs[1], "topicPerms": ["orders=PUB"]}, mode="set")
     tls = ssl.create_default_context(cafile=str(made))
     signed = one_at_each(node, address, signs=signs, tls=tls)
     forged = one_at_each(node, address, signs=("orders", "00000000"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from ledgermq.formats.config_json import decode_document
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.settings import Settings
 from ledgermq.process.config_file import ConfigFile
+from ledgermq.process.table_files import table_files
 from ledgermq.serving.broker_tables import BrokerTables
 
 
@@ -132,3 +134,50 @@ def test_a_failed_write_of_offsets_is_tried_again(tmp_path: Path) -> None:
     assert waits == 1_000
     content = (tmp_path / "consumerOffset.json").read_bytes()
     assert GroupOffsets.read(decode_document(content)).offsets("g", "t") == {0: 1}
+
+
+def test_files_are_written_at_once_and_each_is_a_sign_of_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other they took longer on a slow disk than a process may be silent, or stop."""
+    tables = BrokerTables(tmp_path / "config", Settings())
+    tables.begin_term(1)
+    tables.save_changed()
+    documents = tables.state.documents()
+    met = threading.Barrier(len(documents))
+    save_content = ConfigFile.save_content
+
+    def save_when_all_are_there(file: ConfigFile, content: bytes) -> None:
+        met.wait(30)
+        save_content(file, content)
+
+    monkeypatch.setattr(ConfigFile, "save_content", save_when_all_are_there)
+    signs: list[None] = []
+    tables.sign_of_life = lambda: signs.append(None)
+    tables.close()
+
+    assert signs
+    for file, document in documents.items():
+        assert table_files(tmp_path / "config")[file].load() == document
+
+
+def test_a_file_that_cannot_be_written_keeps_no_other_from_it_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = BrokerTables(tmp_path / "config", Settings())
+    documents = tables.state.documents()
+    refused = next(iter(documents))
+    save_content = ConfigFile.save_content
+
+    def save_but_one(file: ConfigFile, content: bytes) -> None:
+        if file.path.name == Path(refused).name:
+            raise StorageError("file not replaced", file=str(file.path))
+        save_content(file, content)
+
+    monkeypatch.setattr(ConfigFile, "save_content", save_but_one)
+    with pytest.raises(StorageError, match="not replaced"):
+        tables.close()
+
+    for file, document in documents.items():
+        found = table_files(tmp_path / "config")[file].load()
+        assert found == ({} if file == refused else document)
