@@ -512,7 +512,7 @@ def test_a_full_disk_keeps_the_tables_going_and_their_files_for_later(
         broker.turn()
         broker.log.take()
     with monkeypatch.context() as full:
-        full.setattr(ConfigFile, "save", lambda self, document: refuse(document))
+        full.setattr(ConfigFile, "save_content", lambda self, content: refuse(content))
         full.setattr(state_log, "write_state_mark", lambda path, position: refuse(position))
         broker.turn()
         broker.turn()
