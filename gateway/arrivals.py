@@ -71,7 +71,7 @@ class Arrivals:
     Invariants: ``_waiting`` has, by the number of the connection, the requests that wait, and none
     without; ``_bytes`` is the sum of what they count for. Each of these connections is once in one
     of the heaps ``_order`` and ``_dear_order``, with the time that it has had: in the second one if
-    it is in ``_dear``. ``_had``, ``_mean_ns`` and ``_dear`` have nothing but connections that were
+    it was dear when it joined. ``_had`` and ``_mean_ns`` have nothing but connections that were
     served since nobody waited.
     """
 
@@ -82,7 +82,6 @@ class Arrivals:
         self._bytes = 0
         self._order: list[tuple[int, int, int]] = []
         self._dear_order: list[tuple[int, int, int]] = []
-        self._dear: set[int] = set()
         self._mean_ns: dict[int, int] = {}
         # What dear ones may take now; less than nothing behind one that took more.
         self._dear_ns = DEAR_BURST_NS
@@ -160,13 +159,14 @@ class Arrivals:
         self._tidy()
 
     def _take_in(self, now_ms: int) -> None:
-        for arrival in self.read(now_ms):
-            self.put_off(arrival)
+        if self._bytes < WAITING_BYTES_MAX:
+            for arrival in self._sockets.turn(now_ms, unread=self._waiting):
+                self.put_off(arrival)
 
     def _queue(self, number: int) -> None:
         """Among those who have had the same: behind all who came before."""
         self._count += 1
-        order = self._dear_order if number in self._dear else self._order
+        order = self._dear_order if self._is_dear(number) else self._order
         heapq.heappush(order, (self._had_so_far(number), self._count, number))
 
     def _next_order(self, at_ns: int) -> list[tuple[int, int, int]] | None:
@@ -194,28 +194,24 @@ class Arrivals:
         if number not in self._had:
             self._now_had += cost_ns // (len(self._waiting) + 1)
         self._had[number] = had + cost_ns
-        if number in self._dear:
+        if self._is_dear(number):
             self._dear_ns = max(self._dear_ns, 0) - cost_ns
         else:
             self._others_ns = at_ns
         # Not by one request: anything may be slow once.
         mean_ns = self._mean_ns.get(number, 0)
-        mean_ns += (cost_ns - mean_ns) // MEAN_OF
-        self._mean_ns[number] = mean_ns
-        if mean_ns >= DEAR_NS:
-            self._dear.add(number)
-        else:
-            self._dear.discard(number)
+        self._mean_ns[number] = mean_ns + (cost_ns - mean_ns) // MEAN_OF
+
+    def _is_dear(self, number: int) -> bool:
+        return self._mean_ns.get(number, 0) >= DEAR_NS
 
     def _tidy(self) -> None:
         if not self._waiting:
             self._had.clear()
             self._mean_ns.clear()
-            self._dear.clear()
             self._now_had = 0
         elif len(self._had) > KEPT_MAX:
             # Who has had no more than that is as good as new.
             self._had = {one: had for one, had in self._had.items() if had > self._now_had}
             kept = self._had.keys() | self._waiting.keys()
             self._mean_ns = {one: mean for one, mean in self._mean_ns.items() if one in kept}
-            self._dear &= kept
