@@ -20,77 +20,31 @@ from __future__ import annotations
 
 import math
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
-from typing import cast
+from typing import NamedTuple, cast
 
-from lark import Lark, Token, v_args
-from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken, VisitError
-from lark.visitors import Transformer_NonRecursive
-
+from ledgermq.broker.sql_parser import Token, parse
 from ledgermq.model.errors import FilterIllegalError
 from ledgermq.model.message_filter import EXPRESSION_SIZE_MAX
 
 DEPTH_MAX = 64
 """Operators inside one another; each costs a frame of Python's stack."""
 
-KEPT_MAX = 1_024
-"""Expressions that are kept in their parsed form."""
+KEPT_MAX = 128 * 1024
+"""Characters of the expressions that are kept in their parsed form: each costs some 60 bytes, and
+Python's collector looks through all of them now and then, while nobody is served."""
+
+LONG_MIN = 512
+LONG_KEPT_MAX = 64
+"""Texts from so many characters on are read as numbers once for a message, not for each comparison
+of an expression: it has no more of them than are kept."""
 
 Properties = Mapping[str, str]
 Value = None | bool | int | float | str
 Evaluate = Callable[[Properties], Value]
-
-_GRAMMAR = r"""
-start: _or
-_or: either | _and
-either: _and (OR _and)+
-_and: both | _equality
-both: _equality (AND _equality)+
-_equality: equal | is_null | _comparison
-equal: _equality (EQUAL | UNEQUAL) _comparison
-is_null: _equality IS [NOT] NULL
-_comparison: ordered | between | within | _unary
-ordered: _comparison (LESS | LESS_EQUAL | GREATER | GREATER_EQUAL) _unary
-between: _comparison [NOT] BETWEEN _unary AND _unary
-within: _comparison [NOT] IN "(" TEXT ("," TEXT)* ")"
-_unary: plus | minus | negation | _primary
-plus: "+" _unary
-minus: MINUS _unary
-negation: NOT _unary
-_primary: constant | property | "(" _or ")"
-constant: TEXT | WHOLE | FLOATING | TRUE | FALSE | NULL
-property: NAME
-
-EQUAL: "="
-UNEQUAL: "<>"
-LESS: "<"
-LESS_EQUAL: "<="
-GREATER: ">"
-GREATER_EQUAL: ">="
-MINUS: "-"
-NOT.3: /not(?![a-z0-9_$])/i
-AND.3: /and(?![a-z0-9_$])/i
-OR.3: /or(?![a-z0-9_$])/i
-BETWEEN.3: /between(?![a-z0-9_$])/i
-IN.3: /in(?![a-z0-9_$])/i
-TRUE.3: /true(?![a-z0-9_$])/i
-FALSE.3: /false(?![a-z0-9_$])/i
-NULL.3: /null(?![a-z0-9_$])/i
-IS.3: /is(?![a-z0-9_$])/i
-FLOATING.2: /[0-9]+\.[0-9]*(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?|[0-9]+e[+-]?[0-9]+/i
-WHOLE: /0|[1-9][0-9]*l?/i
-TEXT: /'(?:''|[^'])*'/
-NAME: /[a-z_$][a-z0-9_$]*/i
-BLANK: /[ \t\n\r\f]+/
-LINE_COMMENT.4: /--[^\n\r]*/
-BLOCK_COMMENT.4: /\/\*(.|\n)*?\*\//
-%ignore BLANK
-%ignore LINE_COMMENT
-%ignore BLOCK_COMMENT
-"""
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _FLOATING = re.compile(
@@ -116,8 +70,7 @@ class _Kind(Enum):
     TRUTH = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class _Operand:
+class _Operand(NamedTuple):
     """A part of an expression: what it gives, and what may be done with it."""
 
     kind: _Kind
@@ -149,55 +102,56 @@ class SqlFilter:
             return False
 
 
-@lru_cache(maxsize=KEPT_MAX)
 def parse_sql(expression: str) -> SqlFilter:
-    """The filter that ``expression`` describes; the same one for the same text.
+    """The filter that ``expression`` describes; the same one for the same text, while it is kept.
 
     Raises:
         FilterIllegalError: it is none; names the position (characters from 0) and the token.
     """
+    return _kept.get(expression) or _kept.add(_parsed(expression))
+
+
+def _parsed(expression: str) -> SqlFilter:
     if len(expression.encode(errors="replace")) > EXPRESSION_SIZE_MAX:
         raise FilterIllegalError("SQL expression is too long", limit=EXPRESSION_SIZE_MAX)
-    try:
-        operand = _compiler().transform(_parser().parse(expression))
-    except UnexpectedInput as error:
-        raise _syntax_error(expression, error) from None
-    except VisitError as error:
-        if isinstance(error.orig_exc, FilterIllegalError):
-            raise error.orig_exc from None
-        # A bug of ours costs the one who sent the expression, and not everybody's process.
-        reason = f"{type(error.orig_exc).__name__}: {error.orig_exc}"
-        raise FilterIllegalError("SQL expression cannot be compiled", reason=reason) from error
-    return SqlFilter(expression, operand.evaluate)
+    operand = parse(expression, _COMPILER)
+    return SqlFilter(expression, _truth(operand, Token("END", "", 0)))
 
 
-@lru_cache(maxsize=1)
-def _parser() -> Lark:
-    # Words of the language are never names, wherever they stand.
-    return Lark(_GRAMMAR, parser="lalr", lexer="basic", maybe_placeholders=True)
+class _Kept:
+    """Filters that were asked for last.
+
+    Invariant: ``size`` is the number of characters of all, and at most ``KEPT_MAX``.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._filters: OrderedDict[str, SqlFilter] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._filters)
+
+    def get(self, expression: str) -> SqlFilter | None:
+        found = self._filters.get(expression)
+        if found is not None:
+            self._filters.move_to_end(expression)
+        return found
+
+    def add(self, fresh: SqlFilter) -> SqlFilter:
+        self._filters[fresh.expression] = fresh
+        self.size += len(fresh.expression)
+        while self.size > KEPT_MAX:
+            oldest, _ = self._filters.popitem(last=False)
+            self.size -= len(oldest)
+        return fresh
 
 
-@lru_cache(maxsize=1)
-def _compiler() -> Transformer_NonRecursive[Token, _Operand]:
-    return _Compiler()
-
-
-def _syntax_error(expression: str, error: UnexpectedInput) -> FilterIllegalError:
-    if isinstance(error, UnexpectedToken) and error.token.type != "$END":
-        token, position = str(error.token), error.token.start_pos
-    elif isinstance(error, UnexpectedCharacters):
-        position = error.pos_in_stream or 0
-        token = expression[position]
-    else:
-        token, position = "end of the expression", len(expression)
-    return FilterIllegalError(
-        "SQL expression cannot be read", position=position, token=token, expression=expression
-    )
+_kept = _Kept()
 
 
 def _refusal(reason: str, token: Token) -> FilterIllegalError:
     return FilterIllegalError(
-        f"SQL expression: {reason}", position=token.start_pos, token=str(token)
+        f"SQL expression: {reason}", position=token.position, token=token.text
     )
 
 
@@ -219,19 +173,11 @@ def _truth(operand: _Operand, token: Token) -> Evaluate:
     return lambda properties: None if read(properties) is None else False
 
 
-@v_args(inline=True)
-class _Compiler(Transformer_NonRecursive[Token, _Operand]):
-    """Makes operands of the parser's tree."""
+class _Compiler:
+    """Makes operands of what the parser finds (``sql_parser.Makes``)."""
 
-    def start(self, operand: _Operand) -> _Operand:
-        end = Token("END", "", start_pos=0)
-        return _Operand(_Kind.TRUTH, _truth(operand, end), operand.depth)
-
-    def either(self, *parts: _Operand | Token) -> _Operand:
-        return _chain(parts, decisive=True)
-
-    def both(self, *parts: _Operand | Token) -> _Operand:
-        return _chain(parts, decisive=False)
+    def chain(self, operands: Sequence[_Operand], signs: Sequence[Token]) -> _Operand:
+        return _chain(operands, signs, decisive=signs[0].kind == "OR")
 
     def equal(self, left: _Operand, sign: Token, right: _Operand) -> _Operand:
         constants = [one for one in (left, right) if one.kind is _Kind.CONSTANT]
@@ -240,7 +186,7 @@ class _Compiler(Transformer_NonRecursive[Token, _Operand]):
         if len(constants) == 2 and left.is_truth and not right.is_truth:
             raise _refusal("a truth value cannot be compared with another constant", sign)
         first, second = left.evaluate, right.evaluate
-        is_wanted = sign.type == "EQUAL"
+        is_wanted = sign.kind == "="
 
         def evaluate(properties: Properties) -> Value:
             same = _equal(first(properties), second(properties))
@@ -248,46 +194,38 @@ class _Compiler(Transformer_NonRecursive[Token, _Operand]):
 
         return _joined((left, right), evaluate, sign)
 
-    def is_null(self, operand: _Operand, sign: Token, negated: Token | None, _: Token) -> _Operand:
-        read, wanted = operand.evaluate, negated is None
+    def is_null(self, operand: _Operand, sign: Token, *, is_negated: bool) -> _Operand:
+        read, wanted = operand.evaluate, not is_negated
         return _joined((operand,), lambda properties: (read(properties) is None) is wanted, sign)
 
     def ordered(self, left: _Operand, sign: Token, right: _Operand) -> _Operand:
         return _ordered(left, sign, right)
 
     def between(
-        self,
-        operand: _Operand,
-        negated: Token | None,
-        sign: Token,
-        low: _Operand,
-        _: Token,
-        high: _Operand,
+        self, operand: _Operand, sign: Token, low: _Operand, high: _Operand, *, is_negated: bool
     ) -> _Operand:
         _check_number(low, sign)
         _check_number(high, sign)
         if low.kind is high.kind is _Kind.CONSTANT and _compare(high.constant, low.constant) < 0:
             raise _refusal("the first value of BETWEEN is above the second one", sign)
-        signs = ("LESS", "GREATER") if negated else ("GREATER_EQUAL", "LESS_EQUAL")
-        below, above = (Token(kind, str(sign), start_pos=sign.start_pos) for kind in signs)
-        parts = (_ordered(operand, below, low), sign, _ordered(operand, above, high))
-        return _chain(parts, decisive=negated is not None)
+        below, above = (
+            sign._replace(kind=kind) for kind in (("<", ">") if is_negated else (">=", "<="))
+        )
+        ends = _ordered(operand, below, low), _ordered(operand, above, high)
+        return _chain(ends, [sign], decisive=is_negated)
 
     def within(
-        self, operand: _Operand, negated: Token | None, sign: Token, *texts: Token
+        self, operand: _Operand, sign: Token, texts: Sequence[Token], *, is_negated: bool
     ) -> _Operand:
         if operand.kind is not _Kind.PROPERTY:
             raise _refusal("a property is needed before IN", sign)
-        wanted, read, outcome = frozenset(map(_text, texts)), operand.evaluate, negated is None
+        wanted, read, outcome = frozenset(map(_text, texts)), operand.evaluate, not is_negated
 
         def evaluate(properties: Properties) -> Value:
             value = read(properties)
             return None if value is None else (value in wanted) is outcome
 
         return _joined((operand,), evaluate, sign)
-
-    def plus(self, operand: _Operand) -> _Operand:
-        return operand
 
     def minus(self, sign: Token, operand: _Operand) -> _Operand:
         value = operand.constant
@@ -312,15 +250,16 @@ class _Compiler(Transformer_NonRecursive[Token, _Operand]):
         return _Operand(_Kind.CONSTANT, lambda _: value, 1, value)
 
     def property(self, token: Token) -> _Operand:
-        name = str(token)
+        name = token.text
         return _Operand(_Kind.PROPERTY, lambda properties: properties.get(name))
 
 
-def _chain(parts: Sequence[_Operand | Token], *, decisive: bool) -> _Operand:
-    """``AND`` (``decisive`` is false) or ``OR``; a token stands between each two operands."""
-    operands = [part for part in parts if isinstance(part, _Operand)]
-    tokens = [part for part in parts if isinstance(part, Token)]
-    reads = [_truth(operand, tokens[max(0, row - 1)]) for row, operand in enumerate(operands)]
+_COMPILER = _Compiler()
+
+
+def _chain(operands: Sequence[_Operand], signs: Sequence[Token], *, decisive: bool) -> _Operand:
+    """``AND`` (``decisive`` is false) or ``OR``; a sign stands between each two operands."""
+    reads = [_truth(one, signs[max(0, row - 1)]) for row, one in enumerate(operands)]
 
     def evaluate(properties: Properties) -> Value:
         outcome: Value = not decisive
@@ -332,21 +271,21 @@ def _chain(parts: Sequence[_Operand | Token], *, decisive: bool) -> _Operand:
                 outcome = None
         return outcome
 
-    return _joined(operands, evaluate, tokens[0])
+    return _joined(operands, evaluate, signs[0])
 
 
 _HOLDS: Mapping[str, Callable[[int], bool]] = {
-    "LESS": lambda order: order < 0,
-    "LESS_EQUAL": lambda order: order <= 0,
-    "GREATER": lambda order: order > 0,
-    "GREATER_EQUAL": lambda order: order >= 0,
+    "<": lambda order: order < 0,
+    "<=": lambda order: order <= 0,
+    ">": lambda order: order > 0,
+    ">=": lambda order: order >= 0,
 }
 
 
 def _ordered(left: _Operand, sign: Token, right: _Operand) -> _Operand:
     _check_number(left, sign)
     _check_number(right, sign)
-    first, second, holds = left.evaluate, right.evaluate, _HOLDS[sign.type]
+    first, second, holds = left.evaluate, right.evaluate, _HOLDS[sign.kind]
 
     def evaluate(properties: Properties) -> Value:
         low = first(properties)
@@ -375,7 +314,7 @@ def _is_number(value: Value) -> bool:
 
 
 def _constant(token: Token) -> Value:
-    match token.type:
+    match token.kind:
         case "TRUE":
             return True
         case "FALSE":
@@ -385,18 +324,18 @@ def _constant(token: Token) -> Value:
         case "TEXT":
             return _text(token)
         case "WHOLE":
-            whole = _whole_of(token.rstrip("lL"))
+            whole = _whole_of(token.text.rstrip("lL"))
             if whole is None:
                 raise _refusal(f"whole number above {_WHOLE_MAX}", token)
             return whole
-    number = float(token)
+    number = float(token.text)
     if math.isinf(number):
         raise _refusal("number too large", token)
     return number
 
 
 def _text(token: Token) -> str:
-    return token[1:-1].replace("''", "'")
+    return token.text[1:-1].replace("''", "'")
 
 
 def _equal(left: Value, right: Value) -> bool | None:
@@ -449,6 +388,10 @@ def _converted(text: str, other: Value) -> Value:
 
 def _whole_of(text: str) -> int | None:
     """As Java's ``Long.parseLong``: ``None`` for what is no whole number of 64 bits."""
+    return _whole(text) if len(text) < LONG_MIN else _kept_whole(text)
+
+
+def _whole(text: str) -> int | None:
     if _WHOLE.fullmatch(text) is None:
         return None
     digits = text.lstrip("+-").lstrip("0") or "0"
@@ -460,9 +403,20 @@ def _whole_of(text: str) -> int | None:
 
 def _floating_of(text: str) -> float:
     """As Java's ``Double.valueOf``, but for hexadecimal ones."""
+    number = _floating(text) if len(text) < LONG_MIN else _kept_floating(text)
+    if number is None:
+        raise _NotComparableError
+    return number
+
+
+def _floating(text: str) -> float | None:
     text = text.strip()
     match = _FLOATING.fullmatch(text)
     if match is None:
-        raise _NotComparableError
+        return None
     number = float(match["digits"] or match["name"])
     return -number if text.startswith("-") else number
+
+
+_kept_whole = lru_cache(LONG_KEPT_MAX)(_whole)
+_kept_floating = lru_cache(LONG_KEPT_MAX)(_floating)

@@ -35,6 +35,9 @@ SQL_SCANNED_UNITS_MAX = 2_048
 SQL_TURN_UNITS_MAX = 8_192
 """Units that one pull, and one turn of the loop, looks at by an SQL expression: each takes time."""
 
+SQL_SIZE = 64
+"""Characters of an expression of which that is true; a longer one is looked for in fewer units."""
+
 _VAIN = (PullStatus.NO_MATCHED_MESSAGE, PullStatus.MESSAGE_WAS_REMOVING)
 """By whether the last unit that was looked at is that of a removed message."""
 
@@ -274,7 +277,10 @@ class PullService:
         To be called in each turn: what a turn may look at by SQL expressions begins anew here.
         """
         self._evaluated = 0
-        while self._paced and self._paced[0].due_ms <= now_ms:
+        # What is due when no more may be looked at goes on with the next turn.
+        while (
+            self._paced and self._paced[0].due_ms <= now_ms and self._evaluated < SQL_TURN_UNITS_MAX
+        ):
             answer = self._take_turn(heapq.heappop(self._paced), now_ms)
             if answer is not None:
                 yield answer
@@ -416,7 +422,10 @@ class PullService:
         step = SCAN_STEP_UNITS if pull.tag_hashes else pull.messages_max
         step = SQL_STEP_UNITS if pull.expression else step
         offset, status = held.scanned_to, held.status
-        most = SQL_SCANNED_UNITS_MAX if pull.expression else SCANNED_UNITS_MAX
+        most = SCANNED_UNITS_MAX
+        if pull.expression:
+            most = max(1, SQL_SCANNED_UNITS_MAX // _weight(pull.expression))
+            step = min(step, most)
         stop = min(bounds.end, offset + most)
         while offset < stop:
             units = store.units(queue, offset, step)
@@ -529,9 +538,14 @@ class PullService:
             poison=self._poison,
         )
         if found is not None:
-            self._evaluated += len(found)
+            self._evaluated += len(found) * _weight(pull.expression)
             self._counts[BrokerCounter.EXPRESSIONS_EVALUATED] += len(found)
         return found
+
+
+def _weight(expression: str) -> int:
+    """Of how many expressions of the usual length one takes the time."""
+    return -(-len(expression) // SQL_SIZE)
 
 
 def _nothing(

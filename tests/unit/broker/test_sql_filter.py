@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ledgermq.broker import sql_filter
 from ledgermq.broker.sql_filter import DEPTH_MAX, parse_sql
 from ledgermq.model.errors import FilterIllegalError
 
@@ -320,6 +321,17 @@ def test_a_stored_text_of_thousands_of_digits_is_an_answer_and_no_error(
 
     assert isinstance(selected, bool)
     assert not (selected and "." not in expression and "<>" not in expression)
+
+
+@pytest.mark.parametrize("constant", ["5", "5.5"])
+def test_a_long_text_is_read_as_a_number_once_for_a_message(constant: str) -> None:
+    kept = sql_filter._kept_whole, sql_filter._kept_floating
+    before = sum(one.cache_info().misses for one in kept)
+    wanted = parse_sql(" AND ".join(f"a <> {constant}{digit}" for digit in range(1, 500)))
+    properties = {"a": "0" * 32_000 + constant}
+
+    assert wanted.matches(properties)
+    assert sum(one.cache_info().misses for one in kept) == before + 1
 
 
 @pytest.mark.parametrize(

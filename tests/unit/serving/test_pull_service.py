@@ -312,6 +312,35 @@ def test_an_expression_that_nothing_fulfils_says_how_far_it_looked(
     assert (at_end.status, at_end.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, MESSAGES)
 
 
+def test_a_long_expression_is_looked_for_in_fewer_messages(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull_service, "SQL_SCANNED_UNITS_MAX", 40)
+    short = store.pull(0, sql="number = 'none'")
+    long = store.pull(0, sql="number = 'none'" + " OR number = 'nothing'" * 28)
+    longest = store.pull(0, sql="number = 'none'" + " OR number = 'nothing'" * 280)
+
+    assert short.next_offset >= 40
+    assert 1 <= long.next_offset <= 4
+    assert longest.next_offset == 1
+
+
+def test_what_is_due_waits_for_the_next_turn_when_one_has_looked_enough(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull_service, "SQL_TURN_UNITS_MAX", MESSAGES)
+    clients = [b"%d" % number for number in range(6)]
+    store.pulls.pull(b"first", sql_pull("number = 'none'"), 0)
+    for client in clients:
+        assert store.pulls.pull(client, sql_pull("number = 'none'"), 0) is None
+    turns = []
+    for now_ms in range(1, 7):
+        turns.append([answer.client for answer in store.pulls.due(now_ms)])
+        assert store.pulls.next_deadline_ms() is None or now_ms < 6
+
+    assert turns == [[client] for client in clients]
+
+
 def test_a_hold_by_expression_ends_with_the_message_that_fulfils_it(store: Store) -> None:
     store.dispatch(20)
     held = store.pulls.pull(b"c", sql_pull("number = 50", hold_ms=1_000), 0)
