@@ -66,7 +66,7 @@ class Progress:
             if report.failed:
                 kind = "FAILED" if report.when == "call" else f"FAILED in {report.when}"
                 self._outcomes["failed"] += 1
-                self._terminal.write_line(f"{kind}  {report.nodeid}", red=True)
+                self._say(f"{kind}  {report.nodeid}", red=True)
             elif report.skipped:
                 self._outcomes["skipped"] += 1
             if report.when == "teardown":
@@ -97,7 +97,13 @@ class Progress:
         next_line = self._began + LINE_EVERY_S
         while not self._is_over.wait(LOOK_EVERY_S):
             self.peak.look()
-            if time.monotonic() >= next_line:
-                next_line += LINE_EVERY_S
+            now = time.monotonic()
+            if now >= next_line:
+                next_line = now + LINE_EVERY_S
                 with self._lock:
-                    self._terminal.write_line(self.line())
+                    self._say(self.line())
+
+    def _say(self, line: str, **markup: bool) -> None:
+        self._terminal.write_line(line, **markup)
+        # Into a file or a pipe it would be written when some thousand bytes have come together.
+        self._terminal.flush()

@@ -45,6 +45,17 @@ def test_waits():
     nobody_sets_it.wait()
 """
 
+FAILS_AND_WAITS = """
+import os
+
+def test_fails():
+    assert False
+
+def test_waits():
+    with open(os.environ["READ_FROM"], "rb") as pipe:
+        pipe.read()
+"""
+
 LEAVES_OUT = """
 import pytest
 
@@ -63,19 +74,24 @@ def test_runs():
 
 def run(tmp_path: Path, content: str, *options: str) -> subprocess.CompletedProcess[str]:
     """Three workers run four files of that ``content``; 120 s are for a machine that is busy."""
+    return subprocess.run(
+        [*words(tmp_path, content), *options],
+        cwd=tmp_path / "inner", env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
+        capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def words(tmp_path: Path, content: str) -> list[str]:
+    """What runs them, in the folder ``inner``."""
     folder = tmp_path / "inner"
     folder.mkdir()
     (folder / "pytest.ini").write_text("[pytest]\naddopts = --max-worker-restart=0\n")
     for number in range(4):
         (folder / f"test_file{number}.py").write_text(content if number == 0 else LEAVES_OUT)
-    return subprocess.run(
-        [
-            sys.executable, "-m", "pytest", "-q", "-n", "3", "-p", "tests.suite.plugin",
-            "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "temporary"), *options,
-        ],
-        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
-        capture_output=True, timeout=120, check=False,
-    )  # fmt: skip
+    return [
+        sys.executable, "-m", "pytest", "-q", "-n", "3", "-p", "tests.suite.plugin",
+        "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "temporary"),
+    ]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -96,6 +112,26 @@ def test_a_test_that_stands_still_ends_the_run_with_its_name_and_its_stack(tmp_p
     assert "crashed while running 'test_file0.py::test_waits'" in ended.stdout
     assert "in test_waits" in ended.stdout + ended.stderr
     assert "died, and the run ended: " in ended.stdout
+
+
+@pytest.mark.slow
+def test_a_pipe_has_the_name_of_a_failed_test_while_others_run(tmp_path: Path) -> None:
+    waits = tmp_path / "waits"
+    os.mkfifo(waits)
+    with subprocess.Popen(
+        words(tmp_path, FAILS_AND_WAITS),
+        cwd=tmp_path / "inner",
+        env={**os.environ, "PYTHONPATH": str(ROOT), "READ_FROM": str(waits)},
+        stdout=subprocess.PIPE, text=True,
+    ) as running:  # fmt: skip
+        assert running.stdout is not None
+        # The other test ends when this has been read, and not before.
+        read = next(line for line in running.stdout if line.startswith("FAILED"))
+        waits.open("wb").close()
+        rest = running.stdout.read()
+
+    assert read == "FAILED  test_file0.py::test_fails\n"
+    assert "1 failed, 4 passed" in rest
 
 
 @pytest.mark.slow
