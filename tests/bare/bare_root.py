@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -99,17 +100,26 @@ class BareRoot:
         self.run(f"useradd --create-home --shell /bin/bash {USER}")
         self._copy_checkout(self.upper / HOME[1:] / "ledgermq")
 
-    def run(self, command: str, *, user: str = "root", timeout_s: float = 120) -> str:
-        """What a line of shell prints in the checkout; it has to succeed."""
-        done = subprocess.run(
-            ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private",
-             "bash", "-c", _ENTER, "enter", self._folder, self._lower, str(TMP_MIB),
-             *_as_user(user), "bash", "-c", f"cd {HOME}/ledgermq 2>/dev/null || cd\n{command}"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            timeout=timeout_s, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{command}: exit status {done.returncode}\n{done.stdout}"
-        return done.stdout
+    def run(
+        self, command: str, *, user: str = "root", timeout_s: float = 120, log: Path | None = None
+    ) -> str:
+        """What a line of shell prints in the checkout; it has to succeed.
+
+        ``log`` has what it prints while it runs, and keeps it however that ends.
+        """
+        words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation",
+                 "private", "bash", "-c", _ENTER, "enter", self._folder, self._lower, str(TMP_MIB),
+                 *_as_user(user), "bash", "-c",
+                 f"cd {HOME}/ledgermq 2>/dev/null || cd\n{command}"]  # fmt: skip
+        with log.open("w+") if log else tempfile.TemporaryFile("w+") as output:
+            done = subprocess.run(
+                words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                timeout=timeout_s, check=False,
+            )  # fmt: skip
+            output.seek(0)
+            told = output.read()
+        assert done.returncode == 0, f"{command}: exit status {done.returncode}\n{told}"
+        return told
 
     def _know_registries(self) -> None:
         """What pip and apt need to reach the registries that this machine uses."""

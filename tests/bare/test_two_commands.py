@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from pathlib import Path
 
 import pytest
 from tests.bare.bare_root import HOME, USER, BareRoot, Suite
@@ -13,7 +14,7 @@ from tests.boot.root import CHECKOUT
 pytestmark = [pytest.mark.bare, pytest.mark.slow]
 
 RESULTS = CHECKOUT / "build" / "bare-results"
-"""What was printed, and how much was installed, to be looked at behind the tests."""
+"""What is printed, while it is, and how long it took, to be looked at behind the tests."""
 
 PACKAGES = "dpkg-query --show --showformat . | wc --chars"
 LONG = pytest.mark.skipif(
@@ -26,15 +27,12 @@ def test_a_demo_runs_to_its_end_and_installs_what_it_needs(
 ) -> None:
     before = int(bare_root.run(PACKAGES))
     began = time.monotonic()
-    told = bare_root.run("make demo", timeout_s=1_800)
+    told = bare_root.run("make demo", timeout_s=1_800, log=_log(suite, "demo"))
     seconds = time.monotonic() - began
 
     after = int(bare_root.run(PACKAGES))
     size = bare_root.run("du --summarize --block-size=1M .venv").split()[0]
-    _keep(
-        f"{suite.name}-demo",
-        f"{told}\n{suite.title}: {seconds:.0f} s, {after - before} packages, .venv {size} MB\n",
-    )
+    _add(suite, "demo", f"{seconds:.0f} s, {after - before} packages, .venv {size} MB")
     assert told.count("\nDone") == 2, told
     assert "plain Python" not in told, told
     assert bare_root.run(".venv/bin/python --version").startswith(f"Python {suite.python}.")
@@ -47,10 +45,11 @@ def test_all_tests_that_can_run_pass_and_the_others_say_why_they_cannot(
     """Behind the demo, whose packages are there, and by a user who may not install any."""
     bare_root.run(f"chown --recursive {USER}: {HOME}/ledgermq")
     began = time.monotonic()
-    told = bare_root.run("make test || touch build/failed", user=USER, timeout_s=14_400)
-    seconds = time.monotonic() - began
+    told = bare_root.run(
+        "make test || touch build/failed", user=USER, timeout_s=14_400, log=_log(suite, "test")
+    )
+    _add(suite, "test", f"{time.monotonic() - began:.0f} s")
 
-    _keep(f"{suite.name}-test", f"{told}\n{suite.title}: {seconds:.0f} s\n")
     last = [line for line in told.splitlines() if re.search(r"\d+ passed", line)][-1]
     assert not re.search("failed|error", last), told
     assert not bare_root.run("ls build/failed 2>/dev/null || true"), told
@@ -58,6 +57,11 @@ def test_all_tests_that_can_run_pass_and_the_others_say_why_they_cannot(
     assert re.search(r"not installed: pyarrow, pyspark", told)
 
 
-def _keep(name: str, text: str) -> None:
+def _log(suite: Suite, command: str) -> Path:
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{name}.txt").write_text(text)
+    return RESULTS / f"{suite.name}-{command}.txt"
+
+
+def _add(suite: Suite, command: str, line: str) -> None:
+    with _log(suite, command).open("a") as log:
+        log.write(f"\n{suite.title}: {line}\n")
