@@ -241,6 +241,11 @@ class BrokerState:
         finally:
             self._places = {file: max(at, offset + 1) for file, at in self._places.items()}
 
+    def pass_over(self, offset: int) -> None:
+        """What stands at ``offset`` of the state queue can be no command: it counts as applied."""
+        self._parts = []
+        self._places = {file: max(at, offset + 1) for file, at in self._places.items()}
+
     def documents(self) -> dict[str, dict[str, object]]:
         """What the files have to say now, with their place in the log."""
         return {file: self.document(file) for file in FILES}

@@ -23,7 +23,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ledgermq.broker.holds import QueueName
-from ledgermq.formats.delayed_message import delay_level
+from ledgermq.formats.delayed_message import delay_level, may_reach
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.host_address import Host
 from ledgermq.formats.message import (
@@ -72,6 +72,8 @@ PROPERTIES_MAX = PROPERTIES_SIZE_MAX - 64
 RECORD_SIZE_MAX = ENTRY_SIZE_MAX - HEADER_SIZE - TOPIC_SIZE_MAX
 NAME_SIZE_MAX = 255
 _NUMBER_DIGITS_MAX = 18
+_TRANSACTION_SIZE_MAX = 4_000
+"""Characters of at most four bytes: twice of them fit into properties."""
 
 
 class Way(IntEnum):
@@ -266,15 +268,19 @@ def _committed(half: Message, host: Host, levels: int) -> Message:
     """
     properties = decode_properties(half.properties)
     queue_id = _number(properties.get(REAL_QUEUE_ID, "")) or 0
-    # One without a topic cannot come from a client; it is kept where somebody can find it.
-    topic = properties.get(REAL_TOPIC, UNANSWERED_TOPIC)
+    topic = properties.get(REAL_TOPIC, "")
     queue, made = QueueName(topic, queue_id), half.properties
     level = min(delay_level(half.properties), levels)
-    if level and REAL_TOPIC in properties:
-        queue = QueueName(DELAY_TOPIC, level - 1)
+    if not may_reach(topic) or queue_id > QUEUE_ID_MAX:
+        # Such a one cannot come from a client; it is kept where somebody can find it.
+        queue = QueueName(UNANSWERED_TOPIC, 0)
+    elif level:
         # It is no half message any more, and here the properties are rendered anew.
         left = {name: text for name, text in properties.items() if name != TRANSACTION_PREPARED}
-        made = encode_properties(left)
+        rendered = encode_properties(left)
+        # Where others' bytes that were no text have grown beyond the limit it waits no more.
+        if len(rendered) <= PROPERTIES_SIZE_MAX:
+            queue, made = QueueName(DELAY_TOPIC, level - 1), rendered
     copy = _copy_of(half, host, queue, made)
     sys_flag = half.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
     return _replaced(copy, sys_flag=sys_flag, prepared=half.physical_offset)
@@ -284,7 +290,8 @@ def _op_of(half: Message, way: Way, host: Host, now_ms: int) -> Message:
     known = read_half(half)
     words = {way: decision.value for decision, way in WAY_OF.items()}
     properties = {TAGS: OP_TAG, DECISION_PROPERTY: words.get(way, DROPPED)}
-    if known.transaction:
+    # A client's has at most ``NAME_SIZE_MAX`` characters; of others' the offset tells enough.
+    if 0 < len(known.transaction) <= _TRANSACTION_SIZE_MAX:
         # Not a fresh unique id: the op message is to be found in the log by what it must be.
         properties |= {UNIQ_KEY: known.transaction, TRANSACTION_ID: known.transaction}
     return Message(

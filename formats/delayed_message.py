@@ -13,6 +13,7 @@ as they were, too (``ScheduleMessageService.messageTimeup``).
 
 from __future__ import annotations
 
+import re
 from struct import Struct
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ from ledgermq.formats.properties import (
     REAL_TOPIC,
     decode_properties,
 )
+from ledgermq.model.limits import FORBIDDEN_TOPICS, TOPIC_CHARACTERS, TOPIC_SIZE_MAX
 
 DELIVER_AT = "DELIVER_AT"
 CANCELS_AT = "CANCELS_AT"
@@ -39,7 +41,7 @@ NUMBER_AT = len(DELIVER_AT) + 1
 """Where the digits stand in the properties."""
 
 _INT = Struct(">i")
-_TOPICS_NOT_TO_REACH = frozenset({"RMQ_SYS_TRANS_HALF_TOPIC"})
+_TOPIC_NAME = re.compile(TOPIC_CHARACTERS)
 
 
 class RealQueue(NamedTuple):
@@ -95,13 +97,20 @@ def timer_ms(properties: memoryview | bytes) -> int | None:
 def delivered(record: memoryview) -> list[bytes]:
     """What a delayed message becomes when its time has come: one record, or none.
 
-    As with RocketMQ nothing comes of a message that does not say where it belongs, or that would
-    reach the topic of half messages.
+    As with RocketMQ nothing comes of a message that does not say where it belongs. Nor does
+    anything of one that belongs into no topic, or into one of the broker's own: our writer takes
+    none of these from clients, but a log may have been written by others.
     """
     real = real_queue(properties_in(record))
-    if real is None or real.topic in _TOPICS_NOT_TO_REACH:
+    if real is None or not may_reach(real.topic):
         return []
     return [moved_to(record, real.topic.encode(), real.queue_id)]
+
+
+def may_reach(topic: str) -> bool:
+    """Whether a message that has waited may come to a topic of that name."""
+    is_name = len(topic) <= TOPIC_SIZE_MAX and _TOPIC_NAME.fullmatch(topic) is not None
+    return is_name and topic not in FORBIDDEN_TOPICS
 
 
 def moved_to(record: memoryview, topic: bytes, queue_id: int) -> bytes:

@@ -120,6 +120,7 @@ class RemotingPort:
             reply=self.reply,
             store_host=self._names.addresses.own,
             quotas=self._quotas,
+            counts=self._counts,
         )
         self._register(self._produce.codes)
         assert self._handlers.keys() == ROWS.keys(), ROWS.keys() ^ self._handlers.keys()

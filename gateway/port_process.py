@@ -47,7 +47,9 @@ class PortWorker:
             DamageReports(self._raft, around.clock),
             first_offset=tables.first_offset,
         )
-        self._reader = StateReader(self._store, tables, lambda _at, _label, _applied: None)
+        self._reader = StateReader(
+            self._store, tables, lambda _at, _label, _applied: None, counts=self._counts
+        )
         self._pulls = PullService(
             self._store,
             Holds(

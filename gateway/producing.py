@@ -16,6 +16,7 @@ from ledgermq.gateway.requests import Asked, Codes
 from ledgermq.gateway.send_topics import SendTopics
 from ledgermq.gateway.transaction_codes import TransactionCodes
 from ledgermq.gateway.writer_link import WriterLink
+from ledgermq.ipc.counters import Counts
 from ledgermq.process.environment import Environment
 from ledgermq.remoting.command import Command
 from ledgermq.serving.broker_tables import BrokerTables
@@ -45,12 +46,14 @@ class Producing:
         reply: Callable[[Asked, Command], None],
         quotas: PortQuotas,
         store_host: str,
+        counts: Counts,
     ) -> None:
         """What producers need.
 
         Args:
             epoll: gets what wakes the link to the writer.
             store_host: of this node, as ``host:port``.
+            counts: the broker's counters.
         """
         self._now_ms = around.clock.monotonic_ns() // 1_000_000
         self._writer = WriterLink(around, epoll)
@@ -64,7 +67,12 @@ class Producing:
             quotas=quotas,
         )
         self._transactions = TransactionCodes(
-            calls, queries, clients=clients, requests=requests, reply=reply
+            calls,
+            queries,
+            clients=clients,
+            requests=requests,
+            reply=reply,
+            counts=counts,
         )
         answers = ReplyCodes(
             self._produce,

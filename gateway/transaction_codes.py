@@ -20,12 +20,14 @@ from ledgermq.gateway.client_table import ClientTable
 from ledgermq.gateway.port_calls import PortCalls
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.requests import Asked, Codes
+from ledgermq.ipc.counters import Counts
 from ledgermq.model.errors import LedgerError, ProtocolError
 from ledgermq.model.transactions import HALF_TOPIC, Decision
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fields import int32, int64, text
 from ledgermq.serving.calls import Result
+from ledgermq.serving.poison_messages import PoisonMessages
 from ledgermq.serving.query_service import QueryService
 from ledgermq.wire.session import Standing
 
@@ -53,7 +55,9 @@ class TransactionCodes:
         clients: ClientTable,
         requests: ClientRequests,
         reply: Callable[[Asked, Command], None],
+        counts: Counts,
     ) -> None:
+        self._poison = PoisonMessages(counts)
         self._calls = calls
         self._queries = queries
         self._clients = clients
@@ -101,7 +105,8 @@ class TransactionCodes:
         assert isinstance(checks, list), checks
         for check in checks:
             for position in check["positions"]:
-                self._question(group, position)
+                ask = partial(self._question, group, position)
+                self._poison.guarded(f"{HALF_TOPIC} position {position}", ask, None)
         # The group's next questions are called for in the next turn, if it is still there.
         self._seen = -1
 

@@ -90,7 +90,8 @@ class BrokerCounter(IntEnum):
     waits for, and the position up to which the last one of them has the log, are now. So is
     the queue offset up to which commands are applied to the tables, plus one (0: it is not known
     where the tables stand), and whether a damaged place holds them up. ``POISON_MESSAGES`` is how
-    often a filter could not be evaluated for a message, which was passed over.
+    often nothing could be made of a stored message, by a filter or a service, and it was passed
+    over.
     """
 
     PULLS = 0

@@ -52,7 +52,7 @@ class Roster:
         """
         try:
             document = json.loads(content)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ProtocolError("membership is no JSON", reason=str(error)) from error
         return cls.of(document)
 

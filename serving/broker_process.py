@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from ledgermq.broker.holds import Holds
 from ledgermq.ipc.counters import BrokerCounter
@@ -43,9 +44,11 @@ from ledgermq.serving.pull_service import Contain, PullService, let_through
 from ledgermq.serving.query_service import QueryService
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.retry_calls import RetryCalls
+from ledgermq.serving.service_turns import ServiceTurns
 from ledgermq.serving.sink_calls import SinkCalls
 from ledgermq.serving.sink_service import SinkService
 from ledgermq.serving.state_log import Generations, StateLog
+from ledgermq.serving.state_requests import Reply
 from ledgermq.serving.store_upkeep import StoreUpkeep
 from ledgermq.serving.timer_calls import TimerCalls
 from ledgermq.serving.timer_service import TimerService
@@ -65,6 +68,9 @@ several times as much."""
 LAST_BATCH_NS = 1_000_000_000
 LAST_BATCH_POLL_S = 0.002
 """A broker that stops waits so long for its last commands, and looks so often."""
+
+DEAD_LETTERS, MOVES, TRANSACTIONS = "dead letters", "moves", "transactions"
+SINKS, DELAYS, TIMERS = "sinks", "delays", "timers"
 
 WHOLE_TURN_MS = 20
 """While messages come and go all the time, the services have their turn this often."""
@@ -86,8 +92,7 @@ class BrokerWorker:
         self._around = around
         self._tables = tables
         tables.sign_of_life = self._give_beat
-        self._writer = around.bell(Role.WRITER)
-        self._raft = around.bell(Role.RAFT)
+        self._writer, self._raft = around.bell(Role.WRITER), around.bell(Role.RAFT)
         self._counts = around.page.counters(Role.BROKER)
         damage = DamageReports(self._raft, around.clock)
         self._store = ReadableStore(around.page, settings, damage, first_offset=tables.first_offset)
@@ -100,6 +105,7 @@ class BrokerWorker:
             clock=around.clock,
             counts=self._counts,
             sign_of_life=self._give_sign,
+            contain=contain,
         )
         self._counts[BrokerCounter.TABLES_AT] = 0
         self._moves = Moves(self._store, tables, self._log)
@@ -134,13 +140,13 @@ class BrokerWorker:
         self._dead_letters = DeadLetterCalls(self._calls.known, self._log, self._moves, settings)
         for answering in (self._retries, self._dead_letters, self._node_calls()):
             self._calls.register(answering.verbs)
+        self._turns = ServiceTurns(contain)
         self._calls.check_whole()
         self._service = make_consumers(self._pulls, self._calls, queries)
         self._standing = ReaderStanding(
             around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER
         )
-        self._services_term = 0
-        self._ordered_revision = -1
+        self._services_term, self._ordered_revision = 0, -1
         self._writer_generation = self._around.page.read_process(Role.WRITER).generation
         self._upkeep = StoreUpkeep(self._store)
         self._order_due_ms = self._rests_until_ms = self._whole_ms = 0
@@ -166,11 +172,13 @@ class BrokerWorker:
     @property
     def _is_behind(self) -> bool:
         """Whether a whole turn is due at once."""
-        if self._pulls.is_behind() or self._standing.has_news or self._transactions.is_behind:
+        if self._pulls.is_behind() or self._standing.has_news:
+            return True
+        if self._transactions.is_behind and not self._turns.rests(TRANSACTIONS):
             return True
         # Since the last turn looked; the bell for it may have been rung before it was listened for.
         has_moved = self._awaits_dispatch and self._store.has_moved()
-        return has_moved or self._sinks.is_behind
+        return has_moved or (self._sinks.is_behind and not self._turns.rests(SINKS))
 
     def _next_turn_ms(self, now_ns: int) -> int:
         """When there is something to do even if nothing comes."""
@@ -179,11 +187,11 @@ class BrokerWorker:
             self._pulls.next_deadline_ms(),
             self._calls.notice.next_deadline_ms(),
             self._log.next_deadline_ms(),
-            self._moves.next_deadline_ms(),
-            self._transactions.next_deadline_ms(),
-            self._delays.next_deadline_ms(),
-            self._timers.next_deadline_ms(),
-            self._sinks.next_deadline_ms(),
+            self._turns.deadline_ms(MOVES, self._moves.next_deadline_ms),
+            self._turns.deadline_ms(TRANSACTIONS, self._transactions.next_deadline_ms),
+            self._turns.deadline_ms(DELAYS, self._delays.next_deadline_ms),
+            self._turns.deadline_ms(TIMERS, self._timers.next_deadline_ms),
+            self._turns.deadline_ms(SINKS, self._sinks.next_deadline_ms),
             self._members.next_deadline_ms(),
             self._service.next_deadline_ms(),
         ]
@@ -247,12 +255,7 @@ class BrokerWorker:
             self._upkeep.note_use(now_ms)
         self._service.send_answers(self._pulls.grown(now_ms))
         self._service.send_answers(self._pulls.due(now_ms))
-        self._dead_letters.turn()
-        self._moves.turn(now_ms)
-        for reply in (*self._transactions.turn(now_ms), *self._sinks.turn(now_ms)):
-            self._service.send_reply(reply)
-        self._delays.turn(now_ms)
-        self._timers.turn(now_ms)
+        self._serve(now_ms)
         replies = (
             *self._log.turn(now_ms),
             *self._calls.notice.late(now_ms),
@@ -267,6 +270,21 @@ class BrokerWorker:
         self._order_topics(now_ms)
         self._tables.tick(now_ns)
         self._look_after_files(now_ms)
+
+    def _serve(self, now_ms: int) -> None:
+        """The turns of the services that read what is stored, none of which ends another one."""
+        run = partial(self._turns.run, now_ms=now_ms)
+        again: Callable[[], None] = lambda: None  # noqa: E731 - what keeps nothing begins anew
+        run(DEAD_LETTERS, self._dead_letters.turn, nothing=None, begin_again=again)
+        moves = partial(self._moves.turn, now_ms)
+        run(MOVES, moves, nothing=None, begin_again=again)
+        for name, service in ((TRANSACTIONS, self._transactions), (SINKS, self._sinks)):
+            none: list[Reply] = []
+            turn = partial(service.turn, now_ms)
+            for reply in run(name, turn, nothing=none, begin_again=service.begin_again):
+                self._service.send_reply(reply)
+        for name, one in ((DELAYS, self._delays), (TIMERS, self._timers)):
+            run(name, partial(one.turn, now_ms), nothing=None, begin_again=one.begin_again)
 
     def _has_taken_messages(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
         """Whether this turn's work was to hand messages to the writer, or out, and answers back.
@@ -492,7 +510,7 @@ def run(settings: Settings, stop: StopFlag, *, around_clients: AroundClients = _
 
     faults = RequestFaults(around.page.counters(Role.BROKER))
     worker = BrokerWorker(
-        around, tables, consumers, contain=lambda error: faults.refusal(error, "pull")
+        around, tables, consumers, contain=lambda error: faults.refusal(error, "pull or service")
     )
 
     def read_again() -> None:

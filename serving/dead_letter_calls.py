@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from ledgermq.broker.groups import check_group_name
 from ledgermq.broker.holds import QueueName
@@ -28,7 +29,7 @@ from ledgermq.model.settings import Settings
 from ledgermq.serving.call_arguments import flag, integer, text
 from ledgermq.serving.calls import Arguments, Call, Result, Verbs
 from ledgermq.serving.known_topics import KnownTopics
-from ledgermq.serving.moves import Moves
+from ledgermq.serving.moves import Buffer, Moves
 from ledgermq.serving.retry_topics import RetryTopics
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Caller, Reply, Request
@@ -159,6 +160,17 @@ class DeadLetterCalls:
 
         self._moves.register(topic, build)
 
+    def made_of(
+        self, queue: QueueName, offset: int, dead: Message, *, is_origin: bool
+    ) -> Sequence[Buffer]:
+        """The record that a dead letter becomes; none where nothing can be made of it."""
+        return self._moves.made(
+            queue,
+            offset,
+            memoryview(b""),
+            lambda _queue, _offset, _record: [self.replayed(dead, is_origin=is_origin)],
+        )
+
     def replayed(self, dead: Message, *, is_origin: bool) -> bytes:
         """The record that a dead letter becomes."""
         group = dead.topic.removeprefix(DEAD_LETTER_PREFIX)
@@ -192,10 +204,14 @@ class DeadLetterCalls:
 
     def read(self, queue: QueueName, offsets: Sequence[int]) -> list[tuple[int, Message]]:
         """The dead letters at these offsets, those that are there."""
-        return [
-            (offset, decode_message(memoryview(bytes(record))))
-            for offset, record in self._moves.read(queue, offsets)
-        ]
+        found: list[tuple[int, Message]] = []
+        for offset, record in self._moves.read(queue, offsets):
+            whole = memoryview(bytes(record))
+            place = f"{queue.topic}/{queue.queue_id}/{offset}"
+            dead = self._moves.poison.guarded(place, partial(decode_message, whole), None)
+            if dead is not None:
+                found.append((offset, dead))
+        return found
 
 
 class _Replay:
@@ -219,7 +235,7 @@ class _Replay:
         self._left: list[int] = []
         self._stored = 0
 
-    def plan(self) -> tuple[Moved, Sequence[bytes]] | None:
+    def plan(self) -> tuple[Moved, Sequence[Buffer]] | None:
         """The move of those that are there, were not replayed, and are not too many at once."""
         calls = self._calls
         marks = calls.marks_of(self.queue)
@@ -236,7 +252,7 @@ class _Replay:
         if not self._again:
             self._already = [offset for offset in there if marks.has(offset)]
             there = [offset for offset in there if not marks.has(offset)]
-        records: list[bytes] = []
+        records: list[Buffer] = []
         size = 0
         found = calls.read(self.queue, there)
         self._missing += sorted(set(there) - {offset for offset, _ in found})
@@ -245,7 +261,11 @@ class _Replay:
                 self._left.append(offset)
                 continue
             calls.check_target(dead, is_origin=self.is_origin)
-            records.append(calls.replayed(dead, is_origin=self.is_origin))
+            made = calls.made_of(self.queue, offset, dead, is_origin=self.is_origin)
+            if not made:
+                self._missing.append(offset)
+                continue
+            records += made
             size += len(records[-1])
             self._replayed.append(offset)
         self._stored = len(records)

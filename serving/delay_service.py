@@ -62,6 +62,11 @@ class DelayService:
             for level, delay in enumerate(delay_levels_ms(message_delay_level)[1:])
         ]
 
+    def begin_again(self) -> None:
+        """Look at all levels anew."""
+        for level in self._levels:
+            level.due_ms, level.look_ms, level.is_asked = None, self._now_ms, False
+
     def notice_growth(self, now_ms: int) -> None:
         """Something was stored: levels where nothing waits are to be looked at."""
         for level in self._levels:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import TypeVar
 
 from ledgermq.broker.half_table import HalfTable
+from ledgermq.broker.holds import QueueName
 from ledgermq.broker.pull_rules import QueueBounds
 from ledgermq.broker.transactions import GROUP, HALF_QUEUE, OP_QUEUE, read_half, read_op
-from ledgermq.formats.message import decode_message
+from ledgermq.formats.message import Message, decode_message
 from ledgermq.model.errors import CorruptLogError, NotLeaderError
 from ledgermq.model.events import Event
 from ledgermq.serving.broker_tables import BrokerTables
@@ -21,6 +24,11 @@ READ_MAX = 512
 
 REMEMBERED_OPS = 4_096
 """So many of the last op messages a new leader reads again, to know how transactions ended."""
+
+STUCK_MAX = 10_000
+"""Half messages of which it is remembered that they can be moved nowhere."""
+
+Found = TypeVar("Found")
 
 
 class HalfReader:
@@ -37,6 +45,7 @@ class HalfReader:
         self._tables = tables
         self._moves = moves
         self._trouble = ""
+        self._stuck: dict[int, None] = {}
         self.table: HalfTable | None = None
         self.is_current = False
         self.has_more = False
@@ -45,6 +54,14 @@ class HalfReader:
         """This node leads no more: the table will be another one when it leads again."""
         self.table = None
         self.is_current = self.has_more = False
+
+    def pass_over(self, offset: int) -> None:
+        """A half message can be moved nowhere: it waits no more, for this node."""
+        self._stuck[offset] = None
+        if len(self._stuck) > STUCK_MAX:
+            del self._stuck[next(iter(self._stuck))]
+        if self.table is not None:
+            self.table.forget((offset,))
 
     def read(self) -> HalfTable | None:
         """The table with all that is dispatched; None while some is still to be read.
@@ -89,16 +106,30 @@ class HalfReader:
         table.skip_ops(ops.first)
         # Half messages first: an op message then finds its own.
         end = min(halves.end, table.next_half + READ_MAX)
-        for _, record in self._moves.read(HALF_QUEUE, range(table.next_half, end)):
-            table.take_half(read_half(decode_message(record)))
+        for offset, record in self._moves.read(HALF_QUEUE, range(table.next_half, end)):
+            half = self._guarded(HALF_QUEUE, offset, record, read_half)
+            if half is not None and offset not in self._stuck:
+                table.take_half(half._replace(offset=offset))
         table.skip_to(half=end)
         if end < halves.end:
             return False
         end = min(ops.end, table.next_op + READ_MAX)
         for offset, record in self._moves.read(OP_QUEUE, range(table.next_op, end)):
-            table.take_op(offset, read_op(decode_message(record)))
+            op = self._guarded(OP_QUEUE, offset, record, read_op)
+            if op is not None:
+                table.take_op(offset, op)
         table.skip_to(op=end)
         return end == ops.end
+
+    def _guarded(
+        self, queue: QueueName, offset: int, record: memoryview, read: Callable[[Message], Found]
+    ) -> Found | None:
+        """What a message says; None when it is none that could be read here."""
+
+        def use() -> Found | None:
+            return read(decode_message(record))
+
+        return self._moves.poison.guarded(f"{queue.topic}/{queue.queue_id}/{offset}", use, None)
 
 
 def _within(offset: int, bounds: QueueBounds) -> int:

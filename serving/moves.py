@@ -9,16 +9,25 @@ command; the rest is appended before the queue moves on.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from ledgermq.broker.holds import QueueName
 from ledgermq.broker.moves import Moved, Source, count_present, record_sum, rest_of
 from ledgermq.broker.state_commands import Change, Command, decode_command
-from ledgermq.formats.message import decode_message
+from ledgermq.formats.message import decode_message, queue_of
 from ledgermq.ipc.counters import BrokerCounter
-from ledgermq.model.errors import BusyError, CorruptLogError, LedgerError
-from ledgermq.model.limits import DELAY_TOPIC, STAGED_TOPIC, TIMER_TOPIC
+from ledgermq.model.errors import BusyError, CorruptLogError, LedgerError, MessageIllegalError
+from ledgermq.model.limits import (
+    DELAY_TOPIC,
+    ENTRY_SIZE_MAX,
+    STAGED_TOPIC,
+    TIMER_TOPIC,
+    TOPIC_CHARACTERS,
+    TOPIC_SIZE_MAX,
+)
 from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.poison_messages import PoisonMessages
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_reader import QUEUE
@@ -38,6 +47,9 @@ COUNTER_OF = {
 }
 """Of sources whose messages become one record each: what counts the records."""
 
+POISON_MAX = 10_000
+"""Messages of which it is remembered that they become nothing."""
+
 Buffer = bytes | memoryview
 
 Build = Callable[[QueueName, int, memoryview], Sequence[Buffer]]
@@ -49,7 +61,11 @@ looked at. The record is valid during the call.
 
 
 class Moves:
-    """Owned by the broker process."""
+    """Owned by the broker process.
+
+    Attributes:
+        poison: where services read messages that are stored.
+    """
 
     def __init__(self, store: ReadableStore, tables: BrokerTables, log: StateLog) -> None:
         self._store = store
@@ -58,6 +74,8 @@ class Moves:
         self._builds: dict[str, Build] = {}
         self._mending: set[QueueName] = set()
         self._retry_ms = 0
+        self.poison = PoisonMessages(log.counts)
+        self._became_nothing: dict[tuple[QueueName, int], None] = {}
 
     def register(self, topic: str, build: Build) -> None:
         """Say what messages of a source topic become."""
@@ -134,7 +152,8 @@ class Moves:
     def build(
         self, queue: QueueName, offsets: Sequence[int], *, again: bool = False
     ) -> list[Buffer]:
-        """What the messages at ``offsets`` become, in order; those that are deleted become nothing.
+        """What the messages at ``offsets`` become, in order; those that are deleted become nothing,
+        and so do those of which nobody can make anything (``made``).
 
         Args:
             again: they are stored once more as they are.
@@ -148,8 +167,36 @@ class Moves:
         return [
             made
             for offset, record in self.read(queue, offsets)
-            for made in build(queue, offset, record)
+            for made in self.made(queue, offset, record, build)
         ]
+
+    def made(
+        self, queue: QueueName, offset: int, record: memoryview, build: Build
+    ) -> Sequence[Buffer]:
+        """What a message becomes by ``build``; nothing, named, where that makes nothing of it, or
+        nothing that a log may have: whatever others have stored ends no move.
+        """
+
+        def make() -> Sequence[Buffer]:
+            records = build(queue, offset, record)
+            if not records:
+                raise MessageIllegalError("message does not say where it belongs")
+            for one in records:
+                _check_storable(one, hole=self._log.hole)
+            return records
+
+        place = f"{queue.topic}/{queue.queue_id}/{offset}"
+        nothing: Sequence[Buffer] = ()
+        records = self.poison.guarded(place, make, nothing)
+        if not records:
+            self._became_nothing[queue, offset] = None
+            if len(self._became_nothing) > POISON_MAX:
+                del self._became_nothing[next(iter(self._became_nothing))]
+        return records
+
+    def became_nothing(self, queue: QueueName, offset: int) -> bool:
+        """Whether ``made`` has made nothing of that message, a moment ago."""
+        return (queue, offset) in self._became_nothing
 
     def read(self, queue: QueueName, offsets: Sequence[int]) -> Iterator[tuple[int, memoryview]]:
         """The records at ``offsets``, in order; one that is deleted is left out.
@@ -269,3 +316,18 @@ class Moves:
                 continue
             yield record
             position += file.header_size + len(record)
+
+
+_TOPIC = re.compile(TOPIC_CHARACTERS.encode())
+
+
+def _check_storable(record: Buffer, *, hole: int) -> None:
+    topic, queue_id = queue_of(memoryview(record))
+    if not 0 < len(topic) <= TOPIC_SIZE_MAX or not _TOPIC.fullmatch(topic) or queue_id < 0:
+        raise MessageIllegalError("message belongs into no queue", topic=topic, queue=queue_id)
+    if hole + len(record) > ENTRY_SIZE_MAX:
+        raise MessageIllegalError(
+            "message is too large for where it belongs",
+            size=hole + len(record),
+            limit=ENTRY_SIZE_MAX,
+        )

@@ -19,10 +19,10 @@ from ledgermq.broker.state_commands import Change
 from ledgermq.model.errors import (
     BusyError,
     CorruptLogError,
+    DamagedLogError,
     LedgerError,
     NotLeaderError,
     OutcomeUnknownError,
-    ProtocolError,
     StagedUnknownError,
 )
 from ledgermq.model.limits import STAGED_TOPIC
@@ -114,6 +114,12 @@ class SinkService:
         """Something was stored: it may be a pack that nobody will commit."""
         if self._look_ms is None:
             self._look_ms = now_ms + min(LOOK_MS, self._settings.sinks.staged_reserved_ms)
+
+    def begin_again(self) -> None:
+        """Nothing is under way any more, as far as this service knows."""
+        self._stop(OutcomeUnknownError("node has met a bug; ask again"))
+        self._commits.is_behind = False
+        self._look_ms = self._now_ms
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again."""
@@ -258,7 +264,7 @@ class SinkService:
         size = 0
         for offset in sink.left:
             made = self._moves.build(QUEUE, (offset,))
-            if not made:
+            if not made and not self._moves.became_nothing(QUEUE, offset):
                 raise CorruptLogError(
                     "rows of a committed batch are not in the log", sink=name, offset=offset
                 )
@@ -303,9 +309,11 @@ class SinkService:
 
     def _is_over(self, offset: int) -> bool:
         """Whether a pack that is not waiting to be moved can become messages no more."""
+        place = f"{QUEUE.topic}/{QUEUE.queue_id}/{offset}"
         try:
-            pack = self._packs.pack_at(offset)
-        except (CorruptLogError, ProtocolError) as error:
+            # Who can make no pack of it can commit none: it is over.
+            pack = self._moves.poison.guarded(place, lambda: self._packs.pack_at(offset), None)
+        except DamagedLogError as error:
             logger.error("pack cannot be read: offset=%d: %s", offset, error)
             self._look_ms = self._now_ms + LOOK_MS
             return False

@@ -33,6 +33,7 @@ from ledgermq.model.errors import (
     LedgerError,
     NotLeaderError,
     OutcomeUnknownError,
+    StorageError,
 )
 from ledgermq.model.ids import Position, Term
 from ledgermq.model.settings import LogKind, Settings
@@ -42,6 +43,7 @@ from ledgermq.process.state_mark import write_state_mark
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.process.system_entries import command_record, snapshot_record
 from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.pull_service import Contain, let_through
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.state_reader import StateReader
 from ledgermq.serving.state_requests import Plan, Reply, Request
@@ -106,7 +108,10 @@ class StateLog:
         clock: Clock = MACHINE_CLOCK,
         counts: Counts | None = None,
         sign_of_life: Callable[[], None] = lambda: None,
+        contain: Contain = let_through,
     ) -> None:
+        """See ``PullService`` for ``contain``: told of a bug that a plan has met."""
+        self._contain = contain
         self.clock = clock
         self.counts = no_counts() if counts is None else counts
         self._settings = settings
@@ -114,7 +119,9 @@ class StateLog:
         self._tables = tables
         self.room = TableRoom(tables, settings.limits)
         self._writer = writer
-        self._reader = StateReader(store, tables, self._take_applied, sign_of_life=sign_of_life)
+        self._reader = StateReader(
+            store, tables, self._take_applied, counts=self.counts, sign_of_life=sign_of_life
+        )
         self._term: Term | None = None
         self._batch: _Batch | None = None
         self._waiting: deque[_Waiting] = deque()
@@ -322,8 +329,20 @@ class StateLog:
 
     def _oldest(self) -> int:
         """Where the oldest message that waits lies, or a position behind all."""
-        found = (position() for position in self._waiting_messages)
+        found = (self._kept_from(position) for position in self._waiting_messages)
         return min((at for at in found if at is not None), default=2**62)
+
+    def _kept_from(self, position: Callable[[], int | None]) -> int | None:
+        try:
+            return position()
+        except (StorageError, OSError, MemoryError):
+            raise
+        except Exception as error:
+            # Nobody knows: all is kept.
+            if not isinstance(error, LedgerError):
+                self._contain(error)
+            logger.warning("log is kept as a whole, what waits in it is not known: %s", error)
+            return 0
 
     def take_refusal(self, order: Order) -> None:
         """The writer did not take a proposal: it does not stamp now, or its disk is full."""
@@ -422,6 +441,12 @@ class StateLog:
                 records = request.records() if request.records is not None else ()
             except LedgerError as error:
                 self._refuse([request], error)
+                continue
+            except (OSError, MemoryError):
+                raise
+            except Exception as error:
+                # Nothing has changed by it: a plan is what its records and tables say.
+                self._refuse([request], self._contain(error))
                 continue
             touched |= request.touches
             if not planned and not records:

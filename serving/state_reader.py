@@ -16,10 +16,12 @@ from ledgermq.broker.pull_rules import QueueBounds
 from ledgermq.broker.state_commands import PART_PROPERTY, STATE_QUEUE_ID
 from ledgermq.formats.message import decode_message
 from ledgermq.formats.properties import decode_properties
-from ledgermq.model.errors import ConfigError, CorruptLogError, NotLeaderError
+from ledgermq.ipc.counters import Counts, no_counts
+from ledgermq.model.errors import CorruptLogError, NotLeaderError
 from ledgermq.model.events import Event
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.serving.applied_tables import AppliedTables
+from ledgermq.serving.poison_messages import PoisonMessages
 from ledgermq.serving.readable_store import ReadableStore
 
 logger = logging.getLogger(__name__)
@@ -47,13 +49,16 @@ class StateReader:
         tables: AppliedTables,
         take: TakeApplied,
         *,
+        counts: Counts | None = None,
         sign_of_life: Callable[[], None] = lambda: None,
     ) -> None:
         """Nobody is told what the tables say before they have all that was committed by now.
 
         Args:
+            counts: the process's counters.
             sign_of_life: called again and again while much is applied.
         """
+        self._poison = PoisonMessages(no_counts() if counts is None else counts)
         tables.is_starting = True
         self.trouble: CorruptLogError | None = None
         self._sign_of_life = sign_of_life
@@ -141,13 +146,18 @@ class StateReader:
         return True
 
     def _apply_record(self, position: int, record: memoryview) -> None:
+        """On every node alike: who wrote what cannot be applied is wrong, and the log cannot be
+        stopped for it.
+        """
+        place = f"{QUEUE.topic}/{QUEUE.queue_id}/{self._next}"
+        found = self._poison.guarded(place, lambda: self._applied(record), None)
+        if found is None:
+            self._state.pass_over(self._next)
+        else:
+            self._take(position, *found)
+
+    def _applied(self, record: memoryview) -> tuple[str, Applied]:
         message = decode_message(record)
         properties = decode_properties(message.properties)
         tag, label = properties.get("TAGS", ""), properties.get(PART_PROPERTY, "")
-        try:
-            applied = self._state.apply(self._next, tag, label, bytes(message.body))
-        except (CorruptLogError, ConfigError) as error:
-            # On every node alike: who wrote it is wrong, and the log cannot be stopped for it.
-            logger.error("command of the broker's state not applied: at=%d %s", self._next, error)
-            return
-        self._take(position, label, applied)
+        return label, self._state.apply(self._next, tag, label, bytes(message.body))

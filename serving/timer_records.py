@@ -47,10 +47,15 @@ def parse_timers(parts: RecordParts) -> Parsed:
     flags = octets[starts + SYS_FLAG_AT + 3].astype(np.int64)
     at = starts + _BODY_SIZE_AT
     at += 12 * ((flags & _BORN_V6) != 0) + 12 * ((flags & _STORE_V6) != 0)
+    # Each place is looked at only where it is within its record: a log may be of others.
+    has_body = at + 4 <= ends
+    at = np.where(has_body, at, starts)
     body = octets[at[:, None] + _FOUR].astype(np.int64) @ _PLACES
     topic = at + 4 + body
+    has_topic = has_body & (topic < ends)
+    topic = np.where(has_topic, topic, starts)
     properties = topic + 1 + octets[topic] + 2
-    fits = properties + NUMBER_AT + TIME_DIGITS <= ends
+    fits = has_topic & (properties + NUMBER_AT + TIME_DIGITS <= ends)
     properties = np.where(fits, properties, starts)
     names = octets[properties[:, None] + np.arange(NUMBER_AT)]
     digits = octets[properties[:, None] + NUMBER_AT + np.arange(TIME_DIGITS)].astype(np.int64) - 48

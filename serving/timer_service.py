@@ -76,7 +76,14 @@ class TimerService:
         self._way_before: int | None = None
         self._way_ms = 0
         self._way_told = 0
-        moves.register(TIMER_TOPIC, lambda _queue, _offset, record: delivered(record))
+        moves.register(TIMER_TOPIC, _delivered)
+
+    def begin_again(self) -> None:
+        """Read the queue anew: what is known of it may be wrong."""
+        self._next = -1
+        self._is_asked = False
+        self._way_before = None
+        self._follow_ms = self._now_ms
 
     def notice_growth(self, now_ms: int) -> None:
         """Something was stored: perhaps timers."""
@@ -328,9 +335,10 @@ class TimerService:
             if not chosen:
                 return None
             after = Watermark(int(chosen.due[-1]), int(chosen.offset[-1]), self._next)
-        records: list[list[bytes]] = [[] for _ in chosen.due]
+        records: list[Sequence[Buffer]] = [() for _ in chosen.due]
         for number, record in self.read(chosen):
-            records[number] = delivered(record)
+            offset = int(chosen.offset[number])
+            records[number] = self._moves.made(QUEUE, offset, record, _delivered)
         flat = [record for made in records for record in made]
         offsets = tuple(chosen.offset.tolist())
         return Moved(QUEUE, offsets, len(flat), self._lowest(), after.to_marks()), flat
@@ -342,6 +350,10 @@ class TimerService:
             self._low = self._next if lowest is None else lowest
         self._plans += 1
         return max(self._low, self._moves.source(QUEUE).next_offset)
+
+
+def _delivered(_queue: QueueName, _offset: int, record: memoryview) -> Sequence[Buffer]:
+    return delivered(record)
 
 
 def _group_of(timers: Timers) -> Timers:

@@ -47,7 +47,7 @@ from ledgermq.model.transactions import HALF_TOPIC, UNANSWERED_TOPIC, Decision
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.ended_transactions import Find, check_ended
 from ledgermq.serving.half_reader import HalfReader
-from ledgermq.serving.moves import Moves
+from ledgermq.serving.moves import Buffer, Moves
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Caller, Reply
@@ -236,6 +236,10 @@ class TransactionService:
         replies, self._replies = self._replies, []
         return replies
 
+    def begin_again(self) -> None:
+        """Read the queues anew, and answer nobody from what is known of them."""
+        self._stop(OutcomeUnknownError("node has met a bug; ask again"))
+
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again."""
         if settings.transactions != self._settings.transactions:
@@ -292,7 +296,7 @@ class TransactionService:
             return
         self._group = group
 
-        def plan() -> tuple[Moved, Sequence[bytes]] | None:
+        def plan() -> tuple[Moved, Sequence[Buffer]] | None:
             return self._plan(table, group)
 
         def done() -> None:
@@ -378,22 +382,22 @@ class TransactionService:
         group.asked = tuple(half for half, _ in group.moves if half.offset in asked)
         return group
 
-    def _plan(self, table: HalfTable, group: _Group) -> tuple[Moved, Sequence[bytes]] | None:
+    def _plan(self, table: HalfTable, group: _Group) -> tuple[Moved, Sequence[Buffer]] | None:
         moves = group.ordered()
         ways = {half.offset: way for half, way in moves}
         offsets = [half.offset for half, _ in moves]
-        now_ms = self._log.epoch_ms()
-        records = [
-            encode_message(made)
-            for offset, record in self._moves.read(HALF_QUEUE, offsets)
-            for made in becomes(
-                decode_message(record),
-                ways[offset],
-                host=self._host,
-                now_ms=now_ms,
-                levels=self._levels,
+        records: list[Buffer] = []
+        stuck = 0
+        for offset, record in self._moves.read(HALF_QUEUE, offsets):
+            made = self._moves.made(
+                HALF_QUEUE, offset, record, lambda _queue, at, one: self._become(one, ways[at])
             )
-        ]
+            records += made
+            if not made:
+                stuck += 1
+                self._reader.pass_over(offset)
+        if stuck:
+            raise BusyError("half messages can be moved nowhere, and are passed over", count=stuck)
         if len(records) != sum(RECORDS_OF[way] for _, way in moves):
             raise StorageError("half messages were deleted while they were moved")
         move = Moved(

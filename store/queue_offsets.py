@@ -8,6 +8,7 @@ the table of ends says (``store/queue_ends.py``).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from ledgermq.formats.kernel import NO_UNIT, ScanStatus, dispatch_span, scan_ent
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Position, QueueId, QueueOffset
 from ledgermq.store.queue_end import end_below
-from ledgermq.store.queue_ends import Queue
+from ledgermq.store.queue_ends import Queue, names_a_folder
 
 _ROWS = 16_384
 _TABLE = 4 * _ROWS
@@ -131,6 +132,9 @@ class QueueOffsets:
 
     def _dispatched(self, queue: Queue) -> int:
         topic, queue_id = queue
-        directory = self._directory / topic.decode("ascii") / str(queue_id)
+        if not names_a_folder(topic):
+            # Of such a one the dispatcher makes no queue.
+            return 0
+        directory = self._directory / os.fsdecode(topic) / str(queue_id)
         # Units of entries that the log does not hold any more: the dispatcher cuts them too.
         return end_below(directory, self._file_size, self._log_end)

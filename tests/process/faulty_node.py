@@ -1,4 +1,5 @@
-"""A whole node with bugs that nobody has thought of: requests for certain names meet them.
+"""A whole node with bugs that nobody has thought of: requests for certain names meet them, and each
+service of the broker does twice, when it begins.
 
 Run with the words of ``ledgermq``. All processes of the node have the bugs: they are forked.
 """
@@ -9,8 +10,14 @@ import sys
 from typing import Any
 
 from ledgermq.cli.main import main
+from ledgermq.serving.dead_letter_calls import DeadLetterCalls
+from ledgermq.serving.delay_service import DelayService
+from ledgermq.serving.moves import Moves
 from ledgermq.serving.pull_service import PullService
 from ledgermq.serving.query_service import QueryService
+from ledgermq.serving.sink_service import SinkService
+from ledgermq.serving.timer_service import TimerService
+from ledgermq.serving.transaction_service import TransactionService
 
 POISON = "poison"
 
@@ -33,7 +40,31 @@ def _with_bug_in_scan(whole: Any) -> Any:
     return scan
 
 
+def _failing_at_first(whole: Any) -> Any:
+    """A service whose first two turns as a leader fail: it rests a second, and then two."""
+    left = [2]
+
+    def turn(self: Any, *more: Any) -> Any:
+        if self._log.is_settled and left[0]:
+            left[0] -= 1
+            raise LookupError(type(self).__name__)
+        return whole(self, *more)
+
+    return turn
+
+
+SERVICES: tuple[Any, ...] = (
+    DeadLetterCalls,
+    DelayService,
+    Moves,
+    SinkService,
+    TimerService,
+    TransactionService,
+)
+
 if __name__ == "__main__":
+    for service in SERVICES:
+        service.turn = _failing_at_first(service.turn)
     changed: Any = QueryService
     changed.answer = _with_bug(changed.answer)
     changed = PullService
