@@ -139,6 +139,11 @@ class GroupTable:
         """How many changes the table has seen."""
         return self._version.counter
 
+    @property
+    def data_version(self) -> dict[str, object]:
+        """The version as RocketMQ writes it."""
+        return self._version.to_fields()
+
     def __iter__(self) -> Iterator[SubscriptionGroup]:
         return iter(self._groups.values())
 

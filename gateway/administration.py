@@ -11,6 +11,7 @@ from ledgermq.gateway.client_requests import ClientRequests
 from ledgermq.gateway.client_table import ClientTable
 from ledgermq.gateway.connection_codes import ConnectionCodes
 from ledgermq.gateway.consumer_codes import ConsumerCodes
+from ledgermq.gateway.encoded_tables import EncodedTables
 from ledgermq.gateway.group_codes import GroupCodes
 from ledgermq.gateway.queue_codes import QueueCodes
 from ledgermq.gateway.queue_figures import QueueFigures
@@ -41,13 +42,14 @@ class Administration:
         store = calls.known.store
         figures = QueueFigures(store, tables, around.clock, addresses.broker)
         groups = ClientGroups(clients)
-        topics = TopicCodes(tables, figures, groups, changes)
+        encoded = EncodedTables(tables.state)
+        topics = TopicCodes(tables, figures, groups, changes, encoded=encoded)
         connections = ConnectionCodes(clients, requests, reply, around.clock)
         self._broker = BrokerCodes(around, tables, figures)
         self.codes: Codes = {
             **self._broker.codes,
             **topics.codes,
-            **GroupCodes(tables, figures, groups, changes, addresses).codes,
+            **GroupCodes(tables, figures, groups, changes, addresses, encoded=encoded).codes,
             **QueueCodes(store, topics, clients).codes,
             **connections.codes,
             **AclCodes(tables, changes, addresses, around.page.started_ms).codes,

@@ -9,6 +9,7 @@ from ledgermq.broker.topics import Topic
 from ledgermq.gateway.addresses import GroupAddresses
 from ledgermq.gateway.changes import Changes
 from ledgermq.gateway.client_groups import ClientGroups
+from ledgermq.gateway.encoded_tables import EncodedTables
 from ledgermq.gateway.queue_figures import Consumed, QueueFigures
 from ledgermq.gateway.requests import Asked, Codes
 from ledgermq.model.errors import GroupUnknownError, LedgerError, ProtocolError
@@ -29,7 +30,10 @@ class GroupCodes:
         clients: ClientGroups,
         changes: Changes,
         addresses: GroupAddresses,
+        *,
+        encoded: EncodedTables,
     ) -> None:
+        self._encoded = encoded
         self._tables = tables
         self._figures = figures
         self._clients = clients
@@ -77,16 +81,10 @@ class GroupCodes:
         )
 
     def _all(self, asked: Asked) -> Command:
-        document = self._tables.groups.to_document()
-        body = {key: document[key] for key in ("dataVersion", "subscriptionGroupTable")}
-        return asked.command.reply(body=encode_body(body))
+        return asked.command.reply(body=self._encoded.groups())
 
     def _all_offsets(self, asked: Asked) -> Command:
-        table = {
-            owner.key: {str(queue): offset for queue, offset in sorted(offsets.items())}
-            for owner, offsets in sorted(self._tables.offsets)
-        }
-        return asked.command.reply(body=encode_body({"offsetTable": table}))
+        return asked.command.reply(body=self._encoded.offsets())
 
     def _topics(self, group: str, one: str = "") -> Iterator[Topic]:
         """Topics of a group: those that its members subscribe to now, of which it has offsets, or

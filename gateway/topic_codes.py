@@ -6,6 +6,7 @@ from ledgermq.broker.holds import QueueName
 from ledgermq.broker.topics import Topic
 from ledgermq.gateway.changes import Changes
 from ledgermq.gateway.client_groups import ClientGroups
+from ledgermq.gateway.encoded_tables import EncodedTables, shown_fields
 from ledgermq.gateway.queue_figures import QueueFigures
 from ledgermq.gateway.requests import Asked, Codes
 from ledgermq.model.errors import LedgerError, ProtocolError, TopicUnknownError
@@ -15,9 +16,6 @@ from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.fields import flag, int32, text
 from ledgermq.serving.broker_tables import BrokerTables
-
-_OWN_PREFIX = "ledgermq"
-"""Of fields in the table that RocketMQ does not know."""
 
 
 class TopicCodes:
@@ -29,7 +27,10 @@ class TopicCodes:
         figures: QueueFigures,
         clients: ClientGroups,
         changes: Changes,
+        *,
+        encoded: EncodedTables,
     ) -> None:
+        self._encoded = encoded
         self._tables = tables
         self._figures = figures
         self._clients = clients
@@ -90,7 +91,7 @@ class TopicCodes:
         )
 
     def _all(self, asked: Asked) -> Command:
-        return asked.command.reply(body=encode_body(topic_table(self._tables)))
+        return asked.command.reply(body=self._encoded.topics())
 
     def _stats(self, asked: Asked) -> Command:
         return asked.command.reply(body=self._figures.topic_table(self.topic(asked)))
@@ -119,12 +120,7 @@ class TopicCodes:
 
 def topic_table(tables: BrokerTables) -> dict[str, object]:
     """All topics with the version of the table (``TopicConfigSerializeWrapper``)."""
-    table: dict[str, object] = {}
-    for topic in tables.topics:
-        if topic.name == SYSTEM_TOPIC:
-            continue
-        fields = topic.to_fields()
-        table[topic.name] = {key: fields[key] for key in fields if not key.startswith(_OWN_PREFIX)}
+    table = {one.name: shown_fields(one) for one in tables.topics if one.name != SYSTEM_TOPIC}
     return {"dataVersion": tables.topics.data_version, "topicConfigTable": table}
 
 

@@ -14,7 +14,9 @@ from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.whole_text import may_be_cut, whole
 
 DEPTH_MAX = 64
-BODY_SIZE_MAX = 4 * 1024 * 1024
+BODY_SIZE_MAX = 1024 * 1024
+"""Thousands of queues, or groups: what is larger takes tens of milliseconds to read."""
+
 LOOSE_SIZE_MAX = 256 * 1024
 """Of what is no JSON and is read character by character, a microsecond each."""
 

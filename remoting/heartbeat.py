@@ -12,9 +12,11 @@ from ledgermq.remoting.fields import INT32_MAX, INT64_MAX
 from ledgermq.remoting.pull_request import TAG
 
 GROUPS_MAX = 1_024
-SUBSCRIPTIONS_MAX = 16_384
+SUBSCRIPTIONS_MAX = 4_096
+TAGS_MAX = 16_384
 CLIENT_ID_SIZE_MAX = 1_024
-"""What one client may be, and want; one has a handful of each. Groups are kept by all members."""
+"""What one client may be, and want; one has a handful of each. Groups are kept by all members. Of
+tags and their hashes it is the number of all subscriptions together."""
 
 
 class ConsumeType(IntEnum):
@@ -83,18 +85,17 @@ def decode_heartbeat(body: bytes | memoryview) -> Heartbeat:
         ProtocolError: it is not one.
     """
     data = decode_body(body)
+    producers, consumers = _list(data, "producerDataSet"), _objects(data, "consumerDataSet")
+    wanted = [one for group in consumers for one in _list(group, "subscriptionDataSet")]
+    # Counted before anything is looked at: what is refused has cost next to nothing.
+    _check_count("groups", len(producers) + len(consumers), GROUPS_MAX)
+    _check_count("subscriptions", len(wanted), SUBSCRIPTIONS_MAX)
+    _check_count("tags", sum(map(_tag_count, wanted)), TAGS_MAX)
     heartbeat = Heartbeat(
         _name(data, "clientID"),
         tuple(_name(one, "groupName") for one in _objects(data, "producerDataSet")),
-        tuple(_consumer(one) for one in _objects(data, "consumerDataSet")),
+        tuple(map(_consumer, consumers)),
     )
-    wanted = sum(len(one.subscriptions) for one in heartbeat.consumers)
-    for what, count, limit in (
-        ("groups", len(heartbeat.producers) + len(heartbeat.consumers), GROUPS_MAX),
-        ("subscriptions", wanted, SUBSCRIPTIONS_MAX),
-    ):
-        if count > limit:
-            raise ProtocolError(f"heartbeat has too many {what}", count=count, limit=limit)
     if len(heartbeat.client_id) > CLIENT_ID_SIZE_MAX:
         raise ProtocolError(
             "heartbeat's client id is too long",
@@ -102,6 +103,17 @@ def decode_heartbeat(body: bytes | memoryview) -> Heartbeat:
             limit=CLIENT_ID_SIZE_MAX,
         )
     return heartbeat
+
+
+def _check_count(what: str, count: int, limit: int) -> None:
+    if count > limit:
+        raise ProtocolError(f"heartbeat has too many {what}", count=count, limit=limit)
+
+
+def _tag_count(subscription: object) -> int:
+    if not isinstance(subscription, dict):
+        return 0
+    return sum(len(_list(subscription, field)) for field in ("tagsSet", "codeSet"))
 
 
 def _consumer(data: Mapping[str, object]) -> ConsumerGroup:

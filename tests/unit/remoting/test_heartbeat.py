@@ -91,11 +91,25 @@ def test_what_cannot_be_meant_is_named(body: bytes, field: str) -> None:
         (
             {
                 "consumerDataSet": [
-                    {"groupName": "c", "subscriptionDataSet": [{"topic": "t"}] * 16_385}
+                    {"groupName": "c", "subscriptionDataSet": [{"topic": "t"}] * 4_097}
                 ]
             },
             "subscriptions",
         ),
+        (
+            {
+                "consumerDataSet": [
+                    {
+                        "groupName": "c",
+                        "subscriptionDataSet": [{"topic": "t", "tagsSet": ["a"] * 8_192}] * 2
+                        + [{"topic": "t", "codeSet": [1]}],
+                    }
+                ]
+            },
+            "tags",
+        ),
+        # What is refused for its number is not looked at.
+        ({"producerDataSet": [1] * 1_025}, "groups"),
         ({"clientID": "x" * 1_025}, "client id"),
     ],
 )

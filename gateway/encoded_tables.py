@@ -1,0 +1,121 @@
+"""Answers that show whole tables: of what has not changed since the last one nothing is made anew.
+
+Whoever can ask may ask again and again, over many connections: an answer of some thousand rows
+takes tens of milliseconds to make, in which nobody else is served.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Generic, TypeVar
+
+from ledgermq.broker.broker_state import BrokerState
+from ledgermq.broker.groups import SubscriptionGroup
+from ledgermq.broker.topics import Topic
+from ledgermq.model.limits import SYSTEM_TOPIC
+
+KEPT_MAX = 32 * 1024 * 1024
+"""Characters of rows that are kept of one table; those of a larger one are made anew each time."""
+
+_OWN_PREFIX = "ledgermq"
+"""Of fields in the table that RocketMQ does not know."""
+
+Row = TypeVar("Row")
+
+
+class _Rows(Generic[Row]):
+    """The texts of a table's rows, as they were asked for last.
+
+    Invariant: ``_texts`` has the row itself beside its text: a row is replaced, and never changed.
+    """
+
+    def __init__(self, encode: Callable[[Row], str]) -> None:
+        self._encode = encode
+        self._texts: dict[str, tuple[Row, str]] = {}
+        self._version: Hashable = None
+        self._body = b""
+
+    def body(
+        self, version: Hashable, rows: Callable[[], Iterable[tuple[str, Row]]], shape: str
+    ) -> bytes:
+        """``shape`` with all rows for its ``%s``, or that of the last call for the same version."""
+        if self._version != version:
+            texts = self._take(rows())
+            self._body = (shape % ",".join(texts)).encode(errors="replace")
+            self._version = version
+        return self._body
+
+    def _take(self, rows: Iterable[tuple[str, Row]]) -> list[str]:
+        known, fresh, size = self._texts, {}, 0
+        for key, row in rows:
+            found = known.get(key)
+            if found is None or found[0] is not row:
+                found = row, f"{_text(key)}:{self._encode(row)}"
+            fresh[key] = found
+            size += len(found[1])
+        self._texts = fresh if size <= KEPT_MAX else {}
+        return [text for _, text in fresh.values()]
+
+
+class EncodedTables:
+    """Owned by the port; looks at the tables whenever it is asked."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._topics = _Rows(_topic)
+        self._groups = _Rows(_group)
+        self._offsets = _Rows(_offsets)
+
+    def topics(self) -> bytes:
+        """All topics with the version of the table (``TopicConfigSerializeWrapper``)."""
+        state = self._state
+        table = state.topics
+        head = _text({"dataVersion": table.data_version})[:-1]
+        return self._topics.body(
+            (state.snapshots, table.version),
+            lambda: ((one.name, one) for one in table if one.name != SYSTEM_TOPIC),
+            f'{head},"topicConfigTable":{{%s}}}}',
+        )
+
+    def groups(self) -> bytes:
+        """All groups with the version of the table (``SubscriptionGroupWrapper``)."""
+        state = self._state
+        table = state.groups
+        head = _text({"dataVersion": table.data_version})[:-1]
+        return self._groups.body(
+            (state.snapshots, table.version),
+            lambda: ((one.name, one) for one in table),
+            f'{head},"subscriptionGroupTable":{{%s}}}}',
+        )
+
+    def offsets(self) -> bytes:
+        """How far all groups are (``ConsumerOffsetSerializeWrapper``)."""
+        table = self._state.offsets
+        return self._offsets.body(
+            table.revision,
+            lambda: ((owner.key, offsets) for owner, offsets in table),
+            '{"offsetTable":{%s}}',
+        )
+
+
+def shown_fields(topic: Topic) -> dict[str, object]:
+    """What RocketMQ's clients are shown of a topic."""
+    fields = topic.to_fields()
+    return {key: fields[key] for key in fields if not key.startswith(_OWN_PREFIX)}
+
+
+def _topic(topic: Topic) -> str:
+    return _text(shown_fields(topic))
+
+
+def _group(group: SubscriptionGroup) -> str:
+    return _text(group.to_fields())
+
+
+def _offsets(offsets: Mapping[int, int]) -> str:
+    return _text({str(queue): offset for queue, offset in sorted(offsets.items())})
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
