@@ -255,11 +255,24 @@ class BrokerState:
 
         In the middle of a snapshot that is its first part: who goes on there reads it whole.
         """
+        return {**self._writers()[file](), APPLIED_KEY: self._place_told(file)}
+
+    def document_later(self, file: str) -> dict[str, object]:
+        """The same, whose rows another thread may make (``config_json.encode_in_steps``)."""
+        large: Mapping[str, Callable[[], dict[str, object]]] = {
+            topics.FILE: self.topics.to_document_later,
+            groups.FILE: self.groups.to_document_later,
+            group_offsets.FILE: self.offsets.to_document_later,
+        }
+        write = large.get(file) or self._writers()[file]
+        return {**write(), APPLIED_KEY: self._place_told(file)}
+
+    def _place_told(self, file: str) -> int:
         place = self._places[file]
         if self._parts and place == self._next_offset:
             # A table that is further than the parts read so far has what is behind them.
             place = self._next_offset - len(self._parts)
-        return {**self._writers()[file](), APPLIED_KEY: place}
+        return place
 
     def tables(self) -> dict[str, dict[str, object]]:
         """The tables alone, as a snapshot carries them."""

@@ -7,9 +7,11 @@ message to consume, so it may be the queue's end.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple, Self
 
 from ledgermq.broker.documents import Document, read_table
+from ledgermq.formats.config_json import Rows
 from ledgermq.model.errors import ConfigError, MessageIllegalError
 
 FILE = "consumerOffset.json"
@@ -68,6 +70,12 @@ class GroupOffsets:
             owner.key: dict(sorted(queues.items())) for owner, queues in self._table.items()
         }
         return {_TABLE: {**table, **self._unknown_keys}, **self._unknown}
+
+    def to_document_later(self) -> dict[str, object]:
+        """The same document, whose rows are made when they are written, by whichever thread."""
+        known = list(self._table.items())
+        rows = ((owner.key, dict(sorted(queues.items()))) for owner, queues in known)
+        return {_TABLE: Rows(chain(rows, list(self._unknown_keys.items()))), **self._unknown}
 
     @property
     def revision(self) -> int:

@@ -14,6 +14,7 @@ from ledgermq.broker.documents import (
     read_integer,
     read_table,
 )
+from ledgermq.formats.config_json import Rows
 from ledgermq.model.errors import ConfigError, MessageIllegalError, NoPermissionError
 from ledgermq.model.limits import TOPIC_CHARACTERS
 from ledgermq.model.settings import TopicsSection
@@ -133,6 +134,13 @@ class GroupTable:
             },
             **self._unknown,
         }
+
+    def to_document_later(self) -> dict[str, object]:
+        """The same document, whose rows are made when they are written, by whichever thread."""
+        groups = list(self._groups.values())
+        rows = Rows((group.name, group.to_fields()) for group in groups)
+        version = self._version.to_fields()
+        return {"dataVersion": version, "subscriptionGroupTable": rows, **self._unknown}
 
     @property
     def version(self) -> int:

@@ -18,6 +18,7 @@ from ledgermq.broker.documents import (
     read_integer,
     read_table,
 )
+from ledgermq.formats.config_json import Rows
 from ledgermq.model.errors import (
     ConfigError,
     MessageIllegalError,
@@ -250,9 +251,18 @@ class TopicTable:
 
     def to_document(self) -> dict[str, object]:
         """The document to write to ``topics.json``."""
+        table = {name: topic.to_fields() for name, topic in self._topics.items()}
+        return {**self._without_topics(), "topicConfigTable": table}
+
+    def to_document_later(self) -> dict[str, object]:
+        """The same document, whose rows are made when they are written, by whichever thread."""
+        topics = list(self._topics.values())
+        rows = Rows((topic.name, topic.to_fields()) for topic in topics)
+        return {**self._without_topics(), "topicConfigTable": rows}
+
+    def _without_topics(self) -> dict[str, object]:
         return {
             "dataVersion": self._version.to_fields(),
-            "topicConfigTable": {name: topic.to_fields() for name, topic in self._topics.items()},
             **({_DELETED: dict(self._deleted)} if self._deleted else {}),
             **self._unknown,
         }

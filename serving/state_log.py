@@ -62,6 +62,10 @@ RETRY_MS = 1_000
 
 COMMANDS_PER_SNAPSHOT = 10_000
 
+REQUESTS_PER_COMMAND_MAX = 256
+"""Requests that one turn looks at, and one command has at most: to plan and to apply them takes
+some ten milliseconds. More wait for the next command."""
+
 
 class _Waiting(NamedTuple):
     request: Request
@@ -125,6 +129,8 @@ class StateLog:
         self._term: Term | None = None
         self._batch: _Batch | None = None
         self._waiting: deque[_Waiting] = deque()
+        # The last turn has planned nothing of what it looked at, and more waits.
+        self._goes_on = False
         self._commands_since = 0
         self._parts_position = 0
         self._mark_path = StorePaths.of(settings).state_mark
@@ -193,6 +199,8 @@ class StateLog:
             return self._batch.until_ms
         if self._term is None:
             return None
+        if self._goes_on:
+            return self._now_ms
         if self._now_ms < self._retry_ms and (
             self._waiting or self._is_snapshot_due or not self._is_certain
         ):
@@ -305,6 +313,7 @@ class StateLog:
                 OutcomeUnknownError("change not in the log yet", waited_ms=PROPOSAL_MS),
             )
         self._refuse_late(now_ms)
+        self._goes_on = False
         is_free = self._batch is None and now_ms >= self._retry_ms
         if self._term is not None and is_free and self._reader.has_begun and self._trouble is None:
             if not self._is_certain:
@@ -428,12 +437,13 @@ class StateLog:
         plan = Plan()
         self.room.begin()
         touched: set[str] = set()
-        for _ in range(len(self._waiting)):
+        later: list[_Waiting] = []
+        for _ in range(min(len(self._waiting), REQUESTS_PER_COMMAND_MAX)):
             waiting = self._waiting.popleft()
             request = waiting.request
             if not touched.isdisjoint(request.touches):
                 touched |= request.touches
-                self._waiting.append(waiting)
+                later.append(waiting)
                 continue
             try:
                 planned = request.plan()
@@ -454,7 +464,9 @@ class StateLog:
             elif plan.has_room(records):
                 plan.add(request, planned, records)
             else:
-                self._waiting.append(waiting)
+                later.append(waiting)
+        self._waiting.extendleft(reversed(later))
+        self._goes_on = bool(self._waiting) and not plan.requests
         if plan.requests:
             self._propose(term, plan, now_ms)
 

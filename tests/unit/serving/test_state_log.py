@@ -318,6 +318,38 @@ def test_one_batch_has_all_that_came_but_nothing_twice(broker: Broker) -> None:
     assert answered == [[0, 1], [2], [4]]
 
 
+def test_a_turn_looks_at_a_bounded_number_of_requests_in_their_order(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_log, "REQUESTS_PER_COMMAND_MAX", 3)
+    broker.lead()
+    for number, queue in enumerate([0, 0, 1, 2, 0, 3, 1, 4]):
+        broker.ask(number, queue, offset=number + 1)
+    answered = []
+    while replies := broker.turn() or broker.log.orders:
+        if broker.log.orders:
+            broker.log.take()
+        answered.append(numbers([one for one in replies if isinstance(one, Reply)]))
+
+    # What had to wait for another of its queue is still before what came later.
+    assert [one for one in answered if one] == [[0, 2], [1, 3], [4, 5, 6], [7]]
+
+
+def test_who_is_behind_many_that_change_nothing_is_looked_at_with_the_next_turn(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_log, "REQUESTS_PER_COMMAND_MAX", 3)
+    broker.lead()
+    for number in range(4):
+        broker.ask(number, queue=-1, offset=-1)
+    refused = broker.turn(5)
+    due_ms = broker.state.next_deadline_ms()
+
+    assert (numbers(refused), due_ms) == ([0, 1, 2], 5)
+    assert numbers(broker.turn(6)) == [3]
+    assert broker.state.next_deadline_ms() is None
+
+
 def test_what_changes_nothing_is_answered_at_once(broker: Broker) -> None:
     broker.lead()
     broker.ask(1, queue=0, offset=5)
