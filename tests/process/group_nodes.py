@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 import signal
@@ -116,13 +115,10 @@ class Member:
         """Run ``ledgermq`` with the node's runtime directory."""
         return run_command(*words, "--runtime-dir", str(self.node.runtime))
 
-    def log_digest(self) -> str:
-        """Of the bytes of all data files, up to the last one that is not zero."""
-        return hashlib.sha256(self.log_bytes()).hexdigest()
-
-    def log_bytes(self) -> bytes:
-        """All data files, up to the last byte that is not zero."""
-        return b"".join(path.read_bytes() for path in self.log_files()).rstrip(b"\0")
+    def log_bytes(self, since: int = 0) -> bytes:
+        """The data files that begin at ``since`` or behind, up to the last byte that is not 0."""
+        files = [path for path in self.log_files() if int(path.name) >= since]
+        return b"".join(path.read_bytes() for path in files).rstrip(b"\0")
 
     def log_files(self) -> list[Path]:
         """The data files, each named by the position at which it begins."""
@@ -189,18 +185,25 @@ class Group:
 
         wait_until(is_equal, "the members to be equal")
 
-    def has_one_log(self, *besides: Member) -> bool:
+    def has_one_log(self, *besides: Member, is_retained: bool = True) -> bool:
         """Whether all stopped members, ``besides`` left out, hold the same bytes.
 
         Of what was there when they were last equal none lacks anything. Behind that a leader that
         was elected while others had stopped already may have begun its term with an entry.
+
+        Args:
+            is_retained: nobody deletes old files; else members may begin at different ones.
         """
         members = [member for member in self.members if member not in besides]
-        logs = [b"".join(path.read_bytes() for path in member.log_files()) for member in members]
-        begins = {member.log_files()[0].name for member in members}
-        common = min(len(log.rstrip(b"\0")) for log in logs)
-        common = max(common, self._equal_until - int(min(begins)))
-        return len(begins) == len({log[:common] for log in logs}) == 1
+        begins = {int(member.log_files()[0].name) for member in members}
+        if is_retained and len(begins) > 1:
+            return False
+        logs = [member.log_bytes(max(begins)) for member in members]
+        wanted = self._equal_until - max(begins)
+        common = min(map(len, logs))
+        # What was equal may end with bytes that are 0.
+        logs = [log.ljust(wanted, b"\0")[: max(common, wanted)] for log in logs]
+        return len(set(logs)) == 1
 
     def stop(self) -> list[int]:
         """Stop all that run, the leader last; their exit statuses.

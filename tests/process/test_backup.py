@@ -184,5 +184,5 @@ def test_a_restored_member_is_refused_by_a_group_that_went_on_until_it_is_forgot
     group.wait_equal()
     group.stop()
 
-    assert {member.log_digest() for member in group.members} == {leader.log_digest()}
+    assert group.has_one_log()
     assert set(load.acknowledged) <= set(leader.bodies())
