@@ -22,10 +22,16 @@ from tests.acknowledged.rows import (
     Row,
     Stored,
 )
-from tests.acknowledged.steps import PATIENCE_S, Connections, Errand, Errands, Pause
+from tests.acknowledged.steps import (
+    Connections,
+    Errand,
+    Errands,
+    Pause,
+)
 from tests.acknowledged.stores import Golden, Kind
 from tests.acknowledged.table_rows import table_rows
 from tests.process.conftest import Node
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer
 from ledgermq.client.broker_connection import connect_broker
@@ -41,7 +47,6 @@ PREPARED = 0.75
 """In so many deaths what the first calls need is there when the time begins; else it takes its
 part of it, and the later ones of these calls are not made."""
 
-SETTLE_S = 60.0
 OPTIONS = ConsumerOptions(hold_ms=0, timeout_s=PATIENCE_S)
 LOOK_S = 0.1
 
@@ -297,7 +302,7 @@ def _until(
 ) -> Errand:
     while time.monotonic() < due:
         yield Pause(LOOK_S)
-    limit = time.monotonic() + SETTLE_S
+    limit = time.monotonic() + PATIENCE_S
     for topic in {stored.topic for stored in wanted}:
         of_topic = [stored for stored in wanted if stored.topic == topic]
         bodies = {stored.body for stored in of_topic if stored.body is not None}

@@ -16,7 +16,12 @@ from tests.acknowledged.rows import (
     Stored,
     outcome_of,
 )
-from tests.acknowledged.steps import PATIENCE_S, Connections, Errand, Pause
+from tests.acknowledged.steps import (
+    Connections,
+    Errand,
+    Pause,
+)
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.delivery import delivery_of
 from ledgermq.client.outgoing import OutgoingMessage, properties_bytes

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.acknowledged.rows import WORLD, WORLD_MESSAGES, WORLD_QUEUES, ForgottenError, Note, Row
-from tests.acknowledged.steps import PATIENCE_S, Connections, Errand, Pause, Pending
+from tests.acknowledged.steps import (
+    Connections,
+    Errand,
+    Pause,
+    Pending,
+)
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.codes import ResponseCode

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import zmq
 from tests.process.remoting_client import RemotingClient
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.address import parse_addresses
 from ledgermq.client.group import broker_link
@@ -25,7 +26,6 @@ from ledgermq.client.requests import Request, RequestPipeline, call_request, cal
 from ledgermq.client.send_pipeline import ProducerOptions
 from ledgermq.remoting.command import Command
 
-PATIENCE_S = 60.0
 LOOK_S = 0.003
 """Nothing wakes who waits for a producer's answers: they are looked for this often."""
 

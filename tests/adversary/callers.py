@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import zmq
 from tests.process.remoting_client import RemotingClient
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.keys import load_client_keys
 from ledgermq.remoting.codes import ResponseCode
@@ -37,7 +38,7 @@ FIRST_UID = 60_000
 """Of accounts that no machine has; one for each caller."""
 
 _SYS_SETRESUID = {"x86_64": 117, "aarch64": 147}
-ANSWER_MS = 15_000
+ANSWER_MS = round(PATIENCE_S * 1_000)
 UNHEARD_MS = 1_500
 """A key that is nobody's is refused at the handshake: nothing is ever answered."""
 
@@ -92,7 +93,16 @@ class Outcome(NamedTuple):
 class Session:
     """One of our own clients at the consume socket; one that is not let in hears nothing."""
 
-    def __init__(self, endpoint: str, *, keys: Path | None = None, uid: int | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        keys: Path | None = None,
+        uid: int | None = None,
+        are_known: bool = True,
+    ) -> None:
+        """Connect; ``are_known``: the keys are those of a user, who is heard some time."""
+
         def connect() -> tuple[zmq.Context[zmq.Socket[bytes]], zmq.Socket[bytes]]:
             context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
             made: zmq.Socket[bytes] = context.socket(zmq.DEALER)
@@ -107,7 +117,7 @@ class Session:
         self._context, self._socket = connect() if uid is None else as_account(uid, connect)
         self._ids = itertools.count(1)
         self._socket.send_multipart(encode_hello(0, client="caller", library="test"))
-        self.is_heard = bool(self._socket.poll(UNHEARD_MS if keys is not None else ANSWER_MS))
+        self.is_heard = bool(self._socket.poll(ANSWER_MS if are_known else UNHEARD_MS))
 
     def call(self, verb: str, arguments: Mapping[str, object]) -> Outcome:
         """Make a call."""

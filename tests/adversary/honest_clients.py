@@ -10,6 +10,7 @@ from typing import Self
 
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_steps import NOW_MS, pull_fields, pulled
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer, Producer, ProducerOptions
 from ledgermq.remoting.codes import RequestCode
@@ -18,7 +19,6 @@ OWN_TOPIC, PORT_TOPIC = "orders", "other"
 HOST = "127.0.0.2"
 """From where RocketMQ's clients come: bounds of one address are not to reach them."""
 
-PATIENCE_S = 120.0
 PAUSE_S = 0.01
 
 

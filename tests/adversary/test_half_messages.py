@@ -10,6 +10,7 @@ from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
 from tests.process.remoting_requests import TEMPLATES
 from tests.process.remoting_steps import beat_when_leading
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
@@ -18,7 +19,6 @@ from ledgermq.remoting.codes import RequestCode as Code
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 40.0
 SECRET = "12345678"
 GROUP = "producers"
 HALF = f"TRAN_MSG\x01true\x02PGROUP\x01{GROUP}\x02UNIQ_KEY\x01"

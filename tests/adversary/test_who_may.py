@@ -35,6 +35,7 @@ from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
 from tests.process.remoting_requests import TEMPLATES
 from tests.process.remoting_steps import beat_when_leading
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
@@ -46,7 +47,6 @@ from ledgermq.wire.query_frame import KeyQuery, PositionQuery
 pytestmark = pytest.mark.slow
 
 TABLE = Path(__file__).with_name("who_may.txt")
-PATIENCE_S = 60.0
 KINDS = ("PULL", "QUERY key", "QUERY position")
 SYSTEM = "LEDGERMQ_SYSTEM"
 
@@ -286,7 +286,8 @@ def test_signatures_do_over_clear_tcp_what_the_table_says(clear: Served) -> None
 
 def test_keys_do_over_tcp_what_the_table_says(keyed: Served) -> None:
     def connect(caller: str) -> Session:
-        return Session(f"tcp://{keyed.consume}", keys=keyed.keys[caller])
+        are_known = caller != STRANGER
+        return Session(f"tcp://{keyed.consume}", keys=keyed.keys[caller], are_known=are_known)
 
     found = ask_all_verbs(keyed, connect)
 

@@ -13,6 +13,8 @@ from struct import Struct
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from tests.suite.patience import PATIENCE_S
+
 from ledgermq.formats.message import decode_message
 
 PULL_MESSAGE = 11
@@ -25,7 +27,6 @@ VIEW_MESSAGE_BY_ID = 33
 SUCCESS = 0
 QUERY_NOT_FOUND = 22
 WITH_SUBSCRIPTION = 4
-TIMEOUT_S = 30.0
 
 _HEAD = Struct(">II")
 
@@ -54,7 +55,7 @@ class RemotingReader:
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+        self._socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
         self._file = self._socket.makefile("rb")
         self._ids = itertools.count(1)
 

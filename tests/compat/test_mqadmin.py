@@ -19,9 +19,9 @@ from tests.compat.rocketmq import oracle_program
 from tests.process.conftest import Node, wait_until
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_steps import members
+from tests.suite.patience import PATIENCE_S
 
 CLUSTER = ("-c", "DefaultCluster")
-PATIENCE_S = 120.0
 ATTEMPTS = 4
 """On a busy machine there is no leader now and then, which the tool does not wait for."""
 

@@ -32,6 +32,7 @@ from tests.compat.dump_checks import (
 from tests.compat.rocketmq import oracle_program, rocketmq_serving
 from tests.compat.varied_load import varied_load
 from tests.process.conftest import Node
+from tests.suite.patience import PATIENCE_S
 from tests.suite.space import short_folder
 
 from ledgermq.client import Consumer, ReceivedMessage
@@ -40,7 +41,6 @@ from ledgermq.store.store_view import StoreView
 
 MESSAGES_EACH = 25_000
 SERVE = ["-m", "ledgermq.cli.main", "serve", "--config"]
-READ_TIMEOUT_S = 20.0
 
 DELAYED = "SCHEDULE_TOPIC_XXXX"
 # Where the Java broker notes that nobody decides a transaction, once a minute.
@@ -149,7 +149,7 @@ def check_consumer_gets_old_messages(node: Node, answers: Json, topics: set[str]
 
 def receive(node: Node, topic: str) -> Iterator[ReceivedMessage]:
     """All messages that a topic holds now."""
-    options = ConsumerOptions(hold_ms=0, timeout_s=READ_TIMEOUT_S)
+    options = ConsumerOptions(hold_ms=0, timeout_s=PATIENCE_S)
     address = f"ipc://{node.runtime}"
     with Consumer(address, topic=topic, start="first", options=options) as consumer:
         for queue, first in consumer.offsets().items():

@@ -11,12 +11,12 @@ from tests.compat.dump_checks import FILE_SIZES
 from tests.compat.rocketmq import oracle_program, rocketmq_serving
 from tests.process.client_node import SERVE
 from tests.process.conftest import Node, wait_until
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.admin import Admin
 from ledgermq.client.producer import Producer
 from ledgermq.formats.config_json import decode_document
 
-PATIENCE_S = 60.0
 SIZES = {
     "mapped_file_size_commit_log": FILE_SIZES["mappedFileSizeCommitLog"],
     "mapped_file_size_consume_queue": FILE_SIZES["mappedFileSizeConsumeQueue"],

@@ -23,6 +23,7 @@ from tests.compat.rocketmq import oracle_program, rocketmq_serving
 from tests.compat.varied_load import PRODUCERS, VariedLoad, varied_load
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import Group, Member, make_group
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.store.store_view import StoreView
 
@@ -30,7 +31,6 @@ MESSAGES_EACH = 10_000
 KILL_AT = (MESSAGES_EACH * PRODUCERS // 8, MESSAGES_EACH * PRODUCERS // 2)
 """Messages that are committed and dispatched when the leader is killed."""
 
-PROGRESS_S = 60.0
 SIZES = {
     "mapped_file_size_commit_log": FILE_SIZES["mappedFileSizeCommitLog"],
     "mapped_file_size_consume_queue": FILE_SIZES["mappedFileSizeConsumeQueue"],
@@ -72,7 +72,7 @@ def kill_leader(group: Group, load: VariedLoad, at: int) -> Member:
         found = group.leader()
         return found if found.cursors()["dispatched_messages"] >= at else None
 
-    leader: Member = wait_until(leads_with_enough, f"message {at:,}", PROGRESS_S)
+    leader: Member = wait_until(leads_with_enough, f"message {at:,}", PATIENCE_S)
 
     assert load.runs
     leader.kill()

@@ -16,6 +16,7 @@ from tests.compat.rocketmq import BROKER, RocketMQ, oracle_program, rocketmq_ser
 from tests.process.client_node import SERVE
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.group_nodes import COMMAND
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer, Producer
 from ledgermq.client.admin import Admin
@@ -29,7 +30,6 @@ TOPIC, LOADED, IDLE, SENT = "orders", 0, 3, 4
 THEIRS, OURS = "theirs", b"ours"
 LOG_FILE_SIZE = FILE_SIZES["mappedFileSizeCommitLog"]
 QUEUE_FILE_SIZE = FILE_SIZES["mappedFileSizeConsumeQueue"]
-PATIENCE_S = 90.0
 STORE = {
     "mapped_file_size_commit_log": LOG_FILE_SIZE,
     "mapped_file_size_consume_queue": QUEUE_FILE_SIZE,

@@ -20,13 +20,13 @@ from tests.compat.dump_checks import (
 from tests.compat.rocketmq import oracle_program, rocketmq_serving
 from tests.compat.varied_load import varied_load
 from tests.process.conftest import SOURCES, Node, wait_until
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.store.store_view import StoreView
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 
 MESSAGES_EACH = 2_000
-PATIENCE_S = 90.0
 LOG_FILE_SIZE = FILE_SIZES["mappedFileSizeCommitLog"]
 SIZES: dict[str, object] = {
     "mapped_file_size_commit_log": LOG_FILE_SIZE,

@@ -12,6 +12,7 @@ from tests.compat.rocketmq import oracle_program
 from tests.process.conftest import Node
 from tests.process.group_nodes import TOPIC
 from tests.process.remoting_client import RemotingClient
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
@@ -22,7 +23,6 @@ pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 SIGNED = Path(__file__).with_name("Signed.java")
 KEY, SECRET, GROUP = "orders-app", "secret-of-orders", "billing"
 COUNT = 50
-PATIENCE_S = 60.0
 
 
 def test_java_signs_over_tls_with_a_certificate_that_it_verifies(

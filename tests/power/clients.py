@@ -9,7 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.process.group_nodes import TOPIC
-from tests.process.service_load import OPTIONS, PATIENCE_S, Load
+from tests.process.service_load import (
+    OPTIONS,
+    Load,
+)
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Admin, Consumer, DeadLetters, Producer
 from ledgermq.client.outgoing import properties_bytes

@@ -14,8 +14,8 @@ from typing import Any
 from tests.power.forgetful_disk import STRICT, ForgetfulDisk, Policy, draw_policy
 from tests.process.conftest import Node, is_alive, wait_until
 from tests.process.group_nodes import Group, Member
+from tests.suite.patience import PATIENCE_S
 
-PATIENCE_S = 120.0
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 

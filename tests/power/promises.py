@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.power.clients import Namer, Place, Writer
-from tests.power.machines import PATIENCE_S
 from tests.process.conftest import wait_until
 from tests.process.group_nodes import TOPIC, Group, Member
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Admin, Consumer
 from ledgermq.client.broker_connection import connect_broker

@@ -13,11 +13,15 @@ import pytest
 from tests.power.clients import Place, Writer
 from tests.power.conftest import MakeMachine
 from tests.power.groups import machines, under_load, wait_for_work
-from tests.power.machines import PATIENCE_S, Powers, machine_of
+from tests.power.machines import (
+    Powers,
+    machine_of,
+)
 from tests.power.promises import check_content, check_messages
 from tests.process.conftest import wait_until
 from tests.process.group_nodes import COMMAND, TOPIC
 from tests.process.node_start import SOURCES
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.store.store_view import StoreView
 

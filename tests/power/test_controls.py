@@ -11,10 +11,14 @@ from tests.power.clients import Writer
 from tests.power.conftest import MakeMachine
 from tests.power.forgetful_disk import STRICT
 from tests.power.groups import machines
-from tests.power.machines import PATIENCE_S, Powers, machine_of
+from tests.power.machines import (
+    Powers,
+    machine_of,
+)
 from tests.power.promises import count_lost
 from tests.process.conftest import wait_until
 from tests.process.group_nodes import Group
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.power]
 

@@ -7,10 +7,15 @@ from tests.power.clients import Writer
 from tests.power.conftest import MakeMachine
 from tests.power.forgetful_disk import STRICT
 from tests.power.groups import machines, under_load, wait_for_work
-from tests.power.machines import PATIENCE_S, Powers, machine_of, wait_ready
+from tests.power.machines import (
+    Powers,
+    machine_of,
+    wait_ready,
+)
 from tests.power.promises import check_content, check_messages, stop_and_compare
 from tests.process.conftest import wait_until
 from tests.process.group_nodes import TOPIC, Group, Member
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.process.child_process import EXIT_STORAGE
 

@@ -10,11 +10,18 @@ from functools import partial
 import pytest
 from tests.power.clients import Writer
 from tests.power.groups import under_load, wait_for_work
-from tests.power.machines import PATIENCE_S, Machine, Powers, machine_of, sync_all, wait_ready
+from tests.power.machines import (
+    Machine,
+    Powers,
+    machine_of,
+    sync_all,
+    wait_ready,
+)
 from tests.power.promises import check_messages, stop_and_compare
 from tests.process.conftest import nodes_made, wait_until
 from tests.process.group_nodes import COMMAND, Group, make_growing_group
 from tests.process.node_start import SOURCES
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.power]
 

@@ -9,10 +9,14 @@ import pytest
 from tests.power.clients import Writer
 from tests.power.conftest import MakeMachine
 from tests.power.groups import machines, under_load, wait_for_work
-from tests.power.machines import PATIENCE_S, Powers, machine_of
+from tests.power.machines import (
+    Powers,
+    machine_of,
+)
 from tests.power.promises import check_content, check_messages, stop_and_compare
 from tests.process.conftest import wait_until
 from tests.process.group_nodes import Group
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.power]
 

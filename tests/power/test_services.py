@@ -10,7 +10,9 @@ import pytest
 from tests.power.clients import DEAD_TOPIC, SINK, SINK_TOPIC, UNDERTAKERS, Burier, Stager
 from tests.power.conftest import MakeMachine
 from tests.power.groups import check_unhurt, machines, wait_for_work
-from tests.power.machines import PATIENCE_S, Powers
+from tests.power.machines import (
+    Powers,
+)
 from tests.power.promises import check_content, steady
 from tests.process import test_transaction_kills as transactions
 from tests.process.conftest import wait_until
@@ -34,6 +36,7 @@ from tests.process.test_service_kills import (
     stored_in,
 )
 from tests.process.test_state_log import offsets_in_file, wait_same_tables
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Admin
 from ledgermq.client.staging import SinkClient

@@ -18,6 +18,7 @@ from typing import Any
 import zmq
 from tests.process.node_start import SOURCES, Process, start_node
 from tests.process.raw_consumer import RawConsumer
+from tests.suite.patience import PATIENCE_S
 from tests.suite.space import short_folder
 
 from ledgermq.formats.message import decode_message
@@ -45,7 +46,6 @@ CODE = (
     "from ledgermq.process.loop import StopFlag; stop = StopFlag(); stop.install(); "
     "sys.exit(broker_process.run(pickle.loads(sys.stdin.buffer.read()), stop))"
 )
-WAIT_S = 20.0
 ANYTHING = 2**62
 
 
@@ -101,7 +101,7 @@ class BrokerNode:
         return int(self.page.counters(Role.BROKER)[counter])
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while not condition():
             assert time.monotonic() < deadline
             select.select([], [], [], 0.002)
@@ -109,7 +109,7 @@ class BrokerNode:
     def signal(self, number: int) -> int:
         assert self.child is not None
         self.child.send_signal(number)
-        status = self.child.wait(WAIT_S)
+        status = self.child.wait(PATIENCE_S)
         self.child = None
         return status
 

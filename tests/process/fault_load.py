@@ -12,6 +12,7 @@ from tests.process.group_nodes import TOPIC, Group, Member
 from tests.process.history import History, HistoryWriter
 from tests.process.history_rules import Stored
 from tests.process.node_start import Process, start_node
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer
 from ledgermq.store.store_view import StoreView
@@ -22,10 +23,6 @@ TIMEOUTS_S = (30.0, 30.0, 30.0, 0.5)
 PATIENT = 3
 """So many of the first ones wait for an acknowledgement as long as it takes; on a busy machine none
 comes to the last one in time."""
-
-END_S = 45.0
-HEAL_S = 20.0
-"""Within so long every producer has to go on after a fault, on a machine that does other things."""
 
 
 class Run:
@@ -61,20 +58,20 @@ class Run:
                 *(name for name in others if ended.get(name, 0) <= since_ns),
             ]
 
-        deadline = time.monotonic() + HEAL_S
+        deadline = time.monotonic() + PATIENCE_S
         while (left := waiting()) and time.monotonic() < deadline:
             time.sleep(0.005)
 
-        assert left == [], f"nothing acknowledged, or given up, for {HEAL_S} s"
+        assert left == [], f"nothing acknowledged, or given up, for {PATIENCE_S} s"
 
     def stop(self) -> list[int]:
         """Let producers end what is under way; the exit statuses of all."""
         # Who has a history knows what SIGTERM means; before it would just die of it.
         for name in (*self._names, "c0"):
-            wait_until(self._path(name).exists, f"a history of {name}", HEAL_S)
+            wait_until(self._path(name).exists, f"a history of {name}", PATIENCE_S)
         for one in self._all():
             one.terminate()
-        return [one.wait(END_S) for one in self._all()]
+        return [one.wait(PATIENCE_S) for one in self._all()]
 
     def read_all(self) -> None:
         """Read every queue to its end, as the last reader of the history."""

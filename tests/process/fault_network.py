@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from tests.process.group_nodes import Network, free_port
+from tests.suite.patience import PATIENCE_S
 
 CHUNK_SIZE = 65_536
 
@@ -75,7 +76,7 @@ class ProxyNetwork:
         self._loop.close()
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
 
     async def _open(self) -> None:
         for source in self._members:

@@ -18,7 +18,7 @@ BATCH_MAX = 10
 def main() -> None:
     """Read until killed."""
     addresses, group, name, path, order = sys.argv[1:]
-    options = ConsumerOptions(messages_max=BATCH_MAX, hold_ms=500, timeout_s=60.0)
+    options = ConsumerOptions(messages_max=BATCH_MAX, hold_ms=500, timeout_s=120.0)
     with (
         open(path, "a", buffering=1, encoding="ascii") as journal,
         GroupConsumer(

@@ -7,6 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
 
+from tests.suite.patience import PATIENCE_S
+
 from ledgermq.client.allocation import TopicQueue
 from ledgermq.client.group_consumer import GroupConsumer
 from ledgermq.client.group_member import GroupOptions
@@ -95,7 +97,7 @@ class Reader:
             name=name,
             listener=self.told,
             group_options=options,
-            options=ConsumerOptions(messages_max=20, hold_ms=500, timeout_s=60.0),
+            options=ConsumerOptions(messages_max=20, hold_ms=500, timeout_s=PATIENCE_S),
         )
         self._consumer.subscribe(topics)
         self._thread = threading.Thread(target=self._run)

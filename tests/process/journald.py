@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.process.conftest import wait_until
+from tests.suite.patience import PATIENCE_S
 
 JOURNALD = Path("/lib/systemd/systemd-journald")
 _NAMESPACE = ("unshare", "--mount", "--propagation", "private")
@@ -30,7 +31,7 @@ def why_not() -> str:
         return "the machine has no /etc/machine-id"
     tried = subprocess.run(
         [*_NAMESPACE, "mount", "-t", "tmpfs", "tmpfs", "/run"],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
     )  # fmt: skip
     return tried.stderr.strip()
 
@@ -56,7 +57,7 @@ class Journald:
         """What journalctl prints."""
         done = subprocess.run(
             ["journalctl", "--directory", str(self.folder), *words],
-            capture_output=True, text=True, check=True, timeout=60,
+            capture_output=True, text=True, check=True, timeout=PATIENCE_S,
         )  # fmt: skip
         return done.stdout
 

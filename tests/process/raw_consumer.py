@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import zmq
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.pull_frame import Pull, Pulled, PullStatus, decode_pulled, encode_pull
@@ -23,7 +24,7 @@ from ledgermq.wire.session import (
     encode_hello,
 )
 
-ANSWER_MS = 10_000
+ANSWER_MS = round(PATIENCE_S * 1_000)
 
 
 class PullAnswer(NamedTuple):

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import zmq
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.formats.crc32 import crc32
 from ledgermq.formats.message import Message, encode_message
@@ -24,7 +25,7 @@ from ledgermq.wire.session import (
     encode_hello,
 )
 
-ANSWER_MS = 10_000
+ANSWER_MS = round(PATIENCE_S * 1_000)
 
 
 class RawProducer:

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.readable import is_readable
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.session import Refusal, decode_refused, encode_call, encode_hello
 
-WAIT_S = 15.0
 MORE, LONG = 1, 2
 REVISION_2, DEALER = b"\x01", b"\x05"
 SHORT_MAX = 255
@@ -26,7 +26,7 @@ class ZmtpClient:
     """One connection to a ROUTER, under an identity of the test's choice."""
 
     def __init__(self, address: tuple[str, int], *, identity: bytes = b"") -> None:
-        self._socket = socket.create_connection(address, timeout=WAIT_S)
+        self._socket = socket.create_connection(address, timeout=PATIENCE_S)
         self._stream = self._socket.makefile("rb")
         signature = b"\xff" + (1 + len(identity)).to_bytes(8, "big") + b"\x7f"
         self._socket.sendall(signature + REVISION_2 + DEALER + self._frame(identity, more=False))

@@ -7,11 +7,11 @@ import socket
 import ssl
 from collections.abc import Mapping
 
+from tests.suite.patience import PATIENCE_S
+
 from ledgermq.remoting.codes import Language
 from ledgermq.remoting.command import REPLY, Command, HeaderKind, decode_command, encode_command
 from ledgermq.remoting.signature import ACCESS_KEY, SIGNATURE, signature
-
-WAIT_S = 30.0
 
 
 class RemotingClient:
@@ -40,7 +40,7 @@ class RemotingClient:
         self.replies: dict[int, Command] = {}
         self.signs = signs
         self._socket = socket.create_connection(
-            (host, int(port)), timeout=WAIT_S, source_address=(source, 0) if source else None
+            (host, int(port)), timeout=PATIENCE_S, source_address=(source, 0) if source else None
         )
         if tls is not None:
             self._socket = tls.wrap_socket(self._socket, server_hostname=host)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from tests.suite.patience import PATIENCE_S
 from tests.suite.space import short_folder
 
 from ledgermq.dispatching import dispatcher
@@ -33,7 +34,6 @@ from ledgermq.replication import raft_process
 from ledgermq.writing import writer
 
 MODULES = {Role.RAFT: raft_process, Role.WRITER: writer, Role.DISPATCHER: dispatcher}
-WAIT_S = 20.0
 
 
 def topics_document(*names: str, queues: int = 4) -> str:
@@ -53,7 +53,7 @@ def topics_document(*names: str, queues: int = 4) -> str:
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, f"waited too long: {what}"
         time.sleep(0.002)

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.process.test_state_log import broker_of
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import GroupConsumer, GroupOptions, Producer, ProducerOptions
 from ledgermq.client.pull_pipeline import ConsumerOptions
 from ledgermq.model.errors import LedgerError, MessageIllegalError, OutcomeUnknownError
 
-PATIENCE_S = 90.0
 OPTIONS = ProducerOptions(timeout_s=PATIENCE_S)
 DAY_MS = 86_400_000
 PAUSE_S = 0.05

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.group_nodes import COMMAND, TOPIC, free_port, make_group, producer
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer, Producer, ProducerOptions
 from ledgermq.client.access_admin import AccessAdmin
@@ -22,8 +23,6 @@ from ledgermq.model.errors import LedgerError, MessageIllegalError, NoPermission
 from ledgermq.process.client_keys import make_client_keys, make_node_key
 
 pytestmark = pytest.mark.slow
-
-PATIENCE_S = 40.0
 
 
 class Guarded:

@@ -18,6 +18,7 @@ from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.group_nodes import free_port
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_steps import NOW_MS
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer, ProducerOptions
 from ledgermq.client.keys import load_client_keys
@@ -28,8 +29,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl"),
 ]
-
-PATIENCE_S = 40.0
 
 
 def ledgermq(*words: object) -> str:

@@ -11,6 +11,7 @@ import pytest
 from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, make_group, producer
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.admin import Admin
 from ledgermq.client.admin_steps import ask
@@ -27,8 +28,6 @@ from ledgermq.model.errors import (
 )
 
 pytestmark = pytest.mark.slow
-
-PATIENCE_S = 60.0
 
 
 @pytest.fixture

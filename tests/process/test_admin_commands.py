@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
 from ledgermq.client.admin import Admin
@@ -16,7 +17,6 @@ from ledgermq.client.producer import Producer
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 60.0
 
 Told = tuple[int, str, str]
 """Exit status, standard output, standard error."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
+from tests.suite.patience import PATIENCE_S
 from tests.unit.pipeline.archives import TasksHere
 
 from ledgermq.cli.main import main
@@ -35,7 +36,7 @@ def fill(address: str, count: int) -> None:
     with Producer([address]) as producer:
         futures = [producer.send("orders", os.urandom(4_000), queue_id=n % 4) for n in range(count)]
         for future in futures:
-            future.result(60)
+            future.result(PATIENCE_S)
 
 
 def test_old_files_stay_until_they_are_archived(
@@ -44,7 +45,7 @@ def test_old_files_stay_until_they_are_archived(
     node = make_node()
     start_client_node(node, file_size=FILE_SIZE, retention=LIMIT)
     address = f"ipc://{node.runtime}"
-    with connect_broker([address], name="test", timeout_s=60.0) as broker:
+    with connect_broker([address], name="test", timeout_s=PATIENCE_S) as broker:
         admin = ArchiveAdmin(broker)
         admin.commit("nightly", 0)
         fill(address, 160)
@@ -60,7 +61,7 @@ def test_old_files_stay_until_they_are_archived(
             admin.commit("nightly", found.position)
             return files(node)[0] > held[0]
 
-        wait_until(is_archived, "files that are archived to go", 60)
+        wait_until(is_archived, "files that are archived to go")
         (row,) = admin.archives()
         with pytest.raises(ConfigError, match="was further already"):
             admin.commit("nightly", 1)
@@ -75,7 +76,7 @@ def test_old_files_stay_until_they_are_archived(
     shown = capsys.readouterr().out
     before = files(node)[0]
     command(capsys, "archive", "remove", "nightly", "--address", address)
-    wait_until(lambda: files(node)[0] > before, "files to go that nobody waits for", 60)
+    wait_until(lambda: files(node)[0] > before, "files to go that nobody waits for")
 
     assert held[0] == f"{0:020d}"
     assert [one["archive"] for one in listed["archives"]] == ["nightly"]

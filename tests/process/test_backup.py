@@ -47,7 +47,7 @@ class Load:
     def wait_for_more(self, count: int) -> None:
         """Until so many messages more are acknowledged."""
         wanted = len(self.acknowledged) + count
-        wait_until(lambda: len(self.acknowledged) >= wanted, f"{count} acknowledgements", 60)
+        wait_until(lambda: len(self.acknowledged) >= wanted, f"{count} acknowledgements")
 
     def _send(self) -> None:
         number = 0
@@ -175,12 +175,12 @@ def test_a_restored_member_is_refused_by_a_group_that_went_on_until_it_is_forgot
         reason: str = json.loads(found.stdout)["refusals"].get(leader.name, "")
         return reason
 
-    reason = wait_until(refusal, "the refusal", 60)
+    reason = wait_until(refusal, "the refusal")
     assert f"{leader.name} has another disk than {successor.name} knows it by" in reason
     for member in others:
         forgotten = member.command("raft", "forget", leader.name, "--json")
         assert json.loads(forgotten.stdout) == {"forgotten": True}
-    wait_until(lambda: not refusal(), "the end of the refusal", 60)
+    wait_until(lambda: not refusal(), "the end of the refusal")
     group.wait_equal()
     group.stop()
 

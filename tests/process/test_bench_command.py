@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.process.conftest import SOURCES, Node
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +22,7 @@ def bench(node: Node, *words: str) -> subprocess.CompletedProcess[bytes]:
         [*COMMAND, "bench", *words, "--address", f"ipc://{node.runtime}", "--json"],
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
         env={**os.environ, "PYTHONPATH": str(SOURCES)},
     )
 

@@ -12,13 +12,13 @@ from typing import Any
 import psutil
 import pytest
 from tests.process.broker_node import (
-    WAIT_S,
     BrokerNode,
     NodeMaker,
     broker_nodes,
     root_of,
     units_of,
 )
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.formats.config_json import decode_document
 from ledgermq.ipc.counters import BrokerCounter
@@ -197,7 +197,7 @@ def free_port() -> int:
 
 
 def next_order(writer: Inbox) -> Any:
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         if writer.socket.poll(100):
             for message in writer.drain([writer.socket]):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.aio import AsyncConsumer, AsyncProducer
 from ledgermq.client.outgoing import OutgoingMessage
@@ -30,8 +31,6 @@ from ledgermq.model.errors import (
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 20.0
-
 
 @pytest.fixture
 def node(make_node: Callable[[], Node]) -> Node:
@@ -42,7 +41,7 @@ def node(make_node: Callable[[], Node]) -> Node:
 
 def run(steps: Coroutine[Any, Any, None]) -> None:
     """Run a test's coroutine, not for ever."""
-    asyncio.run(asyncio.wait_for(steps, 60))
+    asyncio.run(asyncio.wait_for(steps, PATIENCE_S))
 
 
 def address(node: Node) -> str:
@@ -112,7 +111,7 @@ def test_a_death_under_way_loses_and_repeats_nothing(node: Node, victim: str) ->
         options = ConsumerOptions(messages_max=50, hold_ms=500)
         results = []
         async with (
-            AsyncProducer(address(node), options=ProducerOptions(timeout_s=30)) as producer,
+            AsyncProducer(address(node), options=ProducerOptions(timeout_s=PATIENCE_S)) as producer,
             AsyncConsumer(address(node), topic="orders", options=options) as consumer,
         ):
             reading = asyncio.create_task(read(consumer, 600))

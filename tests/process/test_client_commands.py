@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.process.conftest import SOURCES, Node
 from tests.process.node_start import run_program
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +38,7 @@ def node(make_node: Callable[[], Node]) -> Node:
 def run(node: Node, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     return run_program(
         [*COMMAND, *words, "--address", f"ipc://{node.runtime}"],
-        environment={**os.environ, "PYTHONPATH": str(SOURCES)}, given=stdin, timeout_s=60,
+        environment={**os.environ, "PYTHONPATH": str(SOURCES)}, given=stdin, timeout_s=PATIENCE_S,
     )  # fmt: skip
 
 
@@ -49,7 +50,7 @@ def rows(done: subprocess.CompletedProcess[bytes]) -> list[dict[str, Any]]:
 def messages_of(node: Node, topic: str) -> list[dict[str, Any]]:
     done = run_program(
         [*COMMAND, "store", "dump", str(node.root), "--topic", topic, "--json"],
-        environment={**os.environ, "PYTHONPATH": str(SOURCES)}, timeout_s=60,
+        environment={**os.environ, "PYTHONPATH": str(SOURCES)}, timeout_s=PATIENCE_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -144,7 +145,7 @@ def test_following_gives_what_is_stored_later(node: Node) -> None:
         assert follower.stdout is not None
         first = follower.stdout.readline()
         rows(run(node, "send", "orders", "two", "--queue", "1", "--json"))
-        rest, _ = follower.communicate(timeout=30)
+        rest, _ = follower.communicate(timeout=PATIENCE_S)
     finally:
         follower.kill()
         follower.communicate()
@@ -197,7 +198,7 @@ def test_without_a_node_the_error_names_where_it_was_looked_for() -> None:
     words = ["send", "t", "x", "--address", "ipc:///tmp/no-such-node", "--timeout", "0.3", "--json"]
     done = subprocess.run(
         [sys.executable, *COMMAND, *words],
-        capture_output=True, check=False, timeout=60, stdin=subprocess.DEVNULL,
+        capture_output=True, check=False, timeout=PATIENCE_S, stdin=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": str(SOURCES)},
     )  # fmt: skip
     error = json.loads(done.stderr)["error"]

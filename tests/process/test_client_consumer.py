@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.consumer import Consumer
 from ledgermq.client.outgoing import OutgoingMessage
@@ -22,8 +23,6 @@ from ledgermq.formats.java_hash import java_hash
 from ledgermq.model.errors import ConfigError, NotLeaderError, TopicUnknownError
 
 pytestmark = pytest.mark.slow
-
-PATIENCE_S = 20.0
 
 
 @pytest.fixture(params=["dledger", "commitlog"])
@@ -85,7 +84,7 @@ def test_every_message_comes_once_in_the_order_of_its_queue(node: Node, producer
 def test_a_message_says_what_the_producer_learned(node: Node, producer: Producer) -> None:
     result = producer.send(
         "orders", b"body", tag="A", keys=["k1", "k2"], properties={"a": "ö"}, queue_id=3, flag=-7
-    ).result(10)
+    ).result(PATIENCE_S)
     with Consumer(address(node), topic="orders", start="first") as consumer:
         (message,) = read(consumer, 1)
 
@@ -107,7 +106,7 @@ def test_a_message_stored_while_the_consumer_waits_comes_at_once(
         assert len(consumer.poll(0.1)) == 0
         for number in range(20):
             begun = time.monotonic()
-            producer.send("orders", b"%d" % number).result(10)
+            producer.send("orders", b"%d" % number).result(PATIENCE_S)
 
             assert bodies(read(consumer, 1)) == [b"%d" % number]
             assert time.monotonic() - begun < 5
@@ -129,11 +128,11 @@ def test_messages_to_all_queues_come_while_a_consumer_follows(
 
 def _send_slowly(producer: Producer, count: int) -> None:
     for number in range(count):
-        producer.send("orders", b"%d" % number, queue_id=number % 4).result(10)
+        producer.send("orders", b"%d" % number, queue_id=number % 4).result(PATIENCE_S)
 
 
 def test_a_group_goes_on_behind_what_it_committed(node: Node, producer: Producer) -> None:
-    producer.send_batch("orders", [b"%d" % row for row in range(10)], queue_id=1).result(10)
+    producer.send_batch("orders", [b"%d" % row for row in range(10)], queue_id=1).result(PATIENCE_S)
     with Consumer(
         address(node), topic="orders", group="g", options=ConsumerOptions(messages_max=4)
     ) as first:
@@ -153,7 +152,7 @@ def test_a_group_goes_on_behind_what_it_committed(node: Node, producer: Producer
 
 
 def test_iterating_counts_as_read_what_was_given(node: Node, producer: Producer) -> None:
-    producer.send_batch("orders", [b"%d" % row for row in range(10)], queue_id=2).result(10)
+    producer.send_batch("orders", [b"%d" % row for row in range(10)], queue_id=2).result(PATIENCE_S)
     with Consumer(address(node), topic="orders", group="g") as consumer:
         for message in consumer:
             if message.queue_offset == 6:
@@ -170,7 +169,9 @@ def test_a_place_to_begin_is_first_last_a_time_or_an_offset(node: Node, producer
         wait_until(
             lambda: not times or time.time_ns() // 1_000_000 > times[-1], "the next millisecond"
         )
-        times.append(producer.send("orders", b"%d" % number, queue_id=0).result(10).store_timestamp)
+        times.append(
+            producer.send("orders", b"%d" % number, queue_id=0).result(PATIENCE_S).store_timestamp
+        )
 
     def begins(start: object) -> list[bytes]:
         with Consumer(address(node), topic="orders", queues=[0], start=start) as consumer:  # type: ignore[arg-type]
@@ -186,7 +187,7 @@ def test_a_place_to_begin_is_first_last_a_time_or_an_offset(node: Node, producer
 
 
 def test_seek_goes_back_and_forward(node: Node, producer: Producer) -> None:
-    producer.send_batch("orders", [b"%d" % row for row in range(10)], queue_id=0).result(10)
+    producer.send_batch("orders", [b"%d" % row for row in range(10)], queue_id=0).result(PATIENCE_S)
     with Consumer(address(node), topic="orders", queues=[0], start="first") as consumer:
         read(consumer, 10)
         consumer.seek(0, 8)
@@ -207,13 +208,13 @@ def test_seek_goes_back_and_forward(node: Node, producer: Producer) -> None:
 def test_an_offset_that_the_queue_does_not_hold_is_told_and_left(
     node: Node, producer: Producer
 ) -> None:
-    producer.send_batch("orders", [b"a", b"b"], queue_id=0).result(10)
+    producer.send_batch("orders", [b"a", b"b"], queue_id=0).result(PATIENCE_S)
     with Consumer(address(node), topic="orders", queues=[0], start="first") as consumer:
         read(consumer, 2)
         consumer.seek(0, 1_000)
         assert len(consumer.poll(0.2)) == 0
         resets = consumer.resets
-        producer.send("orders", b"c", queue_id=0).result(10)
+        producer.send("orders", b"c", queue_id=0).result(PATIENCE_S)
         next_one = read(consumer, 1)
 
     assert [(reset.wanted, reset.end, reset.next_offset) for reset in resets] == [(1_000, 2, 2)]
@@ -223,7 +224,7 @@ def test_an_offset_that_the_queue_does_not_hold_is_told_and_left(
 def test_tags_are_compared_as_text_where_their_hashes_agree(node: Node, producer: Producer) -> None:
     tags = ["Aa", "BB", "C", "D", None]
     batch = [OutgoingMessage(b"%d" % row, tag=tags[row % 5]) for row in range(50)]
-    producer.send_batch("orders", batch, queue_id=0).result(10)
+    producer.send_batch("orders", batch, queue_id=0).result(PATIENCE_S)
     options = ConsumerOptions(messages_max=3)
     with Consumer(
         address(node), topic="orders", start="first", tags="Aa || D", options=options

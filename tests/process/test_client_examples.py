@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.process.client_node import start_client_node
 from tests.process.conftest import SOURCES, Node
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +41,7 @@ def test_an_example_prints_what_it_promises(
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         env={**os.environ, "PYTHONPATH": str(SOURCES)},
     )
 

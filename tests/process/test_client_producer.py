@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, wait_until
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.outgoing import OutgoingMessage
 from ledgermq.client.producer import Producer
@@ -92,11 +93,13 @@ def told(result: SendResult) -> tuple[str, int, int, int, str]:
 
 
 def test_results_name_where_the_messages_are(node: Node, producer: Producer) -> None:
-    one = producer.send("orders", b"one", tag="A", keys=["k1"], queue_id=2, flag=9).result(10)
-    many = producer.send_batch("other", [b"two", b"three"], queue_id=1).result(10)
+    one = producer.send("orders", b"one", tag="A", keys=["k1"], queue_id=2, flag=9).result(
+        PATIENCE_S
+    )
+    many = producer.send_batch("other", [b"two", b"three"], queue_id=1).result(PATIENCE_S)
     own = producer.send_batch(
         "orders", [OutgoingMessage(b"four", tag="B"), OutgoingMessage(b"five")], queue_id=2
-    ).result(10)
+    ).result(PATIENCE_S)
     messages = stored(node)
 
     assert [place(message) for message in messages] == [told(r) for r in (one, *many, *own)]
@@ -114,7 +117,7 @@ def test_batches_over_the_end_of_a_file_are_told_message_by_message(
         producer.send_batch("orders", [bytes([number]) * 40_000] * 7, queue_id=0)
         for number in range(40)
     ]
-    results = [result for future in futures for result in future.result(20)]
+    results = [result for future in futures for result in future.result(PATIENCE_S)]
     messages = stored(node)
 
     assert messages[-1].physical_offset > 2 * FILE_SIZE
@@ -122,8 +125,11 @@ def test_batches_over_the_end_of_a_file_are_told_message_by_message(
 
 
 def test_queues_take_turns_and_a_key_keeps_its_queue(producer: Producer) -> None:
-    turns = [producer.send_batch("orders", [b"x"]).result(10)[0].queue_id for _ in range(8)]
-    keyed = {producer.send("orders", b"x", queue_key="user-7").result(10).queue_id for _ in "1234"}
+    turns = [producer.send_batch("orders", [b"x"]).result(PATIENCE_S)[0].queue_id for _ in range(8)]
+    keyed = {
+        producer.send("orders", b"x", queue_key="user-7").result(PATIENCE_S).queue_id
+        for _ in "1234"
+    }
 
     assert sorted(turns) == [0, 0, 1, 1, 2, 2, 3, 3]
     assert len(keyed) == 1
@@ -136,15 +142,15 @@ def test_messages_of_many_threads_are_all_stored_once(node: Node, producer: Prod
         for row in range(200):
             future = producer.send("orders", b"%d-%d" % (number, row), queue_id=number)
             if row % 3 == 0:
-                future.result(20)
+                future.result(PATIENCE_S)
             futures.append(future)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(40)
-    results = [future.result(20) for future in futures]
+        thread.join(PATIENCE_S)
+    results = [future.result(PATIENCE_S) for future in futures]
     by_queue: dict[int, list[bytes]] = {}
     for message in stored(node):
         by_queue.setdefault(message.queue_id, []).append(bytes(message.body))
@@ -165,7 +171,7 @@ def test_a_callback_gets_every_outcome_without_anybody_waiting(producer: Produce
     for _ in range(50):
         producer.send("orders", b"x", queue_id=0, callback=note)
 
-    assert done.wait(20)
+    assert done.wait(PATIENCE_S)
     assert outcomes == list(range(50))
 
 
@@ -174,7 +180,7 @@ def test_lingering_messages_share_a_frame_and_flush_does_not_wait_for_them(node:
     with Producer(f"ipc://{node.runtime}", options=options) as producer:
         begun = time.monotonic()
         futures = [producer.send("orders", b"%d" % number) for number in range(20)]
-        producer.flush(10)
+        producer.flush(PATIENCE_S)
         results = [future.result(0) for future in futures]
         took = time.monotonic() - begun
 
@@ -185,9 +191,9 @@ def test_lingering_messages_share_a_frame_and_flush_does_not_wait_for_them(node:
 
 @pytest.mark.parametrize("victim", ["writer", "raft"])
 def test_a_death_under_way_loses_and_repeats_nothing(node: Node, victim: str) -> None:
-    options = ProducerOptions(timeout_s=30)
+    options = ProducerOptions(timeout_s=PATIENCE_S)
     with Producer(f"ipc://{node.runtime}", options=options) as producer:
-        producer.send("orders", b"first", queue_id=3).result(20)
+        producer.send("orders", b"first", queue_id=3).result(PATIENCE_S)
         futures = []
         deaths = 0
         number = 0
@@ -200,7 +206,7 @@ def test_a_death_under_way_loses_and_repeats_nothing(node: Node, victim: str) ->
                 deaths += 1
                 os.kill(node.pid(victim), signal.SIGKILL)
                 wait_until(lambda count=deaths: node.child(victim)["restarts"] == count, "restart")
-        results = [result for future in futures for result in future.result(30)]
+        results = [result for future in futures for result in future.result(PATIENCE_S)]
     messages = [message for message in stored(node) if message.queue_id == 1]
 
     assert [message.queue_offset for message in messages] == list(range(len(messages)))
@@ -210,9 +216,9 @@ def test_a_death_under_way_loses_and_repeats_nothing(node: Node, victim: str) ->
 def test_a_dead_broker_is_not_missed_by_messages_to_known_topics(
     node: Node, producer: Producer
 ) -> None:
-    first = producer.send("orders", b"x", queue_id=0).result(10)
+    first = producer.send("orders", b"x", queue_id=0).result(PATIENCE_S)
     os.kill(node.pid("broker"), signal.SIGSTOP)
-    second = producer.send("orders", b"y", queue_id=0).result(10)
+    second = producer.send("orders", b"y", queue_id=0).result(PATIENCE_S)
     os.kill(node.pid("broker"), signal.SIGCONT)
 
     assert second.queue_offset == first.queue_offset + 1
@@ -228,8 +234,8 @@ def test_what_cannot_be_stored_is_refused_and_says_why(producer: Producer) -> No
     with pytest.raises(MessageIllegalError) as mixed:
         producer.send_batch("orders", [OutgoingMessage(b"x"), b"y"])  # type: ignore[list-item]
     with pytest.raises(LedgerError) as system:
-        producer.send("LEDGERMQ_SYSTEM", b"x").result(10)
-    after = producer.send("orders", b"x").result(10)
+        producer.send("LEDGERMQ_SYSTEM", b"x").result(PATIENCE_S)
+    after = producer.send("orders", b"x").result(PATIENCE_S)
 
     assert too_large.value.details["setting"] == "store.max_message_size"
     assert no_queue.value.details["limit"] == 3
@@ -241,15 +247,15 @@ def test_what_cannot_be_stored_is_refused_and_says_why(producer: Producer) -> No
 def test_a_window_that_is_full_refuses_who_will_not_wait_and_fails_in_time(node: Node) -> None:
     options = ProducerOptions(compress_above=None, window_bytes=10_000, timeout_s=1.0)
     with Producer(f"ipc://{node.runtime}", options=options) as producer:
-        producer.send("orders", b"first").result(10)
+        producer.send("orders", b"first").result(PATIENCE_S)
         os.kill(node.pid("writer"), signal.SIGSTOP)
         stuck = producer.send("orders", bytes(9_000))
         with pytest.raises(BusyError) as full:
             producer.send("orders", bytes(9_000), block=False)
         with pytest.raises(OutcomeUnknownError):
-            stuck.result(20)
+            stuck.result(PATIENCE_S)
         os.kill(node.pid("writer"), signal.SIGCONT)
-        after = producer.send("orders", b"after").result(10)
+        after = producer.send("orders", b"after").result(PATIENCE_S)
 
     assert full.value.details["setting"] == "window_bytes"
     assert after.topic == "orders"
@@ -282,7 +288,7 @@ def test_over_tcp_the_broker_names_the_writer(make_node: Callable[[], Node]) -> 
     node.wait_ready()
     begun = time.monotonic()
     with Producer(f"tcp://127.0.0.1:{ports[1]}") as producer:
-        result = producer.send("orders", b"x", queue_id=0).result(10)
+        result = producer.send("orders", b"x", queue_id=0).result(PATIENCE_S)
     took = time.monotonic() - begun
 
     assert (result.topic, result.queue_offset) == ("orders", 0)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 from tests.process.client_node import start_client_node
 from tests.process.conftest import SOURCES, Node
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.aio_producer import AsyncProducer
 from ledgermq.client.consumer import Consumer
@@ -23,7 +24,6 @@ from ledgermq.model.errors import BodyUnreadableError
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 60.0
 LARGE = b"the same words, again and again; " * 1_000
 
 

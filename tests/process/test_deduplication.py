@@ -19,6 +19,7 @@ from tests.process.client_node import start_client_node
 from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
 from tests.process.group_nodes import Group, Member, make_group
 from tests.process.raw_producer import RawProducer
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
 from ledgermq.client import Admin, Consumer, OutgoingMessage, Producer
@@ -325,7 +326,7 @@ def test_the_next_leader_of_a_group_stores_each_id_once(make_node: Callable[[], 
 def test_the_example_stores_its_payments_once(node: Node) -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLE), address(node)],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
         env={**os.environ, "PYTHONPATH": str(SOURCES)},
     )  # fmt: skip
 
@@ -351,7 +352,7 @@ def test_an_asyncio_producer_is_told_of_duplicates(node: Node, topic: str) -> No
         assert place(again) == place(first)
         assert [one.is_duplicate for one in batch] == [False, True]
 
-    asyncio.run(asyncio.wait_for(steps(), 60))
+    asyncio.run(asyncio.wait_for(steps(), PATIENCE_S))
 
 
 def test_the_command_line_sets_windows_and_sends_ids(

@@ -16,6 +16,7 @@ from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, make_group, producer
 from tests.process.test_state_log import broker_of
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer, Producer
 from ledgermq.client.received import ReceivedMessage
@@ -27,7 +28,6 @@ pytestmark = pytest.mark.slow
 
 KILLS = int(os.environ.get("LEDGERMQ_LEADER_KILLS", "2"))
 SEED = int(os.environ.get("LEDGERMQ_KILL_SEED", random.randrange(2**32)))
-PATIENCE_S = 60.0
 MS = 1_000_000
 DAY_MS = 86_400_000
 

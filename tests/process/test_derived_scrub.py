@@ -10,7 +10,13 @@ import pytest
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import SIZES, TOPIC, Member, make_group
 from tests.process.running import topics_document
-from tests.process.test_scrub import FAST, PATIENCE_S, fill, read_all, refusal_of
+from tests.process.test_scrub import (
+    FAST,
+    fill,
+    read_all,
+    refusal_of,
+)
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zmq
+from tests.suite.patience import PATIENCE_S
 from tests.suite.space import short_folder
 
 from ledgermq.dispatching import dispatcher
@@ -29,8 +30,6 @@ from ledgermq.model.ids import Index, Position, Term
 from ledgermq.model.settings import ListenSection, Settings, StoreSection
 from ledgermq.process.loop import StopFlag
 from ledgermq.store import dispatch_checkpoint
-
-WAIT_S = 20.0
 
 
 @dataclass
@@ -59,7 +58,7 @@ class Node:
         self.wait(lambda: self.page.read_dispatched().position == position)
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while not condition():
             self.page.set_asleep(Role.BROKER, True)
             if not condition():
@@ -227,7 +226,7 @@ def test_a_killed_dispatcher_goes_on_where_its_page_says(node: Node, golden: Any
         node.wait_dispatched(node.ends[-1])
     finally:
         child.send_signal(signal.SIGTERM)
-        status = child.wait(WAIT_S)
+        status = child.wait(PATIENCE_S)
 
     assert status == 0
     assert node.page.counters(Role.DISPATCHER)[DispatcherCounter.MESSAGES] == 444

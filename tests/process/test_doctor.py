@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.group_nodes import COMMAND, Member, free_port, make_group
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +20,8 @@ def doctor(node: Node, *words: str) -> tuple[int, dict[str, dict[str, str]]]:
     """Exit status, and findings by name."""
     done = subprocess.run(
         [*COMMAND, "doctor", "--config", str(node.config), "--json", *words],
-        capture_output=True, text=True, check=False, timeout=120, env={"PYTHONPATH": str(SOURCES)},
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+        env={"PYTHONPATH": str(SOURCES)},
     )  # fmt: skip
     assert done.stderr == ""
     found: list[dict[str, Any]] = json.loads(done.stdout)["findings"]

@@ -11,6 +11,7 @@ import pytest
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import free_port
 from tests.process.raw_zmtp import LONG, MORE, ZmtpClient
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer, Producer
 
@@ -84,11 +85,11 @@ def test_a_message_without_an_end_costs_its_sender_the_connection(
     pids = node.pids()
     before = anonymous(pids[role])
     with Producer(f"tcp://127.0.0.1:{ports['broker']}") as honest:
-        honest.send("orders", b"before").result(20)
+        honest.send("orders", b"before").result(PATIENCE_S)
         attacker = Endless(ports[role], PARTS[parts])
         was_ended = attacker.send_until_ended()
         grown = anonymous(pids[role]) - before
-        sent = honest.send("orders", b"after").result(20)
+        sent = honest.send("orders", b"after").result(PATIENCE_S)
     attacker.client.close()
     ended = node.status()["counters"][role]["connections_ended"]
 
@@ -106,7 +107,7 @@ def test_who_sends_much_and_ends_each_message_is_never_ended(node: Node) -> None
     with Producer(f"tcp://127.0.0.1:{ports['broker']}") as producer:
         for _ in range(6):
             for send in [producer.send("orders", body, queue_id=0) for _ in range(64)]:
-                send.result(60)
+                send.result(PATIENCE_S)
     count = 0
     address = f"tcp://127.0.0.1:{ports['broker']}"
     with Consumer(address, topic="orders", queues=[0], start="first") as consumer:
@@ -132,13 +133,13 @@ def test_connections_of_one_host_are_bounded_and_those_of_unix_sockets_are_not(
 
     before = count()
     more = [socket.create_connection(("127.0.0.1", ports["writer"])) for _ in range(4)]
-    wait_until(lambda: count() == 4, "connections to be ended", 20.0)
+    wait_until(lambda: count() == 4, "connections to be ended")
     with Producer(f"ipc://{node.runtime}") as local:
-        sent = local.send("orders", b"operator").result(20)
+        sent = local.send("orders", b"operator").result(PATIENCE_S)
     for one in (*opened, *more):
         one.close()
     with Producer(f"tcp://127.0.0.1:{ports['broker']}") as remote:
-        again = remote.send("orders", b"when others have gone").result(20)
+        again = remote.send("orders", b"when others have gone").result(PATIENCE_S)
 
     assert before == 0
     assert sent.queue_offset >= 0

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.process.client_node import start_client_node
 from tests.process.conftest import SOURCES, Node
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer
 
@@ -25,7 +26,7 @@ def test_orders_are_billed_given_back_and_replayed(make_node: Callable[[], Node]
     address = f"ipc://{node.runtime}"
     done = subprocess.run(
         [sys.executable, str(EXAMPLE), address],
-        capture_output=True, check=False, timeout=60,
+        capture_output=True, check=False, timeout=PATIENCE_S,
         env={**os.environ, "PYTHONPATH": str(SOURCES)},
     )  # fmt: skip
     with Consumer(address, topic="orders", group="billing") as consumer:

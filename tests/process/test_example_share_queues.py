@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.process.client_node import start_client_node
 from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import GroupConsumer, GroupOptions, TopicQueue
 
@@ -31,7 +32,7 @@ def node() -> Iterator[Node]:
 def run(*words: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [sys.executable, *words],
-        capture_output=True, check=False, timeout=120,
+        capture_output=True, check=False, timeout=PATIENCE_S,
         env={**os.environ, "PYTHONPATH": str(SOURCES)},
     )  # fmt: skip
 
@@ -54,7 +55,7 @@ def test_the_command_tells_who_consumes_what_and_how_far(node: Node) -> None:
     options = GroupOptions(ordered=True, strategy="sticky")
     with GroupConsumer(address, group="told", name="one", group_options=options) as consumer:
         consumer.subscribe(["orders", "other"], "a || b")
-        wait_until(lambda: consumer.poll(0.1) or len(consumer.assignment) == 8, "its queues", 60.0)
+        wait_until(lambda: consumer.poll(0.1) or len(consumer.assignment) == 8, "its queues")
         consumer.commit({TopicQueue("other", 2): 0})
         table, found = run(*words), run(*words, "--json")
 

@@ -9,8 +9,13 @@ from collections.abc import Callable
 import pytest
 from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, wait_until
-from tests.process.test_delivery import DAY_MS, PATIENCE_S, now_ms, received
+from tests.process.test_delivery import (
+    DAY_MS,
+    now_ms,
+    received,
+)
 from tests.process.test_state_log import broker_of
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer
 from ledgermq.model.errors import MessageIllegalError

@@ -12,6 +12,7 @@ import pytest
 from tests.process.conftest import wait_until
 from tests.process.fault_namespaces import NamespaceNetwork
 from tests.process.fault_network import LossyNetwork, ProxyNetwork
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -113,7 +114,7 @@ def test_what_goes_one_way_is_lost_and_no_other(hosts: Hosts) -> None:
 def test_a_connection_stands_a_short_loss() -> None:
     with closing(ProxyNetwork(3)) as network, closing(Hosts(network)) as hosts:
         host, _, port = network.peers(0)[1].partition("-")[2].partition(":")
-        with socket.create_connection((host, int(port)), timeout=20) as connection:
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
             connection.sendall(b"1")
             assert connection.recv(1) == b"1"
             network.lose(1, 0)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests.process.client_node import start_client_node
 from tests.process.conftest import SOURCES, Node, wait_until
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.aio_consumer import AsyncConsumer
 from ledgermq.client.consumer import Consumer
@@ -25,7 +26,6 @@ from ledgermq.model.message_filter import MessageFilter
 pytestmark = pytest.mark.slow
 
 MESSAGES = 200
-PATIENCE_S = 60.0
 
 
 @pytest.fixture

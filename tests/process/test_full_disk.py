@@ -14,6 +14,7 @@ from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.full_disk import SmallDisk, SmallMemory, disk_of, small_disks, why_not
 from tests.process.group_nodes import SIZES, TOPIC, Group, Member, make_group, producer
 from tests.process.running import topics_document
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer
 from ledgermq.formats.queue_unit import QueueUnit, put_unit
@@ -31,7 +32,6 @@ RETENTION: dict[str, object] = {
     "reserve_bytes": 2 * 1024 * 1024,
 }
 LEFT = 6 * 1024 * 1024
-PATIENCE_S = 60
 BATCH = 50
 
 

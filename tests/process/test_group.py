@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +75,7 @@ def test_what_no_majority_has_is_cut_when_its_leader_comes_back(group: Group) ->
         lost = one.send_batch(TOPIC, bodies("lost", 700))
         written = first.cursors()["written"]["index"]
         wait_until(lambda: first.cursors()["written"]["index"] >= written, "the entries")
-        error = lost.exception(30)
+        error = lost.exception(PATIENCE_S)
     first.kill()
     for other in group.others(first):
         other.start()
@@ -115,7 +116,7 @@ def test_a_minority_acknowledges_nothing_and_says_why(group: Group) -> None:
         other.kill()
     wait_until(lambda: not leader.leads, "the leader to step down")
     with producer(leader, timeout_s=0.5) as one:
-        error = one.send(TOPIC, b"nobody has this").exception(30)
+        error = one.send(TOPIC, b"nobody has this").exception(PATIENCE_S)
 
     def reasons_of_an_election() -> list[str]:
         why = leader.command("raft", "why-no-leader", "--json")

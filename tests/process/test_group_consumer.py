@@ -13,6 +13,7 @@ import pytest
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.group_readers import Journal, Reader
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.aio_group_consumer import AsyncGroupConsumer
 from ledgermq.client.allocation import TopicQueue
@@ -24,7 +25,6 @@ from ledgermq.model.errors import NoPermissionError, TopicUnknownError
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 60.0
 GROUPS = {"heartbeat_ms": 500, "member_expiry_ms": 5_000, "lock_expiry_ms": 8_000}
 ALL = frozenset(TopicQueue("orders", queue_id) for queue_id in range(4))
 

@@ -18,6 +18,7 @@ from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
 from tests.process.group_nodes import TOPIC, Member, make_group
 from tests.process.group_reader_process import BATCH_MAX
 from tests.process.group_readers import Journal, Reader
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.admin import Admin
 from ledgermq.client.allocation import TopicQueue
@@ -26,7 +27,6 @@ from ledgermq.client.producer import Producer
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 60.0
 MEMBER_KILLS = int(os.environ.get("LEDGERMQ_MEMBER_KILLS", "1"))
 GROUPS = {"heartbeat_ms": 500, "member_expiry_ms": 4_000, "lock_expiry_ms": 5_000}
 

@@ -10,8 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.process.conftest import PATIENCE_S, Node, wait_until
+from tests.process.conftest import (
+    Node,
+    wait_until,
+)
 from tests.process.group_nodes import TOPIC, Group, Member, make_growing_group, producer
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -19,6 +19,7 @@ from tests.process.client_node import SERVE
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.group_nodes import COMMAND
 from tests.process.remoting_client import RemotingClient
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.remoting.codes import RequestCode
 
@@ -66,7 +67,7 @@ def test_who_connects_while_no_process_serves_waits_and_is_answered(
     told = subprocess.run(
         [*COMMAND, "service", "status", "--config", str(node.config)],
         env={**os.environ, "PYTHONPATH": str(SOURCES)},
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
     )  # fmt: skip
     assert f"port        {address_of(held)} (listen.remoting): held by systemd ({UNIT})" in (
         told.stdout.splitlines()

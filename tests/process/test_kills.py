@@ -24,6 +24,7 @@ from tests.process.kill_journal import JournalReader, Place
 from tests.process.kill_producer import QUEUES
 from tests.process.node_start import Process, start_node
 from tests.process.running import topics_document
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer
 from ledgermq.ipc.cursor_page import CursorPage, Role
@@ -44,9 +45,6 @@ TIMEOUTS_S = (30.0, 30.0, 0.2, 0.001)
 PATIENT = 2
 """So many of the first ones wait for an acknowledgement as long as it takes; on a busy machine no
 answer comes to the others in time."""
-
-AGAIN_S_MAX = 20.0
-"""Generous, for a machine that does other things too: bench/recovery_after_kill.py measures."""
 
 
 class Stored(NamedTuple):
@@ -84,7 +82,7 @@ class Run:
     def stop_producers(self) -> list[int]:
         for producer in self.producers:
             producer.terminate()
-        ended = [producer.wait(40) for producer in self.producers]
+        ended = [producer.wait(PATIENCE_S) for producer in self.producers]
         for journal in self.journals:
             journal.refresh()
         return ended
@@ -102,7 +100,7 @@ class Run:
             answer = wait_until(
                 lambda one=journal, ask=next_one: self._asked(ask, one, since_ns),
                 f"{'an acknowledgement' if is_patient else 'an outcome'} for producer {number}",
-                AGAIN_S_MAX,
+                PATIENCE_S,
             )
             if is_patient:
                 answers.append(answer)

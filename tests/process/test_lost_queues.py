@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.process.conftest import Node
 from tests.process.running import topics_document
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer
 from ledgermq.store.store_view import StoreView
@@ -46,7 +47,7 @@ def tear_the_checkpoints(root: Path) -> None:
 def send(node: Node) -> None:
     with Producer(f"ipc://{node.runtime}") as producer:
         for queue_id in (0, 1):
-            producer.send_batch(TOPIC, [b"x"] * BATCH, queue_id=queue_id).result(30)
+            producer.send_batch(TOPIC, [b"x"] * BATCH, queue_id=queue_id).result(PATIENCE_S)
 
 
 @pytest.mark.parametrize(

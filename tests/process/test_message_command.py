@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
 from ledgermq.client import Consumer, OutgoingMessage, Producer, Queries, SendResult
@@ -60,7 +61,7 @@ def send(node: Node, bodies: Sequence[bytes], queue_id: int) -> list[SendResult]
 
 
 def members_of(address: str, group: str) -> object:
-    with connect_broker(address, name="test", timeout_s=60.0) as broker:
+    with connect_broker(address, name="test", timeout_s=PATIENCE_S) as broker:
         return broker.call("group_members", group=group)["members"]
 
 

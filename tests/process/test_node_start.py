@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.process.node_start import SOURCES, ForkedProcess, Process, start_node
+from tests.suite.patience import PATIENCE_S
 
 SHOWS = """
 import json, os, sys
@@ -39,13 +40,13 @@ def test_what_is_forked_sees_what_an_executed_program_sees(
     monkeypatch.delenv("LEDGERMQ_EXEC_NODES", raising=False)
     forked, log = started(tmp_path, SHOWS, "one", "two words", OWN="mine")
     assert isinstance(forked, ForkedProcess)
-    assert forked.wait(60) == 7
+    assert forked.wait(PATIENCE_S) == 7
     seen = log.read_text()
 
     monkeypatch.setenv("LEDGERMQ_EXEC_NODES", "1")
     executed, log = started(tmp_path, SHOWS, "one", "two words", OWN="mine")
     assert isinstance(executed, subprocess.Popen)
-    assert executed.wait(60) == 7
+    assert executed.wait(PATIENCE_S) == 7
 
     assert sorted(seen.split("\n")) == sorted(log.read_text().split("\n"))
     assert "two words" in seen
@@ -61,7 +62,7 @@ def test_who_is_killed_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     process.send_signal(signal.SIGKILL)
 
-    assert process.wait(60) == -signal.SIGKILL
+    assert process.wait(PATIENCE_S) == -signal.SIGKILL
     assert process.poll() == process.returncode == -signal.SIGKILL
     process.kill()
 
@@ -73,5 +74,5 @@ def test_what_an_interpreter_reads_at_its_start_needs_one_of_its_own(tmp_path: P
     process, log = started(tmp_path, program, PYTHONOPTIMIZE="1")
 
     assert isinstance(process, subprocess.Popen)
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert log.read_text() == "1\n"

@@ -20,6 +20,7 @@ from tests.conftest import Golden
 from tests.operating_commands import Told, documents, told_in, words_of
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import Group, Member, free_port, make_group, producer
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import _parser
 from ledgermq.client import TransactionalProducer
@@ -155,7 +156,7 @@ def give_things(host: Host, group: Group, shop: TransactionalProducer) -> None:
     with producer(*group.members) as sender:
         sent = sender.send("orders", b"paid", keys=["order-4711"]).result()
         later = sender.send("orders", b"pay", delay=timedelta(hours=1)).result()
-    with connect_broker(address, name="test", timeout_s=60.0) as broker:
+    with connect_broker(address, name="test", timeout_s=PATIENCE_S) as broker:
         asked = {"group": "billing", "position": sent.physical_offset, "delay_level": DEAD}
         broker.call("send_back", **asked)
         ArchiveAdmin(broker).commit("nightly", 1)

@@ -20,6 +20,7 @@ from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, make_group, producer
 from tests.process.running import topics_document
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.broker.broker_state import APPLIED_KEY, FILES, OWN_FILES
 from ledgermq.broker.state_commands import STATE_QUEUE_ID
@@ -34,7 +35,6 @@ from ledgermq.store.store_view import StoreView
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 60.0
 OPTIONS = ConsumerOptions(hold_ms=500, timeout_s=PATIENCE_S)
 
 STORES = {

@@ -25,6 +25,7 @@ from tests.process.remoting_steps import (
 )
 from tests.process.test_remoting_produce import fields
 from tests.process.test_remoting_transactions import connect, send_half
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
@@ -32,7 +33,6 @@ from ledgermq.remoting.codes import RequestCode, ResponseCode
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 40.0
 THREE = {"processes": 3}
 V2 = RequestCode.SEND_MESSAGE_V2
 

@@ -15,6 +15,7 @@ import pytest
 from tests.process.broker_node import BrokerNode, NodeMaker, broker_nodes, root_of, units_of
 from tests.process.client_node import start_client_node
 from tests.process.conftest import SOURCES, Node, wait_until
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer, Queries
 from ledgermq.client.aio import AsyncQueries
@@ -277,6 +278,6 @@ def command(node: Node, *words: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [sys.executable, "-m", "ledgermq.cli.main", "query", *words,
          "--address", f"ipc://{node.runtime}"],
-        capture_output=True, check=False, timeout=60,
+        capture_output=True, check=False, timeout=PATIENCE_S,
         env={**os.environ, "PYTHONPATH": str(SOURCES)},
     )  # fmt: skip

@@ -25,6 +25,7 @@ from tests.process.group_nodes import (
     producer,
 )
 from tests.staged_derived import stage
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer
 from ledgermq.formats.findings import Severity
@@ -37,7 +38,6 @@ pytestmark = pytest.mark.slow
 
 IDLE, GROUP, SENT = 3, "readers", 4
 OF_QUEUES = ("--queue-file-size", SIZES["mapped_file_size_consume_queue"])
-PATIENCE_S = 60
 RETENTION = '[retention]\nbytes_max = "2MiB"\nkeep_for_members = "0B"\n'
 
 

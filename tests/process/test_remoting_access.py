@@ -12,6 +12,7 @@ from tests.process.conftest import Node, wait_until
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
 from tests.process.remoting_steps import send
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.broker.sealed_secret import key_id
 from ledgermq.client.access_admin import AccessAdmin
@@ -23,7 +24,6 @@ from ledgermq.remoting.command import Command
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 40.0
 ORDERS, BOSS = ("orders", "12345678"), ("boss", "87654321")
 
 

@@ -12,6 +12,7 @@ from tests.process.group_nodes import TOPIC
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_steps import NOW_MS, beat_when_leading, members, pull
 from tests.process.test_full_disk import FILES, LEFT, RETENTION, wait_prepared
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.codes import ResponseCode
@@ -19,7 +20,6 @@ from ledgermq.remoting.command import Command
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
-PATIENCE_S = 60.0
 UNDER_WAY = 50
 FILLING = b"x" * 4_000
 

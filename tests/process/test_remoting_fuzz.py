@@ -19,6 +19,7 @@ from tests.process.fuzzed_port import (
     fuzzed_port,
 )
 from tests.readable import is_readable
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command, HeaderKind, encode_command
@@ -129,7 +130,7 @@ class Fuzzed:
             stays: whether it waits a moment for replies before it says that it sends no more.
         """
         self.connections += 1
-        with socket.create_connection(self.place, timeout=30.0) as sock:
+        with socket.create_connection(self.place, timeout=PATIENCE_S) as sock:
             try:
                 for part in parts:
                     sock.sendall(part)

@@ -17,6 +17,7 @@ from tests.process.remoting_steps import (
     pull,
     send,
 )
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.admin import Admin
 from ledgermq.client.group_consumer import GroupConsumer
@@ -25,8 +26,6 @@ from ledgermq.model.errors import GroupActiveError
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 
 pytestmark = pytest.mark.slow
-
-PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from tests.process.remoting_steps import (
     pulled,
     send,
 )
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Admin
 from ledgermq.remoting.codes import RequestCode, ResponseCode
@@ -27,7 +28,6 @@ from ledgermq.remoting.codes import RequestCode, ResponseCode
 pytestmark = pytest.mark.slow
 
 UNDER_WAY = 16
-PATIENCE_S = 60.0
 
 
 class Senders:

@@ -11,6 +11,7 @@ from tests.process.group_nodes import free_port
 from tests.process.raw_consumer import RawConsumer
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_steps import beat_when_leading, pull, pull_fields, send
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer, ProducerOptions
 from ledgermq.model.errors import UnexpectedError
@@ -19,7 +20,6 @@ from ledgermq.wire.query_frame import KeyQuery, encode_query
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 40.0
 PROGRAM = Path(__file__).with_name("faulty_node.py")
 POISON = "poison"
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.aio_consumer import AsyncConsumer
 from ledgermq.client.aio_producer import AsyncProducer
@@ -21,8 +22,6 @@ from ledgermq.client.requester import Requester
 from ledgermq.model.errors import LedgerError, TimedOutError
 
 pytestmark = pytest.mark.slow
-
-PATIENCE_S = 60.0
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 60
 NO_WAITING = {"keep_for_members": "0B"}
 
 

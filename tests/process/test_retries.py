@@ -13,6 +13,7 @@ import pytest
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
 from ledgermq.client import Consumer, DeadLetters, Producer, ReceivedMessage, SendResult
@@ -26,7 +27,6 @@ from ledgermq.model.errors import ConfigError, MessageIllegalError, ProtocolErro
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 60.0
 OPTIONS = ConsumerOptions(hold_ms=500, timeout_s=PATIENCE_S)
 SOON = 1
 """Delay level of one second."""

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer
 from ledgermq.model.limits import SYSTEM_TOPIC
@@ -22,7 +23,6 @@ pytestmark = pytest.mark.slow
 
 FILE_SIZE = 262_144
 BATCHES = 12
-PATIENCE_S = 60.0
 
 FAST = {"every_s": 1, "rate_bytes_per_s": 64 * 1024 * 1024}
 OFF: Mapping[str, object] = {"rate_bytes_per_s": 0}

@@ -13,6 +13,7 @@ import pytest
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.group_nodes import COMMAND
 from tests.process.journald import Journald, running_journald, why_not
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
@@ -21,7 +22,7 @@ def service_status(node: Node, journald: Journald, *words: str) -> subprocess.Co
     where = ["--config", str(node.config), "--journal", str(journald.folder)]
     return subprocess.run(
         [*COMMAND, "service", "status", *where, *words],
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
         env={"PYTHONPATH": str(SOURCES), "PATH": os.environ["PATH"]},
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
 from ledgermq.client import Consumer, Decision, Producer, TransactionalProducer
@@ -16,7 +17,7 @@ from ledgermq.client.pull_pipeline import ConsumerOptions
 pytestmark = pytest.mark.slow
 
 HOUR_MS = 3_600_000
-OPTIONS = ConsumerOptions(hold_ms=200, timeout_s=60.0)
+OPTIONS = ConsumerOptions(hold_ms=200, timeout_s=PATIENCE_S)
 
 
 @pytest.fixture

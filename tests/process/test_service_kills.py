@@ -20,7 +20,6 @@ from tests.process.service_load import (
     GROUP,
     LATER,
     OPTIONS,
-    PATIENCE_S,
     PLAIN,
     STORED,
     Delayer,
@@ -31,6 +30,7 @@ from tests.process.service_load import (
     wait_for_turns,
 )
 from tests.process.test_state_log import broker_of, offsets_in_file, wait_same_tables
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import TransactionalProducer
 from ledgermq.model.limits import DELAY_TOPIC, TIMER_TOPIC

@@ -12,6 +12,7 @@ from tests.process.conftest import Node, wait_until
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
 from tests.process.remoting_steps import beat, beat_when_leading, heartbeat_body, pull_fields, send
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Admin
 from ledgermq.client.access_admin import AccessAdmin
@@ -152,7 +153,7 @@ def test_a_quota_of_a_topic_holds_for_pulls_and_views_at_the_port(node: Node) ->
     beat_when_leading(client, "reader", "orders")
     stored = send(client, "orders", 0, *[bytes(4_000)] * 8)
     position = str(int(stored[0].fields["msgId"][16:], 16))
-    with connect_broker(f"ipc://{node.runtime}", name="operator", timeout_s=40.0) as broker:
+    with connect_broker(f"ipc://{node.runtime}", name="operator", timeout_s=PATIENCE_S) as broker:
         AccessAdmin(broker).set_quota("topic:orders", consume_bytes=1_000)
     pulled = [client.ask(Code.PULL_MESSAGE, pull_fields("orders", 0, 0)) for _ in range(10)]
     viewed = [client.ask(Code.VIEW_MESSAGE_BY_ID, {"offset": position}) for _ in range(3)]

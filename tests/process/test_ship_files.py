@@ -61,7 +61,7 @@ def add(leader: Member, member: Member, *kind: str) -> None:
 
 
 def wait_replaced(member: Member) -> None:
-    wait_until(lambda: member.node.logged("log replaced by"), "the files", timeout_s=60)
+    wait_until(lambda: member.node.logged("log replaced by"), "the files")
 
 
 def received(member: Member) -> int:

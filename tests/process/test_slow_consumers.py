@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from tests.process.conftest import Node, wait_until
 from tests.process.raw_consumer import RawConsumer
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer, Producer, ProducerOptions
 
@@ -33,7 +34,7 @@ def test_a_consumer_that_does_not_read_holds_its_window_and_delays_nobody(
     node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)])
     node.wait_ready()
     address = f"ipc://{node.runtime}"
-    with Producer(address, options=ProducerOptions(timeout_s=40.0)) as sender:
+    with Producer(address, options=ProducerOptions(timeout_s=PATIENCE_S)) as sender:
         sender.send_batch("t", [BODY] * 16, queue_id=0).result()
         with Consumer(address, topic="t", start="first", queues=[0]) as reader:
             wait_until(lambda: len(reader.poll(1.0)), "what was sent")
@@ -46,7 +47,7 @@ def test_a_consumer_that_does_not_read_holds_its_window_and_delays_nobody(
                     found: dict[str, int] = node.status()["counters"]["broker"]
                     return found
 
-                wait_until(lambda: counters()["slow_refused"] > 0, "a refusal", 40.0)
+                wait_until(lambda: counters()["slow_refused"] > 0, "a refusal")
                 held = counters()["answers_bytes"]
                 sender.send("t", b"last", queue_id=0).result()
                 bodies = wait_until(

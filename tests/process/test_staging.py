@@ -9,6 +9,7 @@ import pytest
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.group_nodes import TOPIC, Group, make_group
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer
 from ledgermq.client.broker_connection import connect_broker
@@ -56,7 +57,7 @@ def stage(
 def rows(addresses: list[str]) -> list[tuple[int, int, int]]:
     """Queue, number and flag of each message of the topic, in the order of the queues."""
     found: list[tuple[int, int, int]] = []
-    with connect_broker(addresses, name="test", timeout_s=60) as broker:
+    with connect_broker(addresses, name="test", timeout_s=PATIENCE_S) as broker:
         ends = {queue: broker.queue(TOPIC, queue).end for queue in range(QUEUES)}
     with Consumer(addresses, topic=TOPIC, start="first") as consumer:
         while len(found) < sum(ends.values()):
@@ -156,6 +157,6 @@ def test_aborted_rows_and_orphans_go_and_the_log_with_them(node: Node) -> None:
 
 
 def is_all_dropped(address: str) -> bool:
-    with connect_broker(address, name="test", timeout_s=60) as broker:
+    with connect_broker(address, name="test", timeout_s=PATIENCE_S) as broker:
         answer = broker.call("sinks")
     return bool(answer["staged_first"] == answer["staged_end"] > 0)

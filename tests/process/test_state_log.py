@@ -17,6 +17,7 @@ import zmq
 from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.broker.broker_state import APPLIED_KEY, FILES, OWN_FILES
 from ledgermq.broker.group_offsets import GroupOffsets
@@ -37,7 +38,6 @@ pytestmark = pytest.mark.slow
 
 KILLS = int(os.environ.get("LEDGERMQ_LEADER_KILLS", "2"))
 SEED = int(os.environ.get("LEDGERMQ_KILL_SEED", random.randrange(2**32)))
-PATIENCE_S = 60.0
 
 
 @contextmanager

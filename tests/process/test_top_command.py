@@ -13,6 +13,7 @@ import pytest
 from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
 from tests.process.group_nodes import TOPIC, Group, make_group, producer
 from tests.process.pty_program import PtyProgram
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import GroupConsumer
 from ledgermq.client.broker_connection import connect_broker
@@ -30,7 +31,7 @@ def group() -> Iterator[Group]:
         made = make_group(make, ack="majority-memory")
         with producer(*made.members) as one:
             one.send_batch(TOPIC, [b"message"] * SENT, queue_id=0).result()
-        with connect_broker(made.addresses, name="test", timeout_s=30.0) as broker:
+        with connect_broker(made.addresses, name="test", timeout_s=PATIENCE_S) as broker:
             wait_until(lambda: broker.queue(TOPIC, 0).end == SENT, "dispatch")
             broker.group_commit("billing", TOPIC, {0: CONSUMED})
         yield made

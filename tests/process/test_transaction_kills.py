@@ -16,6 +16,7 @@ from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
 from tests.process.test_state_log import broker_of
 from tests.process.test_transactions import QUICK
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import (
     Consumer,
@@ -37,7 +38,6 @@ pytestmark = pytest.mark.slow
 
 KILLS = int(os.environ.get("LEDGERMQ_LEADER_KILLS", "2"))
 SEED = int(os.environ.get("LEDGERMQ_KILL_SEED", random.randrange(2**32)))
-PATIENCE_S = 90.0
 WORKERS = 3
 
 

@@ -20,6 +20,7 @@ from tests.process.client_node import start_client_node
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.raw_producer import RawProducer
 from tests.process.test_state_log import broker_of, offsets_in_file
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import (
     Consumer,
@@ -45,7 +46,6 @@ from ledgermq.wire.session import Refusal
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 60.0
 GROUP = "till"
 QUICK = {
     "transaction_timeout_ms": 50,

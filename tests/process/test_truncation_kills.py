@@ -21,6 +21,7 @@ from tests.process.conftest import Node, is_alive, wait_until
 from tests.process.fault_network import ProxyNetwork
 from tests.process.faults import kill_node
 from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer
 from ledgermq.client.results import BatchResult
@@ -31,7 +32,6 @@ pytestmark = pytest.mark.slow
 
 LIVES = max(2, int(os.environ.get("LEDGERMQ_KILL_POINTS", "0")) // 10)
 SEED = int(os.environ.get("LEDGERMQ_KILL_SEED") or random.SystemRandom().randrange(2**31))
-PATIENCE_S = 90.0
 CUTS = ("punch_hole", "unlink", "fdatasync", "pwrite", "open")
 CUT_CALLS_MAX = 3
 SIZES = {

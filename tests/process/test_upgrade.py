@@ -13,6 +13,7 @@ import pytest
 from tests.conftest import Golden
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.group_nodes import COMMAND, SIZES, Group, Member, make_group, producer
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.message_json import plain_body
 from ledgermq.client import Consumer
@@ -31,7 +32,6 @@ DELAYED_TOPIC, DELAYED_LEFT = "delay", 4
 """Java left delayed messages to be delivered, all of them long due."""
 
 DIVIDED = 1_048_576
-TIMEOUT_S = 30.0
 
 Places = dict[tuple[int, int], bytes]
 """Bodies by queue and queue offset."""
@@ -59,7 +59,7 @@ def old_messages(root: Path, topic: str = OLD_TOPIC) -> Places:
 
 def served(address: str, topic: str = OLD_TOPIC) -> Places:
     """All that a node serves of the old topic now, or of another one."""
-    options = ConsumerOptions(hold_ms=0, timeout_s=TIMEOUT_S)
+    options = ConsumerOptions(hold_ms=0, timeout_s=PATIENCE_S)
     found: Places = {}
     with Consumer(address, topic=topic, start="first", options=options) as consumer:
         for queue, first in consumer.offsets().items():
@@ -96,7 +96,7 @@ def test_an_upgraded_group_serves_old_messages_and_takes_new_ones_and_can_leave_
     ends = {queue: max(o for q, o in before if q == queue) + 1 for queue, _ in before}
     with producer(*group.members) as sender:
         futures = [sender.send(OLD_TOPIC, b"new %d" % number) for number in range(40)]
-        results = [future.result(TIMEOUT_S) for future in futures]
+        results = [future.result(PATIENCE_S) for future in futures]
     group.wait_equal()
     sent = {(one.queue_id, one.queue_offset): b"new %d" % n for n, one in enumerate(results)}
 
@@ -149,7 +149,7 @@ def test_a_node_goes_on_with_a_store_that_changed_its_kind(
         member.start()
         node.wait_ready()
         with producer(member) as sender:
-            sent = sender.send(OLD_TOPIC, b"new %d" % number).result(TIMEOUT_S)
+            sent = sender.send(OLD_TOPIC, b"new %d" % number).result(PATIENCE_S)
         before[sent.queue_id, sent.queue_offset] = b"new %d" % number
 
         wait_until(lambda: served(member.address) == before, "all messages")
@@ -181,7 +181,7 @@ def test_a_member_that_lacks_the_old_log_of_the_others_ends_and_says_what_to_do(
         gone = nodes.keys() - {member.name for member in group.up()}
         return gone if "n2" in gone or gone == {"n0", "n1"} else set()
 
-    for name in wait_until(ended, "the end of those who differ", TIMEOUT_S):
+    for name in wait_until(ended, "the end of those who differ", PATIENCE_S):
         assert nodes[name].wait_end() == 1
         assert nodes[name].logged("do not begin at the same position")
         assert nodes[name].logged("docs/operating/upgrade.md")

@@ -10,6 +10,7 @@ import pytest
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import free_port
 from tests.process.raw_zmtp import ZmtpClient
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer, ProducerOptions
 from ledgermq.client.broker_connection import connect_broker
@@ -19,8 +20,6 @@ from ledgermq.wire.pull_frame import Pull, encode_pull
 from ledgermq.wire.session import Refusal, encode_call, encode_hello
 
 pytestmark = pytest.mark.slow
-
-PATIENCE_S = 40.0
 
 
 def configured(node: Node, port: int, **tables: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.small_store import write_store
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
 from ledgermq.client import Producer
@@ -93,7 +94,9 @@ def test_a_running_node_and_its_files_go_into_one_archive(
     def sent(first: int, count: int) -> None:
         with Producer([address]) as producer:
             for number in range(first, first + count):
-                producer.send("orders", b"%d" % number, tag="a", queue_id=number % 4).result(60)
+                producer.send("orders", b"%d" % number, tag="a", queue_id=number % 4).result(
+                    PATIENCE_S
+                )
 
     def count(*words: object) -> int:
         found: int = run(capsys, "spark", "archive", *words, *to)["messages"]
@@ -151,7 +154,7 @@ def test_a_driver_that_is_killed_leaves_an_archive_that_goes_on(
         has_begun: Callable[[], bool] = (target / "_ledgermq" / "staging").is_dir
         wait_until(lambda: has_begun() or driver.poll() is not None, "a run", 300)
         os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait(60)
+        driver.wait(PATIENCE_S)
     found = run(capsys, *words)
     rows = spark.read.parquet(str(target))
 

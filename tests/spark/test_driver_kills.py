@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from tests.process.conftest import wait_until
 from tests.spark.killed_driver import STARTED, append, parquet_of, reader_of
 from tests.spark.started_streams import run_to_end
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -75,7 +76,7 @@ class Driver:
     def kill(self) -> None:
         """Kill the JVM, the driver and its workers, all at once."""
         os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(60)
+        self._process.wait(PATIENCE_S)
         self._log.close()
         if self.jvm:
             wait_until(

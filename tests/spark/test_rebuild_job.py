@@ -16,13 +16,13 @@ from tests.process.group_nodes import SIZES as NODE_SIZES
 from tests.process.group_nodes import TOPIC
 from tests.process.test_queue_ends import (
     IDLE,
-    PATIENCE_S,
     SENT,
     check_goes_on,
     check_stores,
     idle_group,
 )
 from tests.small_store import SIZES, write_store
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
 from ledgermq.client import Consumer

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
+from tests.suite.patience import PATIENCE_S
 from tests.unit.pipeline.archives import TasksHere, archived, visible_rows
 
 from ledgermq.client import Producer
@@ -56,7 +57,7 @@ def address_of(node: Node) -> str:
 def replayed(archive: Path, node: Node, name: str, **choice: Any) -> Replayed:
     wanted = ReplayChoice(**{"to_topic": "orders", **choice})
     tasks = TasksHere()
-    return replay(tasks, archive, [address_of(node)], wanted, name=name, timeout_s=60.0)
+    return replay(tasks, archive, [address_of(node)], wanted, name=name, timeout_s=PATIENCE_S)
 
 
 def stored(node: Node, topic: str, count: int) -> list[Any]:
@@ -181,7 +182,7 @@ def archive_of_runs(node: Node, tmp_path: Path) -> Path:
                 for n in range(60)
             ]
             for future in futures:
-                future.result(60)
+                future.result(PATIENCE_S)
             stored(node, topic, 60 if not root.exists() or topic == "bills" else 120)
             archived(node.root, root)
     return root

@@ -23,6 +23,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 from tests.process.conftest import nodes_made, wait_until
 from tests.process.group_nodes import TOPIC, Group, make_group
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.formats.java_hash import java_hash
@@ -156,7 +157,7 @@ def tried(spark: SparkSession) -> SparkSession:
 def topic(group: Group, request: pytest.FixtureRequest) -> str:
     """A topic of the test's own."""
     name = request.node.name.replace("[", "-").replace("]", "")[:100]
-    with connect_broker(group.addresses, name="test", timeout_s=60) as broker:
+    with connect_broker(group.addresses, name="test", timeout_s=PATIENCE_S) as broker:
         broker.call("topic_create", topic=name, queues=QUEUES)
     return name
 
@@ -245,7 +246,7 @@ def test_rows_of_a_task_that_is_run_again_are_there_once_and_of_a_failed_job_not
 
 
 def is_all_dropped(group: Group) -> bool:
-    with connect_broker(group.addresses, name="test", timeout_s=60) as broker:
+    with connect_broker(group.addresses, name="test", timeout_s=PATIENCE_S) as broker:
         answer = broker.call("sinks")
     return bool(answer["staged_first"] == answer["staged_end"])
 

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.process.client_node import start_client_node
 from tests.process.conftest import nodes_made
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import OutgoingMessage, Producer
 
@@ -31,7 +32,7 @@ def store() -> Iterator[Path]:
                     OutgoingMessage(f"order {number}".encode(), tag="abc"[number % 3])
                     for number in range(10)
                 ]
-                producer.send_batch("orders", orders, queue_id=queue_id).result(60)
+                producer.send_batch("orders", orders, queue_id=queue_id).result(PATIENCE_S)
         assert node.stop() == 0
         yield node.root
 

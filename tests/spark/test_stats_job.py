@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
 from ledgermq.client import Consumer, Producer
@@ -49,7 +50,7 @@ def test_files_and_node_say_the_same(
             for n in range(60)
         ]
         for future in futures:
-            future.result(60)
+            future.result(PATIENCE_S)
     wait_until(
         lambda: run(capsys, "--nodes", address)["messages"] == 60, "messages in the queues", 300
     )

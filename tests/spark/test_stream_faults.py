@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from tests.process.conftest import nodes_made, wait_until
 from tests.process.group_nodes import TOPIC, Group, make_group
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer, ProducerOptions
 from ledgermq.client.broker_connection import connect_broker
@@ -52,7 +53,7 @@ class Load:
         wait_until(lambda: self.acked.total() >= wanted, "acknowledgements")
 
     def _run(self) -> None:
-        with Producer(self._addresses, options=ProducerOptions(timeout_s=60.0)) as producer:
+        with Producer(self._addresses, options=ProducerOptions(timeout_s=PATIENCE_S)) as producer:
             number = 0
             while not self._stopping.is_set():
                 bodies = [b"%d" % (number + one) for one in range(BATCH)]
@@ -61,7 +62,7 @@ class Load:
                 self.sent.update(bodies)
                 future = producer.send_batch(TOPIC, bodies, queue_id=queue_id)
                 try:
-                    future.result(120)
+                    future.result(PATIENCE_S)
                 except LedgerError:
                     # Its outcome is unknown: it may be stored, once.
                     continue
@@ -141,7 +142,7 @@ def test_each_acknowledged_message_is_a_row_once_whoever_dies(
     finally:
         load.stop()
     group.wait_equal()
-    with connect_broker(group.addresses, name="test", timeout_s=60) as broker:
+    with connect_broker(group.addresses, name="test", timeout_s=PATIENCE_S) as broker:
         ends = {str(queue): broker.queue(TOPIC, queue).end for queue in range(QUEUES)}
     for way, query in queries.items():
         read_until(query, ends)

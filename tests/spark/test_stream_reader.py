@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import OutgoingMessage, Producer
 from ledgermq.client.broker_connection import connect_broker
@@ -50,8 +51,8 @@ def produce(node: Node, topic: str, first: int, count: int) -> None:
                 for number in everything[queue_id::QUEUES]
             ]
             sent.append(producer.send_batch(topic, messages, queue_id=queue_id))
-        ends = [future.result(60)[-1].queue_offset + 1 for future in sent]
-    with connect_broker(address, name="test", timeout_s=60) as broker:
+        ends = [future.result(PATIENCE_S)[-1].queue_offset + 1 for future in sent]
+    with connect_broker(address, name="test", timeout_s=PATIENCE_S) as broker:
         wait_until(
             lambda: all(broker.queue(topic, n).end >= end for n, end in enumerate(ends)), "dispatch"
         )

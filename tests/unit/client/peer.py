@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 import zmq
+from tests.suite.patience import PATIENCE_S
 from tests.suite.space import short_folder
 
 from ledgermq.formats.java_hash import java_hash
@@ -142,7 +143,7 @@ class Peer:
         with self._context.socket(zmq.PUSH) as bell:
             bell.connect("inproc://wake")
             bell.send(b"")
-            assert done.wait(10)
+            assert done.wait(PATIENCE_S)
 
     def restart(self) -> None:
         """End all connections, forget all sessions; what is stored stays."""

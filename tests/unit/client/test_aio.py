@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.suite.patience import PATIENCE_S
 from tests.unit.client.peer import Peer
 
 from ledgermq.client.aio import AsyncConsumer, AsyncProducer
@@ -19,8 +20,6 @@ from ledgermq.model.errors import (
     TimedOutError,
     TopicUnknownError,
 )
-
-PATIENCE_S = 10.0
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:

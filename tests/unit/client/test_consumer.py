@@ -7,14 +7,13 @@ import time
 from typing import Any
 
 import pytest
+from tests.suite.patience import PATIENCE_S
 from tests.unit.client.peer import Peer
 
 from ledgermq.client.consumer import Consumer
 from ledgermq.client.producer import Producer
 from ledgermq.client.pull_pipeline import ConsumerOptions, OffsetReset
 from ledgermq.model.errors import ConfigError, NotLeaderError, TopicUnknownError
-
-PATIENCE_S = 10.0
 
 
 def fill(peer: Peer, count: int = 10, *, queues: int = 2, tags: tuple[str, ...] = ("A",)) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import zmq
+from tests.suite.patience import PATIENCE_S
 from tests.unit.client.peer import Log, Peer
 
 from ledgermq.client.address import parse_addresses
@@ -26,7 +27,6 @@ from ledgermq.client.send_pipeline import ProducerOptions
 from ledgermq.model.errors import ConfigError, NotLeaderError, OutcomeUnknownError, TimedOutError
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing
 
-PATIENCE_S = 10.0
 MakeGroup = Callable[..., list[Peer]]
 
 

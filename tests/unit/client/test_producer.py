@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.suite.patience import PATIENCE_S
 from tests.unit.client.peer import STORE_HOST, Peer
 
 from ledgermq.client.outgoing import OutgoingMessage
@@ -29,8 +30,6 @@ from ledgermq.model.errors import (
     TopicUnknownError,
 )
 from ledgermq.model.settings import AckMode
-
-PATIENCE_S = 10.0
 
 
 def wait_until(condition: Callable[[], Any]) -> None:
@@ -200,7 +199,7 @@ def test_a_refusal_for_good_fails_its_frame_alone(peer: Peer) -> None:
 
 
 def test_who_does_not_wait_for_a_quota_is_told_at_once(peer: Peer) -> None:
-    options = ProducerOptions(waits_for_quota=False, timeout_s=60.0)
+    options = ProducerOptions(waits_for_quota=False, timeout_s=PATIENCE_S)
     with Producer(peer.address, options=options) as producer:
         producer.send("T", b"begin").result()
         peer.refusals = [QuotaError("used up", retry_after_ms=50_000)]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.readable import is_readable
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.gateway.broker_link import OFFSETS_MS, RETRY_MS, BrokerLink
 from ledgermq.gateway.far_sockets import FarSockets
@@ -19,7 +20,6 @@ from ledgermq.model.errors import NotLeaderError
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import ONEWAY, REPLY, Command, decode_command, encode_command
 
-WAIT_S = 20.0
 TURNS_MAX = 2_000
 
 
@@ -48,7 +48,7 @@ class Pair:
 
     def connect(self) -> tuple[socket.socket, Connection]:
         """A client, and its connection."""
-        client = socket.create_connection(self.sockets.addresses[0], timeout=WAIT_S)
+        client = socket.create_connection(self.sockets.addresses[0], timeout=PATIENCE_S)
         self._clients.append(client)
         client.sendall(sent(Command(RequestCode.GET_BROKER_CONFIG, 1)))
         self.until(lambda: bool(self.came))

@@ -6,14 +6,13 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.gateway.client_requests import ClientRequests
 from ledgermq.gateway.listening import open_listeners
 from ledgermq.gateway.remoting_sockets import Connection, RemotingLimits, RemotingSockets
 from ledgermq.model.errors import LedgerError, TimedOutError
 from ledgermq.remoting.command import ONEWAY, Command, decode_command
-
-WAIT_S = 20.0
 
 
 class Port:
@@ -27,7 +26,7 @@ class Port:
         self.clients: list[socket.socket] = []
         self.connections: list[Connection] = []
         for _ in range(2):
-            client = socket.create_connection(self.sockets.addresses[0], timeout=WAIT_S)
+            client = socket.create_connection(self.sockets.addresses[0], timeout=PATIENCE_S)
             self.clients.append(client)
             client.sendall(bytes.fromhex("0000000a 00000006") + b"{   }\n")
             while len(self.connections) < len(self.clients):

@@ -9,13 +9,12 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.gateway.listening import check_inherited, listening_addresses, open_listeners
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.settings import ListenSection
 from ledgermq.process.inherited_sockets import take_inherited
-
-WAIT_S = 20.0
 
 
 def open_descriptors() -> set[str]:
@@ -62,7 +61,9 @@ def test_a_socket_of_systemd_is_served_beside_one_of_our_own(passed: str) -> Non
         listeners = open_listeners([("127.0.0.1", 0), inherited])
         for listener in listeners:
             opened.enter_context(closing(listener))
-        client = opened.enter_context(closing(socket.create_connection(inherited, timeout=WAIT_S)))
+        client = opened.enter_context(
+            closing(socket.create_connection(inherited, timeout=PATIENCE_S))
+        )
         accepted = opened.enter_context(closing(listeners[1].accept()[0]))
 
         assert listeners[1].getsockname() == inherited

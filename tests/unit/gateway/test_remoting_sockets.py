@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tests.readable import is_readable
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.gateway.listening import open_listeners
 from ledgermq.gateway.remoting_sockets import Arrival, RemotingLimits, RemotingSockets
@@ -15,7 +16,6 @@ from ledgermq.remoting.command import Command, decode_command, encode_command
 LIMITS = RemotingLimits(
     connections=3, queued_bytes=4 * 1024 * 1024, frame_size=64 * 1024, idle_ms=1_000
 )
-WAIT_S = 20.0
 
 
 class Port:
@@ -28,13 +28,13 @@ class Port:
         self._clients: list[socket.socket] = []
 
     def connect(self) -> socket.socket:
-        client = socket.create_connection(self.sockets.addresses[0], timeout=WAIT_S)
+        client = socket.create_connection(self.sockets.addresses[0], timeout=PATIENCE_S)
         self._clients.append(client)
         return client
 
     def until(self, condition: Callable[[], bool]) -> None:
         while not condition():
-            assert is_readable(self.sockets, WAIT_S), "nothing more happens"
+            assert is_readable(self.sockets, PATIENCE_S), "nothing more happens"
             self.turn()
 
     def turn(self) -> None:

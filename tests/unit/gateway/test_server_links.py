@@ -7,12 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 from tests.readable import is_readable
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.gateway.server_links import ServerLinks, is_address
 from ledgermq.model.errors import LedgerError, TimedOutError
 from ledgermq.remoting.command import Command, encode_command
-
-WAIT_S = 20.0
 
 
 class Server:
@@ -21,7 +20,7 @@ class Server:
     def __init__(self) -> None:
         self.links = ServerLinks()
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.listener.settimeout(WAIT_S)
+        self.listener.settimeout(PATIENCE_S)
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         self.told: list[Command | LedgerError] = []
 
@@ -31,12 +30,12 @@ class Server:
 
     def accept(self) -> socket.socket:
         sock, _ = self.listener.accept()
-        sock.settimeout(WAIT_S)
+        sock.settimeout(PATIENCE_S)
         return sock
 
     def until_told(self, count: int) -> None:
         while len(self.told) < count:
-            assert is_readable(self.links, WAIT_S), "nothing more happens"
+            assert is_readable(self.links, PATIENCE_S), "nothing more happens"
             self.links.turn(0)
 
 

@@ -11,7 +11,13 @@ from typing import Any
 
 import pytest
 from tests.certificates import make_certificate
-from tests.unit.gateway.test_remoting_sockets import WAIT_S, Port, is_closed, received, sent
+from tests.suite.patience import PATIENCE_S
+from tests.unit.gateway.test_remoting_sockets import (
+    Port,
+    is_closed,
+    received,
+    sent,
+)
 
 from ledgermq.gateway.remoting_sockets import RemotingLimits
 from ledgermq.gateway.tls_channel import make_context
@@ -60,7 +66,7 @@ def shaken(port: Port, certificate: Path, version: ssl.TLSVersion) -> ssl.SSLSoc
     """A client that has shaken hands with the port."""
     context = ssl.create_default_context(cafile=str(certificate))
     context.minimum_version = context.maximum_version = version
-    raw = socket.create_connection(port.sockets.addresses[0], timeout=WAIT_S)
+    raw = socket.create_connection(port.sockets.addresses[0], timeout=PATIENCE_S)
     made: ssl.SSLSocket = served(
         port, lambda: context.wrap_socket(raw, server_hostname="127.0.0.1")
     )

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.suite.patience import PATIENCE_S
 from tests.unit.client.peer import Peer, running_peer
 
 from ledgermq.formats.host_address import encode_host
@@ -25,7 +26,6 @@ from ledgermq.model.errors import (
 )
 from ledgermq.remoting.send_request import SendRequest
 
-WAIT_S = 20.0
 REQUEST = SendRequest("g", "T", "TBW102", 4, 0, 0, 1_700_000_000_123, 0, "", 0, False, None, False)
 
 
@@ -46,7 +46,7 @@ class Port:
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Advance when the link's descriptors or its deadline say so, until the condition holds."""
-        end = time.monotonic() + WAIT_S
+        end = time.monotonic() + PATIENCE_S
         while True:
             self.advance()
             if condition():

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.formats.config_json import decode_document
@@ -148,7 +149,7 @@ def test_files_are_written_at_once_and_each_is_a_sign_of_life(
     save_content = ConfigFile.save_content
 
     def save_when_all_are_there(file: ConfigFile, content: bytes) -> None:
-        met.wait(30)
+        met.wait(PATIENCE_S)
         save_content(file, content)
 
     monkeypatch.setattr(ConfigFile, "save_content", save_when_all_are_there)

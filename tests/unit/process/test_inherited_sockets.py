@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from tests.suite.patience import PATIENCE_S
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.process.inherited_sockets import (
@@ -19,7 +20,6 @@ from ledgermq.process.inherited_sockets import (
     take_inherited,
 )
 
-WAIT_S = 20.0
 FIRST = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 10
 """Nobody else of a test process has descriptors from here on: the lowest that is free is given."""
 
@@ -95,7 +95,7 @@ def test_who_closes_a_duplicate_leaves_the_socket_and_its_queue_to_the_next() ->
     assert first is not None
     first.close()
     # Nobody serves it now, as in a restart: who connects waits.
-    with closing(socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)) as client:
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)) as client:
         second = listener_at("127.0.0.1", port)
         assert second is not None
         with closing(second), closing(second.accept()[0]) as accepted:
