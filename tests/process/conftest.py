@@ -77,6 +77,8 @@ class Node:
             "listen": {"runtime_dir": str(self.runtime), "trusted_network": True},
             # Stores that are years old, and whatever the disk of the machine has.
             "retention": {"file_reserved_time": 876_000, "refuse_above": "100%"},
+            # Who gets no processor, or no disk, for some seconds does not hang.
+            "supervision": {"beat_timeout_ms": 60_000, "stop_timeout_ms": 60_000},
         }
         for table, keys in tables.items():
             values.setdefault(table, {}).update(keys)

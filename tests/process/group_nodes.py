@@ -238,13 +238,14 @@ def make_group(
     reads: Mapping[str, object] | None = None,
     scrub: Mapping[str, object] | None = None,
     sinks: Mapping[str, object] | None = None,
+    supervision: Mapping[str, object] | None = None,
     network: Network | None = None,
     prepare: Callable[[Member], None] | None = None,
 ) -> Group:
     """A group that was started, with keys and one topic of four queues.
 
     Args:
-        raft, scrub, sinks: settings of these tables, besides the keys.
+        raft, scrub, sinks, supervision: settings of these tables, besides the keys.
         network: what lies between the members; loopback when left out.
         prepare: called with each member before any is started.
     """
@@ -259,7 +260,7 @@ def make_group(
             _make_member(
                 node, name, peers, keys,
                 ack=ack, sizes=sizes, raft=raft, reads=reads, scrub=scrub, sinks=sinks,
-                prefix=prefix,
+                supervision=supervision, prefix=prefix,
             )
         )  # fmt: skip
     for member in made:
@@ -301,6 +302,7 @@ def _make_member(
     reads: Mapping[str, object] | None = None,
     scrub: Mapping[str, object] | None = None,
     sinks: Mapping[str, object] | None = None,
+    supervision: Mapping[str, object] | None = None,
     prefix: Sequence[str] = (),
     **about: str,
 ) -> Member:
@@ -313,7 +315,7 @@ def _make_member(
         scrub=dict(scrub or {}),
         sinks=dict(sinks or {}),
         # Tests kill processes more often than an operator would stand.
-        supervision={"restarts_max": 1_000},
+        supervision={"restarts_max": 1_000, **(supervision or {})},
     )
     config = node.root / "config"
     config.mkdir(parents=True)

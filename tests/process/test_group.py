@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
+from tests.process.group_nodes import TOPIC, Group, make_group, producer
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -245,14 +245,12 @@ def test_a_member_with_a_new_disk_is_filled_again_once_it_is_trusted(group: Grou
 def test_a_leader_whose_writer_hangs_hands_over_and_follows_when_it_wakes(
     make_node: Callable[[], Node],
 ) -> None:
-    def has_patience(member: Member) -> None:
-        """Who stands still for longer than a turn is not killed, however long an election takes."""
-        text = member.node.config.read_text()
-        patient = "[supervision]\nbeat_timeout_ms = 600000"
-        member.node.config.write_text(text.replace("[supervision]", patient))
-
+    # Who stands still is not killed, however long an election takes.
     group = make_group(
-        make_node, ack="majority-fsync", raft={"disk_sick_after_ms": 500}, prepare=has_patience
+        make_node,
+        ack="majority-fsync",
+        raft={"disk_sick_after_ms": 500},
+        supervision={"beat_timeout_ms": 600_000},
     )
     first = group.leader()
     with producer(*group.members) as one:

@@ -80,7 +80,9 @@ class Trial:
         self._network = network
         self._folder = folder
         self._chance = random.Random(seed)
-        self.group = make_group(make_node, ack=ack, network=network)
+        # Who stands still for longer is killed, as it is on an operator's node.
+        hangs = {"beat_timeout_ms": 5_000}
+        self.group = make_group(make_node, ack=ack, network=network, supervision=hangs)
         self.group.leader()
         self._run = Run(self.group, folder)
 

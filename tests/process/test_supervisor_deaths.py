@@ -189,8 +189,8 @@ def test_a_child_that_turns_no_more_is_killed_and_restarted(start_small_node: St
     wait_until(lambda: node.child("dispatcher")["pid"] not in (hung, None), "restart")
     line = next(x for x in node.log.read_text().splitlines() if "child hangs and is killed" in x)
 
-    assert f"child=dispatcher pid={hung} silent_ms=1" in line
-    assert line.endswith("limit_ms=1000")
+    noted = re.search(rf"child=dispatcher pid={hung} silent_ms=(\d+) limit_ms=1000$", line)
+    assert noted is not None and int(noted[1]) >= 1_000
     assert node.child("dispatcher")["last_exit"] == "SIGKILL"
 
 
@@ -200,11 +200,12 @@ def test_a_stopped_child_is_killed_and_restarted(start_small_node: StartNode) ->
     os.kill(writer, signal.SIGSTOP)
     wait_until(lambda: node.child("writer")["pid"] not in (writer, None), "restart")
 
-    assert node.status()["counters"]["supervisor"]["children_killed"] == 1
+    assert node.status()["counters"]["supervisor"]["children_killed"] >= 1
+    assert node.logged(f"child hangs and is killed child=writer pid={writer} ")
 
 
 def test_a_pause_of_the_whole_node_kills_nobody(start_small_node: StartNode) -> None:
-    node = start_small_node(supervision={"beat_timeout_ms": 1_000})
+    node = start_small_node(supervision={"beat_timeout_ms": 2_000})
     before = node.pids()
     with CursorPage.attach(node.runtime / "cursors") as page:
         for pid in before.values():
