@@ -178,14 +178,12 @@ def test_a_held_pull_is_answered_by_the_bell_with_what_came(node: NodeMaker) -> 
     client.send_pull("plain1", 0, 5, hold_ms=60_000)
     other.send_pull("plain1", 0, len(units), hold_ms=60_000)
     one.wait(lambda: one.count(BrokerCounter.HELD) == 2)
-    begin = time.monotonic()
     one.dispatch(int(units["position"][7]), written=one.log_end)
     answer = client.pulled()
-    took_s = time.monotonic() - begin
 
     assert answer.status is PullStatus.FOUND
     assert [told(record)["queueOffset"] for record in answer.records] == [5, 6]
-    assert took_s < 0.15
+    # It was not the end of the hold: the other one's is the same.
     assert not other.socket.poll(0)
     one.wait(lambda: one.count(BrokerCounter.HELD) == 1)
 
@@ -363,12 +361,10 @@ def test_a_slow_client_is_refused_more_and_holds_nobody_up(node: NodeMaker) -> N
     one.wait(
         lambda: one.count(BrokerCounter.REFUSED) > 0 or one.count(BrokerCounter.UNANSWERABLE) > 0
     )
-    begin = time.monotonic()
+    # Who waited for the slow one would wait for ever: it does not read.
     answer = quick.pull("plain0", 0, 0, messages=1)
-    took_s = time.monotonic() - begin
     assert one.child is not None
     memory = psutil.Process(one.child.pid).memory_info()
 
     assert answer.status is PullStatus.FOUND
-    assert took_s < 1.0
     assert memory.rss - memory.shared < 150 * 1024 * 1024

@@ -9,14 +9,16 @@ from collections.abc import Callable
 import pytest
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, make_group
+from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client import Consumer, Producer
+from ledgermq.client import Consumer, Producer, ProducerOptions
 from ledgermq.client.results import SendResult
 from ledgermq.client.send_future import SendFuture
 
 pytestmark = pytest.mark.slow
 
 SENDERS = 2
+OPTIONS = ProducerOptions(timeout_s=PATIENCE_S)
 AFTER_S = 1.0
 """How long is sent on when acknowledgements come again."""
 
@@ -35,7 +37,7 @@ class Sender:
         self.thread.start()
 
     def _run(self) -> None:
-        with Producer(self._addresses) as producer:
+        with Producer(self._addresses, options=OPTIONS) as producer:
             count = 0
             while not self.stopping.is_set():
                 body = b"%d-%08d-" % (self.number, count) + b"x" * 200
@@ -79,7 +81,7 @@ def test_a_killed_leader_costs_its_clients_nothing_but_time(
     count = sum(len(one.acked) for one in senders)
     found = []
     with Consumer(group.addresses, topic=TOPIC) as consumer:
-        until = time.monotonic() + 20
+        until = time.monotonic() + PATIENCE_S
         while len(found) < count and time.monotonic() < until:
             found += [bytes(message.body) for message in consumer.poll(0.2)]
     leader.start()

@@ -125,7 +125,7 @@ def test_no_child_outlives_a_killed_supervisor(start_small_node: StartNode) -> N
     children = [pid for role, pid in node.pids().items() if role != "supervisor"]
     node.signal(signal.SIGKILL)
     node.wait_end()
-    wait_until(lambda: not any(map(is_alive, children)), "death of the children", timeout_s=2)
+    wait_until(lambda: not any(map(is_alive, children)), "death of the children")
 
     assert len(children) == 4
 

@@ -114,12 +114,15 @@ def test_a_stop_that_may_take_long_asks_for_the_time(start_small_node: StartNode
 
 def test_the_watchdog_is_fed_twice_a_period(start_small_node: StartNode) -> None:
     node = start_small_node(watchdog_us=WATCHDOG_US)
-    began = time.monotonic()
-    before = node.listen().count("WATCHDOG=1")
-    node.wait_told("WATCHDOG=1", count=before + 6)
-    took_s = time.monotonic() - began
+    gaps_s = []
+    last = time.monotonic()
+    for count in range(1, 8):
+        node.wait_told("WATCHDOG=1", count=count)
+        gaps_s.append(time.monotonic() - last)
+        last += gaps_s[-1]
 
-    assert took_s < 6 * WATCHDOG_US / 1_000_000
+    # A machine that is busy makes gaps longer, but not all of them.
+    assert min(gaps_s[1:]) < 0.75 * WATCHDOG_US / 1_000_000
 
 
 def test_without_a_watchdog_none_is_fed(start_small_node: StartNode) -> None:
@@ -160,7 +163,8 @@ def test_the_watchdog_is_not_fed_while_nothing_becomes_durable(
     node.wait_told("WATCHDOG=1", count=fed_later + 2)
 
     assert fed_later == fed
-    assert re.search(r"not_durable_ms=[3-9]\d\d", node.log.read_text())
+    noted = re.search(r"not_durable_ms=(\d+)", node.log.read_text())
+    assert noted is not None and int(noted[1]) >= 300
 
 
 def test_children_do_not_inherit_the_way_to_systemd(start_small_node: StartNode) -> None:
