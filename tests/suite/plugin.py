@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """A worker that dies is not followed by another one. Not among pytest's ``addopts``: these are
+    refused where pytest-xdist is left out (``-p no:xdist``)."""
+    if getattr(config.option, "maxworkerrestart", "0") is None:
+        config.option.maxworkerrestart = "0"
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Watch a run with workers, from the process that started them."""
@@ -39,9 +47,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Refuse the whole suite where it has no room; a few tests are let go ahead."""
+    """Refuse the whole suite where it has no room; a few tests are let go ahead, if they exist.
+
+    Raises:
+        pytest.UsageError: there is no such file; workers would end without a word.
+    """
     config = session.config
-    if hasattr(config, "workerinput") or config.args_source is not config.ArgsSource.TESTPATHS:
+    if hasattr(config, "workerinput"):
+        return
+    if config.args_source is not config.ArgsSource.TESTPATHS:
+        for asked in () if config.getoption("pyargs") else config.args:
+            if not Path(config.invocation_params.dir, asked.partition("::")[0]).exists():
+                raise pytest.UsageError(f"file or directory not found: {asked}")
         return
     if complaint := space.look():
         pytest.exit(complaint, returncode=pytest.ExitCode.USAGE_ERROR)
@@ -83,8 +100,8 @@ class Run:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
-        """Each worker has the same tests."""
-        if not self._progress.total:
+        """Each worker has the same tests; none if what was asked for is not there."""
+        if ids and not self._progress.total:
             self._progress.begin(ids)
 
     @pytest.hookimpl(optionalhook=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from tests.suite import skipped, space
 from tests.suite.durations import Durations, write
 from tests.suite.order import Units
+from tests.suite.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,24 +74,26 @@ def test_runs():
 """
 
 
-def run(tmp_path: Path, content: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """Three workers run four files of that ``content``; 120 s are for a machine that is busy."""
+def run(
+    tmp_path: Path, content: str, *options: str, workers: Sequence[str] = ("-n", "3")
+) -> subprocess.CompletedProcess[str]:
+    """Three workers run four files of that ``content``."""
     return subprocess.run(
-        [*words(tmp_path, content), *options],
+        [*words(tmp_path, content, workers), *options],
         cwd=tmp_path / "inner", env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
-        capture_output=True, timeout=120, check=False,
+        capture_output=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
 
 
-def words(tmp_path: Path, content: str) -> list[str]:
+def words(tmp_path: Path, content: str, workers: Sequence[str] = ("-n", "3")) -> list[str]:
     """What runs them, in the folder ``inner``."""
     folder = tmp_path / "inner"
     folder.mkdir()
-    (folder / "pytest.ini").write_text("[pytest]\naddopts = --max-worker-restart=0\n")
+    (folder / "pytest.ini").write_text("[pytest]\n")
     for number in range(4):
         (folder / f"test_file{number}.py").write_text(content if number == 0 else LEAVES_OUT)
     return [
-        sys.executable, "-m", "pytest", "-q", "-n", "3", "-p", "tests.suite.plugin",
+        sys.executable, "-m", "pytest", "-q", *workers, "-p", "tests.suite.plugin",
         "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "temporary"),
     ]  # fmt: skip
 
@@ -142,6 +146,23 @@ def test_what_is_left_out_is_said_with_its_reason(tmp_path: Path) -> None:
     assert "20  needs /dev/fuse\n" in ended.stdout
     assert "4  needs root\n" in ended.stdout
     assert "test_file3.py (5)" in ended.stdout
+    assert "4 passed, 24 skipped" in ended.stdout
+
+
+@pytest.mark.slow
+def test_a_path_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    ended = run(tmp_path, LEAVES_OUT, "nowhere.py")
+
+    assert ended.returncode == pytest.ExitCode.USAGE_ERROR, ended.stdout + ended.stderr
+    assert "file or directory not found: nowhere.py" in ended.stdout + ended.stderr
+    assert "INTERNALERROR" not in ended.stdout + ended.stderr
+
+
+@pytest.mark.slow
+def test_tests_run_without_workers_and_without_what_makes_them(tmp_path: Path) -> None:
+    ended = run(tmp_path, LEAVES_OUT, workers=("-p", "no:xdist"))
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "4 passed, 24 skipped" in ended.stdout
 
 
@@ -204,7 +225,7 @@ def test_the_whole_suite_does_not_begin_in_a_folder_of_too_few_bytes(tmp_path: P
     ended = subprocess.run(
         [*own, sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider"],
         cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)}, text=True,
-        capture_output=True, timeout=120, check=False,
+        capture_output=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
 
     assert ended.returncode == pytest.ExitCode.USAGE_ERROR, ended.stdout + ended.stderr
