@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import psutil
 import pytest
+from tests import left_out
 from tests.process.node_start import SOURCES, Process, start_node
 from tests.suite.patience import PATIENCE_S
 from tests.suite.space import short_folder
@@ -26,6 +27,18 @@ PORT_PROCESSES = os.environ.get("LEDGERMQ_PORT_PROCESSES", "")
 """``remoting.processes`` of the nodes that have a port and do not say."""
 
 StartNode = Callable[..., "Node"]
+
+
+_WITHOUT_SPARK = left_out.without_spark(needs_java=False)
+
+
+def pytest_pycollect_makemodule(
+    module_path: Path, parent: pytest.Collector
+) -> pytest.Module | None:
+    """Leave a module out, with the reason, that imports what is not installed to read for Spark."""
+    if _WITHOUT_SPARK and "from ledgermq.pipeline" in module_path.read_text():
+        return left_out.module(module_path, parent, _WITHOUT_SPARK)
+    return None
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
