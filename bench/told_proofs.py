@@ -1,7 +1,8 @@
-"""What kills and power failures have shown: sums of what tests print, kept beside the benchmarks.
+"""What kills, power failures and bare roots have shown: what tests print, kept by the benchmarks.
 
-No benchmark: it reads logs of ``tests/acknowledged``, ``tests/power``, or of one test that ran many
-times, and writes ``bench/results/NAME.json``. ``bench/README.md`` has the commands.
+No benchmark: it reads logs of ``tests/acknowledged``, ``tests/power``, ``tests/bare``, or of one
+test that ran many times, and writes ``bench/results/NAME.json``. ``bench/README.md`` has the
+commands.
 """
 
 from __future__ import annotations
@@ -72,7 +73,17 @@ def of_repeats(lines: Iterable[str]) -> Figures:
     return {"passed": found["passed"], "failed": found["failed"]}
 
 
-READERS = {"kills": of_kills, "power": of_power, "repeats": of_repeats}
+def of_commands(lines: Iterable[str]) -> Figures:
+    """What README's two commands took in each bare root; of several runs the last one."""
+    commands: dict[str, dict[str, int]] = {}
+    for line in lines:
+        if found := _RESULT.match(line):
+            counts = _COUNT.findall(found[2])
+            commands[found[1]] = {name.strip(): int(number) for name, number in counts}
+    return {"commands": commands}
+
+
+READERS = {"commands": of_commands, "kills": of_kills, "power": of_power, "repeats": of_repeats}
 
 
 def main() -> None:

@@ -30,8 +30,15 @@ def suite(request: pytest.FixtureRequest) -> Suite:
 
 
 @pytest.fixture(scope="module")
-def bare_root(suite: Suite, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareRoot]:
-    """A root of ``suite`` with a checkout that nobody has typed anything in."""
+def bare_root(
+    suite: Suite, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BareRoot]:
+    """A root of ``suite`` with a checkout that nobody has typed anything in.
+
+    What was changed in it is kept until the next run where something has failed.
+    """
     folder = tmp_path_factory.mktemp(suite.name)
+    failed_before = request.session.testsfailed
     yield BareRoot(folder, suite)
-    shutil.rmtree(folder, ignore_errors=True)
+    if request.session.testsfailed == failed_before:
+        shutil.rmtree(folder, ignore_errors=True)

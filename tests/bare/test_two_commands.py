@@ -32,10 +32,13 @@ def test_a_demo_runs_to_its_end_and_installs_what_it_needs(
 
     after = int(bare_root.run(PACKAGES))
     size = bare_root.run("du --summarize --block-size=1M .venv").split()[0]
-    _add(suite, "demo", f"{seconds:.0f} s, {after - before} packages, .venv {size} MB")
+    python = bare_root.run(".venv/bin/python --version").strip()
+    _note(
+        suite, "demo", f"{python}: seconds {seconds:.0f}, packages {after - before}, venv mb {size}"
+    )
     assert told.count("\nDone") == 2, told
     assert "plain Python" not in told, told
-    assert bare_root.run(".venv/bin/python --version").startswith(f"Python {suite.python}.")
+    assert python.startswith(f"Python {suite.python}."), python
 
 
 @LONG
@@ -48,9 +51,12 @@ def test_all_tests_that_can_run_pass_and_the_others_say_why_they_cannot(
     told = bare_root.run(
         "make test || touch build/failed", user=USER, timeout_s=14_400, log=_log(suite, "test")
     )
-    _add(suite, "test", f"{time.monotonic() - began:.0f} s")
+    seconds = time.monotonic() - began
 
     last = [line for line in told.splitlines() if re.search(r"\d+ passed", line)][-1]
+    counts = ", ".join(f"{word} {number}" for number, word in re.findall(r"(\d+) (\w+)", last))
+    python = bare_root.run(".venv/bin/python --version").strip()
+    _note(suite, "test", f"{python}: seconds {seconds:.0f}, {counts}")
     assert not re.search("failed|error", last), told
     assert not bare_root.run("ls build/failed 2>/dev/null || true"), told
     assert "no Java: PySpark is left out" in told
@@ -62,6 +68,8 @@ def _log(suite: Suite, command: str) -> Path:
     return RESULTS / f"{suite.name}-{command}.txt"
 
 
-def _add(suite: Suite, command: str, line: str) -> None:
+def _note(suite: Suite, command: str, figures: str) -> None:
+    """For ``bench.told_proofs``."""
+    load = os.getloadavg()[2]
     with _log(suite, command).open("a") as log:
-        log.write(f"\n{suite.title}: {line}\n")
+        log.write(f"\nRESULT make {command}, {suite.title}, {figures}, load {load:.1f}\n")
