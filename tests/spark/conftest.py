@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 
 _REASON = left_out.without_spark(needs_java=True)
 
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A JVM that lives for a test or two gets back nothing of what it spends on its second compiler and
+on threads that collect garbage: a third of the processor time
+of these tests."""
+
+for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    # For sessions of these processes and for programs that they start.
+    os.environ.setdefault(_name, SHORT_LIVED)
+
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

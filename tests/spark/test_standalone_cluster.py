@@ -22,6 +22,7 @@ import pytest
 from tests.format.test_dispatch_golden import SIZES as GOLDEN_SIZES
 from tests.process.client_node import start_client_node
 from tests.process.conftest import nodes_made, wait_until
+from tests.spark.conftest import SHORT_LIVED
 from tests.spark.test_rebuild_job import derived, size_options
 from tests.unit.pipeline.archives import visible_rows
 
@@ -39,6 +40,7 @@ LOOPBACK = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.executor.memory": f"{MEMORY_MIB}m",
+    "spark.executor.extraJavaOptions": SHORT_LIVED,
     "spark.executor.cores": "1",
     "spark.log.level": "ERROR",
     "spark.speculation.interval": "100ms",
@@ -86,7 +88,8 @@ def environment(folder: Path) -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false -Dspark.ui.enabled=false",
+        "SPARK_DAEMON_JAVA_OPTS": f"{SHORT_LIVED} -Dspark.master.rest.enabled=false"
+        " -Dspark.ui.enabled=false",
         "PYSPARK_PYTHON": sys.executable,
     }
 
