@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import sys
-import threading
 import time
 from collections import Counter
 from pathlib import Path
 
+from tests.process import stop_signal
 from tests.process.fault_producer import QUEUES
 from tests.process.history import HistoryWriter
 
@@ -40,15 +39,14 @@ def values_of(batch: MessageBatch, first: int) -> list[str]:
 def main() -> None:
     addresses, topic, name, path = sys.argv[1:]
     parent = os.getppid()
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
+    stop_signal.hold_back()
     history = HistoryWriter(Path(path), name)
     chance = random.Random(name)
     reached: Counter[int] = Counter()
     options = ConsumerOptions(timeout_s=TIMEOUT_S)
     with Consumer(addresses, topic=topic, name=name, options=options) as consumer:
         # A test that was killed cannot tell its load to stop.
-        while not stop.wait(PAUSE_S) and os.getppid() == parent:
+        while not stop_signal.came(PAUSE_S) and os.getppid() == parent:
             queue = chance.randrange(QUEUES)
             first = reached[queue]
             if chance.random() < AGAIN_SHARE:

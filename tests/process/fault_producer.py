@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import sys
-import threading
 from collections import deque
 from pathlib import Path
 
+from tests.process import stop_signal
 from tests.process.history import HistoryWriter
 
 from ledgermq.client import Producer
@@ -108,13 +107,12 @@ class Load:
 def main() -> None:
     addresses, topic, name, path, timeout_s = sys.argv[1:]
     parent = os.getppid()
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
+    stop_signal.hold_back()
     options = ProducerOptions(timeout_s=float(timeout_s))
     with Producer(addresses, name=name, options=options) as producer:
         load = Load(producer, topic, name, HistoryWriter(Path(path), name))
         # A test that was killed cannot tell its load to stop.
-        while not stop.wait(PAUSE_S) and os.getppid() == parent:
+        while not stop_signal.came(PAUSE_S) and os.getppid() == parent:
             load.burst()
 
 

@@ -8,13 +8,12 @@ Batches of 1 to 20 messages in bursts, so that several are under way; bodies are
 from __future__ import annotations
 
 import random
-import signal
 import sys
-import threading
 import time
 from collections import deque
 from pathlib import Path
 
+from tests.process import stop_signal
 from tests.process.kill_journal import Frame, JournalWriter
 
 from ledgermq.client import Producer
@@ -84,12 +83,11 @@ class Load:
 
 def main() -> None:
     address, topic, name, journal, timeout_s = sys.argv[1:]
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
+    stop_signal.hold_back()
     options = ProducerOptions(timeout_s=float(timeout_s))
     with Producer(address, name=name, options=options) as producer:
         load = Load(producer, topic, name, JournalWriter(Path(journal)))
-        while not stop.wait(PAUSE_S):
+        while not stop_signal.came(PAUSE_S):
             load.burst()
 
 
