@@ -93,19 +93,30 @@ def silent_children(
 
 def _missing_of_tables(page: CursorPage, settings: Settings) -> str:
     """What of the broker's tables is still waited for."""
-    # It imports numpy, whose library begins threads unless ``ProcessTable.load`` was first; none
-    # may be there at a fork.
-    from ledgermq.process.log_trouble import has_others
-
     counters = page.read_counters(Role.BROKER)
     if page.has_dispatched() and not counters[BrokerCounter.TABLES_AT]:
         return "the broker's tables"
     if page.read_space().state is not SpaceState.ROOMY or counters[BrokerCounter.TABLES_HELD_UP]:
         # What it has can be read, and nothing be changed: it serves that, and says so.
         return ""
-    if has_others(settings) or counters[BrokerCounter.TABLES_TERM] == page.read_grant().term:
+    if others_can_lead(settings) or counters[BrokerCounter.TABLES_TERM] == page.read_grant().term:
         return ""
     return "the broker's first snapshot"
+
+
+def others_can_lead(settings: Settings) -> bool:
+    """Whether a leader that stops has somebody to hand over to.
+
+    The settings may still name a group of one, whose members have come since.
+
+    Raises:
+        CorruptLogError, StorageError: the list of members cannot be read.
+    """
+    # It imports numpy, whose library begins threads unless ``ProcessTable.load`` was first; none
+    # may be there at a fork.
+    from ledgermq.process.log_trouble import has_others
+
+    return has_others(settings)
 
 
 def _has_role(page: CursorPage, settings: Settings) -> bool:
@@ -113,4 +124,4 @@ def _has_role(page: CursorPage, settings: Settings) -> bool:
     grant = page.read_grant()
     if grant.granted:
         return True
-    return len(settings.node.peers) > 1 and grant.role is RaftRole.FOLLOWER and grant.term > 0
+    return grant.role is RaftRole.FOLLOWER and grant.term > 0 and others_can_lead(settings)

@@ -33,7 +33,7 @@ from ledgermq.daemon.children import (
     start_order,
     stopped_with,
 )
-from ledgermq.daemon.health import Readiness, silent_children
+from ledgermq.daemon.health import Readiness, others_can_lead, silent_children
 from ledgermq.daemon.notify import Notifier
 from ledgermq.daemon.process_modules import ProcessTable
 from ledgermq.daemon.reloading import Reloading
@@ -293,7 +293,7 @@ class Supervisor:
         self._to_stop = [self._children[role] for role in STOP_ORDER if role in self._children]
         if status != EXIT_STOPPED:
             self._fail(status)
-        elif len(self._settings.node.peers) > 1 and self._page.read_grant().role is RaftRole.LEADER:
+        elif self._page.read_grant().role is RaftRole.LEADER:
             self._hand_over()
 
     def _begin_reopening(self) -> None:
@@ -321,6 +321,8 @@ class Supervisor:
         """Before a leader stops, another member is to lead: producers need not wait for it."""
         path = RuntimePaths(self._settings.listen.runtime_dir).raft_control
         try:
+            if not others_can_lead(self._settings):
+                return
             answer = control.ask(path, "resign", timeout_s=RESIGN_TIMEOUT_S)
         except LedgerError as error:
             logger.warning(

@@ -277,7 +277,9 @@ class RemotingPort:
         where = ROWS[code].where
         if where is Where.NODE:
             return
-        is_led = self._has_others and self._names.leader != self._self_id
+        leader = self._names.leader
+        # Members may have come since the start.
+        is_led = leader != self._self_id and (self._has_others or leader != "")
         if not (is_led and where is Where.NAMES):
             self._calls.check_started()
 

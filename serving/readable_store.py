@@ -152,7 +152,8 @@ class ReadableStore:
         """
         page = self._page
         if not self._has_caught_up and page.has_committed():
-            if self._has_others:
+            # Members may have come since the start.
+            if self._has_others or page.read_grant().leader not in ("", self._self_id):
                 self._has_caught_up = self.has_all_committed()
             else:
                 if self._until < 0:

@@ -227,7 +227,7 @@ class Node:
                 self.store.root,
                 self.settings.retention,
                 reserve=None,
-                has_others=True,
+                has_others=lambda: True,
                 now_ns=self.clock.monotonic_ns,
                 look=lambda root: EMPTY_DISK,
             )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -18,6 +19,7 @@ from ledgermq.model.amounts import Disk, amount
 from ledgermq.model.errors import DiskFullError, NotLeaderError
 from ledgermq.model.events import Event
 from ledgermq.model.settings import RetentionSection
+from ledgermq.process.log_trouble import has_others
 from ledgermq.process.node import Surroundings
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.store.disk_space import fill_reserve, measure
@@ -43,7 +45,7 @@ class SpaceGate:
         settings: RetentionSection,
         *,
         reserve: Path | None,
-        has_others: bool,
+        has_others: Callable[[], bool],
         now_ns: Callable[[], int],
         look: Callable[[Path], Disk] = measure,
     ) -> None:
@@ -52,7 +54,8 @@ class SpaceGate:
         Args:
             root: the store's directory.
             reserve: file of blocks for small files, kept full while there is room; None: none.
-            has_others: other members can lead.
+            has_others: tells whether other members can lead; asked when the disk gets full, for
+                a group may have grown since the start.
             now_ns: monotonic clock.
         """
         self.state = SpaceState.ROOMY
@@ -60,7 +63,8 @@ class SpaceGate:
         self._root = root
         self._reserve = reserve
         self._settings = settings
-        self._has_others = has_others
+        self._look_for_others = has_others
+        self._has_others = False
         self._now_ns = now_ns
         self._measure = look
         self._looked_ns = -LOOK_NS
@@ -78,7 +82,7 @@ class SpaceGate:
             paths.root,
             settings.retention,
             reserve=paths.reserve,
-            has_others=len(settings.node.peers) > 1,
+            has_others=partial(has_others, settings),
             now_ns=around.clock.monotonic_ns,
         )
 
@@ -149,6 +153,7 @@ class SpaceGate:
         disk = self._disk
         if state is not self.state:
             self._since_ns = self._now_ns()
+            self._has_others = self._look_for_others()
             if state is SpaceState.ROOMY:
                 logger.info(
                     "disk has room again: free=%d of=%d",

@@ -84,6 +84,33 @@ def test_one_node_grows_to_three_and_outlives_the_first(make_node: Callable[[], 
     assert [len(member.bodies()) for member in group.members] == [800, 800, 800]
 
 
+def test_a_node_whose_settings_still_name_a_group_of_one_hands_over_and_is_ready_as_a_follower(
+    make_node: Callable[[], Node],
+) -> None:
+    group = make_growing_group(make_node, first=1, members=3)
+    first, *others = group.members
+    group.leader()
+    for other in others:
+        join(group, other)
+
+    def leads() -> bool:
+        if not first.leads:
+            group.leader().command("raft", "transfer", first.name)
+        return first.leads
+
+    wait_until(leads, f"{first.name} to lead")
+    leave(group, first)
+    group.leader()
+    first.start()
+    first.node.wait_ready()
+    send(group, "again")
+    group.wait_equal()
+    group.stop()
+
+    assert "leadership is handed over: to=" in first.node.log.read_text()
+    assert group.has_one_log()
+
+
 def test_a_member_is_replaced_under_load(make_node: Callable[[], Node]) -> None:
     group = make_growing_group(make_node, first=3, members=4)
     *_, fresh = group.members

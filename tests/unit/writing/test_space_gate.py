@@ -31,7 +31,7 @@ class Machine:
             root,
             RetentionSection(reserve_bytes=MIB),
             reserve=None,
-            has_others=has_others,
+            has_others=lambda: has_others,
             now_ns=lambda: self.now_ns,
             look=self.look,
         )
