@@ -177,7 +177,7 @@ ON_BAD_DISKS = (
 # Where each was found last, if not in 0: looked at first, for a search takes a while.
 LIKELY: dict[Callable[[Patch], None], int] = {
     previous_term_is_not_checked: 13,
-    committed_entries_are_cut: 9,
+    committed_entries_are_cut: 13,
     the_lease_has_a_stale_clock: 8,
     commit_follows_the_end_of_the_log: 24,
     shorter_logs_get_votes: 4,
