@@ -52,7 +52,8 @@ class Load:
                     self.turns += 1
                     self._stop.wait(PAUSE_S)
         except (LedgerError, AssertionError) as error:
-            self.failures.append(repr(error))
+            # With all that it says: the words alone are the same for many causes.
+            self.failures.append(f"{type(error).__name__}: {error}")
 
     def client(self) -> Any:
         """What it works with; a context."""
