@@ -98,8 +98,18 @@ def read_header(task: IndexTask, *, again: bool = False) -> IndexHeader | Findin
 
 
 def check_index_file(task: IndexTask) -> list[Finding]:
-    """Slots, chains and the unused rest of a file whose header can be believed."""
+    """Slots, chains and the unused rest of a file whose header can be believed.
+
+    Nothing of one that is gone: a node deletes old ones, and replaces all with its log.
+    """
     path, name, layout = task
+    try:
+        return _check_content(path, name, layout)
+    except FileNotFoundError:
+        return []
+
+
+def _check_content(path: Path, name: str, layout: IndexLayout) -> list[Finding]:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as map_:
         page = memoryview(map_)
         try:
@@ -229,7 +239,11 @@ class KeyComparison:
         rows = _Rows(*columns) if columns else _Rows(*(np.empty(0, np.int64) for _ in range(3)))
         due = int(np.searchsorted(rows.positions, self._required_end))
         rows = _Rows(*(column[:due] for column in rows))
-        items = self._items_of(begin, min(until, self._required_end))
+        try:
+            items = self._items_of(begin, min(until, self._required_end))
+        except FileNotFoundError:
+            # The node that runs has deleted a file, or replaced all: there is nothing to compare.
+            return
         found = np.concatenate([part.items for part in items]) if items else np.empty(0, ITEM)
         if (
             len(found) == len(rows.hashes)

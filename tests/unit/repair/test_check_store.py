@@ -218,7 +218,7 @@ def test_what_a_running_node_has_not_committed_is_no_fault(tmp_path: Path) -> No
 
 
 class Overtaken:
-    """Looks at files, and a node deletes those of the log meanwhile, so many times.
+    """Looks at files, and a node deletes those of one folder meanwhile, so many times.
 
     Attributes:
         kept: so many pieces of work are done before.
@@ -258,6 +258,20 @@ def test_a_node_that_deletes_faster_than_files_are_read_is_looked_at_again(
     checked = check_store(tmp_path, options, runner=Overtaken(folder, 1, kept))
     with pytest.raises(StorageError, match="files at the end of the log were deleted"):
         check_store(tmp_path, options, runner=Overtaken(folder, 100, kept))
+
+    assert serious(checked) == []
+    assert checked.records == 10
+
+
+@pytest.mark.parametrize("entries", [True, False], ids=["dledger", "commitlog"])
+def test_index_files_that_a_node_deletes_meanwhile_are_no_fault(
+    tmp_path: Path, *, entries: bool
+) -> None:
+    write_store(tmp_path, entries=entries)
+    (tmp_path / "abort").write_bytes(b"")
+    options = CheckOptions(index_layout=LAYOUT)
+    runner = Overtaken(tmp_path / "index", 1, 0)
+    checked = check_store(tmp_path, options, runner=runner)
 
     assert serious(checked) == []
     assert checked.records == 10
