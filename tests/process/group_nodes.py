@@ -125,7 +125,10 @@ class Member:
         return sorted((self.node.root / f"dledger-{self.name}" / "data").iterdir())
 
     def bodies(self) -> list[bytes]:
-        """Bodies of the topic's messages, queue by queue, read from the stopped node's files."""
+        """Bodies of the topic's messages, queue by queue, read from the node's files.
+
+        Of a node that runs, what was dispatched before the call (``Group.wait_equal``).
+        """
         view = StoreView(self.node.root)
         try:
             return [
