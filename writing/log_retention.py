@@ -113,6 +113,8 @@ class LogRetention:
         if self._survey is not None:
             return self._survey.done() and self._finish_survey(now_ns)
         if now_ns >= self._due_ns and self._deletion is None and self._page.has_committed():
+            # Now, and not at its end: what happens meanwhile it may not see.
+            self._due_ns = now_ns + LOOK_NS
             self._survey = self._thread.submit(self._take_survey)
         return False
 
@@ -136,7 +138,6 @@ class LogRetention:
     def _finish_survey(self, now_ns: int) -> bool:
         assert self._survey is not None
         survey, self._survey = self._survey, None
-        self._due_ns = now_ns + LOOK_NS
         try:
             found = survey.result()
         except (ConfigError, CorruptLogError, StorageError, OSError) as error:
@@ -145,7 +146,7 @@ class LogRetention:
             return False
         self._tell(found.held and f"kept: {found.held}")
         if found.held:
-            self._due_ns = now_ns + HELD_NS
+            self._due_ns = min(self._due_ns, now_ns + HELD_NS)
         if found.held_end:
             # Its last snapshot may be all that is needed of the file.
             self._broker.send(Order(OrderKind.SNAPSHOT_WANTED, position=found.held_end).encode())

@@ -146,7 +146,7 @@ def test_a_wiped_disk_is_refused_until_it_is_forgotten(members: Members) -> None
     here = here[here.index("n1 has another disk") :]
     assert here.startswith("n1 has another disk than n0 knows it by (identity ")
     assert "`ledgermq raft forget n1` on n0" in here
-    assert there == f"n0 refuses n1: {here}"
+    assert f"n0 refuses n1: {here}" in there
     assert (first.group.forget(N1), first.group.forget(N1)) == (True, False)
     deliver(wiped, first, b"let in")
     wait_unrefused(first, wiped)
