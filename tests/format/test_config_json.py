@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.formats.config_json import choose_document, decode_document, encode_document
+from ledgermq.formats.config_json import (
+    ROWS_PER_STEP,
+    Rows,
+    choose_document,
+    decode_document,
+    encode_document,
+    encode_in_steps,
+)
 from ledgermq.model.errors import CorruptLogError
 
 PRETTY = b'{\n\t"offsetTable":{1:2,3:7\n\t}\n}'
@@ -45,6 +52,34 @@ def test_every_document_is_read_as_it_was_written(document: dict[str, object]) -
 
     assert decode_document(data) == document
     assert data.isascii()
+
+
+@given(_DOCUMENTS)
+def test_what_is_written_in_steps_says_the_same(document: dict[str, object]) -> None:
+    assert decode_document(encode_in_steps(document, lambda: None)) == document
+
+
+def test_rows_are_made_one_after_the_other_with_pauses() -> None:
+    made: list[str] = []
+    made_before: list[int] = []
+
+    def row(number: int) -> tuple[str, object]:
+        made.append(f"t{number}")
+        return f"t{number}", {"perm": number, "name": "Ü"}
+
+    count = 3 * ROWS_PER_STEP + 1
+    document = {"version": {"counter": 1}, "table": Rows(map(row, range(count))), "applied": 7}
+    before = len(made)
+    content = encode_in_steps(document, lambda: made_before.append(len(made)))
+
+    assert before == 0
+    assert made_before == [ROWS_PER_STEP, 2 * ROWS_PER_STEP, 3 * ROWS_PER_STEP]
+    assert content.splitlines()[5] == b'\t\t"t0": {"perm": 0, "name": "\\u00dc"},'
+    assert decode_document(content) == {
+        "version": {"counter": 1},
+        "table": {f"t{number}": {"perm": number, "name": "Ü"} for number in range(count)},
+        "applied": 7,
+    }
 
 
 def test_documents_are_written_with_quotes_and_tabs() -> None:

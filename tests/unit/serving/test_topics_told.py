@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ledgermq.broker.groups import SubscriptionGroup
 from ledgermq.broker.topics import Permission, Topic, TopicTable
 from ledgermq.formats.config_json import decode_document
 from ledgermq.ipc.orders import (
@@ -99,6 +104,64 @@ def test_a_large_table_is_told_at_once_and_written_later(
     assert unknown is None
     assert isinstance(rows, dict)
     assert set(rows) == {"a", "b"}
+
+
+class Kept(Executor):
+    """Does nothing before it is told to."""
+
+    def __init__(self) -> None:
+        self.tasks: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, task: Callable[..., Any], /, *words: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.tasks.append((future, partial(task, *words, **named)))
+        return future
+
+    def work(self) -> None:
+        tasks, self.tasks = self.tasks, []
+        for future, task in tasks:
+            future.set_result(task())
+
+
+def test_the_rows_of_large_tables_are_made_by_who_writes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def counted(real: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def to_fields(row: Any) -> Any:
+            made.append(row.name)
+            return real(row)
+
+        return to_fields
+
+    monkeypatch.setattr(broker_tables, "ROWS_AT_ONCE_MAX", 1)
+    background = Kept()
+    tables = BrokerTables(tmp_path / "config", Settings(), background=background)
+    for number in range(50):
+        tables.topics.put(Topic(f"t{number}", 4, 4), 1)
+        tables.groups.put(SubscriptionGroup(f"g{number}"), 1)
+        tables.offsets.set(f"g{number}", f"t{number}", {1: number})
+    for kind in (Topic, SubscriptionGroup):
+        monkeypatch.setattr(kind, "to_fields", counted(kind.to_fields))
+    tables.save_changed()
+    tables.tick(0)
+    tables.tick(broker_tables.OFFSETS_DELAY_NS)
+    made_before = len(made)
+    # What is changed while the file is being written is in the next one.
+    tables.topics.delete("t7", 2)
+    tables.offsets.set("g1", "t1", {1: 99})
+    background.work()
+    written: dict[str, Any] = {
+        file: decode_document((tmp_path / "config" / file).read_bytes())
+        for file in ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
+    }
+
+    assert made_before == 0
+    assert len(made) == 100
+    assert written["topics.json"]["topicConfigTable"].keys() >= {f"t{one}" for one in range(50)}
+    assert len(written["subscriptionGroup.json"]["subscriptionGroupTable"]) == 50
+    assert written["consumerOffset.json"]["offsetTable"]["t1@g1"] == {"1": 1}
 
 
 def test_what_was_told_counts_for_producers(tmp_path: Path) -> None:
