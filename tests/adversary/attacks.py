@@ -3,7 +3,7 @@
 | attack | finding of the review |
 |---|---|
 | ``digits`` ``poison`` | H1 numbers of thousands of digits; H3 slow expressions |
-| ``old_protocols`` | H2 a connection that tells no address |
+| ``old_protocols`` | H2 a connection that tells no address, by ZMTP 1.0 or 2.0 |
 | ``names_of_the_node`` | H4 routing ids that are the node's own |
 | ``short_sessions`` ``instances`` | H5 sessions that nobody ends; L6 instances without end |
 | ``endless_parts`` | H6 messages without an end |
@@ -26,7 +26,7 @@ from multiprocessing.queues import Queue
 from typing import NamedTuple
 
 from tests.adversary import zmtp3
-from tests.process.raw_zmtp import LONG, MORE, ZmtpClient
+from tests.process.raw_zmtp import LONG, MORE, FirstZmtpClient, ZmtpClient
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_requests import TEMPLATES
 from tests.process.remoting_steps import NOW_MS, heartbeat_body, pull_fields
@@ -108,11 +108,12 @@ def old_protocols(target: Target, chance: random.Random) -> None:
     for _ in range(4 * target.scale):
         where = chance.choice((target.consume, target.produce))
         try:
-            client = ZmtpClient(where)
+            protocol = chance.choice((ZmtpClient, FirstZmtpClient))
+            client = protocol(where, identity=chance.choice((b"", bytes(9), b"x" * 255)))
             client.send(encode_hello(1, client="stranger", library="raw"))
             client.send(encode_call(2, "acl_set", user="evil", mode="add", fields={"admin": True}))
             client.close()
-        except OSError:
+        except (OSError, EOFError):
             continue
 
 

@@ -1,7 +1,8 @@
-"""A client that speaks ZMTP 2.0, byte by byte, over tcp: such a connection has no properties.
+"""Clients that speak ZMTP 1.0 and 2.0, byte by byte, over tcp: such connections have no properties.
 
 https://rfc.zeromq.org/spec/15/: signature, revision, socket type, identity; then frames: a byte of
-flags, a size of one or eight bytes, the content.
+flags, a size of one or eight bytes, the content. https://rfc.zeromq.org/spec/13/ is 1.0: frames
+alone, the size before the flags and with them; the first one is the identity.
 """
 
 from __future__ import annotations
@@ -20,14 +21,18 @@ from ledgermq.wire.session import Refusal, decode_refused, encode_call, encode_h
 MORE, LONG = 1, 2
 REVISION_2, DEALER = b"\x01", b"\x05"
 SHORT_MAX = 255
+FIRST_LONG, FIRST_MARK = 0xFF, 0x7F
 
 
 class ZmtpClient:
-    """One connection to a ROUTER, under an identity of the test's choice."""
+    """One connection to a ROUTER by ZMTP 2.0, under an identity of the test's choice."""
 
     def __init__(self, address: tuple[str, int], *, identity: bytes = b"") -> None:
         self._socket = socket.create_connection(address, timeout=PATIENCE_S)
         self._stream = self._socket.makefile("rb")
+        self._greet(identity)
+
+    def _greet(self, identity: bytes) -> None:
         signature = b"\xff" + (1 + len(identity)).to_bytes(8, "big") + b"\x7f"
         self._socket.sendall(signature + REVISION_2 + DEALER + self._frame(identity, more=False))
         # The other side's signature, revision and type, then its identity.
@@ -94,6 +99,29 @@ class ZmtpClient:
         if len(content) < size:
             raise EOFError("connection closed")
         return content
+
+
+class FirstZmtpClient(ZmtpClient):
+    """The same by ZMTP 1.0, which does not even say that it is."""
+
+    def _greet(self, identity: bytes) -> None:
+        self._socket.sendall(self._frame(identity, more=False))
+        # The signature of the other side reads as an identity of no bytes.
+        self._take_frame()
+
+    @staticmethod
+    def _frame(content: bytes, *, more: bool) -> bytes:
+        size = len(content) + 1
+        head = bytes([size]) if size < FIRST_LONG else bytes([FIRST_LONG]) + size.to_bytes(8, "big")
+        return head + bytes([MORE if more else 0]) + content
+
+    def _take_frame(self) -> tuple[bool, bytes]:
+        size = self._exactly(1)[0]
+        if size == FIRST_LONG:
+            size = int.from_bytes(self._exactly(8), "big")
+        flags = self._exactly(1)[0]
+        # The flags of a signature are another version's.
+        return bool(flags & MORE) and flags != FIRST_MARK, self._exactly(size - 1)
 
 
 def _outcome(kind: Kind, body: bytes) -> Refusal | Any:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import free_port
-from tests.process.raw_zmtp import ZmtpClient
+from tests.process.raw_zmtp import FirstZmtpClient, ZmtpClient
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer, ProducerOptions
@@ -35,11 +35,12 @@ def started(node: Node) -> tuple[str, int]:
     return "127.0.0.1", port
 
 
+@pytest.mark.parametrize("protocol", [FirstZmtpClient, ZmtpClient])
 def test_a_connection_that_tells_no_address_is_no_local_process(
-    make_node: Callable[[], Node],
+    make_node: Callable[[], Node], protocol: type[ZmtpClient]
 ) -> None:
     node = make_node()
-    stranger = ZmtpClient(started(node))
+    stranger = protocol(started(node))
     greeted = stranger.hello()
     asked = stranger.call(2, "topic_create", topic="planted")
     stranger.close()
@@ -53,14 +54,23 @@ def test_a_connection_that_tells_no_address_is_no_local_process(
     assert node.stop() == 0
 
 
-@pytest.mark.parametrize("identity", [bytes(9), b"\0" + b"\xff" * 8, bytes(1), b"\0orders"])
+@pytest.mark.parametrize(
+    ("protocol", "identity"),
+    [
+        (ZmtpClient, bytes(9)),
+        (ZmtpClient, b"\0" + b"\xff" * 8),
+        (ZmtpClient, bytes(1)),
+        (FirstZmtpClient, bytes(9)),
+        (FirstZmtpClient, b"\0orders"),
+    ],
+)
 def test_a_client_with_a_name_of_the_nodes_own_is_not_heard(
-    make_node: Callable[[], Node], identity: bytes
+    make_node: Callable[[], Node], protocol: type[ZmtpClient], identity: bytes
 ) -> None:
     node = make_node()
     address = started(node)
     pid = node.pid("broker")
-    forger = ZmtpClient(address, identity=identity)
+    forger = protocol(address, identity=identity)
     for message in (
         [b"not even a header"],
         encode_hello(1, client="forger", library="raw"),
