@@ -32,7 +32,17 @@ steps serve callers that block and callers that await."""
 class Request:
     """One question; done when it has ``parts`` of an answer, or an ``error``."""
 
-    __slots__ = ("ask_at", "callback", "deadline", "encode", "error", "expected", "node", "parts")
+    __slots__ = (
+        "ask_at",
+        "callback",
+        "deadline",
+        "encode",
+        "error",
+        "expected",
+        "is_doubtful",
+        "node",
+        "parts",
+    )
 
     def __init__(
         self,
@@ -55,6 +65,7 @@ class Request:
         self.expected = expected
         self.deadline = deadline
         self.ask_at = 0.0
+        self.is_doubtful = False
         self.parts: list[Part] | None = None
         self.error: LedgerError | None = None
         self.callback: Callable[[Request], object] | None = None
@@ -180,10 +191,14 @@ class RequestPipeline:
             self.link.lose(now)
             self._ask_all_again()
         elif refusal.retriable:
+            request.is_doubtful |= refusal.stored == "unknown"
             request.ask_at = now + max(BACKOFF_S, refusal.retry_after_ms / 1_000)
             self._waiting.append(request)
         else:
-            self._finish(request, error=refusal.to_error())
+            error = refusal.to_error()
+            if request.is_doubtful:
+                error.details["earlier"] = "the same, asked before, may have been carried out"
+            self._finish(request, error=error)
 
     def _send_waiting(self, now: float) -> None:
         later: list[Request] = []

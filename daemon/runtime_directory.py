@@ -1,4 +1,4 @@
-"""Whether the folder of sockets and orders is the node's alone."""
+"""The folder of sockets and orders: who gets in, and that it is the node's alone to change."""
 
 from __future__ import annotations
 
@@ -6,9 +6,40 @@ import os
 import stat
 from pathlib import Path
 
-from ledgermq.model.errors import ConfigError
+from ledgermq.model.errors import ConfigError, StorageError
+from ledgermq.store.disk_sync import make_directories
 
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+def make_directory(path: Path, *, mode: int = 0o700) -> None:
+    """Make a folder that is missing, durably, with this mode whatever the umask is.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    try:
+        if make_directories(path, mode=mode):
+            path.chmod(mode)
+    except OSError as error:
+        raise StorageError(
+            f"directory not made: {error.strerror}", errno=error.errno, path=str(path)
+        ) from error
+
+
+def make_runtime_directory(path: Path, *, socket_mode: int) -> None:
+    """Make the runtime directory, where nobody else has, and see whose it is.
+
+    Args:
+        socket_mode: of the sockets; whoever may write to them has to get to them.
+
+    Raises:
+        ConfigError: it is another account's, or others can write to it.
+        StorageError: the operating system refused.
+    """
+    others = (0o050 if socket_mode & 0o060 else 0) | (0o005 if socket_mode & 0o006 else 0)
+    make_directory(path, mode=0o700 | others)
+    check_runtime_directory(path)
 
 
 def check_runtime_directory(path: Path) -> None:

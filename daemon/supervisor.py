@@ -37,7 +37,7 @@ from ledgermq.daemon.health import Readiness, others_can_lead, silent_children
 from ledgermq.daemon.notify import Notifier
 from ledgermq.daemon.process_modules import ProcessTable
 from ledgermq.daemon.reloading import Reloading
-from ledgermq.daemon.runtime_directory import check_runtime_directory
+from ledgermq.daemon.runtime_directory import make_directory, make_runtime_directory
 from ledgermq.daemon.sentence import sentence
 from ledgermq.daemon.status import collect
 from ledgermq.daemon.store_lock import FamilyLock, JavaLock
@@ -64,7 +64,7 @@ from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.replication.log_replacement import replace_log
 from ledgermq.store.disk_space import use_reserve, with_reserve
-from ledgermq.store.disk_sync import make_directories, sync_directory
+from ledgermq.store.disk_sync import sync_directory
 
 logger = logging.getLogger(__name__)
 
@@ -545,9 +545,8 @@ def _open_node(settings: Settings, resources: ExitStack) -> CursorPage:
     wait_ms = settings.supervision.stop_timeout_ms
     check_path(paths.control)
     load_keys(settings)  # a node without its keys is refused before anything is touched
-    _make_directory(own)
-    _make_directory(paths.directory)
-    check_runtime_directory(paths.directory)
+    make_directory(own)
+    make_runtime_directory(paths.directory, socket_mode=settings.listen.socket_mode)
     java = JavaLock.take(settings.store.path_root_dir / "lock")
     resources.callback(java.release)
     for lock in (own / "lock", paths.directory / "supervisor.lock"):
@@ -579,15 +578,6 @@ def _create_page(path: Path) -> CursorPage:
         logger.warning("cursor page of another version replaced: %s", error)
         path.unlink()
         return CursorPage.create(path)
-
-
-def _make_directory(path: Path) -> None:
-    try:
-        make_directories(path, mode=0o750)
-    except OSError as error:
-        raise StorageError(
-            f"directory not made: {error.strerror}", errno=error.errno, path=str(path)
-        ) from error
 
 
 def _touch(path: Path) -> None:

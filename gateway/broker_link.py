@@ -110,7 +110,7 @@ class BrokerLink:
             raise BusyError(
                 "broker process does not keep up", bytes=link.queued_bytes, limit=QUEUED_MAX
             )
-        check_reads(connection, command.code)
+        check_reads(connection, command.code, self._sockets.limits.unread_bytes)
         if not (command.is_oneway or command.is_reply):
             # Without its body, which may be large.
             request = Command(command.code, command.opaque, flag=command.flag, kind=command.kind)

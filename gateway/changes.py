@@ -67,7 +67,9 @@ class Changes:
             reply = None if refused is None else refused(outcome)
             self._reply(asked, reply or refusal(asked.command, outcome))
 
-        self._calls.ask(verb, arguments, asked.now_ms, take, check_topic=asked.check_topic)
+        self._calls.ask(
+            verb, arguments, asked.now_ms, take, check_topic=asked.check_topic, owner=asked.owner
+        )
 
     def _is_handed_on(self, asked: Asked) -> bool:
         return self.relay is not None and self.relay.hand_on(asked)

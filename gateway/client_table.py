@@ -8,6 +8,7 @@ the caller tells the time, in monotonic milliseconds.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
@@ -15,8 +16,8 @@ from typing import NamedTuple
 from ledgermq.broker.access import Right
 from ledgermq.gateway.remoting_sockets import Connection
 from ledgermq.model.errors import BusyError, NoPermissionError
+from ledgermq.model.settings import LimitsSection
 from ledgermq.remoting.heartbeat import (
-    GROUPS_MAX,
     ConsumerGroup,
     Heartbeat,
     MessageModel,
@@ -27,7 +28,6 @@ from ledgermq.serving.calls import CheckTopic, anybody
 EXPIRY_MS = 120_000
 """``CHANNEL_EXPIRED_TIMEOUT``: four heartbeats of a client."""
 
-PRODUCER_GROUPS_MAX = 10_000
 """For each of them a question about transactions waits (``serving.transaction_checks``)."""
 
 
@@ -82,11 +82,15 @@ class ClientTable:
     costs what it had itself, however many groups there are.
 
     Attributes:
+        limits: of the settings; may be replaced.
         producer_changes: grows when a client begins to produce for a group.
     """
 
-    def __init__(self, *, expiry_ms: int = EXPIRY_MS) -> None:
+    def __init__(self, limits: LimitsSection, *, expiry_ms: int = EXPIRY_MS) -> None:
+        self.limits = limits
         self.producer_changes = 0
+        self._opened: dict[str, str] = {}
+        self._opened_by: Counter[str] = Counter()
         self._expiry_ms = expiry_ms
         self._clients: dict[int, Client] = {}
         self._producers: dict[str, dict[int, Client]] = {}
@@ -177,11 +181,15 @@ class ClientTable:
         Raises:
             BusyError: it would be in too many groups, or all clients in too many; nothing changed.
         """
-        self._check_room(connection.number, heartbeat)
+        host = connection.peer[0]
+        self._check_room(connection.number, host, heartbeat)
         client = Client(heartbeat.client_id, connection, language, version, check_topic)
         self._clients[connection.number] = client
         for group in heartbeat.producers:
             members_before = self._producers.setdefault(group, {})
+            if not members_before:
+                self._opened[group] = host
+                self._opened_by[host] += 1
             self.producer_changes += connection.number not in members_before
             members_before[connection.number] = client
             self._producer_of[client.client_id] = connection
@@ -230,7 +238,7 @@ class ClientTable:
         oldest = next(iter(self._seen.values()), None)
         return None if oldest is None else oldest + self._expiry_ms
 
-    def _check_room(self, number: int, heartbeat: Heartbeat) -> None:
+    def _check_room(self, number: int, host: str, heartbeat: Heartbeat) -> None:
         """A client stays in its groups for a while; it may not name others again and again."""
         named = {
             _Side.PRODUCER: set(heartbeat.producers),
@@ -239,19 +247,30 @@ class ClientTable:
         for side, groups in named.items():
             known = self._places.get((number, side), {})
             count = len(known) + sum(_Place(side, one, number) not in known for one in groups)
-            if count > GROUPS_MAX:
+            if count > self.limits.groups_per_client:
                 raise BusyError(
                     "client is in too many groups: it leaves those that it names no more after"
                     " two minutes",
                     groups=count,
-                    limit=GROUPS_MAX,
+                    limit=self.limits.groups_per_client,
+                    setting="limits.groups_per_client",
                 )
-        fresh = sum(one not in self._producers for one in named[_Side.PRODUCER])
-        if len(self._producers) + fresh > PRODUCER_GROUPS_MAX:
+        fresh = {one for one in named[_Side.PRODUCER] if one not in self._producers}
+        mine = self._opened_by[host] + len(fresh)
+        if fresh and mine > self.limits.producer_groups_per_address:
+            raise BusyError(
+                "clients of one host produce for too many groups that only they have begun",
+                address=host,
+                groups=mine,
+                limit=self.limits.producer_groups_per_address,
+                setting="limits.producer_groups_per_address",
+            )
+        if len(self._producers) + len(fresh) > self.limits.producer_groups_max:
             raise BusyError(
                 "all clients together produce for too many groups",
-                groups=len(self._producers) + fresh,
-                limit=PRODUCER_GROUPS_MAX,
+                groups=len(self._producers) + len(fresh),
+                limit=self.limits.producer_groups_max,
+                setting="limits.producer_groups_max",
             )
 
     def _see(self, place: _Place, now_ms: int) -> None:
@@ -276,6 +295,10 @@ class ClientTable:
         client = producers.pop(place.number)
         if not producers:
             del self._producers[place.group]
+            host = self._opened.pop(place.group)
+            self._opened_by[host] -= 1
+            if not self._opened_by[host]:
+                del self._opened_by[host]
         if not left and self._producer_of.get(client.client_id) is client.connection:
             del self._producer_of[client.client_id]
         return True

@@ -41,6 +41,8 @@ def limits_of(settings: Settings) -> RemotingLimits:
         connections_per_address=limits.connections_per_address,
         idle_ms=remoting.idle_ms,
         only_tls=remoting.tls_mode is TlsMode.ENFORCING,
+        unread_bytes=limits.unread_replies_bytes,
+        queued_bytes=limits.unread_replies_bytes_max,
         answers_bytes=limits.total_answers_bytes,
         unfinished_bytes=limits.total_unread_bytes,
     )

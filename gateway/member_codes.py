@@ -178,7 +178,9 @@ class MemberCodes:
         if not groups:
             answer()
         for group in groups:
-            self._calls.ask("group_prepare", {"group": group}, asked.now_ms, take)
+            self._calls.ask(
+                "group_prepare", {"group": group}, asked.now_ms, take, owner=asked.owner
+            )
 
     def _unregister(self, asked: Asked) -> Command:
         fields = asked.command.fields

@@ -24,7 +24,7 @@ from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingSockets
 from ledgermq.gateway.requests import FOR_ITS_SENDER, Asked, Codes, Handler
 from ledgermq.gateway.tls_channel import make_context, read_again
-from ledgermq.gateway.unread_replies import UNREAD_MAX, check_reads
+from ledgermq.gateway.unread_replies import check_reads
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.errors import LedgerError
@@ -69,6 +69,7 @@ class RemotingPort:
         self._has_others, self._self_id = has_others(settings), settings.node.self_id
         self._handlers: dict[int, Handler] = {}
         self._counts = around.page.counters(Role.BROKER)
+        self._limits = settings.limits
         self._faults = RequestFaults(self._counts)
         self._access = PortAccess(settings.access, tables.users, tables.secrets.opened)
         # What else wakes the port joins here: the process polls one descriptor.
@@ -79,7 +80,7 @@ class RemotingPort:
         self.sockets = _sockets(around, self._counts)
         self._arrivals = Arrivals(self.sockets, around.clock)
         self._epoll.register(self.sockets.fileno(), select.EPOLLIN)
-        self.clients = ClientTable()
+        self.clients = ClientTable(self._limits)
         self.requests = ClientRequests(self.sockets)
         self._administration = Administration(
             around,
@@ -124,8 +125,7 @@ class RemotingPort:
         )
         self._register(self._produce.codes)
         assert self._handlers.keys() == ROWS.keys(), ROWS.keys() ^ self._handlers.keys()
-        self._sends = self._produce.sends
-        self._short = self._consume.short
+        self._sends, self._short = self._produce.sends, self._consume.short
 
     def fileno(self) -> int:
         """For the poll set of the process."""
@@ -196,6 +196,7 @@ class RemotingPort:
         self._access.take_settings(settings.access)
         self.sockets.tls = read_again(settings.remoting, self.sockets.tls)
         self.sockets.limits = limits_of(settings)
+        self._limits = self.clients.limits = settings.limits
         self._consume.take_settings(settings)
         self._quotas.take_settings(settings.quotas)
 
@@ -257,8 +258,9 @@ class RemotingPort:
             return
         try:
             self._check_started(command.code)
-            if connection.queued_bytes > UNREAD_MAX:
-                check_reads(connection, command.code, self._counts)
+            if connection.queued_bytes > self._limits.unread_replies_bytes:
+                unread = self._limits.unread_replies_bytes
+                check_reads(connection, command.code, unread, self._counts)
             rights = self._access.admitted(connection.peer[0], command)
             who = rights.who
             asked = Asked(connection, command, now_ms, rights.check_topic, who.name, who.user)

@@ -25,7 +25,15 @@ Take = Callable[[Result | LedgerError], None]
 class AsksVerbs(Protocol):
     """Calls verbs; ``PortCalls`` is the broker's own."""
 
-    def ask(self, verb: str, arguments: Mapping[str, object], now_ms: int, take: Take) -> None:
+    def ask(
+        self,
+        verb: str,
+        arguments: Mapping[str, object],
+        now_ms: int,
+        take: Take,
+        *,
+        owner: str = "",
+    ) -> None:
         """Call ``verb``; ``take`` gets the result, or why there is none, now or later, once."""
         ...
 
@@ -64,6 +72,7 @@ class PortCalls:
         take: Take,
         *,
         check_topic: CheckTopic = anybody,
+        owner: str = "",
     ) -> None:
         """Call ``verb``; ``take`` gets the result, or why there is none, now or later, once."""
         number = next(self._ids)
@@ -71,7 +80,12 @@ class PortCalls:
         self._waiting[number] = take
         try:
             result = self._calls.call(
-                Caller(PORT_CLIENT, number), verb, arguments, now_ms, check_topic=check_topic
+                Caller(PORT_CLIENT, number),
+                verb,
+                arguments,
+                now_ms,
+                check_topic=check_topic,
+                owner=owner,
             )
         except LedgerError as error:
             self._take(number, error)

@@ -28,7 +28,7 @@ from ledgermq.gateway.remoting_sockets import Arrival, Connection
 from ledgermq.gateway.requests import FOR_ITS_SENDER, Asked
 from ledgermq.gateway.send_topics import SendTopics
 from ledgermq.gateway.tls_channel import read_again
-from ledgermq.gateway.unread_replies import UNREAD_MAX, check_reads
+from ledgermq.gateway.unread_replies import check_reads
 from ledgermq.gateway.writer_link import WriterLink
 from ledgermq.ipc.counters import Counts
 from ledgermq.model.errors import LedgerError, TopicUnknownError
@@ -77,7 +77,8 @@ class PortRequests:
         self._epoll.register(self._sockets.fileno(), select.EPOLLIN)
         self._arrivals = Arrivals(self._sockets, around.clock)
         self._broker = BrokerLink(around.paths.ports, self._epoll, self._sockets)
-        self._clients = ClientTable()
+        self._limits = around.settings.limits
+        self._clients = ClientTable(self._limits)
         self._writer = WriterLink(around, self._epoll)
         self._quotas = PortQuotas(
             tables.quotas,
@@ -154,6 +155,7 @@ class PortRequests:
         self._tables.secrets.read_again()
         self._sockets.tls = read_again(settings.remoting, self._sockets.tls)
         self._sockets.limits = limits_of(settings)
+        self._limits = self._clients.limits = settings.limits
         self._quotas.take_settings(settings.quotas)
 
     def tell_standing(self, standing: Standing) -> None:
@@ -190,8 +192,9 @@ class PortRequests:
             self._hand_over(asked)
             return
         try:
-            if connection.queued_bytes > UNREAD_MAX:
-                check_reads(connection, command.code, self._counts)
+            unread = self._limits.unread_replies_bytes
+            if connection.queued_bytes > unread:
+                check_reads(connection, command.code, unread, self._counts)
             rights = self._access.admitted(connection.peer[0], command)
             who = rights.who
             asked = Asked(connection, command, now_ms, rights.check_topic, who.name, who.user)
@@ -261,7 +264,15 @@ class PortRequests:
 class _NoCalls:
     """A port process makes no topics: the request that wants one is handed over."""
 
-    def ask(self, verb: str, arguments: Mapping[str, object], now_ms: int, take: Take) -> None:
+    def ask(
+        self,
+        verb: str,
+        arguments: Mapping[str, object],
+        now_ms: int,
+        take: Take,
+        *,
+        owner: str = "",
+    ) -> None:
         """Refuse."""
-        del verb, now_ms
+        del verb, now_ms, owner
         take(TopicUnknownError("topic is not known here", topic=arguments["topic"]))

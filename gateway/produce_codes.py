@@ -169,7 +169,8 @@ class ProduceCodes:
                 else:
                     told(refused)
 
-        self._topics.make(name, request, asked.now_ms, len(asked.command.body), then)
+        size = len(asked.command.body)
+        self._topics.make(name, request, asked.now_ms, size, then, owner=asked.owner)
 
     def _send_retry(self, asked: Asked, request: SendRequest) -> None:
         """Store a message that a consumer could not process: a retry, or a dead letter."""

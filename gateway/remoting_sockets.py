@@ -45,7 +45,8 @@ class RemotingLimits(NamedTuple):
         connections: open at a time; more are closed as they come.
         connections_per_address: of them, those of one host.
         only_tls: who does not begin with a handshake is closed.
-        queued_bytes: replies of one connection that wait for it to read.
+        unread_bytes: of replies that one connection may leave before it is asked to read first.
+        queued_bytes: replies of one connection that wait for it to read; more, and it is closed.
         answers_bytes: replies of all connections that wait for them to read; when it is more, the
             connections that leave most of them unread are closed.
         frame_size: of a request.
@@ -57,6 +58,7 @@ class RemotingLimits(NamedTuple):
     connections: int = 20_000
     connections_per_address: int = 20_000
     only_tls: bool = False
+    unread_bytes: int = 8 * 1024 * 1024
     queued_bytes: int = 64 * 1024 * 1024
     answers_bytes: int = 256 * 1024 * 1024
     frame_size: int = FRAME_SIZE_MAX
@@ -235,7 +237,8 @@ class RemotingSockets:
         self._unread += size
         if connection.queued_bytes > self.limits.queued_bytes:
             self._note_ended()
-            self.close_one(connection, "does not read what it asked for")
+            limit = self.limits.queued_bytes
+            self.close_one(connection, f"does not read: limits.unread_replies_bytes_max is {limit}")
             return
         self._unsent[connection._sock.fileno()] = connection
         if self._unread > self.limits.answers_bytes:

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from ledgermq.broker.access import Right
 from ledgermq.gateway.remoting_sockets import Connection
+from ledgermq.process.client_rights import owner_of
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.serving.calls import CheckTopic, anybody
@@ -27,6 +28,11 @@ class Asked(NamedTuple):
     check_topic: CheckTopic = anybody
     who: str = ""
     user: str = ""
+
+    @property
+    def owner(self) -> str:
+        """Whose creations those of this request are counted with."""
+        return owner_of(self.user, self.connection.peer[0])
 
     def check(self, topic: str, right: Right) -> None:
         """Refuse to use ``topic`` so.

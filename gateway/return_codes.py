@@ -47,4 +47,11 @@ class ReturnCodes:
                 outcome = GroupUnknownError(outcome.message, **outcome.details)
             self._reply(asked, refusal(command, outcome))
 
-        self._calls.ask("send_back", arguments, asked.now_ms, take, check_topic=asked.check_topic)
+        self._calls.ask(
+            "send_back",
+            arguments,
+            asked.now_ms,
+            take,
+            check_topic=asked.check_topic,
+            owner=asked.owner,
+        )

@@ -86,11 +86,21 @@ class SendTopics:
         self._known[name] = found = SendTopic(topic, name.encode(), queues)
         return found
 
-    def make(self, name: str, request: SendRequest, now_ms: int, size: int, then: Then) -> None:
+    def make(
+        self,
+        name: str,
+        request: SendRequest,
+        now_ms: int,
+        size: int,
+        then: Then,
+        *,
+        owner: str = "",
+    ) -> None:
         """Have a topic made as ``request`` would like it; ``then`` is told, now or later, once.
 
         Args:
             size: bytes that ``then`` keeps.
+            owner: whose creations it counts among.
 
         Raises:
             BusyError: too many wait, or too much.
@@ -115,7 +125,8 @@ class SendTopics:
             "queues": min(max(request.default_queues, 0), QUEUE_ID_MAX),
             "unit_mode": request.unit_mode,
         }
-        self._calls.ask("topic_for_send", arguments, now_ms, partial(self._take, name))
+        take = partial(self._take, name)
+        self._calls.ask("topic_for_send", arguments, now_ms, take, owner=owner)
 
     def _take(self, name: str, outcome: Result | LedgerError) -> None:
         waiting = self._making.pop(name)

@@ -7,9 +7,6 @@ from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.errors import BusyError
 from ledgermq.remoting.codes import RequestCode
 
-UNREAD_MAX = 8 * 1024 * 1024
-"""Bytes of replies that a connection may leave unread before it is asked to read first."""
-
 SHORT_REPLIES = frozenset(
     {
         RequestCode.SEND_MESSAGE,
@@ -30,22 +27,26 @@ SHORT_REPLIES = frozenset(
 need not pay for the other."""
 
 
-def check_reads(connection: Connection, code: int, counts: Counts | None = None) -> None:
+def check_reads(
+    connection: Connection, code: int, limit: int, counts: Counts | None = None
+) -> None:
     """Refuse what a client asks for that has left too much unread.
 
     Args:
         connection: the client's.
         code: of the request.
+        limit: bytes of replies that it may leave unread (``limits.unread_replies_bytes``).
         counts: where it is counted.
 
     Raises:
         BusyError: names the bytes and the limit.
     """
-    if connection.queued_bytes > UNREAD_MAX and code not in SHORT_REPLIES:
+    if connection.queued_bytes > limit and code not in SHORT_REPLIES:
         if counts is not None:
             counts[BrokerCounter.SLOW_REFUSED] += 1
         raise BusyError(
             "client has not read what it was given",
             unread=connection.queued_bytes,
-            limit=UNREAD_MAX,
+            limit=limit,
+            setting="limits.unread_replies_bytes",
         )

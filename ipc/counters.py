@@ -57,6 +57,7 @@ class WriterCounter(IntEnum):
     THROTTLED = auto()
     DUPLICATES = auto()
     CONNECTIONS_ENDED = auto()
+    SESSIONS_DISPLACED = auto()
 
 
 class DispatcherCounter(IntEnum):
@@ -143,6 +144,8 @@ class BrokerCounter(IntEnum):
     CONNECTIONS_ENDED = auto()
     HOLDS_DISPLACED = auto()
     POISON_MESSAGES = auto()
+    SESSIONS_DISPLACED = auto()
+    CREATIONS_REFUSED = auto()
 
 
 def _names(counters: type[IntEnum]) -> tuple[str, ...]:

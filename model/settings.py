@@ -216,8 +216,16 @@ class LimitsSection:
     total_unread_bytes: int = 256 * 1024 * 1024
     connections_max: int = 10_000
     connections_per_address: int = 2_000
+    sessions_max: int = 10_000
+    sessions_per_address: int = 2_000
     topics_max: int = 100_000
     groups_max: int = 20_000
+    creations_per_s: int = 100
+    groups_per_client: int = 1_024
+    producer_groups_max: int = 10_000
+    producer_groups_per_address: int = 4_096
+    unread_replies_bytes: int = 8 * 1024 * 1024
+    unread_replies_bytes_max: int = 64 * 1024 * 1024
     members_max: int = 10_000
     members_bytes: int = 64 * 1024 * 1024
     held_pulls_max: int = 10_000

@@ -54,10 +54,25 @@ class Peer(NamedTuple):
         return int(match["uid"]) if match is not None and match["uid"] else None
 
     @property
+    def host(self) -> str:
+        """Whose share of the node's limits it takes: a host, or an account of this machine; empty
+        for operators, who always fit.
+        """
+        uid = self.uid if self.is_local else None
+        if uid is None:
+            return self.address or "unknown"
+        return "" if uid in (0, os.geteuid()) else f"uid {uid}"
+
+    @property
     def gid(self) -> int | None:
         """Group of a local peer's process."""
         match = _IPC_PEER.fullmatch(self.address)
         return int(match["gid"]) if match is not None and match["gid"] else None
+
+
+def owner_of(user: str, host: str) -> str:
+    """Whom a client's creations are counted with: its user, or else whoever shares its host."""
+    return f"user:{user}" if user else host
 
 
 class Who(NamedTuple):

@@ -94,7 +94,7 @@ class RouterSocket:
         *,
         guard: KeyGuard | None,
         tells_peers: Callable[[], bool],
-        watch: SocketWatch | None = None,
+        watch: SocketWatch,
     ) -> None:
         """Owns the socket, the guard of its context, and the watch.
 
@@ -137,38 +137,38 @@ class RouterSocket:
             return None
         parts = [socket.recv(_NOBLOCK)]
         watch = self._watch
-        account = None if watch is None else watch.accounts.get(parts[0])
-        is_unknown = account is None and watch is not None
-        if (is_unknown or self._tells_peers()) and socket.getsockopt(_RCVMORE):
+        account = watch.accounts.get(parts[0])
+        if account is not None and not self._tells_peers():
+            self._peer = account.peer
+        elif socket.getsockopt(_RCVMORE):
             head = socket.recv(_NOBLOCK, copy=False)
-            if is_unknown:
+            if account is None:
                 self._fd = descriptor_of(head)
-            if self._tells_peers():
-                self._peer = peer_of(head, has_keys=self._guard is not None)
+            self._peer = peer_of(head, has_keys=self._guard is not None)
             parts.append(head.bytes)
         while socket.getsockopt(_RCVMORE):
             part = socket.recv(_NOBLOCK)
             if len(parts) <= PARTS_MAX:
                 parts.append(part)
-        if account is not None and account.address:
-            assert watch is not None
-            account.taken += watch.wire_size(parts)
+        if account is not None:
+            account.taken += watch.wire_size(parts) if account.address else 1
         return parts
 
     def greet(self, identity: bytes) -> None:
         """See ``ClientSocket``."""
-        if self._watch is not None and identity not in self._watch.accounts:
+        if identity not in self._watch.accounts:
             self._watch.greet(identity, self._fd)
+        account = self._watch.accounts.get(identity)
+        if account is not None:
+            account.peer = self._peer
 
     def look(self, now_ns: int) -> None:
         """See ``ClientSocket``."""
-        if self._watch is not None:
-            self._watch.look(now_ns)
+        self._watch.look(now_ns)
 
     def take_limits(self, limits: LimitsSection) -> None:
         """See ``ClientSocket``."""
-        if self._watch is not None:
-            self._watch.limits = watch_limits(limits)
+        self._watch.limits = watch_limits(limits)
 
     def send(self, identity: bytes, parts: Sequence[bytes]) -> bool:
         """See ``ClientSocket``."""
@@ -183,8 +183,7 @@ class RouterSocket:
     def close(self) -> None:
         """See ``ClientSocket``."""
         self._socket.close(CLOSE_LINGER_MS)
-        if self._watch is not None:
-            self._watch.close()
+        self._watch.close()
         if self._guard is not None:
             self._guard.close()
 

@@ -63,13 +63,11 @@ class Surroundings:
         listen = self.settings.listen
         secret = load_client_secret(listen)
         guard = None if secret is None else KeyGuard(self.context, gate.lets_key_in)
-        watch = None
-        if listen.produce is not None:
-            watch = SocketWatch(
-                watch_limits(self.settings.limits),
-                is_sealed=secret is not None,
-                note_ended=note_ended,
-            )
+        watch = SocketWatch(
+            watch_limits(self.settings.limits),
+            is_sealed=secret is not None,
+            note_ended=note_ended,
+        )
         socket = bind_client_socket(
             self.context,
             self.paths.produce,

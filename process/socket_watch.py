@@ -4,7 +4,11 @@ ZeroMQ keeps the parts of a message until its last one has come, however many th
 whole messages alone. So the kernel is asked what has come over a connection, and what the process
 has taken of it is subtracted. When the process has grown, those connections are ended that hold
 most of what nobody has taken, those first of which nothing was taken since the last look: a
-message without an end is one. Connections of unix sockets are not looked at.
+message without an end is one.
+
+Of unix sockets the kernel does not count bytes. Where the process has grown by the whole bound, and
+tcp does not explain it, those of them are ended of which nothing was taken since the last look:
+whoever is honest connects again. Operators' are counted and ended never.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from ledgermq.ipc.doorbell import Context
 from ledgermq.model.settings import LimitsSection
+from ledgermq.process.client_rights import Peer
 
 logger = logging.getLogger(__name__)
 
@@ -62,16 +67,17 @@ RECEIVED_OFFSET = 128
 
 _EVENTS = int(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED)
 _ACCEPTED = int(zmq.EVENT_ACCEPTED)
+_CREDENTIALS = struct.Struct("=iii")
 _NOBLOCK = int(zmq.NOBLOCK)
 
 
 class WatchLimits(NamedTuple):
-    """What one socket bears from all clients over tcp together.
+    """What one socket bears from all clients together, but for operators at its unix side.
 
     Attributes:
         unread_bytes: sent, and not taken by the process.
         connections: open at a time; more are ended as they come.
-        connections_per_address: of one host.
+        connections_per_address: of one host, or one account of this machine.
     """
 
     unread_bytes: int
@@ -93,16 +99,20 @@ class Connection:
 
     Attributes:
         address: of the client's host; empty for a unix socket.
-        taken: bytes; counted by whoever receives.
+        host: whose share it takes: the address, or a local account; empty: an operator's.
+        peer: who has begun a session over it.
+        taken: bytes, of a unix socket messages; counted by whoever receives.
         seen: ``taken`` when it was looked at last; -1 before.
     """
 
-    __slots__ = ("address", "fd", "identity", "inode", "seen", "taken")
+    __slots__ = ("address", "fd", "host", "identity", "inode", "peer", "seen", "taken")
 
-    def __init__(self, fd: int, inode: int, address: str) -> None:
+    def __init__(self, fd: int, inode: int, address: str, host: str) -> None:
         self.fd = fd
         self.inode = inode
         self.address = address
+        self.host = host
+        self.peer = Peer()
         self.identity = b""
         self.taken = 0
         self.seen = -1
@@ -141,7 +151,7 @@ class SocketWatch:
         self._reported: set[str] = set()
         self._next_ns = 0
         self._memory = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
-        self._base = self._anonymous()
+        self._base = self._local_base = self._anonymous()
 
     def attach(self, context: Context, router: zmq.Socket[bytes], name: str) -> None:
         """Hear who connects; before the socket is bound.
@@ -192,6 +202,10 @@ class SocketWatch:
             return
         memory = self._anonymous()
         self._base = min(self._base, memory)
+        self._local_base = min(self._local_base, memory)
+        if memory - self._local_base > self.limits.unread_bytes:
+            self._local_base = memory
+            self._end_stuck_local()
         grown = memory - self._base
         if grown * GROWN_SHARE >= self.limits.unread_bytes:
             self._next_ns += LOOK_SHARE * COST_NS * len(self._connections)
@@ -225,6 +239,16 @@ class SocketWatch:
                 self._end(connection, "limits.total_unread_bytes", bytes=-size, limit=limit)
                 total += size
 
+    def _end_stuck_local(self) -> None:
+        """What the kernel does not count: nothing whole has come over these for a while."""
+        for connection in list(self._connections.values()):
+            if connection.address or not connection.host:
+                continue
+            if connection.seen == connection.taken:
+                limit = self.limits.unread_bytes
+                self._end(connection, "limits.total_unread_bytes", limit=limit)
+            connection.seen = connection.taken
+
     def _unread(self, connection: Connection) -> int:
         """Bytes that ZeroMQ has of a connection and nobody has taken; 0 when it has gone."""
         with _opened(connection.fd) as sock:
@@ -252,13 +276,13 @@ class SocketWatch:
                 # It has ended by itself.
                 return
         self._note_ended()
-        key = f"{connection.address} {setting}"
+        key = f"{connection.host} {setting}"
         if key not in self._reported and len(self._reported) < REPORTED_MAX:
             self._reported.add(key)
             told = " ".join(f"{name}={value}" for name, value in figures.items())
             logger.warning(
                 "client's connection ended: peer=%s %s setting=%s",
-                connection.address,
+                connection.host,
                 told,
                 setting,
             )
@@ -281,17 +305,19 @@ class SocketWatch:
                 if sock.family != socket.AF_UNIX and sock.getsockname()[1] != self._port:
                     # Of something else by now.
                     return
-                address = "" if sock.family == socket.AF_UNIX else str(sock.getpeername()[0])
+                is_local = sock.family == socket.AF_UNIX
+                address = "" if is_local else str(sock.getpeername()[0])
+                host = _account_of(sock) if is_local else address
             except OSError:
                 return
-            connection = Connection(fd, os.fstat(sock.fileno()).st_ino, address)
+            connection = Connection(fd, os.fstat(sock.fileno()).st_ino, address, host)
         limits = self.limits
         self._connections[fd] = connection
-        if not address:
+        if not host:
             return
-        self._per_address[address] += 1
+        self._per_address[host] += 1
         self._count += 1
-        mine, share = self._per_address[address], limits.connections_per_address
+        mine, share = self._per_address[host], limits.connections_per_address
         if mine > share:
             setting = "limits.connections_per_address"
             self._end(connection, setting, connections=mine, limit=share)
@@ -305,16 +331,23 @@ class SocketWatch:
             return
         if self.accounts.get(connection.identity) is connection:
             del self.accounts[connection.identity]
-        if connection.address:
+        if connection.host:
             self._count -= 1
-            self._per_address[connection.address] -= 1
-            if not self._per_address[connection.address]:
-                del self._per_address[connection.address]
+            self._per_address[connection.host] -= 1
+            if not self._per_address[connection.host]:
+                del self._per_address[connection.host]
 
     def _anonymous(self) -> int:
         """Bytes of memory that are the process's alone, and of no file."""
         fields = os.pread(self._memory, 128, 0).split()
         return (int(fields[1]) - int(fields[2])) * mmap.PAGESIZE
+
+
+def _account_of(sock: socket.socket) -> str:
+    """Whose share a connection of a unix socket takes, as ``Peer.host`` says it."""
+    told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, gid = _CREDENTIALS.unpack(told)
+    return Peer(f"localhost:{uid}:{gid}:{pid}").host
 
 
 @contextmanager

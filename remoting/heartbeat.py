@@ -11,12 +11,13 @@ from ledgermq.remoting.fastjson import decode_body
 from ledgermq.remoting.fields import INT32_MAX, INT64_MAX
 from ledgermq.remoting.pull_request import TAG
 
-GROUPS_MAX = 1_024
+GROUPS_MAX = 4_096
 SUBSCRIPTIONS_MAX = 4_096
 TAGS_MAX = 16_384
 CLIENT_ID_SIZE_MAX = 1_024
-"""What one client may be, and want; one has a handful of each. Groups are kept by all members. Of
-tags and their hashes it is the number of all subscriptions together."""
+"""What one heartbeat may say; settings allow a client fewer groups (``limits.groups_per_client``).
+Groups are kept by all members. Of tags and their hashes it is the number of all subscriptions
+together."""
 
 
 class ConsumeType(IntEnum):

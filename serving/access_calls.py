@@ -55,6 +55,10 @@ class AccessCalls:
         def plan() -> Sequence[Change]:
             known = users.get(name)
             if mode == "add" and known is not None:
+                same = User.read(name, wanted)
+                if replace(same, secret=self._sealed(name, wanted, same.secret)) == known:
+                    # Asked again, because nobody knew what had become of it.
+                    return []
                 raise ConfigError("user exists already: alter it, or remove it first", user=name)
             if mode == "alter" and known is None:
                 raise ConfigError("user does not exist: add it first", user=name)

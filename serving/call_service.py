@@ -111,12 +111,13 @@ class CallService:
         check_topic: CheckTopic = anybody,
         user: str = "",
         is_admin: bool = True,
+        owner: str = "",
     ) -> Result | None:
         """The result of a call, ``None`` when it comes later.
 
         Args:
             check_topic: refuses topics that the client may not use.
-            user, is_admin: see ``Call``.
+            user, is_admin, owner: see ``Call``.
 
         Raises:
             LedgerError: why there is none.
@@ -126,4 +127,5 @@ class CallService:
             raise ProtocolError("unknown verb", verb=verb[:64])
         if not ROWS[verb].whatever_tables:
             self._log.check_started()
-        return answer(Call(caller, arguments, now_ms, check_topic, user, is_admin))
+        with self._log.asked_by(owner):
+            return answer(Call(caller, arguments, now_ms, check_topic, user, is_admin, owner))

@@ -32,6 +32,7 @@ class Call(NamedTuple):
         check_topic: for a verb that only finds out by itself what topic it is about.
         user: the user that the client is; empty for an operator, and where users are not checked.
         is_admin: it may act for other users, too.
+        owner: whose creations are counted together: a user, a host or an account; empty: nobody's.
     """
 
     caller: Caller
@@ -40,6 +41,7 @@ class Call(NamedTuple):
     check_topic: CheckTopic = anybody
     user: str = ""
     is_admin: bool = True
+    owner: str = ""
 
     def acts_for(self, user: str) -> bool:
         """Whether the client may do with what belongs to ``user`` as that does; empty: nobody's."""

@@ -32,7 +32,7 @@ from ledgermq.model.errors import (
 from ledgermq.model.limits import FRAME_RECORDS_MAX, FRAME_SIZE_MAX
 from ledgermq.model.settings import LogKind, Settings
 from ledgermq.process.client_keys import load_client_secret
-from ledgermq.process.client_rights import AccessGate, ClientRights
+from ledgermq.process.client_rights import AccessGate, ClientRights, owner_of
 from ledgermq.process.client_socket import (
     bind_client_socket,
     descriptor_of,
@@ -44,6 +44,7 @@ from ledgermq.process.key_guard import KeyGuard
 from ledgermq.process.loop import Pollable
 from ledgermq.process.node import Surroundings
 from ledgermq.process.request_faults import RequestFaults
+from ledgermq.process.session_room import SessionRoom
 from ledgermq.process.socket_watch import SocketWatch, watch_limits
 from ledgermq.process.standing import UNKNOWN
 from ledgermq.serving.answers_on_way import AnswersOnWay
@@ -78,7 +79,6 @@ TURN_NS = 50_000_000
 
 """Answers of one turn, before bells and timers get theirs."""
 
-SESSIONS_MAX = 10_000
 REPORTED_MAX = 1_000
 PARTS_MAX = 3
 CLOSE_LINGER_MS = 200
@@ -145,6 +145,7 @@ class ConsumeService:
         self._counters = around.page.counters(Role.BROKER)
         self._faults = RequestFaults(self._counters)
         self._sessions: dict[bytes, Session] = {}
+        self._room = SessionRoom(settings.limits)
         self._standing = UNKNOWN
         self._reported: set[str] = set()
         self._window = settings.limits.client_window_bytes
@@ -170,8 +171,8 @@ class ConsumeService:
         """The settings were read again: those of access and quotas count from now on."""
         self._gate.take_settings(settings.access)
         self._limits.take_settings(settings.quotas)
-        if self._watch is not None:
-            self._watch.limits = watch_limits(settings.limits)
+        self._room.limits = settings.limits
+        self._watch.limits = watch_limits(settings.limits)
 
     @property
     def sources(self) -> list[Pollable]:
@@ -180,8 +181,7 @@ class ConsumeService:
 
     def look(self, now_ns: int) -> None:
         """End connections that hold too much; to be called each turn."""
-        if self._watch is not None:
-            self._watch.look(now_ns)
+        self._watch.look(now_ns)
 
     def let_in(self, ready: Mapping[Pollable, int]) -> None:
         """Answer about the keys of those who connect."""
@@ -277,8 +277,7 @@ class ConsumeService:
     def close(self) -> None:
         """Unbind; what is on its way gets a moment to leave."""
         self.socket.close(CLOSE_LINGER_MS)
-        if self._watch is not None:
-            self._watch.close()
+        self._watch.close()
         if self._guard is not None:
             self._guard.close()
         self._counters.release()
@@ -298,10 +297,9 @@ class ConsumeService:
             if len(parts) <= PARTS_MAX:
                 parts.append(frame.bytes)
         watch = self._watch
-        if watch is not None:
-            account = watch.accounts.get(parts[0])
-            if account is not None and account.address:
-                account.taken += watch.wire_size(parts)
+        account = watch.accounts.get(parts[0])
+        if account is not None:
+            account.taken += watch.wire_size(parts) if account.address else 1
         return parts, head
 
     def _take(self, parts: list[bytes], head: zmq.Frame | None, now_ms: int) -> None:
@@ -334,6 +332,7 @@ class ConsumeService:
         session = self._sessions.get(client)
         if session is None or not self._is_of(session, head):
             raise StaleGenerationError("no session: say HELLO first")
+        self._room.use(client)
         if kind is Kind.PULL and len(parts) == 1:
             self._pull(client, session, parts[0], now_ms)
         elif kind is Kind.CALL and len(parts) == 2:
@@ -378,6 +377,7 @@ class ConsumeService:
                 check_topic=session.rights.check_topic,
                 user=session.rights.who.user,
                 is_admin=session.rights.is_admin,
+                owner=owner_of(session.rights.who.user, session.rights.peer.host),
             )
         except LedgerError as error:
             if act is not None:
@@ -429,19 +429,22 @@ class ConsumeService:
         if len(parts) != 2:
             raise ProtocolError("HELLO without a body", parts=len(parts))
         name = decode_hello(parts[1])
-        if client in self._sessions:
-            self._end_session(client)
-        elif len(self._sessions) >= SESSIONS_MAX:
-            # Connections end without a word. One that is in use says HELLO again.
-            self._end_session(next(iter(self._sessions)))
         assert head is not None  # a HELLO was decoded from it
         peer = peer_of(head, has_keys=self._guard is not None)
         if not peer.address:
             raise NoPermissionError(
                 "connection tells no address: its ZeroMQ speaks an older protocol than ZMTP 3"
             )
-        if self._watch is not None and client not in self._watch.accounts:
+        if client not in self._watch.accounts:
             self._watch.greet(client, descriptor_of(head))
+        if client in self._sessions:
+            self._end_session(client)
+        # Connections end without a word. One that is in use says HELLO again.
+        displaced = self._room.displaced(peer.host)
+        if displaced is not None:
+            self._counters[BrokerCounter.SESSIONS_DISPLACED] += 1
+            self._end_session(displaced)
+        self._room.add(client, peer.host)
         rights = ClientRights(self._gate, peer)
         self._sessions[client] = Session(name, rights, hello_group(parts[1]))
         self._counters[BrokerCounter.SESSIONS] = len(self._sessions)
@@ -454,9 +457,7 @@ class ConsumeService:
         session = self._sessions.get(client)
         return "" if session is None else session.rights.peer.address
 
-    def _make_watch(self, *, is_sealed: bool) -> SocketWatch | None:
-        if self._settings.listen.consume is None:
-            return None
+    def _make_watch(self, *, is_sealed: bool) -> SocketWatch:
         limits = watch_limits(self._settings.limits)
         return SocketWatch(limits, is_sealed=is_sealed, note_ended=self._note_ended)
 
@@ -490,6 +491,7 @@ class ConsumeService:
 
     def _end_session(self, client: bytes) -> None:
         del self._sessions[client]
+        self._room.remove(client)
         self._counters[BrokerCounter.SESSIONS] = len(self._sessions)
         self._pulls.cancel(client)
         self._limits.forget(client.hex())

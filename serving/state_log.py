@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import compress
 from typing import NamedTuple
 
@@ -70,6 +71,7 @@ some ten milliseconds. More wait for the next command."""
 class _Waiting(NamedTuple):
     request: Request
     until_ms: int
+    owner: str
 
 
 class _Batch(NamedTuple):
@@ -121,7 +123,8 @@ class StateLog:
         self._settings = settings
         self._store = store
         self._tables = tables
-        self.room = TableRoom(tables, settings.limits)
+        self.room = TableRoom(tables, settings.limits, clock=clock, counts=self.counts)
+        self._owner = ""
         self._writer = writer
         self._reader = StateReader(
             store, tables, self._take_applied, counts=self.counts, sign_of_life=sign_of_life
@@ -219,7 +222,16 @@ class StateLog:
         self.check()
         if len(self._waiting) >= WAITING_MAX:
             raise BusyError("too many wait for a change of topics or groups", limit=WAITING_MAX)
-        self._waiting.append(_Waiting(request, now_ms + PROPOSAL_MS))
+        self._waiting.append(_Waiting(request, now_ms + PROPOSAL_MS, self._owner))
+
+    @contextmanager
+    def asked_by(self, owner: str) -> Iterator[None]:
+        """What is submitted meanwhile adds to what ``owner`` creates; empty: to nobody's."""
+        self._owner = owner
+        try:
+            yield
+        finally:
+            self._owner = ""
 
     def lead(self, standing: Standing) -> bool:
         """Take note of who leads; a new leader's tables are those of all from its snapshot on.
@@ -310,7 +322,10 @@ class StateLog:
             self._is_snapshot_due |= not batch.requests
             self._refuse(
                 batch.requests,
-                OutcomeUnknownError("change not in the log yet", waited_ms=PROPOSAL_MS),
+                OutcomeUnknownError(
+                    "change is not in the log yet, and may still come: ask again",
+                    waited_ms=PROPOSAL_MS,
+                ),
             )
         self._refuse_late(now_ms)
         self._goes_on = False
@@ -447,7 +462,7 @@ class StateLog:
                 continue
             try:
                 planned = request.plan()
-                self.room.check(planned)
+                self.room.check(planned, waiting.owner)
                 records = request.records() if request.records is not None else ()
             except LedgerError as error:
                 self._refuse([request], error)

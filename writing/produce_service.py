@@ -129,7 +129,7 @@ class ProduceService:
         self._body_max = settings.store.max_message_size
         limit = ENTRY_SIZE_MAX if log.writer.header_size else self._body_max + 64 * 1024
         self._record_max = min(log.writer.record_size_max, limit)
-        self._sessions = ProducerSessions()
+        self._sessions = ProducerSessions(settings.limits)
         self._standing = UNKNOWN
         self._last_led: int | None = None
         self._terms_ended = 0
@@ -210,6 +210,7 @@ class ProduceService:
         """The settings were read again: those of access and quotas count from now on."""
         self._admission.take_settings(settings)
         self.socket.take_limits(settings.limits)
+        self._sessions.take_limits(settings.limits)
 
     def begin_following(self) -> None:
         """Entries of another leader come next; the log may have been cut."""
@@ -505,6 +506,7 @@ class ProduceService:
                 fresh.in_flight, fresh.is_refused = session.in_flight, session.is_refused
                 fresh.terms_ended = session.terms_ended
             for ended in self._sessions.begin(identity, fresh):
+                self._counters[WriterCounter.SESSIONS_DISPLACED] += 1
                 self._admission.forget(ended)
         self._counters[WriterCounter.SESSIONS] = len(self._sessions)
         standing = self._standing

@@ -1,20 +1,17 @@
 """Sessions of producers: connections that have said HELLO, as many as there may be at a time.
 
-ZeroMQ does not tell when a connection ends. So nobody is refused because others were here before:
-where all places are taken, the session that has been idle for longest makes way. If its client is
-still there, the refusal of its next frame tells it to say HELLO again.
+Where there is no place for one more, an idle one makes way (``process/session_room.py``). If its
+client is still there, the refusal of its next frame tells it to say HELLO again.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ledgermq.model.errors import BusyError
+from ledgermq.model.settings import LimitsSection
 from ledgermq.process.client_rights import ClientRights
-
-SESSIONS_MAX = 10_000
+from ledgermq.process.session_room import SessionRoom
 
 
 @dataclass(slots=True)
@@ -40,15 +37,14 @@ class Session:
 
 
 class ProducerSessions:
-    """By the identity of the connection, those that were used last at the end.
+    """By the identity of the connection.
 
-    Invariants: there are at most ``limit``; ``_instances`` names, for each instance of a session,
-    the session, and nothing else.
+    Invariant: ``_instances`` names, for each instance of a session, the session, and nothing else.
     """
 
-    def __init__(self, *, limit: int = SESSIONS_MAX) -> None:
-        self._limit = limit
-        self._sessions: OrderedDict[bytes, Session] = OrderedDict()
+    def __init__(self, limits: LimitsSection) -> None:
+        self._room = SessionRoom(limits)
+        self._sessions: dict[bytes, Session] = {}
         self._instances: dict[str, bytes] = {}
 
     def __len__(self) -> int:
@@ -66,8 +62,12 @@ class ProducerSessions:
         """As ``get``; it has been idle for no time now."""
         session = self._sessions.get(identity)
         if session is not None:
-            self._sessions.move_to_end(identity)
+            self._room.use(identity)
         return session
+
+    def take_limits(self, limits: LimitsSection) -> None:
+        """The settings were read again: they count for who comes from now on."""
+        self._room.limits = limits
 
     def begin(self, identity: bytes, session: Session) -> list[bytes]:
         """Begin a session, or begin it anew.
@@ -85,10 +85,15 @@ class ProducerSessions:
         older = self._instances.get(session.instance, identity)
         if older != identity and _is_same_peer(self._sessions[older], session):
             ended.append(older)
-        if identity not in self._sessions and len(self._sessions) - len(ended) >= self._limit:
-            ended.append(self._idle_for_longest())
-        for one in (identity, *ended):
-            self.end(one)
+            self.end(older)
+        host = session.rights.peer.host
+        if identity not in self._sessions:
+            displaced = self._room.displaced(host, is_idle=self._is_idle)
+            if displaced is not None:
+                ended.append(displaced)
+                self.end(displaced)
+        self.end(identity)
+        self._room.add(identity, host)
         self._sessions[identity] = session
         if session.instance:
             self._instances.setdefault(session.instance, identity)
@@ -96,20 +101,14 @@ class ProducerSessions:
 
     def end(self, identity: bytes) -> Session | None:
         """Forget a session, and return it if there was one."""
+        self._room.remove(identity)
         session = self._sessions.pop(identity, None)
         if session is not None and self._instances.get(session.instance) == identity:
             del self._instances[session.instance]
         return session
 
-    def _idle_for_longest(self) -> bytes:
-        for identity, session in self._sessions.items():
-            if not session.in_flight:
-                return identity
-        raise BusyError(
-            "too many connections that wait for answers",
-            connections=len(self._sessions),
-            limit=self._limit,
-        )
+    def _is_idle(self, identity: bytes) -> bool:
+        return not self._sessions[identity].in_flight
 
 
 def _is_same_peer(older: Session, session: Session) -> bool:

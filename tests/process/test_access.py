@@ -175,6 +175,7 @@ def test_commands_add_alter_check_and_remove_users(guarded: Guarded, tmp_path: P
         "     defaultGroupPerm: SUB, topicPerms: [topicA=DENY, topicB=PUB|SUB]}\n"
     )
     added = guarded.command("acl", "add", "orders", "--topic", "a=PUB", "--json")
+    same = guarded.command("acl", "add", "orders", "--topic", "a=PUB", "--json")
     again = guarded.command("acl", "add", "orders")
     altered = guarded.command("acl", "alter", "orders", "--topic", "b=SUB", "--json")
     allowed = guarded.command("acl", "check", "orders", "--topic", "b", "--right", "SUB")
@@ -184,6 +185,7 @@ def test_commands_add_alter_check_and_remove_users(guarded: Guarded, tmp_path: P
     listed = guarded.command("acl", "list", "--json")
 
     assert json.loads(added.stdout)["topics"] == ["a=PUB"]
+    assert (same.returncode, same.stdout) == (0, added.stdout)
     assert again.returncode == 1 and "alter it" in again.stderr
     assert json.loads(altered.stdout)["topics"] == ["a=PUB", "b=SUB"]
     assert (allowed.returncode, denied.returncode) == (0, 1), (allowed, denied)

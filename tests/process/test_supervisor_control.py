@@ -203,6 +203,17 @@ def test_the_socket_has_the_mode_of_the_settings(start_small_node: StartNode) ->
     assert mode == 0o600
 
 
+@pytest.mark.parametrize(
+    ("socket_mode", "wanted"), [(0o600, 0o700), (0o660, 0o750), (0o666, 0o755)]
+)
+def test_who_may_use_the_sockets_gets_into_the_folder_that_the_node_makes(
+    start_small_node: StartNode, socket_mode: int, wanted: int
+) -> None:
+    node = start_small_node(listen={"socket_mode": socket_mode})
+
+    assert stat.S_IMODE(node.runtime.stat().st_mode) == wanted
+
+
 def test_the_socket_is_gone_after_the_node(node: Node) -> None:
     node.stop()
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ledgermq.gateway.client_table import PRODUCER_GROUPS_MAX, ClientTable
+from ledgermq.gateway.client_table import ClientTable
 from ledgermq.gateway.remoting_sockets import Connection
 from ledgermq.model.errors import BusyError
+from ledgermq.model.settings import LimitsSection
 from ledgermq.remoting.heartbeat import (
-    GROUPS_MAX,
     ConsumeFrom,
     ConsumerGroup,
     ConsumeType,
@@ -20,6 +20,7 @@ from ledgermq.remoting.heartbeat import (
     Subscription,
 )
 
+GROUPS = LimitsSection().groups_per_client
 GROUP = "billing"
 
 
@@ -56,7 +57,7 @@ def heartbeat(
 def test_a_group_is_another_one_when_a_member_comes_or_wants_other_topics(
     connections: list[Connection],
 ) -> None:
-    table = ClientTable()
+    table = ClientTable(LimitsSection())
     first, second = connections[:2]
 
     assert table.heartbeat(first, heartbeat("a", consumer("x")), 0) == {GROUP}
@@ -69,7 +70,7 @@ def test_a_group_is_another_one_when_a_member_comes_or_wants_other_topics(
 
 
 def test_a_client_that_connects_anew_is_one_member(connections: list[Connection]) -> None:
-    table = ClientTable()
+    table = ClientTable(LimitsSection())
     for connection in connections[:2]:
         table.heartbeat(connection, heartbeat("a", consumer("x")), 0)
 
@@ -79,7 +80,7 @@ def test_a_client_that_connects_anew_is_one_member(connections: list[Connection]
 
 
 def test_who_leaves_or_disconnects_is_in_no_group_any_more(connections: list[Connection]) -> None:
-    table = ClientTable()
+    table = ClientTable(LimitsSection())
     first, second = connections[:2]
     table.heartbeat(first, heartbeat("a", consumer("x"), producers=("p", "q")), 0)
     table.heartbeat(second, heartbeat("b", consumer("x"), producers=("p",)), 0)
@@ -101,7 +102,7 @@ def test_who_leaves_or_disconnects_is_in_no_group_any_more(connections: list[Con
 def test_the_latest_connection_of_a_producers_id_is_the_one_to_ask(
     connections: list[Connection],
 ) -> None:
-    table = ClientTable()
+    table = ClientTable(LimitsSection())
     for connection in connections[:2]:
         table.heartbeat(connection, heartbeat("a", producers=("p",)), 0)
 
@@ -111,7 +112,7 @@ def test_the_latest_connection_of_a_producers_id_is_the_one_to_ask(
 
 
 def test_who_is_silent_is_let_go_of_and_nobody_else(connections: list[Connection]) -> None:
-    table = ClientTable(expiry_ms=100)
+    table = ClientTable(LimitsSection(), expiry_ms=100)
     first, second = connections[:2]
     table.heartbeat(first, heartbeat("a", consumer("x"), producers=("p",)), 0)
     table.heartbeat(second, heartbeat("b", consumer("x")), 10)
@@ -129,7 +130,7 @@ def test_who_is_silent_is_let_go_of_and_nobody_else(connections: list[Connection
 def test_each_member_has_its_own_subscription_and_a_stranger_the_newest(
     connections: list[Connection],
 ) -> None:
-    table = ClientTable()
+    table = ClientTable(LimitsSection())
     first, second, stranger = connections[:3]
     table.heartbeat(first, heartbeat("a", consumer("x", version=7)), 0)
     table.heartbeat(second, heartbeat("b", consumer("x", "y", version=5)), 0)
@@ -145,15 +146,15 @@ def test_each_member_has_its_own_subscription_and_a_stranger_the_newest(
 
 
 def test_a_client_that_leaves_costs_what_it_had_itself(connections: list[Connection]) -> None:
-    table = ClientTable(expiry_ms=100)
-    names = [tuple(f"{side}{one}" for one in range(GROUPS_MAX)) for side in "ab"]
+    table = ClientTable(LimitsSection(), expiry_ms=100)
+    names = [tuple(f"{side}{one}" for one in range(GROUPS)) for side in "ab"]
     for connection, mine in zip(connections, names, strict=False):
         table.heartbeat(connection, Heartbeat(str(connection.number), mine, ()), 0)
     table.forget(connections[0])
 
     assert table.producer_of("1") is None
     assert table.producer_of("2") is connections[1]
-    assert len(table.producer_groups) == GROUPS_MAX
+    assert len(table.producer_groups) == GROUPS
     table.expire(100)
     assert table.producer_of("2") is None
     assert table.producer_groups == []
@@ -162,7 +163,7 @@ def test_a_client_that_leaves_costs_what_it_had_itself(connections: list[Connect
 def test_a_producer_is_found_by_its_id_until_the_last_of_its_groups_goes(
     connections: list[Connection],
 ) -> None:
-    table = ClientTable()
+    table = ClientTable(LimitsSection())
     first, _, _, _ = connections
     table.heartbeat(first, Heartbeat("c", ("one", "two"), (consumer("orders"),)), 0)
     table.leave(first, producer_group="one", consumer_group="")
@@ -177,11 +178,15 @@ def test_a_producer_is_found_by_its_id_until_the_last_of_its_groups_goes(
 def test_a_client_does_not_come_to_more_groups_by_naming_others(
     connections: list[Connection],
 ) -> None:
-    table = ClientTable(expiry_ms=100)
+    table = ClientTable(LimitsSection(), expiry_ms=100)
     first, second, _, _ = connections
-    table.heartbeat(first, Heartbeat("c", tuple(f"p{one}" for one in range(GROUPS_MAX)), ()), 0)
+    table.heartbeat(
+        first,
+        Heartbeat("c", tuple(f"p{one}" for one in range(GROUPS)), ()),
+        0,
+    )
     table.heartbeat(first, Heartbeat("c", ("p0",), (consumer("orders"),)), 90)
-    with pytest.raises(BusyError, match=f"limit={GROUPS_MAX}"):
+    with pytest.raises(BusyError, match=f"limit={GROUPS}"):
         table.heartbeat(first, Heartbeat("c", ("another",), (consumer("orders"),)), 90)
     table.heartbeat(second, Heartbeat("d", ("another",), ()), 90)
     table.expire(100)
@@ -190,20 +195,39 @@ def test_a_client_does_not_come_to_more_groups_by_naming_others(
     table.heartbeat(first, Heartbeat("c", ("another",), ()), 100)
 
 
-def test_all_clients_together_produce_for_a_bounded_number_of_groups() -> None:
-    table = ClientTable()
-    ends = [socket.socket() for _ in range(PRODUCER_GROUPS_MAX // GROUPS_MAX + 1)]
-    clients = [Connection(end, ("h", 1), row, 1_024, 0) for row, end in enumerate(ends)]
+@pytest.mark.parametrize(
+    ("setting", "hosts"), [("producer_groups_max", "abcd"), ("producer_groups_per_address", "aaaa")]
+)
+def test_producers_begin_a_bounded_number_of_groups(setting: str, hosts: str) -> None:
+    table = ClientTable(LimitsSection(**{setting: 5}))
+    ends = [socket.socket() for _ in hosts]
+    clients = [
+        Connection(end, (host, 1), row, 1_024, 0)
+        for row, (host, end) in enumerate(zip(hosts, ends, strict=True))
+    ]
     refused = []
     for row, connection in enumerate(clients):
-        groups = tuple(f"{row}-{one}" for one in range(GROUPS_MAX))
+        groups = tuple(f"{row}-{one}" for one in range(2))
         try:
             table.heartbeat(connection, Heartbeat(str(row), groups, ()), 0)
         except BusyError as error:
             refused.append(str(error))
+    table.forget(clients[0])
+    table.heartbeat(clients[3], Heartbeat("3", ("again",), ()), 0)
     for end in ends:
         end.close()
 
-    assert len(table.producer_groups) <= PRODUCER_GROUPS_MAX
-    assert len(refused) == 1
-    assert f"limit={PRODUCER_GROUPS_MAX}" in refused[0]
+    assert table.producer_groups == ["1-0", "1-1", "again"]
+    assert len(refused) == 2
+    assert "limit=5" in refused[0] and f"limits.{setting}" in refused[0]
+
+
+def test_a_group_that_others_have_begun_takes_no_share() -> None:
+    table = ClientTable(LimitsSection(producer_groups_per_address=1))
+    with socket.socket() as one, socket.socket() as other:
+        first = Connection(one, ("a", 1), 1, 1_024, 0)
+        second = Connection(other, ("b", 1), 2, 1_024, 0)
+        table.heartbeat(first, Heartbeat("1", ("shared",), ()), 0)
+        table.heartbeat(second, Heartbeat("2", ("shared", "own"), ()), 0)
+
+        assert table.producer_groups == ["shared", "own"]

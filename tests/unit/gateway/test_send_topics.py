@@ -34,7 +34,10 @@ class Node:
         calls: Any = SimpleNamespace(ask=self._ask)
         self.found = SendTopics(tables, calls)
 
-    def _ask(self, verb: str, arguments: dict[str, Any], _now_ms: int, take: Any) -> None:
+    def _ask(
+        self, verb: str, arguments: dict[str, Any], _now_ms: int, take: Any, *, owner: str
+    ) -> None:
+        assert owner == "user:alice"
         self.asked.append((verb, arguments, take))
 
 
@@ -73,7 +76,12 @@ def test_a_topic_is_made_once_and_all_go_on_in_their_order() -> None:
     for number in range(3):
         assert node.found.find("new") is None
         node.found.make(
-            "new", REQUEST, 0, 9, lambda error, number=number: told.append((number, error))
+            "new",
+            REQUEST,
+            0,
+            9,
+            lambda error, number=number: told.append((number, error)),
+            owner="user:alice",
         )
     ((verb, arguments, take),) = node.asked
     node.topics["new"] = Topic("new", 4, 4)
@@ -90,8 +98,8 @@ def test_a_topic_is_made_once_and_all_go_on_in_their_order() -> None:
 def test_all_who_wait_are_told_why_there_is_no_topic() -> None:
     node = Node()
     told: list[LedgerError | None] = []
-    node.found.make("new", REQUEST, 0, 9, told.append)
-    node.found.make("new", REQUEST, 0, 9, told.append)
+    node.found.make("new", REQUEST, 0, 9, told.append, owner="user:alice")
+    node.found.make("new", REQUEST, 0, 9, told.append, owner="user:alice")
     error = TopicUnknownError("none is made")
     node.asked[0][2](error)
 
@@ -102,10 +110,10 @@ def test_all_who_wait_are_told_why_there_is_no_topic() -> None:
 def test_not_more_wait_than_may(monkeypatch: pytest.MonkeyPatch, name: str, limit: int) -> None:
     monkeypatch.setattr(send_topics, name, limit)
     node = Node()
-    node.found.make("new", REQUEST, 0, 9, lambda _error: None)
+    node.found.make("new", REQUEST, 0, 9, lambda _error: None, owner="user:alice")
     with pytest.raises(BusyError):
-        node.found.make("other", REQUEST, 0, 9, lambda _error: None)
+        node.found.make("other", REQUEST, 0, 9, lambda _error: None, owner="user:alice")
     node.asked[0][2]({})
-    node.found.make("other", REQUEST, 0, 9, lambda _error: None)
+    node.found.make("other", REQUEST, 0, 9, lambda _error: None, owner="user:alice")
 
     assert [arguments["topic"] for _, arguments, _ in node.asked] == ["new", "other"]

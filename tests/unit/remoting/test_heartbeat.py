@@ -86,8 +86,8 @@ def test_what_cannot_be_meant_is_named(body: bytes, field: str) -> None:
 @pytest.mark.parametrize(
     ("body", "named"),
     [
-        ({"producerDataSet": [{"groupName": f"p{one}"} for one in range(1_025)]}, "groups"),
-        ({"consumerDataSet": [{"groupName": f"c{one}"} for one in range(1_025)]}, "groups"),
+        ({"producerDataSet": [{"groupName": f"p{one}"} for one in range(4_097)]}, "groups"),
+        ({"consumerDataSet": [{"groupName": f"c{one}"} for one in range(4_097)]}, "groups"),
         (
             {
                 "consumerDataSet": [
@@ -109,7 +109,7 @@ def test_what_cannot_be_meant_is_named(body: bytes, field: str) -> None:
             "tags",
         ),
         # What is refused for its number is not looked at.
-        ({"producerDataSet": [1] * 1_025}, "groups"),
+        ({"producerDataSet": [1] * 4_097}, "groups"),
         ({"clientID": "x" * 1_025}, "client id"),
     ],
 )
