@@ -1,8 +1,8 @@
-"""What kills, power failures and bare roots have shown: what tests print, kept by the benchmarks.
+"""What kills, power failures, bare roots and runs of all tests have shown, as the tests print it.
 
-No benchmark: it reads logs of ``tests/acknowledged``, ``tests/power``, ``tests/bare``, or of one
-test that ran many times, and writes ``bench/results/NAME.json``. ``bench/README.md`` has the
-commands.
+No benchmark: it reads logs of ``tests/acknowledged``, ``tests/power``, ``tests/bare``, of one test
+that ran many times, or of all tests, and writes ``bench/results/NAME.json``. ``bench/README.md``
+has the commands.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ _SEED = re.compile(r"seed (\d+)|LEDGERMQ_POWER_SEED=(\d+)")
 _RESULT = re.compile(r"\.*RESULT ([^:]+): (.*)")
 _COUNT = re.compile(r"([a-z][a-z ]*)[ =](\d+)")
 _SUMMARY = re.compile(r"(\d+) (passed|failed)")
+_RUN = re.compile(r"(?:(\d+) failed, )?(\d+) passed(?:, (\d+) skipped)?.* in (\d+\.\d+)s")
 _LOAD = re.compile(r"\bload (\d+\.\d+)")
 
 Figures = dict[str, object]
+
+SUITE_MIN = 5_000
+"""Tests that a run of all of them has at least."""
 
 
 def of_kills(lines: Iterable[str]) -> Figures:
@@ -83,7 +87,27 @@ def of_commands(lines: Iterable[str]) -> Figures:
     return {"commands": commands}
 
 
-READERS = {"commands": of_commands, "kills": of_kills, "power": of_power, "repeats": of_repeats}
+def of_suite(lines: Iterable[str]) -> Figures:
+    """What each run of all tests found, and took; runs of a part of them are passed over."""
+    runs = []
+    second_tries = 0
+    for line in lines:
+        second_tries += line.startswith("ci:   ")
+        found = _RUN.search(line)
+        if found and int(found[2]) >= SUITE_MIN:
+            failed, passed, skipped = (int(count or 0) for count in found.groups()[:3])
+            counts = {"passed": passed, "failed": failed, "skipped": skipped}
+            runs.append({**counts, "seconds": float(found[4])})
+    return {"runs": runs, "second_tries": second_tries}
+
+
+READERS = {
+    "commands": of_commands,
+    "kills": of_kills,
+    "power": of_power,
+    "repeats": of_repeats,
+    "suite": of_suite,
+}
 
 
 def main() -> None:
