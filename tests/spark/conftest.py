@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests import left_out
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, nodes_made
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,3 +75,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    """A node that runs, for clients on this machine."""
+    with nodes_made() as make:
+        made = make()
+        start_client_node(made)
+        yield made

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, nodes_made
+from tests.process.conftest import Node
 from tests.spark.test_replay_job import address_of, stored
 from tests.unit.pipeline.archives import archived, visible_rows
 
@@ -25,14 +23,6 @@ def archive(golden: Any, tmp_path: Path) -> Path:
     """Of a store that RocketMQ wrote."""
     archived(golden("gs1"), tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def node() -> Iterator[Node]:
-    with nodes_made() as make:
-        made = make()
-        start_client_node(made)
-        yield made
 
 
 def test_the_command_sends_into_a_topic_with_a_window_only_what_it_lacks(

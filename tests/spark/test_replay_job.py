@@ -10,13 +10,11 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
+from tests.process.conftest import Node, wait_until
 from tests.suite.patience import PATIENCE_S
 from tests.unit.pipeline.archives import TasksHere, archived, visible_rows
 
@@ -40,14 +38,6 @@ def archive(golden: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root: Path = tmp_path_factory.mktemp("archive")
     archived(golden("gs1"), root)
     return root
-
-
-@pytest.fixture
-def node() -> Iterator[Node]:
-    with nodes_made() as make:
-        made = make()
-        start_client_node(made)
-        yield made
 
 
 def address_of(node: Node) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
+from tests.process.conftest import Node, wait_until
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
@@ -20,14 +18,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 Json = dict[str, Any]
 KEYS = ["k0", "k1", "k2"]
-
-
-@pytest.fixture
-def node() -> Iterator[Node]:
-    with nodes_made() as make:
-        made = make()
-        start_client_node(made)
-        yield made
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: object) -> Json:
