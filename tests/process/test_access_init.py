@@ -181,6 +181,55 @@ def test_a_certificate_and_the_sealing_key_are_changed_while_a_signing_client_se
     client.close()
 
 
+def test_a_secret_is_changed_by_a_second_user_while_clients_sign(safe: Safe) -> None:
+    tls = ssl.create_default_context(cafile=str(safe.made / "certificates.pem"))
+    file = safe.node.folder / "orders-2.secret"
+    file.write_text("87654321abcdefgh\n")
+    file.chmod(0o600)
+    before = RemotingClient(safe.remoting, signs=("orders", safe.secret("orders")), tls=tls)
+    with going_on(sending(before)) as sent:
+        ledgermq("acl", "add", "orders-2", "--secret-key-file", file,
+                 "--topic", "orders=PUB|SUB", "--group", "g=SUB", *safe.local)  # fmt: skip
+        after = RemotingClient(safe.remoting, signs=("orders-2", file.read_text().strip()), tls=tls)
+        sending(after)()
+        count = sent[0]
+        wait_until(lambda: sent[0] > count, "the old secret goes on")
+    with going_on(sending(after)) as sent:
+        ledgermq("acl", "remove", "orders", *safe.local)
+        with pytest.raises(AssertionError, match="orders"):
+            sending(before)()
+        count = sent[0]
+        wait_until(lambda: sent[0] > count, "the new one goes on")
+    before.close()
+    after.close()
+
+
+def test_the_nodes_own_key_is_changed_with_a_restart_and_clients_with_the_new_line_come_in(
+    safe: Safe,
+) -> None:
+    key, client = safe.made / "n7" / "clients.key", safe.made / "clients" / "orders.keys"
+    old = load_client_keys(str(client)).server.decode()
+    with producer(safe.keys("orders")) as before:
+        first = before.send("orders", b"old key").result()
+    stale = safe.made / "clients" / "stale.keys"
+    shutil.copy(client, stale)
+    key.unlink()
+    new = json.loads(ledgermq("acl", "keys", "--node", key, "--json"))["public"]
+    assert client.read_text().count(old) == 1
+    client.write_text(client.read_text().replace(old, new))
+    assert safe.node.stop() == 0
+    safe.node.forget_told()
+    safe.node.launch(["-m", "ledgermq.cli.main", "serve", "--config", str(safe.node.config)])
+    safe.node.wait_ready()
+    with producer(safe.keys("orders")) as after:
+        second = after.send("orders", b"new key", queue_id=first.queue_id).result()
+    hurried = ProducerOptions(timeout_s=2.0)
+    with pytest.raises(LedgerError), Producer(safe.keys("stale"), options=hurried) as late:
+        late.send("orders", b"old line").result()
+
+    assert second.queue_offset == first.queue_offset + 1
+
+
 def test_the_admin_is_one_and_a_user_without_rights_has_none(safe: Safe) -> None:
     listed = json.loads(ledgermq("acl", "list", "--json", *safe.local))["users"]
     with producer(safe.keys("boss")) as boss:

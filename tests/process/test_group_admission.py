@@ -9,6 +9,8 @@ from collections.abc import Callable
 import pytest
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Member, make_group, producer
+from tests.process.node_start import run_command
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -54,3 +56,34 @@ def test_a_node_of_a_group_does_not_start_without_its_keys(make_node: Callable[[
     assert node.logged("ledgermq keys init")
     assert node.logged("raft.keys_dir")
     assert not node.root.exists()
+
+
+def test_the_key_of_a_member_is_changed_with_a_restart_of_each_and_nothing_is_lost(
+    make_node: Callable[[], Node],
+) -> None:
+    group = make_group(make_node, ack="majority-fsync")
+    leader = group.leader()
+    changed, other = group.others(leader)
+    keys, fresh = leader.node.folder.parent / "0" / "group-keys", leader.node.folder / "fresh"
+    made = run_command("keys", "init", str(fresh), "--nodes", changed.name)
+    assert made.returncode == 0, made.stderr
+    with producer(*group.members, timeout_s=PATIENCE_S) as one:
+        futures = [one.send_batch(TOPIC, [b"before"] * 20)]
+        for member in (other, leader):
+            shutil.copy(fresh / changed.name / f"{changed.name}.public", keys / member.name)
+            assert member.node.stop() == 0
+            member.start()
+            futures.append(one.send_batch(TOPIC, [b"meanwhile"] * 20))
+            member.node.wait_ready()
+        assert changed.node.stop() == 0
+        for kind in ("secret", "public"):
+            shutil.copy(fresh / changed.name / f"{changed.name}.{kind}", keys / changed.name)
+        changed.start()
+        changed.node.wait_ready()
+        futures.append(one.send_batch(TOPIC, [b"behind"] * 20))
+        acknowledged = sum(len(future.result()) for future in futures)
+    group.wait_equal()
+    group.stop()
+
+    assert acknowledged == 80
+    assert group.has_one_log()
