@@ -6,6 +6,7 @@ import ctypes
 import itertools
 import os
 import ssl
+import struct
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,10 +17,13 @@ from tests.process.remoting_client import RemotingClient
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.keys import load_client_keys
+from ledgermq.formats.crc32 import crc32
 from ledgermq.remoting.codes import ResponseCode
+from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.pull_frame import Pull, encode_pull
 from ledgermq.wire.query_frame import KeyQuery, PositionQuery, encode_query
+from ledgermq.wire.send_frame import SendRun, encode_send, encode_tables
 from ledgermq.wire.session import decode_refused, encode_call, encode_hello
 
 OWN_TOPIC, OTHER_TOPIC = "orders", "other"
@@ -41,6 +45,9 @@ _SYS_SETRESUID = {"x86_64": 117, "aarch64": 147}
 ANSWER_MS = round(PATIENCE_S * 1_000)
 UNHEARD_MS = 1_500
 """A key that is nobody's is refused at the handshake: nothing is ever answered."""
+
+IPV4_HOST_SIZE = 8
+"""Of the stamp in a record; no caller's own, but the node's."""
 
 Got = TypeVar("Got")
 
@@ -91,7 +98,7 @@ class Outcome(NamedTuple):
 
 
 class Session:
-    """One of our own clients at the consume socket; one that is not let in hears nothing."""
+    """One of our own clients at a socket of its protocol; one that is not let in hears nothing."""
 
     def __init__(
         self,
@@ -128,6 +135,23 @@ class Session:
         """Ask for messages."""
         number = next(self._ids)
         return self._ask([encode_pull(Pull(number, topic, 0, 0, 1, 1 << 20, 0))], number)
+
+    def send(self, topic: str) -> Outcome:
+        """Send a message, which is none: the right is looked at before."""
+        number, name, payload = next(self._ids), topic.encode(), bytes(200)
+        tables = encode_tables(struct.pack("<I", len(payload)), [SendRun(1, 0, name)])
+        head = encode_send(
+            number,
+            tables=tables,
+            records=1,
+            runs=1,
+            topics_size=len(name),
+            payload_size=len(payload),
+            checksum=crc32(payload, crc32(tables, 0)),
+            entry_header_size=ENTRY_HEADER_SIZE,
+            store_host_size=IPV4_HOST_SIZE,
+        )
+        return self._ask([head, payload], number)
 
     def query(self, query: KeyQuery | PositionQuery) -> Outcome:
         """Look a message up."""

@@ -10,6 +10,7 @@ import os
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +49,7 @@ pytestmark = pytest.mark.slow
 
 TABLE = Path(__file__).with_name("who_may.txt")
 KINDS = ("PULL", "QUERY key", "QUERY position")
+SEND = "SEND"
 SYSTEM = "LEDGERMQ_SYSTEM"
 
 WORDS: Mapping[str, frozenset[str]] = {
@@ -86,6 +88,7 @@ class Served(NamedTuple):
     node: Node
     remoting: str
     consume: str
+    produce: str
     keys: Mapping[str, Path]
     tls: ssl.SSLContext
     stored: Stored
@@ -97,8 +100,11 @@ def served(*, has_keys: bool, allows_tcp: bool, has_users: bool = True) -> Itera
     with nodes_made() as make:
         node = make()
         made, key = make_certificate(node.folder)
-        port = free_port()
-        listen: dict[str, Any] = {"consume": f"tcp://127.0.0.1:{port}"}
+        port, to_write = free_port(), free_port()
+        listen: dict[str, Any] = {
+            "consume": f"tcp://127.0.0.1:{port}",
+            "produce": f"tcp://127.0.0.1:{to_write}",
+        }
         keys: dict[str, Path] = {}
         public: dict[str, str] = {}
         if has_keys:
@@ -129,7 +135,8 @@ def served(*, has_keys: bool, allows_tcp: bool, has_users: bool = True) -> Itera
         beat_when_leading(admin, "admin", OTHERS.topic, group=OTHERS.group)
         tls = ssl.create_default_context(cafile=str(made))
         stored = Stored(admin)
-        yield Served(node, remoting, f"127.0.0.1:{port}", keys, tls, stored, allows_tcp)
+        addresses = (f"127.0.0.1:{port}", f"127.0.0.1:{to_write}")
+        yield Served(node, remoting, *addresses, keys, tls, stored, allows_tcp)
         admin.close()
 
         assert node.stop() == 0, node.log.read_text()[-3_000:]
@@ -234,6 +241,18 @@ def ask_all_verbs(served: Served, connect: Callable[[str], Session]) -> Found:
     return found
 
 
+def send_as_all(connect: Callable[[str], Session]) -> Found:
+    """SEND, at the socket that takes nothing else."""
+    found: Found = {}
+    for caller in CALLERS:
+        session = connect(caller)
+        for about in (OWN, OTHERS):
+            found.setdefault((SEND, about), {})[caller] = session.send(about.topic)
+        assert not session.is_heard or not session.send(SYSTEM).is_let, caller
+        session.close()
+    return found
+
+
 def ask_all_codes(served: Served, tls: ssl.SSLContext | None) -> Found:
     found: Found = {}
     for caller in CALLERS:
@@ -258,22 +277,26 @@ def ask_all_codes(served: Served, tls: ssl.SSLContext | None) -> Found:
 
 
 def test_the_table_names_every_verb_and_every_code_and_nothing_else() -> None:
-    assert table().keys() == {*ROWS, *KINDS, *(code.name for code in TEMPLATES)}
+    assert table().keys() == {SEND, *ROWS, *KINDS, *(code.name for code in TEMPLATES)}
 
 
 @pytest.mark.skipif(not can_be_others(), reason="other accounts need root")
 def test_accounts_do_on_unix_sockets_what_the_table_says(clear: Served) -> None:
-    endpoint = f"ipc://{clear.node.runtime}/consume"
-    found = ask_all_verbs(clear, lambda caller: Session(endpoint, uid=uid_of(caller)))
+    def connect(name: str, caller: str) -> Session:
+        return Session(f"ipc://{clear.node.runtime}/{name}", uid=uid_of(caller))
+
+    found = ask_all_verbs(clear, partial(connect, "consume"))
+    found |= send_as_all(partial(connect, "produce"))
 
     judge("unix", found, is_admins_way=True, nobody=frozenset())
 
 
 def test_addresses_do_over_clear_tcp_what_the_table_says(clear: Served) -> None:
-    def connect(caller: str) -> Session:
-        return Session(f"tcp://{address_of(caller)}:0;{clear.consume}")
+    def connect(address: str, caller: str) -> Session:
+        return Session(f"tcp://{address_of(caller)}:0;{address}")
 
-    found = ask_all_verbs(clear, connect)
+    found = ask_all_verbs(clear, partial(connect, clear.consume))
+    found |= send_as_all(partial(connect, clear.produce))
 
     judge("tcp", found, is_admins_way=False, nobody=frozenset())
 
@@ -285,11 +308,12 @@ def test_signatures_do_over_clear_tcp_what_the_table_says(clear: Served) -> None
 
 
 def test_keys_do_over_tcp_what_the_table_says(keyed: Served) -> None:
-    def connect(caller: str) -> Session:
+    def connect(address: str, caller: str) -> Session:
         are_known = caller != STRANGER
-        return Session(f"tcp://{keyed.consume}", keys=keyed.keys[caller], are_known=are_known)
+        return Session(f"tcp://{address}", keys=keyed.keys[caller], are_known=are_known)
 
-    found = ask_all_verbs(keyed, connect)
+    found = ask_all_verbs(keyed, partial(connect, keyed.consume))
+    found |= send_as_all(partial(connect, keyed.produce))
 
     judge("tcp with keys", found, is_admins_way=True, nobody=frozenset((STRANGER,)))
 
@@ -308,6 +332,7 @@ def test_where_nobody_is_checked_tcp_is_kept_from_admins_calls_and_the_nodes_own
     unchecked: Served,
 ) -> None:
     verbs_asked = ask_all_verbs(unchecked, lambda _: Session(f"tcp://{unchecked.consume}"))
+    verbs_asked |= send_as_all(lambda _: Session(f"tcp://{unchecked.produce}"))
     codes_asked = ask_all_codes(unchecked, None)
     if os.environ.get("LEDGERMQ_WHO_MAY"):
         show("without users", verbs_asked | codes_asked)
