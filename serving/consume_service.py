@@ -77,8 +77,6 @@ BYTES_PER_TURN_MAX = 32 * 1024 * 1024
 TURN_NS = 50_000_000
 """A request costs what its sender likes: after so long the process's other work has its turn."""
 
-"""Answers of one turn, before bells and timers get theirs."""
-
 REPORTED_MAX = 1_000
 PARTS_MAX = 3
 CLOSE_LINGER_MS = 200
