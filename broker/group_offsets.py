@@ -6,7 +6,7 @@ message to consume, so it may be the queue's end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple, Self
 
@@ -35,12 +35,16 @@ class GroupTopic(NamedTuple):
 class GroupOffsets:
     """The offsets of all groups.
 
-    Invariant: ``revision`` grows with every change, so who has written revision ``r`` to the file
-    has everything to write again exactly when ``revision > r``.
+    Invariants: ``revision`` grows with every change, so who has written revision ``r`` to the file
+    has everything to write again exactly when ``revision > r``. ``_topics`` has the topics of each
+    group in ``_table``, ``_groups`` the groups of each topic, and neither has anything else.
     """
 
     def __init__(self) -> None:
         self._table: dict[GroupTopic, dict[int, int]] = {}
+        # There may be thousands of either, and lists of all ask for each.
+        self._topics: dict[str, set[str]] = {}
+        self._groups: dict[str, set[str]] = {}
         self._unknown_keys: dict[str, object] = {}
         self._unknown: dict[str, object] = {}
         self._revision = 0
@@ -60,7 +64,7 @@ class GroupOffsets:
             if not (topic and separator and group) or SEPARATOR in group:
                 offsets._unknown_keys[key] = value
             else:
-                offsets._table[GroupTopic(group, topic)] = _read_queues(key, value)
+                offsets._put(GroupTopic(group, topic), _read_queues(key, value))
         offsets._unknown = {key: document[key] for key in document.keys() - {_TABLE}}
         return offsets
 
@@ -87,11 +91,17 @@ class GroupOffsets:
 
     def of_topic(self, topic: str) -> list[tuple[GroupTopic, Mapping[int, int]]]:
         """Whose offsets of ``topic`` are known, by group."""
-        return sorted((owner, of) for owner, of in self._table.items() if owner.topic == topic)
+        owners = (GroupTopic(group, topic) for group in sorted(self._groups.get(topic, ())))
+        return [(owner, self._table[owner]) for owner in owners]
 
     def of_group(self, group: str) -> list[tuple[GroupTopic, Mapping[int, int]]]:
         """Of which topics offsets of ``group`` are known, by topic."""
-        return sorted((owner, of) for owner, of in self._table.items() if owner.group == group)
+        owners = (GroupTopic(group, topic) for topic in sorted(self._topics.get(group, ())))
+        return [(owner, self._table[owner]) for owner in owners]
+
+    def groups(self) -> Iterable[str]:
+        """The groups of which offsets are known, in no order."""
+        return self._topics.keys()
 
     def offsets(self, group: str, topic: str) -> dict[int, int]:
         """Committed offset by queue; a queue that was never committed is left out."""
@@ -145,17 +155,36 @@ class GroupOffsets:
         if merged == stored:
             return False
         if merged:
-            self._table[owner] = merged
+            self._put(owner, merged)
         else:
-            del self._table[owner]
+            self._remove(owner)
         self._revision += 1
         return True
+
+    def _put(self, owner: GroupTopic, queues: dict[int, int]) -> None:
+        if owner not in self._table:
+            self._topics.setdefault(owner.group, set()).add(owner.topic)
+            self._groups.setdefault(owner.topic, set()).add(owner.group)
+        self._table[owner] = queues
+
+    def _remove(self, owner: GroupTopic) -> None:
+        del self._table[owner]
+        _discard(self._topics, owner.group, owner.topic)
+        _discard(self._groups, owner.topic, owner.group)
 
     def replace_with(self, other: GroupOffsets) -> None:
         """Have what ``other`` has."""
         self._table, self._unknown = other._table, other._unknown
+        self._topics, self._groups = other._topics, other._groups
         self._unknown_keys = other._unknown_keys
         self._revision += 1
+
+
+def _discard(index: dict[str, set[str]], key: str, name: str) -> None:
+    names = index[key]
+    names.remove(name)
+    if not names:
+        del index[key]
 
 
 def _read_queues(key: str, value: object) -> dict[int, int]:

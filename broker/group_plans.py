@@ -97,7 +97,7 @@ def is_builtin(name: str) -> bool:
 def names_of(table: GroupTable, offsets: GroupOffsets) -> list[str]:
     """All groups: of the table, and those that only have offsets."""
     names: Iterable[str] = (group.name for group in table)
-    return sorted({*names, *(owner.group for owner, _ in offsets)})
+    return sorted({*names, *offsets.groups()})
 
 
 def _check_name(name: str) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ledgermq.broker.group_offsets import GroupOffsets, GroupTopic
 from ledgermq.formats.config_json import decode_document, encode_document
@@ -13,6 +15,8 @@ from ledgermq.model.errors import ConfigError, MessageIllegalError
 
 Golden = Callable[[str], Path]
 ENDS = {0: 100, 1: 100, 7: 100}
+
+Step = tuple[str, str, dict[int, int] | None]
 
 
 def test_a_golden_table_is_written_as_it_was_read(golden: Golden) -> None:
@@ -114,3 +118,69 @@ def test_what_is_forgotten_leaves_nothing_in_the_file() -> None:
     assert offsets.set("g", "t", None)
     assert not offsets.set("g", "t", None)
     assert offsets.to_document() == {"offsetTable": {"t@other": {0: 1}}}
+
+
+class Counted(str):
+    """A name that counts how often it is compared with another one."""
+
+    __slots__ = ("compared",)
+    compared: int
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        self.compared += 1
+        return str.__eq__(self, other)
+
+
+def counted(name: str) -> Counted:
+    found = Counted(name)
+    found.compared = 0
+    return found
+
+
+@pytest.mark.parametrize("others", [10, 5_000])
+def test_a_look_at_one_group_or_topic_does_not_look_at_the_others(others: int) -> None:
+    offsets = GroupOffsets()
+    for number in range(others):
+        offsets.set(f"group-{number}", "t", {0: 1})
+        offsets.set("g", f"topic-{number}", {0: 1})
+    offsets.set("some", "rare", {0: 1})
+    group, topic = counted("some"), counted("rare")
+
+    assert offsets.of_group(group) == [(GroupTopic("some", "rare"), {0: 1})]
+    assert offsets.of_topic(topic) == [(GroupTopic("some", "rare"), {0: 1})]
+    assert max(group.compared, topic.compared) < 8
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+STEPS = st.lists(
+    st.tuples(NAMES, NAMES, st.sampled_from([None, {}, {0: 0}, {0: 1}, {1: 2}])), max_size=30
+)
+
+
+@given(first=STEPS, snapshot=STEPS, then=STEPS)
+def test_looks_by_group_and_by_topic_find_what_a_walk_of_all_finds(
+    first: list[Step], snapshot: list[Step], then: list[Step]
+) -> None:
+    offsets, other = GroupOffsets(), GroupOffsets()
+
+    def check() -> None:
+        walked = list(offsets)
+        for name in "abc":
+            assert offsets.of_group(name) == sorted(one for one in walked if one[0].group == name)
+            assert offsets.of_topic(name) == sorted(one for one in walked if one[0].topic == name)
+        assert set(offsets.groups()) == {owner.group for owner, _ in walked}
+
+    for step in first:
+        offsets.set(*step)
+        check()
+    for step in snapshot:
+        other.set(*step)
+    # As a snapshot comes: through a document.
+    offsets.replace_with(GroupOffsets.read(other.to_document()))
+    assert offsets.to_document() == other.to_document()
+    check()
+    for step in then:
+        offsets.set(*step)
+        check()
