@@ -63,7 +63,8 @@ def track(message: ReceivedMessage) -> Steps[list[Track]]:
     counts, too, and is tracked by its copy in the retry topic. One that has not consumed it, and
     has no members now, is not online; a ``Consumer`` is no member, and is not known of.
     """
-    request = call_request("groups", {})
+    # Nodes that know of no ``topic`` tell of all, which are left out below.
+    request = call_request("groups", {"topic": message.stored_topic})
     yield request
     rows = call_result(request).get("groups")
     if not isinstance(rows, list):

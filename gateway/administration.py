@@ -13,6 +13,7 @@ from ledgermq.gateway.connection_codes import ConnectionCodes
 from ledgermq.gateway.consumer_codes import ConsumerCodes
 from ledgermq.gateway.encoded_tables import EncodedTables
 from ledgermq.gateway.group_codes import GroupCodes
+from ledgermq.gateway.port_calls import PortCalls
 from ledgermq.gateway.queue_codes import QueueCodes
 from ledgermq.gateway.queue_figures import QueueFigures
 from ledgermq.gateway.requests import Codes, ReplyLater
@@ -30,15 +31,16 @@ class Administration:
         self,
         around: Environment,
         tables: BrokerTables,
-        calls: CallService,
-        queries: QueryService,
+        services: tuple[CallService, QueryService],
         *,
         addresses: GroupAddresses,
         changes: Changes,
         clients: ClientTable,
         requests: ClientRequests,
+        port_calls: PortCalls,
         reply: ReplyLater,
     ) -> None:
+        calls, queries = services
         store = calls.known.store
         figures = QueueFigures(store, tables, around.clock, addresses.broker)
         groups = ClientGroups(clients)
@@ -49,7 +51,10 @@ class Administration:
         self.codes: Codes = {
             **self._broker.codes,
             **topics.codes,
-            **GroupCodes(tables, figures, groups, changes, addresses, encoded=encoded).codes,
+            **GroupCodes(
+                tables, figures, groups, changes, addresses,
+                encoded=encoded, calls=port_calls, reply=reply,
+            ).codes,
             **QueueCodes(store, topics, clients).codes,
             **connections.codes,
             **AclCodes(tables, changes, addresses, around.page.started_ms).codes,

@@ -10,14 +10,18 @@ from ledgermq.gateway.addresses import GroupAddresses
 from ledgermq.gateway.changes import Changes
 from ledgermq.gateway.client_groups import ClientGroups
 from ledgermq.gateway.encoded_tables import EncodedTables
-from ledgermq.gateway.queue_figures import Consumed, QueueFigures
-from ledgermq.gateway.requests import Asked, Codes
+from ledgermq.gateway.port_calls import PortCalls
+from ledgermq.gateway.queue_figures import QueueFigures
+from ledgermq.gateway.refusals import refusal
+from ledgermq.gateway.requests import Asked, Codes, ReplyLater
 from ledgermq.model.errors import GroupUnknownError, LedgerError, ProtocolError
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import decode_body, encode_body
 from ledgermq.remoting.fields import flag, text
 from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.sliced_answers import Build
+from ledgermq.serving.state_requests import Encoded
 
 
 class GroupCodes:
@@ -32,7 +36,11 @@ class GroupCodes:
         addresses: GroupAddresses,
         *,
         encoded: EncodedTables,
+        calls: PortCalls,
+        reply: ReplyLater,
     ) -> None:
+        self._calls = calls
+        self._reply = reply
         self._encoded = encoded
         self._tables = tables
         self._figures = figures
@@ -91,41 +99,62 @@ class GroupCodes:
         all of which it has some while it has no member.
         """
         subscribed = self._clients.topics_of(group)
-        for owner, _ in self._tables.offsets.of_group(group):
-            topic = self._tables.topics.get(owner.topic)
-            is_left = subscribed is not None and owner.topic not in subscribed
-            if topic is None or is_left or (one and owner.topic != one):
-                continue
-            yield topic
+        offsets = self._tables.offsets
+        if one:
+            names = [one] if offsets.offsets(group, one) else []
+        else:
+            names = [owner.topic for owner, _ in offsets.of_group(group)]
+        for name in names:
+            topic = self._tables.topics.get(name)
+            if topic is not None and (subscribed is None or name in subscribed):
+                yield topic
 
-    def _rows(self, group: str, one: str = "") -> list[Consumed]:
-        return [
-            row
-            for topic in self._topics(group, one)
-            for row in self._figures.consumed(group, topic)
-        ]
+    def _build(self, asked: Asked, build: Build) -> None:
+        """Answer with a body that is built between turns."""
 
-    def _consumed(self, asked: Asked) -> Command:
+        def take(outcome: Encoded | LedgerError) -> None:
+            command = asked.command
+            if isinstance(outcome, LedgerError):
+                self._reply(asked, refusal(command, outcome))
+            else:
+                self._reply(asked, command.reply(body=outcome.body))
+
+        connection = asked.connection
+        self._calls.build(build, take, owner=asked.owner, is_wanted=lambda: connection.is_open)
+
+    def _consumed(self, asked: Asked) -> None:
         fields = asked.command.fields
-        rows = self._rows(text(fields, "consumerGroup"), fields.get("topic", ""))
-        return asked.command.reply(body=self._figures.consumed_table(rows))
+        group, one = text(fields, "consumerGroup"), fields.get("topic", "")
+        self._build(asked, self._consumed_by(group, one))
 
-    def _consumed_by_all(self, asked: Asked) -> Command:
-        is_ordered = flag(asked.command.fields, "isOrder")
+    def _consumed_by(self, group: str, one: str) -> Build:
+        encoded: list[bytes] = []
+        for topic in self._topics(group, one):
+            encoded += self._figures.consumed_rows(self._figures.consumed(group, topic))
+            yield
+        return self._figures.consumed_table(encoded)
+
+    def _consumed_by_all(self, asked: Asked) -> None:
+        self._build(asked, self._all_consumed(is_ordered=flag(asked.command.fields, "isOrder")))
+
+    def _all_consumed(self, *, is_ordered: bool) -> Build:
+        figures = self._figures
         parts, behind = [], 0
-        for group in self._tables.groups:
+        for group in [one.name for one in self._tables.groups]:
             tables = []
-            for topic in self._topics(group.name):
+            for topic in self._topics(group):
                 if is_ordered and not topic.is_ordered:
                     continue
-                rows = self._figures.consumed(group.name, topic)
+                rows = figures.consumed(group, topic)
                 behind += sum(row.behind for row in rows)
-                tables.append(self._figures.consumed_table(rows))
+                tables.append(figures.consumed_table(figures.consumed_rows(rows)))
+                yield
             if tables:
-                name = encode_body({group.name: 0})[1:-2]
+                name = encode_body({group: 0})[1:-2]
                 parts.append(b"{" + name + b"[" + b",".join(tables) + b"]}")
+            yield
         head = encode_body({"brokerAddr": self._addresses.own, "totalDiff": behind})[:-1]
-        return asked.command.reply(body=head + b',"consumeStatsList":[' + b",".join(parts) + b"]}")
+        return head + b',"consumeStatsList":[' + b",".join(parts) + b"]}"
 
     def _time_span(self, asked: Asked) -> Command:
         fields, figures = asked.command.fields, self._figures

@@ -85,12 +85,12 @@ class RemotingPort:
         self._administration = Administration(
             around,
             tables,
-            calls,
-            queries,
+            (calls, queries),
             addresses=self._names.addresses,
             changes=self._names.changes,
             clients=self.clients,
             requests=self.requests,
+            port_calls=self._calls,
             reply=self.reply,
         )
         self._register(self._administration.codes)

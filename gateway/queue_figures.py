@@ -98,8 +98,8 @@ class QueueFigures:
             rows.append(Consumed(queue, end, offset, self.stored_ms(queue, offset - 1)))
         return rows
 
-    def consumed_table(self, rows: list[Consumed]) -> bytes:
-        """``ConsumeStats``: how far a group is, queue by queue."""
+    def consumed_rows(self, rows: list[Consumed]) -> list[bytes]:
+        """Part of a ``consumed_table``: how far a group is in some queues; none of none."""
         table = encode_queue_table(
             (
                 self._broker,
@@ -113,7 +113,11 @@ class QueueFigures:
             )
             for row in rows
         )
-        return b'{"consumeTps":0.0,"offsetTable":' + table + b"}"
+        return [table[1:-1]] if rows else []
+
+    def consumed_table(self, parts: list[bytes]) -> bytes:
+        """``ConsumeStats``: all that ``consumed_rows`` has made."""
+        return b'{"consumeTps":0.0,"offsetTable":{' + b",".join(parts) + b"}}"
 
     def offset_table(self, topic: str, offsets: dict[int, int]) -> bytes:
         """A map of queues to offsets, as Java and Go read it."""

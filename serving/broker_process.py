@@ -96,17 +96,7 @@ class BrokerWorker:
         self._counts = around.page.counters(Role.BROKER)
         damage = DamageReports(self._raft, around.clock)
         self._store = ReadableStore(around.page, settings, damage, first_offset=tables.first_offset)
-        self._log = StateLog(
-            settings,
-            self._store,
-            tables,
-            self._writer,
-            self._generations,
-            clock=around.clock,
-            counts=self._counts,
-            sign_of_life=self._give_sign,
-            contain=contain,
-        )
+        self._log = self._state_log(contain)
         self._counts[BrokerCounter.TABLES_AT] = 0
         self._moves = Moves(self._store, tables, self._log)
         self._delays = DelayService(
@@ -124,13 +114,13 @@ class BrokerWorker:
             members=self._clients_of,
             consuming=self._consuming,
             warnings=self._warnings_of,
+            contain=contain,
         )
         queries = QueryService(self._store, settings, self._calls.known.check_queue)
         self._transactions = TransactionService(
             self._store, tables, self._log, self._moves, settings, find=queries.with_key
         )
         self._calls.register(TransactionCalls(self._transactions).verbs)
-        self._calls.register(SinkCalls(self._sinks, tables).verbs)
         self._members = MemberCalls(self._calls.known, settings, self._log, self._calls.others)
         self._calls.register(self._members.verbs)
         self._pulls = self._pull_service(contain)
@@ -138,7 +128,8 @@ class BrokerWorker:
         self._calls.register(timer_calls.verbs)
         self._retries = RetryCalls(self._calls.known, self._log, queries.record_at, settings)
         self._dead_letters = DeadLetterCalls(self._calls.known, self._log, self._moves, settings)
-        for answering in (self._retries, self._dead_letters, self._node_calls()):
+        sinks = SinkCalls(self._sinks, tables)
+        for answering in (self._retries, self._dead_letters, sinks, self._node_calls()):
             self._calls.register(answering.verbs)
         self._turns = ServiceTurns(contain)
         self._calls.check_whole()
@@ -194,6 +185,7 @@ class BrokerWorker:
             self._turns.deadline_ms(SINKS, self._sinks.next_deadline_ms),
             self._members.next_deadline_ms(),
             self._service.next_deadline_ms(),
+            self._calls.slices.next_deadline_ms(),
         ]
         if not self._calls.notice.is_confirmed:
             deadlines.append(self._order_due_ms)
@@ -251,7 +243,8 @@ class BrokerWorker:
         if standing is not None:
             self._take_standing(standing, now_ms)
         self._service.let_in(ready)
-        if self._service.take_requests(ready, now_ms):
+        others_ask = self._service.take_requests(ready, now_ms)
+        if others_ask:
             self._upkeep.note_use(now_ms)
         self._service.send_answers(self._pulls.grown(now_ms))
         self._service.send_answers(self._pulls.due(now_ms))
@@ -260,6 +253,7 @@ class BrokerWorker:
             *self._log.turn(now_ms),
             *self._calls.notice.late(now_ms),
             *self._members.turn(now_ms),
+            *self._calls.slices.turn(now_ms, others_ask=others_ask),
         )
         for reply in replies:
             self._service.send_reply(reply)
@@ -304,6 +298,19 @@ class BrokerWorker:
             if deadline is not None:
                 self._rests_until_ms = min(self._rests_until_ms, max(deadline, now_ms) + 1)
         return True
+
+    def _state_log(self, contain: Contain) -> StateLog:
+        return StateLog(
+            self._around.settings,
+            self._store,
+            self._tables,
+            self._writer,
+            self._generations,
+            clock=self._around.clock,
+            counts=self._counts,
+            sign_of_life=self._give_sign,
+            contain=contain,
+        )
 
     def _pull_service(self, contain: Contain) -> PullService:
         settings = self._around.settings
@@ -401,6 +408,7 @@ class BrokerWorker:
             *self._log.end_all(),
             *self._sinks.end_all(),
             *self._calls.notice.end_all(),
+            *self._calls.slices.end_all(),
             *self._members.end_all(),
         ):
             self._service.send_reply(reply)

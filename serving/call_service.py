@@ -33,9 +33,11 @@ from ledgermq.serving.offset_batches import OffsetBatches
 from ledgermq.serving.offset_calls import OffsetCalls
 from ledgermq.serving.other_members import OtherMembers
 from ledgermq.serving.prepared_groups import PreparedGroups
+from ledgermq.serving.pull_service import Contain, let_through
 from ledgermq.serving.queue_calls import QueueCalls
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.send_topic_calls import SendTopicCalls
+from ledgermq.serving.sliced_answers import SlicedAnswers
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Caller
 from ledgermq.serving.topic_calls import TopicCalls
@@ -50,6 +52,7 @@ class CallService:
         topics: answers calls about them.
         groups: answers calls about groups.
         notice: what the writer knows of them.
+        slices: answers that take several turns.
         others: members of groups that are not our own clients.
     """
 
@@ -63,17 +66,21 @@ class CallService:
         members: Members = nobody,
         consuming: Members = nobody,
         warnings: Members = nobody,
+        contain: Contain = let_through,
     ) -> None:
         self.known = KnownTopics(store, tables)
         self.notice = WriterNotice(tables)
         self.others = OtherMembers()
-        self.topics = TopicCalls(self.known, rules, log, self.notice)
+        self.slices = SlicedAnswers(log.clock, contain)
+        self.topics = TopicCalls(self.known, rules, log, self.notice, self.slices)
         self._log = log
         self._verbs: dict[str, Verb] = {}
         self.register(self.topics.verbs)
         self.register(SendTopicCalls(self.known, rules, log, self.notice).verbs)
         self.register(QueueCalls(self.known).verbs)
-        self.groups = GroupCalls(self.known, rules, log, members, warnings)
+        self.groups = GroupCalls(
+            self.known, rules, log, self.slices, members=members, warnings=warnings
+        )
         self.register(self.groups.verbs)
         self.register(OffsetCalls(self.known, rules, log, consuming).verbs)
         self.register(OffsetBatches(self.known, rules, log).verbs)

@@ -52,8 +52,8 @@ from ledgermq.serving.call_rights import Act, audit, check_call
 from ledgermq.serving.call_service import CallService
 from ledgermq.serving.pull_service import Answer, PullService
 from ledgermq.serving.query_service import QueryService
-from ledgermq.serving.state_requests import Caller, Reply
-from ledgermq.wire.header import Header, Kind, decode_header
+from ledgermq.serving.state_requests import Caller, Encoded, Reply
+from ledgermq.wire.header import Header, Kind, decode_header, encode_header
 from ledgermq.wire.pull_frame import decode_pull
 from ledgermq.wire.query_frame import decode_query
 from ledgermq.wire.session import (
@@ -268,6 +268,9 @@ class ConsumeService:
             audit(act, reply.outcome if isinstance(reply.outcome, LedgerError) else None)
         if isinstance(reply.outcome, LedgerError):
             self._refuse(reply.caller.client, reply.caller.request_id, reply.outcome)
+        elif isinstance(reply.outcome, Encoded):
+            head = encode_header(Kind.RESULT, reply.caller.request_id)
+            self._send([reply.caller.client, head, reply.outcome.body])
         else:
             result = encode_result(reply.caller.request_id, reply.outcome)
             self._send([reply.caller.client, *result])
@@ -492,6 +495,7 @@ class ConsumeService:
         self._room.remove(client)
         self._counters[BrokerCounter.SESSIONS] = len(self._sessions)
         self._pulls.cancel(client)
+        self._calls.slices.cancel(client)
         self._limits.forget(client.hex())
 
     def _refuse(self, client: bytes, request_id: int, error: LedgerError) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 from ledgermq.broker.given_back import TOKEN_SIZE_MAX, GivenBack
+from ledgermq.broker.group_offsets import GroupTopic
 from ledgermq.broker.group_plans import is_builtin, names_of, plan_alter, plan_create, plan_delete
 from ledgermq.broker.groups import SubscriptionGroup
 from ledgermq.broker.holds import QueueName
@@ -21,6 +22,7 @@ from ledgermq.serving.call_arguments import (
 )
 from ledgermq.serving.calls import Call, Members, Result, Verbs
 from ledgermq.serving.known_topics import KnownTopics
+from ledgermq.serving.sliced_answers import SlicedAnswers
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Request
 
@@ -38,6 +40,8 @@ class GroupCalls:
         known: KnownTopics,
         rules: TopicsSection,
         log: StateLog,
+        slices: SlicedAnswers,
+        *,
         members: Members,
         warnings: Members,
     ) -> None:
@@ -46,6 +50,7 @@ class GroupCalls:
         self._tables = known.tables
         self._known = known
         self._log = log
+        self._slices = slices
         self._members = members
         self._warnings = warnings
         self.verbs: Verbs = {
@@ -69,54 +74,55 @@ class GroupCalls:
         self._log.check_started()
         self._tables.groups.plan_use(group, self._rules)
 
-    def _groups(self, _call: Call) -> Result:
-        """What all groups have committed; large where there are many."""
+    def _groups(self, call: Call) -> Result | None:
+        """What all groups have committed, or those of one ``topic``; large where there are many."""
         self._log.check()
+        topic = optional_text(call.arguments, "topic")
+        offsets = self._tables.offsets
+        found = sorted(offsets) if topic is None else offsets.of_topic(topic)
+        rows = (self._offsets_row(owner, of) for owner, of in found)
+        return self._slices.show(call, {}, groups=rows)
+
+    def _offsets_row(self, owner: GroupTopic, offsets: Mapping[int, int]) -> Result:
         return {
-            "groups": [
-                {
-                    "group": owner.group,
-                    "topic": owner.topic,
-                    "offsets": {str(queue): offset for queue, offset in sorted(offsets.items())},
-                    "lag": self.lag(owner.topic, offsets),
-                }
-                for owner, offsets in sorted(self._tables.offsets)
-            ]
+            "group": owner.group,
+            "topic": owner.topic,
+            "offsets": {str(queue): offset for queue, offset in sorted(offsets.items())},
+            "lag": self.lag(owner.topic, offsets),
         }
 
-    def _list(self, call: Call) -> Result:
+    def _list(self, call: Call) -> Result | None:
         """The groups, with ``limit`` at most so many whose names are behind ``after``."""
         self._log.check()
         limit = optional_integer(call.arguments, "limit", 1, ROWS_MAX)
         after = optional_text(call.arguments, "after") or ""
-        topics: dict[str, list[str]] = {}
-        for owner, _ in self._tables.offsets:
-            topics.setdefault(owner.group, []).append(owner.topic)
-        names = names_of(self._tables.groups, self._tables.offsets)
+        offsets = self._tables.offsets
+        names = names_of(self._tables.groups, offsets)
         chosen = list(islice((name for name in names if name > after), limit))
-        return {
-            "groups": [
-                {**self._described(name), "topics": sorted(topics.get(name, ()))} for name in chosen
-            ],
-            "more": limit is not None and len(chosen) == limit,
-        }
+        rows = (
+            {**self._described(name), "topics": [one.topic for one, _ in offsets.of_group(name)]}
+            for name in chosen
+        )
+        is_more = limit is not None and len(chosen) == limit
+        return self._slices.show(call, {"more": is_more}, groups=rows)
 
-    def _show(self, call: Call) -> Result:
+    def _show(self, call: Call) -> Result | None:
         self._log.check()
         name = text(call.arguments, "group")
         owned = self._tables.offsets.of_group(name)
         members = sorted(self._members(name))
         if self._tables.groups.get(name) is None and not owned and not members:
             raise GroupUnknownError("group does not exist", group=name)
-        return {
+        fields = {
             **self._described(name),
-            "topics": [
-                {"topic": owner.topic, "lag": self.lag(owner.topic, offsets)}
-                for owner, offsets in owned
-            ],
             "members": members,
             "warnings": list(self._warnings(name)),
         }
+        rows = (
+            {"topic": owner.topic, "lag": self.lag(owner.topic, offsets)}
+            for owner, offsets in owned
+        )
+        return self._slices.show(call, fields, topics=rows)
 
     def _described(self, name: str) -> Result:
         group = self._tables.groups.get(name)
@@ -184,7 +190,7 @@ class GroupCalls:
         self._log.submit(Request(call.caller, changes, frozenset(touches), answer), call.now_ms)
         return None
 
-    def _lag_rows(self, call: Call) -> Result:
+    def _lag_rows(self, call: Call) -> Result | None:
         """Queue by queue, of the topics that the group has consumed, or of one."""
         self._log.check()
         name, one = text(call.arguments, "group"), optional_text(call.arguments, "topic")
@@ -194,12 +200,13 @@ class GroupCalls:
         elif not owned and self._tables.groups.get(name) is None:
             raise GroupUnknownError("group does not exist", group=name)
         topics = [owner.topic for owner in owned] if one is None else [one]
-        rows: list[Result] = []
+        return self._slices.show(call, {"group": name}, queues=self._lags(name, topics))
+
+    def _lags(self, group: str, topics: Iterable[str]) -> Iterator[Result]:
         for topic in topics:
-            offsets = self._tables.offsets.offsets(name, topic)
+            offsets = self._tables.offsets.offsets(group, topic)
             for queue_id in self._queues_of(topic):
-                rows.append(self._lag_row(QueueName(topic, queue_id), offsets.get(queue_id)))
-        return {"group": name, "queues": rows}
+                yield self._lag_row(QueueName(topic, queue_id), offsets.get(queue_id))
 
     def _lag_row(self, queue: QueueName, offset: int | None) -> Result:
         first, end, _ = self._store.bounds(queue)

@@ -54,8 +54,8 @@ class KnownTopics:
         """All topics by name, also those that only the store has."""
         known = {topic.name: topic for topic in self._table}
         for name in self.store.topics():
-            queues = self.queues_found(name)
-            if name not in known and queues:
+            # In this order: to look for queues reads a folder.
+            if name not in known and (queues := self.queues_found(name)):
                 known[name] = Topic(name, queues, 0, Permission.READ)
         return (known[name] for name in sorted(known))
 

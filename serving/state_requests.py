@@ -19,11 +19,17 @@ class Caller(NamedTuple):
     request_id: int
 
 
+class Encoded(NamedTuple):
+    """A result as it goes out: a JSON object."""
+
+    body: bytes
+
+
 class Reply(NamedTuple):
     """A result, or why there is none."""
 
     caller: Caller
-    outcome: Result | LedgerError
+    outcome: Result | Encoded | LedgerError
 
 
 class Request(NamedTuple):

@@ -29,6 +29,7 @@ from ledgermq.serving.call_arguments import (
 )
 from ledgermq.serving.calls import Call, Result, Verbs
 from ledgermq.serving.known_topics import KnownTopics
+from ledgermq.serving.sliced_answers import SlicedAnswers
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Request
 from ledgermq.serving.writer_notice import WriterNotice
@@ -41,7 +42,12 @@ class TopicCalls:
     """Changes go through the log; whoever asked is told once producers can rely on it."""
 
     def __init__(
-        self, known: KnownTopics, rules: TopicsSection, log: StateLog, notice: WriterNotice
+        self,
+        known: KnownTopics,
+        rules: TopicsSection,
+        log: StateLog,
+        notice: WriterNotice,
+        slices: SlicedAnswers,
     ) -> None:
         self._store = known.store
         self._tables = known.tables
@@ -49,6 +55,7 @@ class TopicCalls:
         self._log = log
         self._known = known
         self._notice = notice
+        self._slices = slices
         self.verbs: Verbs = {
             "topics": self._topics,
             "topic_show": self._show,
@@ -78,39 +85,38 @@ class TopicCalls:
             adopted.append(name)
         return adopted
 
-    def _topics(self, call: Call) -> Result:
+    def _topics(self, call: Call) -> Result | None:
         """All, or with ``limit`` at most so many whose names are behind ``after``."""
         limit = optional_integer(call.arguments, "limit", 1, ROWS_MAX)
         after = optional_text(call.arguments, "after") or ""
-        stored = set(self._store.topics())
+        stored = frozenset(self._store.topics())
         found = (topic for topic in self._known.all() if topic.name > after)
-        rows = list(islice(found, limit))
+        chosen = list(islice(found, limit))
+        rows = (self._row(topic, stored) for topic in chosen)
+        fields = {"more": limit is not None and len(chosen) == limit}
+        return self._slices.show(call, fields, topics=rows)
+
+    def _row(self, topic: Topic, stored: frozenset[str]) -> Result:
+        is_stored = topic.name in stored
         return {
-            "topics": [
-                {
-                    **route_of(topic),
-                    "order": topic.is_ordered,
-                    "deduplication_window_ms": topic.deduplication_window_ms,
-                    "system": self._tables.topics.is_system(topic.name),
-                    "messages": self._store.message_count(topic.name)
-                    if topic.name in stored
-                    else 0,
-                }
-                for topic in rows
-            ],
-            "more": limit is not None and len(rows) == limit,
+            **route_of(topic),
+            "order": topic.is_ordered,
+            "deduplication_window_ms": topic.deduplication_window_ms,
+            "system": self._tables.topics.is_system(topic.name),
+            "messages": self._store.message_count(topic.name) if is_stored else 0,
         }
 
-    def _show(self, call: Call) -> Result:
+    def _show(self, call: Call) -> Result | None:
         topic = self._known.topic(text(call.arguments, "topic"))
         has = set(self._store.queue_ids(topic.name))
         queues = range(max(topic.read_queues, topic.write_queues))
-        return {
+        fields = {
             **self._described(topic),
             "system": self._tables.topics.is_system(topic.name),
-            "queues": [self._queue_row(topic, number) for number in queues if number in has],
             "groups": [owner.group for owner, _ in self._tables.offsets.of_topic(topic.name)],
         }
+        rows = (self._queue_row(topic, number) for number in queues if number in has)
+        return self._slices.show(call, fields, queues=rows)
 
     def _queue_row(self, topic: Topic, queue_id: int) -> Result:
         queue = QueueName(topic.name, queue_id)

@@ -13,10 +13,10 @@ from ledgermq.process.loop import Pollable
 from ledgermq.serving.call_service import CallService
 from ledgermq.serving.pull_service import Answer, PullService
 from ledgermq.serving.query_service import QueryService
-from ledgermq.serving.state_requests import Caller, Reply
+from ledgermq.serving.state_requests import Caller, Encoded, Reply
 from ledgermq.sim.events import Events
 from ledgermq.sim.network import FASTEST_NS
-from ledgermq.wire.session import Standing
+from ledgermq.wire.session import Standing, decode_body
 
 CONSUMERS_SOURCE = -300
 
@@ -114,7 +114,9 @@ class ConsumerPort:
         """See ``Consumers``."""
         asked = self._asked.pop(reply.caller, None)
         if asked is not None:
-            self._later(lambda: asked.take(reply.outcome))
+            outcome = reply.outcome
+            told = decode_body(outcome.body) if isinstance(outcome, Encoded) else outcome
+            self._later(lambda: asked.take(told))
 
     def tell_standing(self, standing: Standing) -> None:
         """See ``Consumers``."""
