@@ -7,10 +7,14 @@ claim of an older term is that of a node which was cut off from the others.
 
 When the leader changes, the connection to the old one is closed with all that is queued in it, and
 ``advance`` tells that a session ended: what is not answered is to be sent again, to the next one.
+
+Who has known no leader for a while asks all nodes again, and forgets the terms that it heard of: a
+client that has lived for long must not see less than one that begins now.
 """
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Sequence
 from itertools import count
@@ -23,6 +27,11 @@ from ledgermq.wire.session import Standing, Welcome, decode_role
 
 LOOK_S = 0.001
 """The links to the others are looked at no more often: their descriptors stay readable."""
+
+NEVER = float("inf")
+ASK_S_MIN, ASK_S_MAX = 2.0, 10.0
+"""After so long without a leader the nodes are asked again, at first, and at last; up to twice as
+long by chance, so that not all clients ask at once."""
 
 _KIND = slice(4, 5)
 _ROLE = bytes([Kind.ROLE])
@@ -100,7 +109,8 @@ class Group:
     """The link to the leader of several nodes; see the module.
 
     Invariants: ``welcome`` is that of ``_leader``'s session, and both are set or neither is;
-    ``_term`` never decreases while any session stands.
+    ``_term`` decreases only when no session stands, or the nodes are asked again; ``_ask_at`` is
+    never exactly while a leader is known.
 
     Attributes:
         welcome: what the leader told us, ``None`` while no leader is known.
@@ -123,6 +133,8 @@ class Group:
         self._led_term = 0
         self._look_at = 0.0
         self._has_news = False
+        self._ask_s = ASK_S_MIN
+        self._ask_at = NEVER
 
     @property
     def failure(self) -> LedgerError | None:
@@ -145,7 +157,8 @@ class Group:
         """When ``advance`` has work that no descriptor tells of."""
         if self._has_news or self._answers:
             return 0.0
-        return max(self._look_at, min(member.link.deadline for member in self._members))
+        links = min(member.link.deadline for member in self._members)
+        return max(self._look_at, min(links, self._ask_at))
 
     def next_id(self) -> int:
         """A request id that the leader's link has not used."""
@@ -195,6 +208,8 @@ class Group:
                 if member is not self._leader:
                     has_ended = member.look(now, self._answers) or has_ended
             has_ended = self._choose(now) or has_ended
+            if self._leader is None:
+                self._await_leader(now)
         return has_ended
 
     def lose(self, now: float) -> bool:
@@ -231,6 +246,25 @@ class Group:
         self._leader = self.welcome = None
         self._has_news = True
 
+    def _await_leader(self, now: float) -> None:
+        """Have all nodes say again what they are, when none has led for long enough."""
+        if self._ask_at == NEVER:
+            self._ask_s = ASK_S_MIN
+        elif now < self._ask_at:
+            return
+        else:
+            self._ask_s = min(2 * self._ask_s, ASK_S_MAX)
+            if self.failure is None:
+                self._ask_again(now)
+        self._ask_at = now + self._ask_s * random.uniform(1.0, 2.0)  # noqa: S311 - no secret
+
+    def _ask_again(self, now: float) -> None:
+        self._term = self._led_term = 0
+        for member in self._members:
+            # A broker forgets with the old session what was asked in it.
+            if not member.is_asked:
+                member.link.ask_again(now)
+
     def _choose(self, now: float) -> bool:
         """Take the leader that the nodes tell of; true when another one led before."""
         self._has_news = False
@@ -257,6 +291,7 @@ class Group:
                 # What it did not answer may be behind what another leader has stored since.
                 return True
         if chosen is not None:
+            self._ask_at = NEVER
             self._leader = chosen
             self.welcome = self.last_welcome = chosen.link.welcome
             self.changes += 1

@@ -104,6 +104,7 @@ class Link:
         self._monitor: zmq.Socket[bytes] | None = None
         self._hello_id = 0
         self._hello_until = 0.0
+        self._is_asking = False
         self._reopen_at = 0.0
         self._monitor_at = 0.0
         self._reopen_ms = REOPEN_MS_MIN
@@ -133,7 +134,11 @@ class Link:
         """When ``advance`` has work that no descriptor tells of."""
         if self._socket is None:
             return self._reopen_at
-        return self._hello_until if self.welcome is None else float("inf")
+        return self._hello_until if self._awaits_greeting else float("inf")
+
+    @property
+    def _awaits_greeting(self) -> bool:
+        return self.welcome is None or self._is_asking
 
     def advance(self, now: float) -> bool:
         """Open what is due, and look whether the connection ended; true when a session ended.
@@ -147,7 +152,7 @@ class Link:
         if now < self._monitor_at:
             return False
         self._monitor_at = now + MONITOR_S
-        if self._has_ended() or (self.welcome is None and now >= self._hello_until):
+        if self._has_ended() or (self._awaits_greeting and now >= self._hello_until):
             return self.lose(now)
         return False
 
@@ -164,7 +169,7 @@ class Link:
             parts: list[Part] = [socket.recv(_NOBLOCK)]
             while socket.getsockopt(_RCVMORE):
                 parts.append(socket.recv(_NOBLOCK, copy=False).buffer)
-            if self.welcome is not None:
+            if not self._awaits_greeting or (self._is_asking and not self._is_greeting(parts)):
                 return parts
             self._take_greeting(parts)
             if self._socket is not socket:
@@ -190,6 +195,20 @@ class Link:
         self._reopen_at = now + self._reopen_ms / 1_000
         self._reopen_ms = min(2 * self._reopen_ms, REOPEN_MS_MAX)
         return stood
+
+    def ask_again(self, now: float) -> None:
+        """Say HELLO once more, for whoever waits for what this node tells.
+
+        The session that stands is told anew, or begun anew where the node has forgotten it; a
+        connection at whose other end nobody answers is given up. A node that has refused for good
+        is asked whether it still does.
+        """
+        if self.failure is not None:
+            self.failure = None
+            self.lose(now)
+        elif self._socket is not None and not self._awaits_greeting:
+            self._is_asking = True
+            self._say_hello(self._socket, now)
 
     def unreachable(self) -> LedgerError:
         """What to tell who waited for a session that never stood; nothing was sent."""
@@ -241,6 +260,9 @@ class Link:
             )
             return
         self.generation += 1
+        self._say_hello(socket, now)
+
+    def _say_hello(self, socket: zmq.Socket[bytes], now: float) -> None:
         self._hello_id = self.next_id()
         self._hello_until = now + HELLO_TIMEOUT_S
         try:
@@ -255,7 +277,8 @@ class Link:
                 zmq.NOBLOCK,
             )
         except zmq.Again:
-            # The node has refused the keys already; its refusal waits in the monitor.
+            # The node has refused the keys already, and its refusal waits in the monitor; or nobody
+            # takes what was sent before.
             self._hello_until = now
 
     def _has_ended(self) -> bool:
@@ -269,23 +292,29 @@ class Link:
                 self._is_locked_out = True
         return ended
 
+    def _is_greeting(self, parts: list[Part]) -> bool:
+        """Whether a message of a session that stands answers the HELLO that was said again."""
+        return decode_header(parts[0]).request_id == self._hello_id
+
     def _take_greeting(self, parts: list[Part]) -> None:
         header = decode_header(parts[0])
         if header.request_id != self._hello_id or len(parts) < 2:
             raise ProtocolError("answer to no question of this session", kind=header.kind.name)
         if header.kind is Kind.WELCOME:
             self.welcome = self.last_welcome = decode_welcome(parts[1])
-            self._is_locked_out = False
+            self._is_locked_out = self._is_asking = False
             self._hello_until = float("inf")
             return
         refusal = decode_refused(parts[1])
-        if refusal.retriable:
+        if refusal.retriable or self._is_asking:
+            # ``advance`` ends what there is of a session.
             self._hello_until = 0.0
-        else:
+        if not refusal.retriable:
             self.failure = refusal.to_error()
 
     def _close(self, linger_ms: int) -> None:
         self.welcome = None
+        self._is_asking = False
         if self._socket is not None and self._monitor is not None:
             self._socket.disable_monitor()
             self._monitor.close(0)

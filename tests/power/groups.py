@@ -70,20 +70,34 @@ def amend(member: Member, tables: Mapping[str, Mapping[str, object]]) -> None:
 
 
 @contextmanager
-def under_load(loads: Sequence[Load]) -> Iterator[None]:
-    """Start the clients, stop them at the end; none of them has seen anything wrong."""
+def under_load(loads: Sequence[Load], group: Group) -> Iterator[None]:
+    """Start the clients, stop them at the end; none of them has seen anything wrong.
+
+    A failure tells what the clients were told, and what the members say of themselves.
+    """
     for load in loads:
         load.start()
     try:
         yield
     except BaseException as error:
-        # What they were told may be why.
         error.add_note(f"clients: {[load.failures for load in loads]}")
+        for member in group.members:
+            error.add_note(_told_by(member))
         raise
     finally:
         for load in loads:
             load.stop()
     check_unhurt(loads)
+
+
+def _told_by(member: Member) -> str:
+    """What a member says of itself, and the end of its log."""
+    process = member.node.process
+    state = "was not started" if process is None else f"exit status {process.poll()}"
+    log = member.node.log.read_text()[-4_000:] if member.node.log.exists() else ""
+    status = member.status()
+    raft = None if status is None else (status["raft"], status["cursors"])
+    return f"{member.name}: {state}, {raft}\n{log}"
 
 
 def check_unhurt(loads: Sequence[Load]) -> None:

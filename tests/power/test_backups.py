@@ -121,7 +121,7 @@ def test_a_backup_that_was_said_to_be_made_has_what_was_acknowledged_before(
     archive = Archive(make_machine, powers, log)
     writers = [Writer(archive.group.addresses, seed + k, f"w{k}") for k in range(2)]
     restored = 0
-    with under_load(writers):
+    with under_load(writers, archive.group):
         while powers.failures < cuts or not restored:
             wait_for_work(writers, 3)
             acknowledged = {k: v for one in writers for k, v in one.acknowledged.copy().items()}

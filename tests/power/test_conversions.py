@@ -50,7 +50,7 @@ class Converted:
         """Messages; then stop in order."""
         name = f"w{len(self.writers)}"
         self.writers.append(Writer(self.group.addresses, self._seed + len(self.writers), name))
-        with under_load(self.writers[-1:]):
+        with under_load(self.writers[-1:], self.group):
             wait_for_work(self.writers[-1:], 10)
         check_messages(self.group.addresses, self.writers)
         assert self.group.stop() == [0]

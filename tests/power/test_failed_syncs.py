@@ -58,7 +58,7 @@ def test_nothing_acknowledged_rests_on_a_sync_that_failed(
     group = machines(make_machine, members=members, log=log)
     powers = Powers(seed, policy=STRICT)
     writers = [Writer(group.addresses, seed + k, f"w{k}") for k in range(2)]
-    with under_load(writers):
+    with under_load(writers, group):
         for _ in range(cuts):
             wait_for_work(writers, 3)
             leader = group.leader()

@@ -103,7 +103,7 @@ def test_what_was_acknowledged_is_there_after_each_power_failure(
     acknowledged = 0
     for first in range(0, cuts, ROUND):
         loads = office.round()
-        with under_load(loads):
+        with under_load(loads, group):
             for number in range(first, min(cuts, first + ROUND)):
                 wait_for_work(loads, 2)
                 time.sleep(powers.chance.uniform(0, 1))  # anywhere within what they do

@@ -54,7 +54,7 @@ def test_a_member_that_is_added_while_the_power_fails_becomes_one(
             group.leader()
             # The last one may lead once it is a member, and the power has failed.
             writers = [Writer(group.addresses, seed + number + k, f"w{k}") for k in range(2)]
-            with under_load(writers):
+            with under_load(writers, group):
                 wait_for_work(writers, 5)
                 begin_to_add_last(group, powers)
                 powers.fail(group)

@@ -84,7 +84,7 @@ def test_recoveries_that_are_cut_end_with_all_that_was_acknowledged(
     powers = Powers(seed)
     writers = [Writer(group.addresses, seed + k, f"w{k}") for k in range(2)]
     acknowledged = 0
-    with under_load(writers):
+    with under_load(writers, group):
         while powers.of_all < cuts:
             wait_for_work(writers, 3)
             way(group, powers)

@@ -77,7 +77,7 @@ def test_a_member_that_is_shipped_files_while_the_power_fails_has_what_was_ackno
     ends = {0: 4}
     writers = [Writer(group.addresses, seed + k, f"w{k}", size=8_000) for k in range(3)]
     replaced = changes = 0
-    with under_load(writers):
+    with under_load(writers, group):
         while powers.of_all < cuts:
             wait_for_work(writers, 2)
             late = let_it_lag(group, powers)

@@ -110,6 +110,8 @@ class Peer:
         self.seen: list[Seen] = []
         self.refused: list[LedgerError] = []
         self.refusals: list[LedgerError | None] = []
+        self.hellos = 0
+        self.greeting_refusals: list[LedgerError] = []
         self.pulls: list[Pull] = []
         self.suggested = ""
         self.silent = False
@@ -117,6 +119,10 @@ class Peer:
         self._held: list[tuple[bytes, Pull]] = []
         self._welcome = welcome
         self._sessions: dict[bytes, zmq.Socket[bytes]] = {}
+        self._begun: dict[bytes, int] = {}
+        self._terms_ended = 0
+        self._last_led = standing.term
+        self._left: list[zmq.Socket[bytes]] = []
         self._tasks: list[Callable[[], None]] = []
         self._context = zmq.Context()
         self._wake = self._context.socket(zmq.PULL)
@@ -153,16 +159,38 @@ class Peer:
         """Keep the connections, and know none of them."""
         self.do(self._sessions.clear)
 
+    def leave_connections(self) -> None:
+        """Take new connections only; nobody reads what comes over the old ones, nor ends them."""
+
+        def leave() -> None:
+            self._sessions.clear()
+            self._held.clear()
+            self._left += [self._produce, self._consume]
+            self._bind()
+
+        self.do(leave)
+
     def tell(self, role: str, term: int, leader: str) -> None:
         """Be something else in the group, and tell those who have a session."""
         standing = Standing(role, term, leader)
 
         def tell() -> None:
-            self.standing = standing
+            before, self.standing = self.standing, standing
             for identity, socket in self._sessions.items():
                 socket.send_multipart([identity, *encode_role(standing)])
+            self._end_sessions(before, standing)
 
         self.do(tell)
+
+    def _end_sessions(self, before: Standing, standing: Standing) -> None:
+        """A node that leads again takes nothing that was sent to it before another one has led."""
+        if before.leads and (not standing.leads or standing.term != before.term):
+            self._last_led = before.term
+            self._terms_ended += 1
+        if standing.leads and standing.term > self._last_led + 1:
+            for identity, ended in list(self._begun.items()):
+                if ended < self._terms_ended:
+                    self._sessions.pop(identity, None)
 
     def stop_listening(self) -> None:
         """End all connections, and take no new ones until ``restart``."""
@@ -228,7 +256,11 @@ class Peer:
         try:
             if header.kind is Kind.HELLO:
                 decode_hello(rest[0])
+                self.hellos += 1
+                if self.greeting_refusals:
+                    raise self.greeting_refusals.pop(0)
                 self._sessions[identity] = socket
+                self._begun.setdefault(identity, self._terms_ended)
                 answer = encode_welcome(header.request_id, self._greeting())
             elif identity not in self._sessions:
                 raise StaleGenerationError("no session")

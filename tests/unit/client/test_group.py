@@ -24,7 +24,13 @@ from ledgermq.client.group import broker_link
 from ledgermq.client.producer import Producer
 from ledgermq.client.pull_pipeline import ConsumerOptions
 from ledgermq.client.send_pipeline import ProducerOptions
-from ledgermq.model.errors import ConfigError, NotLeaderError, OutcomeUnknownError, TimedOutError
+from ledgermq.model.errors import (
+    ConfigError,
+    NoPermissionError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    TimedOutError,
+)
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing
 
 MakeGroup = Callable[..., list[Peer]]
@@ -345,6 +351,118 @@ def test_what_may_be_stored_fails_as_unknown_when_nobody_leads_any_more(
             waiting.result()
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients ask nodes again soon, and do not wait long for those that say nothing."""
+    monkeypatch.setattr("ledgermq.client.group.ASK_S_MIN", 0.05)
+    monkeypatch.setattr("ledgermq.client.link.HELLO_TIMEOUT_S", 0.5)
+
+
+def lead_unseen(old: Peer, new: Peer) -> None:
+    """``new`` leads in the next term, and tells it to those alone whom it knows."""
+    old.stop_listening()
+    new.tell(LEADER, 2, new.node)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("over_tcp", [False, True])
+def test_a_leader_that_has_forgotten_the_session_is_found(
+    make_group: MakeGroup, over_tcp: bool
+) -> None:
+    old, new, _ = peers = make_group(over_tcp=over_tcp)
+    with Producer(addresses(peers)) as producer:
+        producer.send("T", b"1", queue_id=0).result()
+        wait_until(lambda: new.hellos)
+        new.forget_sessions()
+        lead_unseen(old, new)
+        producer.send("T", b"2", queue_id=0).result(PATIENCE_S)
+
+    assert new.stored() == [b"1", b"2"]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_leader_is_found_whose_old_process_keeps_the_connection_and_does_not_read(
+    make_group: MakeGroup,
+) -> None:
+    old, new, _ = peers = make_group()
+    with Producer(addresses(peers)) as producer:
+        producer.send("T", b"1", queue_id=0).result()
+        wait_until(lambda: new.hellos)
+        new.leave_connections()
+        lead_unseen(old, new)
+        producer.send("T", b"2", queue_id=0).result(PATIENCE_S)
+
+    assert new.stored() == [b"1", b"2"]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_leader_is_found_that_had_refused_the_client_for_good(make_group: MakeGroup) -> None:
+    old, new, _ = peers = make_group()
+    new.greeting_refusals = [NoPermissionError("this client may not come in")]
+    with Producer(addresses(peers)) as producer:
+        producer.send("T", b"1", queue_id=0).result()
+        wait_until(lambda: new.refused)
+        lead_unseen(old, new)
+        producer.send("T", b"2", queue_id=0).result(PATIENCE_S)
+
+    assert new.stored() == [b"1", b"2"]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_node_that_refuses_a_session_that_stood_is_asked_again(make_group: MakeGroup) -> None:
+    old, new, _ = peers = make_group()
+    with Producer(addresses(peers)) as producer:
+        producer.send("T", b"1", queue_id=0).result()
+        wait_until(lambda: new.hellos)
+        new.forget_sessions()
+        new.greeting_refusals = [NoPermissionError("not now"), NotLeaderError("not yet")]
+        lead_unseen(old, new)
+        producer.send("T", b"2", queue_id=0).result(PATIENCE_S)
+
+    assert new.greeting_refusals == []
+    assert new.stored() == [b"1", b"2"]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_group_that_was_made_anew_one_node_after_the_other_begins_with_low_terms(
+    make_group: MakeGroup,
+) -> None:
+    first, second, third = peers = make_group()
+    for peer in peers:
+        peer.tell(LEADER if peer is first else FOLLOWER, 70, "n0")
+    with Producer(addresses(peers)) as producer:
+        producer.send("T", b"begin", queue_id=0).result()
+        link = producer._pipeline.link
+        first.stop_listening()
+        second.standing = Standing(FOLLOWER, 1, "")
+        second.restart()
+        future = producer.send("T", b"again", queue_id=0)
+        wait_until(lambda: "follower in term 1, no leader" in str(link.unreachable()))
+        third.standing = Standing(FOLLOWER, 1, "n1")
+        third.restart()
+        second.tell(LEADER, 1, "n1")
+        future.result(PATIENCE_S)
+
+    assert second.stored() == [b"begin", b"again"]
+
+
+def test_nobody_is_asked_again_while_a_leader_is_known(
+    make_group: MakeGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peers = make_group()
+    with Producer(addresses(peers)) as producer:
+        producer.send("T", b"a").result()
+        # One for messages, one for topics.
+        wait_until(lambda: [peer.hellos for peer in peers] == [2, 2, 2])
+        monkeypatch.setattr("ledgermq.client.group.ASK_S_MIN", 0.05)
+        until = time.monotonic() + 0.3
+        while time.monotonic() < until:
+            producer.send("T", b"a").result()
+        hellos = [peer.hellos for peer in peers]
+
+    assert hellos == [2, 2, 2]
+
+
 def test_a_producer_that_rested_finds_the_new_leader(make_group: MakeGroup) -> None:
     old, new, _ = peers = make_group()
     with Producer(addresses(peers)) as producer:
@@ -362,7 +480,7 @@ def test_a_single_node_may_tell_what_it_is(make_group: MakeGroup) -> None:
         producer.send("T", b"a", queue_id=0).result()
         assert len(consumer.poll(PATIENCE_S)) == 1
         peer.tell(FOLLOWER, 2, "")
-        peer.tell(LEADER, 3, "n0")
+        peer.tell(LEADER, 2, "n0")
         producer.send("T", b"b", queue_id=0).result()
 
         assert len(consumer.poll(PATIENCE_S)) == 1
