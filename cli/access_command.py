@@ -86,7 +86,8 @@ def _init(arguments: argparse.Namespace) -> int:
     for node in nodes:
         print(f"{folder / node.name}: copy what is in it to {place} on {node.address}, for the"
               " account of the service alone, and put access.toml into the settings")  # fmt: skip
-    print(f"start the nodes, then on one of them: ledgermq access apply {folder}")
+    leads = "the one that leads" if len(nodes) > 1 else "it"
+    print(f"start the nodes, then on {leads}: ledgermq access apply {folder}")
     for name in users:
         print(f"{folder / CLIENTS / name}.keys, .secret: for {name} alone")
     if arguments.certificates:

@@ -14,7 +14,7 @@ TOPIC = "orders"
 def send(machine: Machine, first: int, count: int, *, address: str = "ipc:///run/ledgermq") -> None:
     """Send the numbers from ``first`` on; all are acknowledged."""
     numbers = f"seq {first} {first + count - 1}"
-    machine.run(f"{numbers} | ledgermq send {TOPIC} - --timeout 60 --address {address}")
+    machine.run(f"{numbers} | ledgermq send {TOPIC} - --timeout 60 --address '{address}'")
 
 
 def received(machine: Machine) -> Counter[str]:

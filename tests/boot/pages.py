@@ -40,6 +40,7 @@ class Reader:
         given: Given = (),
         endless: frozenset[str] = frozenset(),
         instead: Mapping[str, Callable[[], str]] | None = None,
+        part: tuple[str, str] | None = None,
     ) -> None:
         """Do what a page says, from top to bottom.
 
@@ -50,13 +51,23 @@ class Reader:
             endless: commands that run until they are stopped, which is at the page's end, or when
                 the next one begins.
             instead: words that stand for what is different everywhere, and what is here.
+            part: how the first command of the page begins that is typed, and how the first behind
+                it begins that is not; the whole page without.
         """
         waiting = list(given)
+        begins, ends = part or ("", "")
+        is_read = part is None
         with ExitStack() as running:
             for block in blocks_of(document):
-                if block.language == "toml" and write is not None:
+                if block.language == "toml" and write is not None and is_read:
                     write(block.text)
                 for told in commands_in(document, block):
+                    if begins and told.text.startswith(begins):
+                        begins, is_read = "", True
+                    elif not begins and ends and told.text.startswith(ends):
+                        is_read = False
+                    if not is_read:
+                        continue
                     if waiting and told.text.startswith(waiting[0][0]):
                         waiting.pop(0)[1]()
                     text = told.command

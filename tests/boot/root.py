@@ -17,7 +17,7 @@ CACHE = Path("~/.cache/ledgermq-boot").expanduser()
 TOOLS = ("ip", "systemd-nspawn", "mmdebstrap", "dh", "unshare", "nsenter")
 PACKAGES = (
     "systemd,systemd-sysv,dbus,procps,python3,debconf,bash-completion,zsh,man-db,rsync,"
-    "openssh-server"
+    "openssh-server,openssl"
 )
 SOURCES = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list"))
 DEBIAN_SUITES = ("bookworm", "trixie")

@@ -16,7 +16,6 @@ from tests.boot.messages import expected, received, send, status
 from tests.boot.pages import FIRST, Reader
 from tests.boot.root import NEXT_VERSION
 from tests.conftest import Golden
-from tests.operating_commands import blocks_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.boot, LONG]
 
@@ -32,7 +31,8 @@ systemctl daemon-reload
 """What a reader has fetched; one who types fast may start a node more often than it would start by
 itself. Thousands of files are not synced to a disk that is thrown away."""
 
-CONSUME = ",".join(f"tcp://10.0.0.{number}:10922" for number in (1, 2, 3))
+CONSUME = ",".join(f"tcp://10.0.0.{number}:10922?keys=/root/shop.keys" for number in (1, 2, 3))
+ADDRESS = f"--address '{CONSUME}'"
 PLAIN = """
 [node]
 broker_name = "orders-a"
@@ -80,9 +80,7 @@ def put(machine: Machine, path: str, text: str) -> None:
 def settings_of_member(text: str, number: int) -> str:
     """The settings that a page shows of the first member, as the page says those of others are."""
     own = text.replace('self_id = "n0"', f'self_id = "n{number}"')
-    for key in ("broker_ip", "produce", "consume"):
-        own = re.sub(rf'(?m)^({key} = "[^"]*)10\.0\.0\.1', rf"\g<1>10.0.0.{number + 1}", own)
-    return own
+    return own.replace('broker_ip = "10.0.0.1"', f'broker_ip = "10.0.0.{number + 1}"')
 
 
 def write_members(reader: Reader, text: str) -> None:
@@ -103,6 +101,27 @@ def lead(reader: Reader, name: str) -> None:
         return False
 
     machine.wait_until(leads, f"{name} to lead")
+
+
+def read_three_hosts(reader: Reader, write: Callable[[str], None]) -> None:
+    """What becomes a group by the page: n0 leads when it is told of users."""
+    reader.read(
+        "three-hosts.md",
+        write=write,
+        given=[("ledgermq access apply", lambda: lead(reader, "n0"))],
+    )
+
+
+def assert_shut_to_strangers(machine: Machine, address: str) -> None:
+    """Nobody comes in without a key, nor in clear where RocketMQ's clients do."""
+    without_key = f"ledgermq receive orders --timeout 3 --address tcp://{address}:10922"
+    in_clear = f"exec 3<>/dev/tcp/{address}/10911 && printf '\\0\\0\\0\\1x' >&3 && cat <&3"
+    refused = machine.run(without_key, check=False)
+    answered = machine.run(in_clear, check=False)
+
+    assert refused.returncode != 0, refused.stdout
+    assert refused.stdout == ""
+    assert answered.stdout == ""
 
 
 def test_installing_upgrading_and_removing_go_as_the_page_says(make_hosts: MakeHosts) -> None:
@@ -152,12 +171,15 @@ def test_a_group_on_three_hosts_comes_about_lives_gets_a_new_version_and_another
         put(fourth, SETTINGS, text.replace('"n2-10.0.0.3:10920"]', f'"n2-10.0.0.3:10920", {joins}'))
 
     def open_port() -> None:
-        first.run(f"sed -i '/^\\[listen\\]/a remoting = \"*:10911\"' {SETTINGS}")
+        first.run(f"sed -i 's/^remoting = .*/remoting = \"*:10911\"/' {SETTINGS}")
 
-    reader.read("three-hosts.md", write=write)
+    read_three_hosts(reader, write)
 
     assert reader.wrong == [], "\n".join(reader.wrong)
     assert "a first message" in "".join(reader.typed.values())
+    assert "trusted_network" not in first.output(f"cat {SETTINGS}")
+    for address in reader.hosts:
+        assert_shut_to_strangers(first, address)
 
     reader.read("service.md", given=[("systemctl stop ledgermq", open_port)])
     lead(reader, "n0")
@@ -175,7 +197,7 @@ def test_a_group_on_three_hosts_comes_about_lives_gets_a_new_version_and_another
         "group.md",
         given=[
             ("ledgermq keys init", lambda: lead(reader, "n0")),
-            ("ledgermq config check", write_fourth),
+            ("sed ", write_fourth),
         ],
     )
     members = everybody.typed[f"ledgermq raft status --config {SETTINGS}"]
@@ -188,7 +210,7 @@ def test_a_group_on_three_hosts_comes_about_lives_gets_a_new_version_and_another
 def test_a_member_and_a_group_are_restored_as_the_page_says(make_hosts: MakeHosts) -> None:
     reader = make_hosts(3)
     first = reader.hosts[FIRST]
-    reader.read("three-hosts.md", write=lambda text: write_members(reader, text))
+    read_three_hosts(reader, lambda text: write_members(reader, text))
     lead(reader, "n1")
 
     def name_group() -> None:
@@ -223,7 +245,7 @@ def test_a_member_and_a_group_are_restored_as_the_page_says(make_hosts: MakeHost
 
     assert reader.wrong == [], "\n".join(reader.wrong)
     assert status(first)["node"]["group"] == "orders-b"
-    assert "a first message" in first.output(f"ledgermq receive orders --address {CONSUME}")
+    assert "a first message" in first.output(f"ledgermq receive orders {ADDRESS}")
 
 
 def test_a_plain_store_becomes_a_group_and_a_plain_store_again(make_hosts: MakeHosts) -> None:
@@ -237,14 +259,18 @@ def test_a_plain_store_becomes_a_group_and_a_plain_store_again(make_hosts: MakeH
     first.run(f"systemctl stop {UNIT}")
 
     def make_members() -> None:
-        block = next(one for one in blocks_of("three-hosts.md") if one.language == "toml")
-        write_members(reader, block.text)
-        first.run("ledgermq keys init /root/group-keys --nodes n0,n1,n2")
-        for number, address in enumerate(reader.hosts):
-            first.run(f"scp -r /root/group-keys/n{number} {address}:/etc/ledgermq/keys")
-            reader.hosts[address].run("chown -R ledgermq: /etc/ledgermq/keys")
+        reader.read(
+            "three-hosts.md",
+            write=lambda text: write_members(reader, text),
+            part=("ledgermq access init", "ledgermq config check"),
+        )
+
+    def let_in() -> None:
+        lead(reader, "n0")
+        reader.read("three-hosts.md", part=("ledgermq access apply", "rm -r"))
 
     def stop_all() -> None:
+        let_in()
         send(first, 101, 100, address=CONSUME)
         lead(reader, "n0")
         for machine in reversed(reader.hosts.values()):

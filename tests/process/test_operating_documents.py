@@ -28,6 +28,7 @@ from ledgermq.client.address import DEFAULT_ADDRESS
 from ledgermq.client.archive_admin import ArchiveAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.retries import DEAD
+from ledgermq.process.client_keys import make_client_keys, make_node_key
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +41,10 @@ GIVEN = (
     "ledgermq send orders more --count 30 --queue 3",
 )
 """What the documents take for granted: a group that consumes, and messages that it has not read."""
+
+CLEAR = "trusted_network = true"
+SHOP = "--topic 'orders=PUB|SUB' --group billing=SUB"
+"""What three-hosts.md has made beforehand: nodes that nobody reaches without keys, and a user."""
 
 MESSAGE = "0A0000010BD118B4AAC24CA9C2370000"
 MESSAGE_OFFSET_ID = "7F00000100002A9F000000000000D2F0"
@@ -125,22 +130,26 @@ class Host:
 @pytest.fixture
 def host(make_node: Callable[[], Node], golden_copy: Golden, tmp_path: Path) -> Iterator[Host]:
     ports: dict[str, int] = {}
+    key = tmp_path / "clients.key"
+    server = make_node_key(key)
 
     def listen_over_tcp(member: Member) -> None:
-        lines = []
+        lines = [f'curve_secret_file = "{key}"']
         for name, port in (("produce", 10_921), ("consume", 10_922)):
             ports[f"{member.name} {port}"] = free_port()
             lines.append(f'{name} = "tcp://127.0.0.1:{ports[f"{member.name} {port}"]}"')
         text = member.node.config.read_text()
-        joined = "\n".join(lines)
-        member.node.config.write_text(text.replace("[listen]", f"[listen]\n{joined}"))
+        assert text.count(CLEAR) == 1
+        shut = text.replace(CLEAR, "\n".join(lines))
+        member.node.config.write_text(f"{shut}[access]\nenabled = true\n")
 
     group = make_group(make_node, ack="majority-fsync", prepare=listen_over_tcp)
     for member in group.members:
         member.node.wait_ready()
     made = Host(group, ports, tmp_path, golden_copy("g6"))
     made.lead()
-    for command in GIVEN:
+    public = make_client_keys(tmp_path / "root" / "shop.keys", server=server)
+    for command in (*GIVEN, f"ledgermq acl add shop {SHOP} --public-key '{public}'"):
         done = made.run(Told("", command, "$"))
         assert done.returncode == 0, done.stderr
     # As long as it is there, its transactions wait for what the documents do with them.
