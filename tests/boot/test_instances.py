@@ -24,9 +24,12 @@ NODES = ("n0", "n1", "n2")
 TOPIC = "orders"
 ADDRESSES = ",".join(f"tcp://127.0.0.1:{10922 + 10 * number}" for number in range(3))
 PRODUCERS = ("p0", "p1")
+PREVIOUS_PACKAGE = "previous"
 
 
-def settings(number: int) -> str:
+def settings(number: int, package: str) -> str:
+    """Those of a node; versions before this one have no word for what they take for granted."""
+    trusted = "" if package == PREVIOUS_PACKAGE else "trusted_network = true"
     peers = json.dumps([f"{name}-127.0.0.1:{40911 + at}" for at, name in enumerate(NODES)])
     return f"""
 [node]
@@ -39,25 +42,34 @@ mapped_file_size_commit_log = 16777216
 runtime_dir = "/run/ledgermq-n{number}"
 produce = "tcp://127.0.0.1:{10921 + 10 * number}"
 consume = "tcp://127.0.0.1:{10922 + 10 * number}"
-trusted_network = true
+{trusted}
 [retention]
 refuse_above = "100%"
 """
 
 
-def make_group(machine: Machine) -> None:
-    """Do what docs/operating/install.md says, and wait until all serve."""
+def write_settings(machine: Machine, number: int, package: str) -> None:
+    text = settings(number, package)
+    machine.run(f"cat >/etc/ledgermq/n{number}.toml", typed=text)
+    machine.run(f"ledgermq config check /etc/ledgermq/n{number}.toml")
+
+
+def make_group(machine: Machine, package: str = "this") -> None:
+    """Do what docs/operating/install.md says, and wait until all serve.
+
+    Args:
+        package: the one that is installed.
+    """
     machine.run(f"systemctl disable --now {UNIT}")
     machine.run(f"cd /root && ledgermq keys init keys --nodes {','.join(NODES)}")
     for number, name in enumerate(NODES):
-        machine.run(f"cat >/etc/ledgermq/{name}.toml <<'END'\n{settings(number)}END")
         store = f"/var/lib/ledgermq-{name}"
         machine.run(
             f"install -d -o ledgermq -g ledgermq -m 0750 {store} {store}/ledgermq && "
             f"cp -r /root/keys/{name} {store}/ledgermq/keys && "
             f"chown -R ledgermq: {store}/ledgermq"
         )
-        machine.run(f"ledgermq config check /etc/ledgermq/{name}.toml")
+        write_settings(machine, number, package)
     units = " ".join(f"ledgermq@{name}" for name in NODES)
     machine.run(f"systemctl enable --now --no-block {units} ledgermq.target")
     for name in NODES:
@@ -119,7 +131,8 @@ def roll(machine: Machine, history: History, package: str) -> None:
     assert pids(machine) == before
     wait_for_acks(machine, history)
 
-    for name in NODES:
+    for number, name in enumerate(NODES):
+        write_settings(machine, number, package)
         machine.run(f"systemctl restart ledgermq@{name}")
         machine.run(
             f"ledgermq status --config /etc/ledgermq/{name}.toml --wait-ready 60 >/dev/null"
@@ -182,7 +195,7 @@ def test_a_group_goes_from_the_version_before_to_this_one_and_back_under_load_wi
 ) -> None:
     version = status(machine)["versions"]["ledgermq"]
     install(machine, previous)
-    make_group(machine)
+    make_group(machine, previous)
     assert_versions(machine, PREVIOUS_VERSION)
     with load(machine, tmp_path) as history:
         wait_for_acks(machine, history)
@@ -194,6 +207,8 @@ def test_a_group_goes_from_the_version_before_to_this_one_and_back_under_load_wi
 
     # What was stored by either is read by this one.
     install(machine, "this")
+    for number in range(len(NODES)):
+        write_settings(machine, number, "this")
     machine.run("systemctl restart ledgermq.target")
     assert_versions(machine, version)
     assert_nothing_is_lost(machine, history)

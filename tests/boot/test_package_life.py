@@ -55,10 +55,13 @@ def test_upgrade_downgrade_remove_reinstall_and_purge_keep_every_message(machine
     assert machine.output(f"ls {STORE}/config/topics.json")
 
 
-def test_a_purge_deletes_the_stores_when_that_was_said(machine: Machine) -> None:
-    machine.run("install -d -o ledgermq /var/lib/ledgermq-n1/config")
+def test_a_purge_deletes_the_stores_that_settings_name_when_that_was_said(machine: Machine) -> None:
+    machine.run("install -d -o ledgermq /var/lib/ledgermq-n1/config /var/lib/ledgermq-other")
+    machine.run("touch /etc/ledgermq/n1.toml")
     machine.run("echo 'ledgermq ledgermq/purge-data boolean true' | debconf-set-selections")
     machine.run("apt-get purge --yes ledgermq")
 
-    assert machine.run("ls -d /var/lib/ledgermq* /etc/ledgermq", check=False).stdout == ""
+    left = machine.run("ls -d /var/lib/ledgermq* /etc/ledgermq", check=False).stdout
+    # No settings say that the other folder is an instance's.
+    assert left.split() == ["/var/lib/ledgermq-other"]
     assert machine.output("systemctl --failed --no-legend") == ""
