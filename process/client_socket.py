@@ -25,6 +25,9 @@ MESSAGES_QUEUED_MAX = 4_096
 HEARTBEAT_MS = 5_000
 CLOSE_LINGER_MS = 200
 PARTS_MAX = 4
+PARTS_SKIPPED_MAX = 1_024
+"""Of parts that no message has so many are let go of in one turn: a millisecond."""
+
 ZAP_DOMAIN = b"ledgermq-clients"
 OWN_IDENTITY_SIZE = 5
 """Of those that ZeroMQ gives: a zero, and a number."""
@@ -55,7 +58,8 @@ class ClientSocket(Protocol):
     def receive(self) -> list[bytes] | None:
         """The client's identity and the parts of its message; None when none waits.
 
-        Only a few more parts are given than any message has.
+        Only a few more parts are given than any message has. A message of very many ends a turn
+        with None, and others have theirs: the source can be read on.
         """
         ...
 
@@ -108,6 +112,7 @@ class RouterSocket:
         self._watch = watch
         self._peer = Peer()
         self._fd = -1
+        self._unfinished: list[bytes] | None = None
 
     @property
     def source(self) -> Pollable:
@@ -135,9 +140,23 @@ class RouterSocket:
         # To ask costs a tenth of the exception that a receive in vain would raise.
         if not cast("int", socket.getsockopt(_EVENTS)) & _POLLIN:
             return None
-        parts = [socket.recv(_NOBLOCK)]
-        watch = self._watch
+        watch, parts = self._watch, self._unfinished or self._begun()
+        if not skip_parts(socket):
+            if self._unfinished is None:
+                self._unfinished = parts
+                watch.end_sender(parts[0], self._fd)
+            return None
+        self._unfinished = None
         account = watch.accounts.get(parts[0])
+        if account is not None:
+            account.taken += watch.wire_size(parts) if account.address else 1
+        return parts
+
+    def _begun(self) -> list[bytes]:
+        """The first parts of a message, all that any has, and one more; and who sent it."""
+        socket = self._socket
+        parts = [socket.recv(_NOBLOCK)]
+        account = self._watch.accounts.get(parts[0])
         if account is not None and not self._tells_peers():
             self._peer = account.peer
         elif socket.getsockopt(_RCVMORE):
@@ -146,12 +165,8 @@ class RouterSocket:
                 self._fd = descriptor_of(head)
             self._peer = peer_of(head, has_keys=self._guard is not None)
             parts.append(head.bytes)
-        while socket.getsockopt(_RCVMORE):
-            part = socket.recv(_NOBLOCK)
-            if len(parts) <= PARTS_MAX:
-                parts.append(part)
-        if account is not None:
-            account.taken += watch.wire_size(parts) if account.address else 1
+        while len(parts) <= PARTS_MAX and socket.getsockopt(_RCVMORE):
+            parts.append(socket.recv(_NOBLOCK))
         return parts
 
     def greet(self, identity: bytes) -> None:
@@ -186,6 +201,19 @@ class RouterSocket:
         self._watch.close()
         if self._guard is not None:
             self._guard.close()
+
+
+def skip_parts(socket: zmq.Socket[bytes]) -> bool:
+    """Let go of the next parts of a message that has too many; whether it is at its end.
+
+    Nothing bounds their number, and a million of empty ones takes more than a second to be let go
+    of, in which nothing else comes from the socket: who calls this ends the sender's connection,
+    gives everything else a turn, and goes on with the next one.
+    """
+    if not socket.getsockopt(_RCVMORE):
+        return True
+    # A frame tells whether more follow; to ask the socket for it takes as long again.
+    return any(not socket.recv(_NOBLOCK, copy=False).more for _ in range(PARTS_SKIPPED_MAX))
 
 
 def is_reserved(identity: bytes) -> bool:

@@ -192,6 +192,17 @@ class SocketWatch:
         connection.identity = identity
         self.accounts[identity] = connection
 
+    def end_sender(self, identity: bytes, fd: int) -> None:
+        """End the connection of a client: a message of it has more parts than any may.
+
+        Args:
+            fd: the descriptor that it came over, of a client that was not greeted.
+        """
+        self._take_events()
+        connection = self.accounts.get(identity) or self._connections.get(fd)
+        if connection is not None:
+            self._end(connection, "none: a message has very many parts")
+
     def look(self, now_ns: int) -> None:
         """End connections that hold too much; to be called each turn, and seldom does anything."""
         if now_ns < self._next_ns:

@@ -39,6 +39,7 @@ from ledgermq.process.client_socket import (
     is_reserved,
     peer_of,
     report_refused,
+    skip_parts,
 )
 from ledgermq.process.key_guard import KeyGuard
 from ledgermq.process.loop import Pollable
@@ -131,6 +132,7 @@ class ConsumeService:
             "consume", quotas, settings.quotas, now_ns=around.clock.monotonic_ns()
         )
         self._acts: dict[Caller, Act] = {}
+        self._unfinished: tuple[list[bytes], zmq.Frame | None] | None = None
         self._clock = around.clock
         self._queries = queries
         self._pulls = pulls
@@ -287,20 +289,31 @@ class ConsumeService:
         """One message and the frame of its header; only as many parts as any message has.
 
         Raises:
-            zmq.Again: none waits.
+            zmq.Again: none waits, or only one of very many parts; others have their turn first.
         """
         socket = self.socket
-        parts = [socket.recv(zmq.NOBLOCK)]
-        head: zmq.Frame | None = None
-        while socket.getsockopt(zmq.RCVMORE):
-            frame = socket.recv(zmq.NOBLOCK, copy=False)
-            head = head or frame
-            if len(parts) <= PARTS_MAX:
-                parts.append(frame.bytes)
-        watch = self._watch
+        watch, begun = self._watch, self._unfinished or self._begun()
+        parts, head = begun
+        if not skip_parts(socket):
+            if self._unfinished is None:
+                self._unfinished = begun
+                watch.end_sender(parts[0], -1 if head is None else descriptor_of(head))
+            raise zmq.Again
+        self._unfinished = None
         account = watch.accounts.get(parts[0])
         if account is not None:
             account.taken += watch.wire_size(parts) if account.address else 1
+        return parts, head
+
+    def _begun(self) -> tuple[list[bytes], zmq.Frame | None]:
+        """The first parts of a message: all that any has, and one more."""
+        socket = self.socket
+        parts = [socket.recv(zmq.NOBLOCK)]
+        head: zmq.Frame | None = None
+        while len(parts) <= PARTS_MAX and socket.getsockopt(zmq.RCVMORE):
+            frame = socket.recv(zmq.NOBLOCK, copy=False)
+            head = head or frame
+            parts.append(frame.bytes)
         return parts, head
 
     def _take(self, parts: list[bytes], head: zmq.Frame | None, now_ms: int) -> None:
