@@ -9,6 +9,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 Client = TypeVar("Client", bound=Hashable)
@@ -65,8 +66,9 @@ class Holds(Generic[Client, Request]):
         self.host_of = host_of
         self._serial = 0
         self._holds: dict[int, Hold[Client, Request]] = {}
-        self._by_queue: dict[QueueName, set[int]] = {}
-        self._by_client: dict[Client, set[int]] = {}
+        # In the order in which they came: serials grow.
+        self._by_queue: dict[QueueName, dict[int, None]] = {}
+        self._by_client: dict[Client, dict[int, None]] = {}
         self._deadlines: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
@@ -82,14 +84,14 @@ class Holds(Generic[Client, Request]):
         ended: list[Hold[Client, Request]] = []
         own = self._by_client.get(hold.client)
         if own is not None and len(own) >= self.share:
-            ended = [self._remove(min(own))]
+            ended = [self._remove(next(iter(own)))]
         elif len(self._holds) >= self.limit:
             ended = self._end_greediest()
         self._serial += 1
         serial = self._serial
         self._holds[serial] = hold
-        self._by_queue.setdefault(hold.queue, set()).add(serial)
-        self._by_client.setdefault(hold.client, set()).add(serial)
+        self._by_queue.setdefault(hold.queue, {})[serial] = None
+        self._by_client.setdefault(hold.client, {})[serial] = None
         heapq.heappush(self._deadlines, (hold.deadline_ms, serial))
         return ended
 
@@ -97,13 +99,22 @@ class Holds(Generic[Client, Request]):
         """The queues that somebody waits for."""
         return list(self._by_queue)
 
+    def count(self, queue: QueueName) -> int:
+        """How many holds ``queue`` has."""
+        return len(self._by_queue.get(queue, ()))
+
     def peek(self, queue: QueueName) -> list[Hold[Client, Request]]:
-        """The holds of ``queue``, in no order; they stay."""
+        """The holds of ``queue``, oldest first; they stay."""
         return [self._holds[serial] for serial in self._by_queue.get(queue, ())]
 
-    def take(self, queue: QueueName) -> list[Hold[Client, Request]]:
-        """Remove and give all holds of ``queue``, oldest first; hold again what finds nothing."""
-        return [self._remove(serial) for serial in sorted(self._by_queue.get(queue, ()))]
+    def take(self, queue: QueueName, count: int | None = None) -> list[Hold[Client, Request]]:
+        """Remove and give the holds of ``queue``, oldest first; hold again what finds nothing.
+
+        Args:
+            count: at most so many; all without it.
+        """
+        serials = list(islice(self._by_queue.get(queue, ()), count))
+        return [self._remove(serial) for serial in serials]
 
     def cancel(self, client: Client) -> int:
         """Forget the holds of ``client``; how many they were."""
@@ -112,10 +123,14 @@ class Holds(Generic[Client, Request]):
             self._remove(serial)
         return len(serials)
 
-    def take_due(self, now_ms: int) -> list[Hold[Client, Request]]:
-        """Remove and give the holds whose time has ended, in the order of their deadlines."""
+    def take_due(self, now_ms: int, count: int | None = None) -> list[Hold[Client, Request]]:
+        """Remove and give the holds whose time has ended, in the order of their deadlines.
+
+        Args:
+            count: at most so many; all without it.
+        """
         due: list[Hold[Client, Request]] = []
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
+        while self._deadlines and self._deadlines[0][0] <= now_ms and len(due) != count:
             _, serial = heapq.heappop(self._deadlines)
             if serial in self._holds:
                 due.append(self._remove(serial))
@@ -161,8 +176,8 @@ class Holds(Generic[Client, Request]):
 Key = TypeVar("Key", bound=Hashable)
 
 
-def _discard(serials: dict[Key, set[int]], key: Key, serial: int) -> None:
+def _discard(serials: dict[Key, dict[int, None]], key: Key, serial: int) -> None:
     members = serials[key]
-    members.discard(serial)
+    del members[serial]
     if not members:
         del serials[key]

@@ -9,7 +9,7 @@ from ledgermq.gateway.port_calls import PORT_CLIENT
 from ledgermq.model.settings import Settings
 from ledgermq.process.loop import Pollable
 from ledgermq.serving.consumers import Consumers
-from ledgermq.serving.pull_service import Answer
+from ledgermq.serving.pull_answers import Answer
 from ledgermq.serving.state_requests import Reply
 from ledgermq.wire.session import Standing
 

@@ -22,7 +22,8 @@ from ledgermq.process.environment import Environment
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_service import CallService
-from ledgermq.serving.pull_service import Answer, PullService
+from ledgermq.serving.pull_answers import Answer
+from ledgermq.serving.pull_service import PullService
 from ledgermq.serving.query_service import QueryService
 from ledgermq.wire.session import Standing
 

@@ -37,7 +37,8 @@ from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_service import CallService
-from ledgermq.serving.pull_service import Answer, PullService
+from ledgermq.serving.pull_answers import Answer
+from ledgermq.serving.pull_service import PullService
 from ledgermq.serving.query_service import QueryService
 from ledgermq.serving.state_requests import Reply
 from ledgermq.wire.session import Standing

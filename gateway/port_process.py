@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from itertools import chain
 
 from ledgermq.broker.holds import Holds
 from ledgermq.gateway.port_requests import PortRequests
@@ -59,6 +60,7 @@ class PortWorker:
             filters_properties=settings.reads.enable_property_filter,
             counts=self._counts,
             contain=lambda error: faults.refusal(error, "pull"),
+            clock=around.clock,
         )
         self._standing = ReaderStanding(
             around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER
@@ -105,7 +107,7 @@ class PortWorker:
             self.requests.tell_standing(standing)
         if self.requests.take(now_ms):
             self._upkeep.note_use(now_ms)
-        for answer in (*self._pulls.grown(now_ms), *self._pulls.due(now_ms)):
+        for answer in chain(self._pulls.grown(now_ms), self._pulls.due(now_ms)):
             self.requests.take_answer(answer)
         self.requests.flush()
         self._upkeep.let_go(now_ms)

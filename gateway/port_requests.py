@@ -39,7 +39,8 @@ from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.heartbeat import decode_heartbeat
 from ledgermq.serving.applied_tables import AppliedTables
-from ledgermq.serving.pull_service import Answer, PullService
+from ledgermq.serving.pull_answers import Answer
+from ledgermq.serving.pull_service import PullService
 from ledgermq.wire.session import Standing
 
 logger = logging.getLogger(__name__)

@@ -25,7 +25,8 @@ from ledgermq.process.record_parts import RecordParts
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.pull_request import decode_pull, pull_reply_fields
-from ledgermq.serving.pull_service import Answer, Payload, PullService
+from ledgermq.serving.pull_answers import Answer, Payload
+from ledgermq.serving.pull_service import PullService
 from ledgermq.wire.pull_frame import (
     HOLD_MS_MAX,
     Pull,

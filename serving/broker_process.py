@@ -323,6 +323,7 @@ class BrokerWorker:
             filters_properties=settings.reads.enable_property_filter,
             counts=self._counts,
             contain=contain,
+            clock=self._around.clock,
         )
 
     def _node_calls(self) -> NodeCalls:

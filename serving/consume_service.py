@@ -51,7 +51,8 @@ from ledgermq.process.standing import UNKNOWN
 from ledgermq.serving.answers_on_way import AnswersOnWay
 from ledgermq.serving.call_rights import Act, audit, check_call
 from ledgermq.serving.call_service import CallService
-from ledgermq.serving.pull_service import Answer, PullService
+from ledgermq.serving.pull_answers import Answer
+from ledgermq.serving.pull_service import PullService
 from ledgermq.serving.query_service import QueryService
 from ledgermq.serving.state_requests import Caller, Encoded, Reply
 from ledgermq.wire.header import Header, Kind, decode_header, encode_header

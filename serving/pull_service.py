@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,13 +16,14 @@ from ledgermq.broker.rate_limits import RateLimits
 from ledgermq.ipc.counters import BrokerCounter, Counts, no_counts
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.settings import LimitsSection
+from ledgermq.process.clock import MACHINE_CLOCK, Clock
 from ledgermq.process.record_parts import RecordParts
 from ledgermq.serving.poison_messages import PoisonMessages
 from ledgermq.serving.property_scan import Wanted, sql_filter
+from ledgermq.serving.pull_answers import Answer, Client, Held, Later, nothing, refusal
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.store.queue_end import PREFILL_SIZE, Units
-from ledgermq.wire.header import VERSION
-from ledgermq.wire.pull_frame import Pull, PullStatus, encode_pulled
+from ledgermq.wire.pull_frame import Pull, PullStatus
 
 if TYPE_CHECKING:
     from ledgermq.broker.sql_filter import SqlFilter
@@ -47,80 +49,14 @@ PACED_MAX = 10_000
 HELD_QUEUES_PER_TURN = 512
 """Queues looked at in one turn for those who wait, so that the loop comes round."""
 
-Client = bytes
-Payload = bytes | memoryview
+ANSWERS_NS = 10_000_000
+"""Pulls whose queues have grown are answered for so long in one turn, and as long those whose time
+has ended: thousands may wait for one message."""
+
+TAKEN_AT_ONCE = 16
+"""Pulls that are answered before it is looked what time it is."""
+
 CheckQueue = Callable[[QueueName], None]
-
-
-class Answer(NamedTuple):
-    """What a pull of one client found, or why it found nothing.
-
-    Attributes:
-        next_offset: queue offset to ask for next.
-        begin, end: of the queue, as ``QueueBounds`` has them.
-        parts: the messages, if there are any.
-        suggested: id of the member that had better be asked next; empty = the leader.
-        version: of the PULL.
-        error: why there is no answer; then nothing of all that counts.
-        topic: whose messages these are; empty without any.
-    """
-
-    client: Client
-    request_id: int
-    status: PullStatus = PullStatus.OFFSET_FOUND_NULL
-    next_offset: int = 0
-    begin: int = 0
-    end: int = 0
-    parts: RecordParts | None = None
-    suggested: str = ""
-    version: int = VERSION
-    error: LedgerError | None = None
-    topic: str = ""
-
-    @property
-    def messages(self) -> int:
-        """How many there are."""
-        return 0 if self.parts is None else len(self.parts.starts)
-
-    @property
-    def payload(self) -> Payload:
-        """Part 2 of the PULLED."""
-        return b"" if self.parts is None else self.parts.payload
-
-    @property
-    def head(self) -> bytes:
-        """Part 1 of the PULLED."""
-        parts = self.parts
-        return encode_pulled(
-            self.request_id,
-            self.status,
-            next_offset=self.next_offset,
-            begin=self.begin,
-            end=self.end,
-            starts=b"" if parts is None else parts.starts.tobytes(),
-            sizes=b"" if parts is None else parts.sizes.tobytes(),
-            suggested=self.suggested,
-            version=self.version,
-            entry_header_size=0 if parts is None else parts.header_size,
-        )
-
-
-class Held(NamedTuple):
-    """A pull that waits; ``scanned_to`` is how far its tags were looked for in vain.
-
-    ``status`` is what the last message that was looked at is a case of.
-    """
-
-    pull: Pull
-    scanned_to: int
-    status: PullStatus = PullStatus.NO_MATCHED_MESSAGE
-
-
-class Later(NamedTuple):
-    """A pull of old messages whose turn has not come."""
-
-    wait_ms: int
-    held: Held
 
 
 class _Paced(NamedTuple):
@@ -162,6 +98,7 @@ class PullService:
         filters_properties: bool = True,
         counts: Counts | None = None,
         contain: Contain = let_through,
+        clock: Clock = MACHINE_CLOCK,
     ) -> None:
         """Nothing is held.
 
@@ -170,6 +107,7 @@ class PullService:
             counts: the broker's counters.
             contain: told of a bug that a pull has met while it waited.
         """
+        self._clock = clock
         self._contain = contain
         self._filters_properties = filters_properties
         self._counts = no_counts() if counts is None else counts
@@ -178,9 +116,10 @@ class PullService:
         self._store = store
         self._holds = holds
         self._check_queue = check_queue
-        self._unlooked: deque[QueueName] = deque()
+        # With how many of those that wait are to be looked at; None: all.
+        self._unlooked: dict[QueueName, int | None] = {}
         self.limits: RateLimits | None = None
-        self._displaced: list[Hold[Client, Held]] = []
+        self._displaced: deque[Hold[Client, Held]] = deque()
         self._paced: list[_Paced] = []
         self._paced_count = 0
 
@@ -246,37 +185,56 @@ class PullService:
 
     def notice_growth(self) -> None:
         """The dispatched position has moved: every queue that somebody waits for is due a look."""
-        self._unlooked = deque(self._holds.queues())
+        # Those that were due before stay where they are: else the last ones would never be looked
+        # at while messages come all the time.
+        self._unlooked |= dict.fromkeys(self._holds.queues())
 
     def grown(self, now_ms: int) -> Iterator[Answer]:
-        """Answers to holds whose queues have grown, from a bounded number of queues."""
-        for _ in range(min(len(self._unlooked), HELD_QUEUES_PER_TURN)):
-            queue = self._unlooked.popleft()
+        """Answers to holds whose queues have grown, from a bounded number of queues, for a bounded
+        time; ``is_behind`` tells whether there is more to be looked at.
+        """
+        until_ns = self._clock.monotonic_ns() + ANSWERS_NS
+        for queue in list(islice(self._unlooked, HELD_QUEUES_PER_TURN)):
+            left = self._unlooked.pop(queue)
+            bounds = self._grown_bounds(queue)
+            if bounds is None:
+                continue
+            if left is None:
+                left = self._holds.count(queue)
+            # Those that go on to wait come behind these.
+            while left and (holds := self._holds.take(queue, min(left, TAKEN_AT_ONCE))):
+                left -= len(holds)
+                for hold in holds:
+                    answer = self._look_again(hold, bounds, now_ms)
+                    if answer is not None:
+                        yield answer
+                if self._clock.monotonic_ns() >= until_ns:
+                    if left:
+                        # Behind the other queues.
+                        self._unlooked[queue] = left
+                    return
+
+    def _grown_bounds(self, queue: QueueName) -> QueueBounds | LedgerError | None:
+        """Of a queue with something for those who wait, or why it has nothing; else ``None``."""
+        try:
+            bounds = self._store.bounds(queue)
             waiting = self._holds.peek(queue)
-            try:
-                bounds = self._store.bounds(queue)
-                if all(self._still_waits(hold.request, bounds) for hold in waiting):
-                    continue
-            except LedgerError as error:
-                for hold in self._holds.take(queue):
-                    yield _refusal(hold.client, hold.request, error)
-                continue
-            except Exception as error:
-                fault = self._contain(error)
-                for hold in self._holds.take(queue):
-                    yield _refusal(hold.client, hold.request, fault)
-                continue
-            for hold in self._holds.take(queue):
-                answer = self._look_again(hold, bounds, now_ms)
-                if answer is not None:
-                    yield answer
+            if all(self._still_waits(hold.request, bounds) for hold in waiting):
+                return None
+        except LedgerError as error:
+            return error
+        except Exception as error:
+            return self._contain(error)
+        return bounds
 
     def due(self, now_ms: int) -> Iterator[Answer]:
         """Answers to holds whose time has ended, and to old reads whose turn has come.
 
-        To be called in each turn: what a turn may look at by SQL expressions begins anew here.
+        To be called in each turn: what a turn may look at by SQL expressions begins anew here. What
+        is left after a bounded time is due at once again.
         """
         self._evaluated = 0
+        until_ns = self._clock.monotonic_ns() + ANSWERS_NS
         # What is due when no more may be looked at goes on with the next turn.
         while (
             self._paced and self._paced[0].due_ms <= now_ms and self._evaluated < SQL_TURN_UNITS_MAX
@@ -284,17 +242,28 @@ class PullService:
             answer = self._take_turn(heapq.heappop(self._paced), now_ms)
             if answer is not None:
                 yield answer
-        displaced, self._displaced = self._displaced, []
-        self._counts[BrokerCounter.HOLDS_DISPLACED] += len(displaced)
-        for hold in (*displaced, *self._holds.take_due(now_ms)):
-            yield self._end(hold)
+            if self._clock.monotonic_ns() >= until_ns:
+                return
+        while holds := self._ended(now_ms):
+            for hold in holds:
+                yield self._end(hold)
+            if self._clock.monotonic_ns() >= until_ns:
+                return
+
+    def _ended(self, now_ms: int) -> list[Hold[Client, Held]]:
+        """Some of the holds that have to be answered now."""
+        if not self._displaced:
+            return self._holds.take_due(now_ms, TAKEN_AT_ONCE)
+        count = min(len(self._displaced), TAKEN_AT_ONCE)
+        self._counts[BrokerCounter.HOLDS_DISPLACED] += count
+        return [self._displaced.popleft() for _ in range(count)]
 
     def end_all(self) -> Iterator[Answer]:
         """Answers to all that wait: the node stops."""
         paced, self._paced = self._paced, []
         for one in paced:
             yield self._end(Hold(one.client, one.queue, one.deadline_ms, one.held))
-        displaced, self._displaced = self._displaced, []
+        displaced, self._displaced = self._displaced, deque()
         for hold in (*displaced, *self._holds.take_all()):
             yield self._end(hold)
 
@@ -304,9 +273,11 @@ class PullService:
         return verdict is not None and verdict.may_hold
 
     def _look_again(
-        self, hold: Hold[Client, Held], bounds: QueueBounds, now_ms: int
+        self, hold: Hold[Client, Held], bounds: QueueBounds | LedgerError, now_ms: int
     ) -> Answer | None:
         """The answer for a queue that has grown, ``None`` when the hold goes on."""
+        if isinstance(bounds, LedgerError):
+            return refusal(hold.client, hold.request, bounds)
         try:
             return self._take(
                 hold.client,
@@ -318,9 +289,9 @@ class PullService:
                 may_hold=True,
             )
         except LedgerError as error:
-            return _refusal(hold.client, hold.request, error)
+            return refusal(hold.client, hold.request, error)
         except Exception as error:
-            return _refusal(hold.client, hold.request, self._contain(error))
+            return refusal(hold.client, hold.request, self._contain(error))
 
     def _take_turn(self, paced: _Paced, now_ms: int) -> Answer | None:
         """The answer to an old read whose turn has come, ``None`` when it still has to wait."""
@@ -335,9 +306,9 @@ class PullService:
                 may_hold=now_ms < paced.deadline_ms,
             )
         except LedgerError as error:
-            return _refusal(paced.client, paced.held, error)
+            return refusal(paced.client, paced.held, error)
         except Exception as error:
-            return _refusal(paced.client, paced.held, self._contain(error))
+            return refusal(paced.client, paced.held, self._contain(error))
 
     def _take(
         self,
@@ -372,9 +343,9 @@ class PullService:
                 hold.client, hold.request, hold.queue, bounds, may_hold=False, may_wait=False
             )
         except LedgerError as error:
-            return _refusal(hold.client, hold.request, error)
+            return refusal(hold.client, hold.request, error)
         except Exception as error:
-            return _refusal(hold.client, hold.request, self._contain(error))
+            return refusal(hold.client, hold.request, self._contain(error))
         assert isinstance(looked, Answer)
         return looked
 
@@ -399,13 +370,13 @@ class PullService:
             at_end = held.scanned_to >= bounds.end
             if at_end and may_hold:
                 return held
-            return _nothing(client, pull, held.status, held.scanned_to, bounds)
+            return nothing(client, pull, held.status, held.scanned_to, bounds)
         if verdict.may_hold:
             if may_hold:
                 return held
             if held.scanned_to != pull.queue_offset:
-                return _nothing(client, pull, held.status, held.scanned_to, bounds)
-        return _nothing(client, pull, verdict.status, verdict.next_offset, bounds)
+                return nothing(client, pull, held.status, held.scanned_to, bounds)
+        return nothing(client, pull, verdict.status, verdict.next_offset, bounds)
 
     def _scan(
         self,
@@ -432,7 +403,7 @@ class PullService:
             if units is None:
                 if offset == held.scanned_to:
                     status, offset = PullStatus.OFFSET_FOUND_NULL, store.next_file(queue, offset)
-                return _nothing(client, pull, status, offset, bounds)
+                return nothing(client, pull, status, offset, bounds)
             fulfilling: Wanted | None = None
             if pull.expression:
                 looked = self._fulfilling(pull, units, may_wait=may_wait)
@@ -546,21 +517,3 @@ class PullService:
 def _weight(expression: str) -> int:
     """Of how many expressions of the usual length one takes the time."""
     return -(-len(expression) // SQL_SIZE)
-
-
-def _nothing(
-    client: Client, pull: Pull, status: PullStatus, next_offset: int, bounds: QueueBounds
-) -> Answer:
-    return Answer(
-        client,
-        pull.request_id,
-        status,
-        next_offset,
-        bounds.first,
-        bounds.end,
-        version=pull.version,
-    )
-
-
-def _refusal(client: Client, held: Held, error: LedgerError) -> Answer:
-    return Answer(client, held.pull.request_id, error=error)

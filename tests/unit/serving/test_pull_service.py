@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,7 +19,8 @@ from ledgermq.model.errors import DamagedLogError, FilterIllegalError
 from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.model.settings import LogKind, NodeSection, ReadsSection, Settings, StoreSection
 from ledgermq.serving import property_scan, pull_service
-from ledgermq.serving.pull_service import Answer, Held, PullService
+from ledgermq.serving.pull_answers import Answer, Held
+from ledgermq.serving.pull_service import ANSWERS_NS, TAKEN_AT_ONCE, PullService
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.store.queue_end import UNIT
 from ledgermq.wire.pull_frame import Pull, Pulled, PullStatus, decode_pulled
@@ -420,3 +423,97 @@ def test_expressions_can_be_switched_off(store: Store) -> None:
 
     with pytest.raises(FilterIllegalError, match="enable_property_filter"):
         pulls.pull(b"c", sql_pull("number = 1"), 0)
+
+
+BATCHES = 3
+HOLDS = 10 * TAKEN_AT_ONCE
+
+
+class Ticking:
+    """A clock by which a turn ends after some batches of answers."""
+
+    def __init__(self) -> None:
+        self._now_ns = 0
+
+    def monotonic_ns(self) -> int:
+        self._now_ns += -(-ANSWERS_NS // BATCHES)
+        return self._now_ns
+
+
+def holding(store: Store) -> PullService:
+    """One that answers some pulls a turn; 48 messages of two queues are seen."""
+    queues = store.root / "consumequeue" / "t"
+    shutil.copytree(queues / "0", queues / "1")
+    store.dispatch(48)
+    return PullService(
+        store.view,
+        Holds[bytes, Held](limit=1_000),
+        lambda _queue: None,
+        clock=cast("Any", Ticking()),
+    )
+
+
+def hold(pulls: PullService, count: int, *, queue_id: int = 0, offset: int = 48) -> None:
+    for number in range(count):
+        pull = Pull(number, "t", queue_id, offset, 1, 2**20, 1_000)
+        assert pulls.pull(b"%d" % queue_id, pull, 0) is None
+
+
+def test_thousands_that_wait_for_one_message_are_answered_some_a_turn_and_others_between(
+    store: Store,
+) -> None:
+    pulls = holding(store)
+    hold(pulls, HOLDS)
+    hold(pulls, 1, queue_id=1)
+    store.dispatch(MESSAGES)
+    pulls.notice_growth()
+
+    first, second = list(pulls.grown(0)), list(pulls.grown(0))
+
+    assert len(first) == BATCHES * TAKEN_AT_ONCE
+    assert {answer.client for answer in first} == {b"0"}
+    assert second[0].client == b"1"
+    assert pulls.is_behind()
+    answers = [*first, *second]
+    while pulls.is_behind():
+        # That messages come all the time does not make those wait longer who are due.
+        pulls.notice_growth()
+        some = list(pulls.grown(0))
+        assert len(some) <= BATCHES * TAKEN_AT_ONCE
+        answers += some
+    assert [one.request_id for one in answers if one.client == b"0"] == list(range(HOLDS))
+    assert pulls.held == 0
+
+
+def test_those_that_find_nothing_are_looked_at_once_for_each_growth(store: Store) -> None:
+    pulls = holding(store)
+    hold(pulls, HOLDS, offset=90)
+    tagged = Pull(7, "t", 0, 48, 1, 2**20, 1_000, tag_hashes=(5,))
+    for _ in range(HOLDS):
+        assert pulls.pull(b"tagged", tagged, 0) is None
+    store.dispatch(60)
+    pulls.notice_growth()
+
+    turns = 0
+    while pulls.is_behind():
+        assert list(pulls.grown(0)) == []
+        turns += 1
+
+    assert turns == -(-2 * HOLDS // (BATCHES * TAKEN_AT_ONCE))
+    assert pulls.held == 2 * HOLDS
+
+
+def test_holds_that_end_together_are_answered_some_a_turn(store: Store) -> None:
+    pulls = holding(store)
+    hold(pulls, HOLDS)
+
+    assert list(pulls.due(999)) == []
+    turns = []
+    while pulls.held:
+        deadline = pulls.next_deadline_ms()
+        assert deadline is not None
+        assert deadline <= 1_000
+        turns.append(len(list(pulls.due(1_000))))
+
+    assert sum(turns) == HOLDS
+    assert max(turns) == BATCHES * TAKEN_AT_ONCE
