@@ -14,6 +14,7 @@ from ledgermq.model.errors import ConfigError
 from ledgermq.model.events import Event
 from ledgermq.model.settings import LimitsSection
 from ledgermq.process.client_rights import Peer
+from ledgermq.process.connection_names import draw_seed
 from ledgermq.process.key_guard import KeyGuard
 from ledgermq.process.loop import Pollable
 from ledgermq.process.socket_watch import SocketWatch, watch_limits
@@ -291,6 +292,7 @@ def bind_client_socket(
     Raises:
         ConfigError: the endpoint cannot be bound.
     """
+    draw_seed()
     socket: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)

@@ -9,6 +9,7 @@ import zmq
 from zmq.utils import z85
 
 from ledgermq.ipc.doorbell import Context
+from ledgermq.process.connection_names import metadata_of, new_name
 
 _ENDPOINT = "inproc://zeromq.zap.01"
 _PARTS = 7
@@ -24,7 +25,8 @@ class KeyGuard:
     """Answers for all sockets of a context; one in a context.
 
     The answer to a key that is let in carries a name, which ZeroMQ attaches to each message of that
-    connection as ``User-Id``.
+    connection as ``User-Id``. The connection's routing id is one of ours then, whatever the client
+    has chosen (``connection_names``).
     """
 
     def __init__(self, context: Context, user_of: Callable[[bytes], bytes | None]) -> None:
@@ -48,8 +50,10 @@ class KeyGuard:
             text = z85.encode(key)
             user = self._user_of(text)
             status, reason = (b"400", b"unknown key") if user is None else (b"200", b"")
+            # What the client has told of itself was read before: this name takes its place.
+            metadata = metadata_of(new_name())
             self.socket.send_multipart(
-                [version, request_id, status, reason, user or b"", b""], _NOBLOCK
+                [version, request_id, status, reason, user or b"", metadata], _NOBLOCK
             )
             if user is None:
                 refused.append((address.decode(errors="replace"), text.decode()))

@@ -20,6 +20,7 @@ from zmq.utils.monitor import parse_monitor_message
 from ledgermq.ipc.doorbell import Context
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.ids import NodeId
+from ledgermq.process.connection_names import draw_seed
 from ledgermq.process.key_guard import KeyGuard, has_input
 from ledgermq.process.peer_keys import PeerKeys
 
@@ -83,6 +84,7 @@ def open_inbox(
         ConfigError: it cannot be bound; names endpoint and setting.
         StorageError: the operating system refused for another reason.
     """
+    draw_seed()
     inbox = _open(context, zmq.ROUTER, queued_max=queued_max)
     inbox.setsockopt(zmq.SNDHWM, ANSWERS_QUEUED_MAX)
     if keys is not None:

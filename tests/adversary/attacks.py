@@ -5,6 +5,7 @@
 | ``digits`` ``poison`` | H1 numbers of thousands of digits; H3 slow expressions |
 | ``old_protocols`` | H2 a connection that tells no address, by ZMTP 1.0 or 2.0 |
 | ``names_of_the_node`` | H4 routing ids that are the node's own |
+| ``names_of_the_next`` | routing ids that ZeroMQ will give to who connects next |
 | ``short_sessions`` ``instances`` | H5 sessions that nobody ends; L6 instances without end |
 | ``endless_parts`` | H6 messages without an end |
 | ``odd_json`` ``filters`` ``views`` ``producer_groups`` | H7 requests that take long |
@@ -35,6 +36,9 @@ from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.wire.session import encode_call, encode_hello
 
 MIB = 1 << 20
+C_RANDOM_FIRST = 0x6B8B4567
+"""What C's rand gives first where no seed was set; ZeroMQ counts nameless connections from it."""
+NAMES_HELD, NAMES_STEP = 60, 50
 Address = tuple[str, int]
 
 
@@ -130,6 +134,22 @@ def names_of_the_node(target: Target, chance: random.Random) -> None:
                 + zmtp3.message(encode_hello(1, client="x", library="raw"))
                 + zmtp3.message(call),
             )
+            connection.close()
+
+
+def names_of_the_next(target: Target, chance: random.Random) -> None:
+    first = chance.randrange(NAMES_STEP)
+    for where in (target.produce, target.consume):
+        held = [zmtp3.connect(where) for _ in range(NAMES_HELD)]
+        for row, connection in enumerate(held):
+            number = C_RANDOM_FIRST + first + row * NAMES_STEP
+            name = b"\0" + number.to_bytes(4, "big")
+            zmtp3.send_until_closed(connection, zmtp3.greeting() + zmtp3.ready(Identity=name))
+        for _ in range(2 * NAMES_STEP):
+            nameless = zmtp3.connect(where)
+            zmtp3.send_until_closed(nameless, zmtp3.greeting() + zmtp3.ready())
+            nameless.close()
+        for connection in held:
             connection.close()
 
 
@@ -355,6 +375,7 @@ ATTACKS: Mapping[str, Callable[[Target, random.Random], None]] = {
         poison,
         old_protocols,
         names_of_the_node,
+        names_of_the_next,
         short_sessions,
         instances,
         endless_parts,
