@@ -29,6 +29,7 @@ from ledgermq.serving.pull_service import PullService
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.state_reader import StateReader
 from ledgermq.serving.store_upkeep import StoreUpkeep
+from ledgermq.wire.session import Standing
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,11 @@ class PortWorker:
             first_offset=tables.first_offset,
         )
         self._reader = StateReader(
-            self._store, tables, lambda _at, _label, _applied: None, counts=self._counts
+            self._store,
+            tables,
+            lambda _at, _label, _applied: None,
+            counts=self._counts,
+            clock=around.clock,
         )
         self._pulls = PullService(
             self._store,
@@ -67,6 +72,7 @@ class PortWorker:
         )
         self.requests = PortRequests(around, tables, self._pulls, self._counts)
         self._upkeep = StoreUpkeep(self._store)
+        self._untold: Standing | None = None
 
     def sources(self) -> list[Pollable]:
         """The inbox, and all sockets behind one descriptor."""
@@ -74,7 +80,7 @@ class PortWorker:
 
     def sleep_ms(self, now_ns: int) -> int:
         """Until the first deadline; 0 while queues with holds wait to be looked at."""
-        if self._pulls.is_behind() or self._standing.has_news:
+        if self._pulls.is_behind() or self._standing.has_news or self._reader.is_behind:
             return 0
         deadlines = (self._pulls.next_deadline_ms(), self.requests.next_deadline_ms())
         # One millisecond more: the clock's rest below a millisecond is not to be polled away.
@@ -99,11 +105,13 @@ class PortWorker:
         # Bells; nobody sends it orders.
         self._inbox.drain(ready)
         # First: what it goes by is applied below.
-        standing = self._standing.look()
+        standing = self._standing.look() or self._untold
         if self._store.look():
             self._pulls.notice_growth()
         self._reader.apply()
-        if standing is not None:
+        begins = standing is not None and standing.leads
+        self._untold = standing if begins and self._reader.is_behind else None
+        if standing is not None and self._untold is None:
             self.requests.tell_standing(standing)
         if self.requests.take(now_ms):
             self._upkeep.note_use(now_ms)

@@ -137,6 +137,7 @@ class BrokerWorker:
         self._standing = ReaderStanding(
             around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER
         )
+        self._untold: Standing | None = None
         self._services_term, self._ordered_revision = 0, -1
         self._writer_generation = self._around.page.read_process(Role.WRITER).generation
         self._upkeep = StoreUpkeep(self._store)
@@ -163,7 +164,7 @@ class BrokerWorker:
     @property
     def _is_behind(self) -> bool:
         """Whether a whole turn is due at once."""
-        if self._pulls.is_behind() or self._standing.has_news:
+        if self._pulls.is_behind() or self._standing.has_news or self._log.is_behind:
             return True
         if self._transactions.is_behind and not self._turns.rests(TRANSACTIONS):
             return True
@@ -232,15 +233,18 @@ class BrokerWorker:
         for message in self._around.inbox.drain(ready):
             self._take(message)
         # First: what it goes by is applied below.
-        standing = self._standing.look()
+        standing = self._standing.look() or self._untold
         if self._store.look():
             self._pulls.notice_growth()
             self._delays.notice_growth(now_ms)
             self._timers.notice_growth(now_ms)
             self._sinks.notice_growth(now_ms)
         self._log.apply()
-        self._log.is_beginning = self._standing.awaits_dispatch
-        if standing is not None:
+        # Who begins to lead goes by tables that have everything which was in the log before.
+        begins = standing is not None and standing.leads and standing.term != self._log.term
+        self._untold = standing if begins and self._log.is_behind else None
+        self._log.is_beginning = self._standing.awaits_dispatch or self._untold is not None
+        if standing is not None and self._untold is None:
             self._take_standing(standing, now_ms)
         self._service.let_in(ready)
         others_ask = self._service.take_requests(ready, now_ms)
@@ -427,6 +431,8 @@ class BrokerWorker:
         while self._log.awaits and clock.monotonic_ns() < until_ns:
             time.sleep(LAST_BATCH_POLL_S)
             self._store.look()
+            self._log.apply()
+        while self._log.is_behind:
             self._log.apply()
 
     def close(self) -> None:

@@ -127,7 +127,12 @@ class StateLog:
         self._owner = ""
         self._writer = writer
         self._reader = StateReader(
-            store, tables, self._take_applied, counts=self.counts, sign_of_life=sign_of_life
+            store,
+            tables,
+            self._take_applied,
+            counts=self.counts,
+            sign_of_life=sign_of_life,
+            clock=clock,
         )
         self._term: Term | None = None
         self._batch: _Batch | None = None
@@ -236,7 +241,8 @@ class StateLog:
     def lead(self, standing: Standing) -> bool:
         """Take note of who leads; a new leader's tables are those of all from its snapshot on.
 
-        To be called when everything that was in the log at the term's begin is dispatched.
+        To be called when everything that was in the log at the term's begin is dispatched, and
+        applied.
 
         Returns:
             Whether this node has begun to lead, anew perhaps, or has ceased to.
@@ -252,12 +258,18 @@ class StateLog:
         return self._term != before
 
     def apply(self) -> None:
-        """Apply what is new in the log, as far as the store has looked.
+        """Apply what is new in the log, as far as the store has looked, for a bounded time.
 
         A damaged place holds it up until it is repaired: what stands behind it may undo it.
         """
-        if self._reader.apply():
+        # Tables that change again with the next turn are not written.
+        if self._reader.apply() and not self.is_behind:
             self._save()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the last ``apply`` has left something for the next one."""
+        return self._reader.is_behind
 
     @property
     def is_held_up(self) -> bool:

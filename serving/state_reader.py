@@ -20,6 +20,7 @@ from ledgermq.ipc.counters import Counts, no_counts
 from ledgermq.model.errors import CorruptLogError, NotLeaderError
 from ledgermq.model.events import Event
 from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.process.clock import MACHINE_CLOCK, Clock
 from ledgermq.serving.applied_tables import AppliedTables
 from ledgermq.serving.poison_messages import PoisonMessages
 from ledgermq.serving.readable_store import ReadableStore
@@ -29,6 +30,10 @@ logger = logging.getLogger(__name__)
 QUEUE = QueueName(SYSTEM_TOPIC, STATE_QUEUE_ID)
 
 UNITS_PER_READ = 512
+
+APPLY_NS = 10_000_000
+"""Commands are applied for so long in one turn: a log of ten thousand takes minutes, if each has
+as many changes as it may."""
 
 TakeApplied = Callable[[int, str, Applied], None]
 """Is told of each command: the position of its record, its label, and what it did."""
@@ -41,6 +46,7 @@ class StateReader:
 
     Attributes:
         trouble: the damaged place that ``apply`` waits for; None while there is none.
+        is_behind: the last ``apply`` has left something for the next one.
     """
 
     def __init__(
@@ -51,6 +57,7 @@ class StateReader:
         *,
         counts: Counts | None = None,
         sign_of_life: Callable[[], None] = lambda: None,
+        clock: Clock = MACHINE_CLOCK,
     ) -> None:
         """Nobody is told what the tables say before they have all that was committed by now.
 
@@ -61,6 +68,8 @@ class StateReader:
         self._poison = PoisonMessages(no_counts() if counts is None else counts)
         tables.is_starting = True
         self.trouble: CorruptLogError | None = None
+        self.is_behind = False
+        self._clock = clock
         self._sign_of_life = sign_of_life
         self._store = store
         self._tables = tables
@@ -79,10 +88,12 @@ class StateReader:
         return self._next
 
     def apply(self) -> bool:
-        """Apply what is new, as far as the store has looked; whether nothing holds that up.
+        """Apply what is new, as far as the store has looked, for a bounded time (``is_behind``);
+        whether nothing holds that up.
 
         A damaged place holds it up until it is repaired: what stands behind it may undo it.
         """
+        self.is_behind = False
         try:
             self._apply_new()
         except NotLeaderError:
@@ -114,11 +125,15 @@ class StateReader:
             self._next = min(self._next, state.begin_again(bounds.end))
             # Before anything is applied, and answered: a later end may be behind what they say.
             self._tables.keep_places()
+        until_ns = self._clock.monotonic_ns() + APPLY_NS
         while self._next < bounds.end:
-            if not self._apply_span(min(UNITS_PER_READ, bounds.end - self._next)):
+            if not self._apply_span(min(UNITS_PER_READ, bounds.end - self._next), until_ns):
                 # Deleted while it was read: the next look finds where the queue begins now.
                 return
             self._sign_of_life()
+            if self._next < bounds.end and self._clock.monotonic_ns() >= until_ns:
+                self.is_behind = True
+                return
         if self._tables.is_starting and self._store.has_caught_up():
             self._tables.is_starting = False
 
@@ -131,7 +146,8 @@ class StateReader:
         last_ms = self._store.store_time(QUEUE, bounds.end - 1)
         return min(begin, self._store.first_since(QUEUE, last_ms - KEPT_MS))
 
-    def _apply_span(self, count: int) -> bool:
+    def _apply_span(self, count: int, until_ns: int) -> bool:
+        """Apply some of the next ``count`` commands, at least one; false if they are gone."""
         units = self._store.units(QUEUE, self._next, count)
         if units is None:
             return False
@@ -143,6 +159,8 @@ class StateReader:
         for position, start, size in zip(positions, parts.starts, parts.sizes, strict=False):
             self._apply_record(int(position), payload[int(start) : int(start) + int(size)])
             self._next += 1
+            if self._clock.monotonic_ns() >= until_ns:
+                break
         return True
 
     def _apply_record(self, position: int, record: memoryview) -> None:

@@ -32,6 +32,7 @@ from ledgermq.model.errors import (
 )
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import Settings, StoreSection
+from ledgermq.process.clock import MACHINE_CLOCK, Clock
 from ledgermq.process.config_file import ConfigFile
 from ledgermq.process.record_parts import RecordParts
 from ledgermq.process.state_mark import read_state_mark
@@ -126,7 +127,9 @@ class MemoryLog:
 class Broker:
     """A StateLog over a log in memory."""
 
-    def __init__(self, directory: Path, log: MemoryLog | None = None) -> None:
+    def __init__(
+        self, directory: Path, log: MemoryLog | None = None, *, clock: Clock = MACHINE_CLOCK
+    ) -> None:
         self.log = log or MemoryLog()
         settings = Settings(store=StoreSection(path_root_dir=directory))
         self.mark = directory / "ledgermq" / "state-snapshot"
@@ -137,6 +140,7 @@ class Broker:
             self.log,  # type: ignore[arg-type]
             self.tables,
             self.log,
+            clock=clock,
         )
         self.state.apply()
 
