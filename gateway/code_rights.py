@@ -114,6 +114,9 @@ class Row(NamedTuple):
         module: of this package; what answers the code is there.
         find: what a request wants to use, of ``Need.NAMED``.
         by_port_process: port processes answer it, too, where there are some.
+        is_for_sender: its answer is all that it is for, and costs something: it is let go of where
+            the connection has ended. What changes something is done: who sends one way may close
+            at once.
     """
 
     module: str
@@ -121,6 +124,7 @@ class Row(NamedTuple):
     find: Callable[[Command], Needs] | None = None
     where: Where = Where.TABLES
     by_port_process: bool = False
+    is_for_sender: bool = False
 
 
 def _named(module: str, find: Callable[[Command], Needs], where: Where = Where.TABLES) -> Row:
@@ -143,19 +147,23 @@ def _both_processes(module: str, find: Callable[[Command], Needs]) -> Row:
     return Row(module, Need.NAMED, find, by_port_process=True)
 
 
+def _for_sender(row: Row) -> Row:
+    return row._replace(is_for_sender=True)
+
+
 ROWS: Mapping[int, Row] = {
     Code.SEND_MESSAGE: _both_processes("produce_codes", _send("topic")),
     Code.SEND_MESSAGE_V2: _both_processes("produce_codes", _send("b")),
     Code.SEND_BATCH_MESSAGE: _both_processes("produce_codes", _send("b")),
-    Code.PULL_MESSAGE: _both_processes("pull_codes", _both("consumerGroup")),
-    Code.LITE_PULL_MESSAGE: _both_processes("pull_codes", _both("consumerGroup")),
+    Code.PULL_MESSAGE: _for_sender(_both_processes("pull_codes", _both("consumerGroup"))),
+    Code.LITE_PULL_MESSAGE: _for_sender(_both_processes("pull_codes", _both("consumerGroup"))),
     Code.SEND_REPLY_MESSAGE: _named("reply_codes", _send("topic")),
     Code.SEND_REPLY_MESSAGE_V2: _named("reply_codes", _send("b")),
     Code.END_TRANSACTION: _user("transaction_codes"),
     Code.CONSUMER_SEND_MSG_BACK: _named("return_codes", _group("group")),
-    Code.QUERY_MESSAGE: _named("lookup_codes", _topic(Right.SUB)),
-    Code.VIEW_MESSAGE_BY_ID: _user("lookup_codes"),
-    Code.CHECK_CLIENT_CONFIG: _user("lookup_codes"),
+    Code.QUERY_MESSAGE: _for_sender(_named("lookup_codes", _topic(Right.SUB))),
+    Code.VIEW_MESSAGE_BY_ID: _for_sender(_user("lookup_codes")),
+    Code.CHECK_CLIENT_CONFIG: _for_sender(_user("lookup_codes")),
     Code.HEART_BEAT: _named("member_codes", _heartbeat, Where.NODE),
     Code.UNREGISTER_CLIENT: _named("member_codes", _leaving, Where.NODE),
     Code.GET_CONSUMER_LIST_BY_GROUP: _named("member_codes", _group("consumerGroup")),
@@ -178,8 +186,8 @@ ROWS: Mapping[int, Row] = {
     Code.DELETE_SUBSCRIPTIONGROUP: _admin("group_codes"),
     Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _user("group_codes"),
     Code.GET_ALL_CONSUMER_OFFSET: _user("group_codes"),
-    Code.GET_CONSUME_STATS: _named("group_codes", _group("consumerGroup")),
-    Code.GET_BROKER_CONSUME_STATS: _user("group_codes"),
+    Code.GET_CONSUME_STATS: _for_sender(_named("group_codes", _group("consumerGroup"))),
+    Code.GET_BROKER_CONSUME_STATS: _for_sender(_user("group_codes")),
     Code.QUERY_CONSUME_TIME_SPAN: _named("group_codes", _both("group")),
     Code.QUERY_CORRECTION_OFFSET: _named("group_codes", _topic(Right.SUB)),
     Code.CLONE_GROUP_OFFSET: _admin("group_codes"),
@@ -228,6 +236,12 @@ ROWS: Mapping[int, Row] = {
 """Every code that is served. ``VIEW_MESSAGE_BY_ID``, ``CONSUMER_SEND_MSG_BACK``,
 ``CONSUME_MESSAGE_DIRECTLY`` and ``END_TRANSACTION`` name a message by its place: they ask for the
 right to its topic when they know it."""
+
+
+def is_for_sender(code: int) -> bool:
+    """Whether nobody but its sender has anything of a request; see ``Row``."""
+    row = ROWS.get(code)
+    return row is not None and row.is_for_sender
 
 
 def check_answers(codes: Codes) -> None:

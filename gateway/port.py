@@ -11,7 +11,7 @@ from ledgermq.gateway.arrivals import Arrivals
 from ledgermq.gateway.client_requests import ClientRequests
 from ledgermq.gateway.client_sockets import ClientSockets
 from ledgermq.gateway.client_table import ClientTable
-from ledgermq.gateway.code_rights import ROWS, Where, check_answers
+from ledgermq.gateway.code_rights import ROWS, Where, check_answers, is_for_sender
 from ledgermq.gateway.consume_codes import ConsumeCodes
 from ledgermq.gateway.far_sockets import FarSockets
 from ledgermq.gateway.listening import limits_of, listening_addresses, open_listeners
@@ -22,7 +22,7 @@ from ledgermq.gateway.port_quotas import PortQuotas
 from ledgermq.gateway.producing import Producing
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingSockets
-from ledgermq.gateway.requests import FOR_ITS_SENDER, Asked, Codes, Handler
+from ledgermq.gateway.requests import Asked, Codes, Handler
 from ledgermq.gateway.tls_channel import make_context, read_again
 from ledgermq.gateway.unread_replies import check_reads
 from ledgermq.ipc.counters import BrokerCounter, Counts
@@ -249,7 +249,7 @@ class RemotingPort:
             self.requests.take_reply(arrival.connection, command)
             return
         connection = arrival.connection
-        if not connection.is_open and command.code in FOR_ITS_SENDER:
+        if not connection.is_open and is_for_sender(command.code):
             return
         handler = self._handlers.get(command.code)
         if handler is None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from ledgermq.gateway.arrivals import Arrivals
 from ledgermq.gateway.broker_link import BrokerLink
 from ledgermq.gateway.client_table import ClientTable
-from ledgermq.gateway.code_rights import ROWS, check_answers
+from ledgermq.gateway.code_rights import ROWS, check_answers, is_for_sender
 from ledgermq.gateway.listening import limits_of
 from ledgermq.gateway.port import open_port
 from ledgermq.gateway.port_access import PortAccess
@@ -25,7 +25,7 @@ from ledgermq.gateway.pull_checks import PullChecks
 from ledgermq.gateway.pull_codes import PullCodes
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Arrival, Connection
-from ledgermq.gateway.requests import FOR_ITS_SENDER, Asked
+from ledgermq.gateway.requests import Asked
 from ledgermq.gateway.send_topics import SendTopics
 from ledgermq.gateway.tls_channel import read_again
 from ledgermq.gateway.unread_replies import check_reads
@@ -180,7 +180,7 @@ class PortRequests:
 
     def _take(self, arrival: Arrival, now_ms: int) -> None:
         connection, command = arrival
-        if not connection.is_open and command.code in FOR_ITS_SENDER:
+        if not connection.is_open and is_for_sender(command.code):
             return
         handler = None if command.is_reply else self._handlers.get(command.code)
         asked = Asked(connection, command, now_ms)

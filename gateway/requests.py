@@ -8,7 +8,6 @@ from typing import NamedTuple, Protocol
 from ledgermq.broker.access import Right
 from ledgermq.gateway.remoting_sockets import Connection
 from ledgermq.process.client_rights import owner_of
-from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.serving.calls import CheckTopic, anybody
 
@@ -49,19 +48,6 @@ is none."""
 
 Codes = Mapping[int, Handler]
 """Who answers which request code."""
-
-
-FOR_ITS_SENDER = frozenset(
-    {
-        RequestCode.PULL_MESSAGE,
-        RequestCode.LITE_PULL_MESSAGE,
-        RequestCode.QUERY_MESSAGE,
-        RequestCode.VIEW_MESSAGE_BY_ID,
-        RequestCode.CHECK_CLIENT_CONFIG,
-    }
-)
-"""Requests whose answer is all that they are for, and costs something: of a connection that has
-ended they are let go of. What changes something is done: who sends one way may close at once."""
 
 
 class ReplyLater(Protocol):

@@ -505,9 +505,12 @@ class ProduceService:
             if session is not None and not is_new:
                 fresh.in_flight, fresh.is_refused = session.in_flight, session.is_refused
                 fresh.terms_ended = session.terms_ended
-            for ended in self._sessions.begin(identity, fresh):
-                self._counters[WriterCounter.SESSIONS_DISPLACED] += 1
-                self._admission.forget(ended)
+            ended = self._sessions.begin(identity, fresh)
+            # A client that has connected anew displaces nobody.
+            self._counters[WriterCounter.SESSIONS_DISPLACED] += ended.displaced is not None
+            for over in (ended.older, ended.displaced):
+                if over is not None:
+                    self._admission.forget(over)
         self._counters[WriterCounter.SESSIONS] = len(self._sessions)
         standing = self._standing
         welcome = replace(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ledgermq.model.settings import LimitsSection
 from ledgermq.process.client_rights import ClientRights
@@ -34,6 +35,18 @@ class Session:
     version: int
     in_flight: int = 0
     is_refused: bool = False
+
+
+class Ended(NamedTuple):
+    """Sessions that are over because another one has begun.
+
+    Attributes:
+        older: one of the same instance.
+        displaced: another client's, which had to make way.
+    """
+
+    older: bytes | None = None
+    displaced: bytes | None = None
 
 
 class ProducerSessions:
@@ -69,28 +82,25 @@ class ProducerSessions:
         """The settings were read again: they count for who comes from now on."""
         self._room.limits = limits
 
-    def begin(self, identity: bytes, session: Session) -> list[bytes]:
+    def begin(self, identity: bytes, session: Session) -> Ended:
         """Begin a session, or begin it anew.
 
         Another session of the same instance is over: frames that an older connection of it left
         behind must not be stored after their repetition, and find no session.
 
-        Returns:
-            those that are over besides.
-
         Raises:
             BusyError: all are in use: each waits for the answer to a frame.
         """
-        ended = []
+        ended = Ended()
         older = self._instances.get(session.instance, identity)
         if older != identity and _is_same_peer(self._sessions[older], session):
-            ended.append(older)
+            ended = Ended(older=older)
             self.end(older)
         host = session.rights.peer.host
         if identity not in self._sessions:
             displaced = self._room.displaced(host, is_idle=self._is_idle)
             if displaced is not None:
-                ended.append(displaced)
+                ended = ended._replace(displaced=displaced)
                 self.end(displaced)
         self.end(identity)
         self._room.add(identity, host)

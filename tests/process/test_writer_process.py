@@ -15,7 +15,7 @@ from tests.process.running import PartialNode, wait_for
 
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.message import decode_message
-from ledgermq.ipc.counters import BrokerCounter
+from ledgermq.ipc.counters import BrokerCounter, WriterCounter
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.doorbell import Bell
 from ledgermq.ipc.orders import Order, OrderKind
@@ -203,10 +203,12 @@ def test_hello_ends_the_older_session_of_the_same_instance(node: PartialNode) ->
     new = RawProducer(node.runtime, instance="one")
     late = refused(old.send(b"late"))
     first = sent(new.send(b"first"))
+    displaced = node.page.read_counters(Role.WRITER)[WriterCounter.SESSIONS_DISPLACED]
     old.close()
     new.close()
 
     assert (late.status, late.stored) == ("SESSION_UNKNOWN", "no")
+    assert displaced == 0
     assert first.spans[0].queue_offset == 0
 
 

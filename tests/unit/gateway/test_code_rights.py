@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from ledgermq.broker.access import User, UserTable
-from ledgermq.gateway.code_rights import ROWS, check_answers
+from ledgermq.gateway.code_rights import ROWS, Need, check_answers, is_for_sender
 from ledgermq.gateway.port_access import PortAccess
 from ledgermq.gateway.requests import Asked
 from ledgermq.model.errors import NoPermissionError
@@ -164,3 +164,19 @@ def test_a_user_that_is_removed_is_nobody_at_once() -> None:
     users.delete("orders")
 
     assert not is_let(command, rules=rules)
+
+
+def test_nothing_that_changes_something_is_let_go_of_when_its_sender_has_closed() -> None:
+    for_sender = {code for code in ROWS if is_for_sender(code)}
+
+    assert for_sender == {
+        Code.PULL_MESSAGE,
+        Code.LITE_PULL_MESSAGE,
+        Code.QUERY_MESSAGE,
+        Code.VIEW_MESSAGE_BY_ID,
+        Code.CHECK_CLIENT_CONFIG,
+        Code.GET_CONSUME_STATS,
+        Code.GET_BROKER_CONSUME_STATS,
+    }
+    assert all(ROWS[code].need is not Need.ADMIN for code in for_sender)
+    assert not is_for_sender(99_999)
