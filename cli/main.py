@@ -40,7 +40,6 @@ EXIT_INTERRUPTED = 130
 
 EXTRA_OF_PACKAGE = {
     "isal": "server",
-    "lark": "server",
     "lz4": "compression",
     "numpy": "server",
     "psutil": "server",

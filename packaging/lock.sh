@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly server='isal lark lz4 markdown-it-py mdurl numpy psutil Pygments PyYAML pyzmq rich
+readonly server='isal lz4 markdown-it-py mdurl numpy psutil Pygments PyYAML pyzmq rich
     setproctitle sdnotify tomli zstandard'
 readonly build='Cython setuptools shtab wheel'
 
