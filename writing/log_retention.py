@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -22,11 +23,13 @@ from ledgermq.model.events import Event
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import RetentionSection
 from ledgermq.process.node import Surroundings
+from ledgermq.process.store_paths import StorePaths
 from ledgermq.store.append_files import file_name
 from ledgermq.store.disk_sync import sync_directory
 from ledgermq.store.entry_files import EntryFiles
 from ledgermq.store.log_writer import INDEX_ITEM_SIZE
-from ledgermq.store.retention import Plan, plan
+from ledgermq.store.retention import Plan, Survey, plan
+from ledgermq.store.store_checkpoint import read_checkpoint
 from ledgermq.writing.log_opening import OpenLog
 from ledgermq.writing.log_survey import log_folders, take_survey
 from ledgermq.writing.steady_time import SteadyTime
@@ -130,10 +133,17 @@ class LogRetention:
         self._thread.shutdown(cancel_futures=True)
 
     def _take_survey(self) -> Plan:
-        survey = take_survey(
-            self._settings, self._retention, self._page, now_ms=self._time.now_ms()
-        )
-        return plan(survey, self._retention)
+        survey = take_survey(self._settings, self._retention, self._page)
+        now_ms = self._time.now_ms(self._newest_ms(survey))
+        return plan(replace(survey, now_ms=now_ms), self._retention)
+
+    def _newest_ms(self, survey: Survey) -> int:
+        """When the newest message was stored; 0 when there is none, or a single file."""
+        dispatched = self._page.read_dispatched().store_timestamp_ms
+        # Before the dispatcher has spoken.
+        saved = read_checkpoint(StorePaths.of(self._settings).root / "checkpoint").queues_timestamp
+        files = [file.last_store_ms for file in survey.files[:-1]]
+        return max(dispatched, saved) or max(files, default=0)
 
     def _finish_survey(self, now_ns: int) -> bool:
         assert self._survey is not None

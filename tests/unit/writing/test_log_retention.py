@@ -96,3 +96,16 @@ def test_a_file_that_is_made_while_the_store_is_surveyed_is_looked_at_a_second_l
     retention.turn(SECOND_NS, 1)
 
     assert retention.sleep_ms(SECOND_NS) == 1_000
+
+
+def test_a_clock_that_is_years_ahead_of_the_newest_message_deletes_nothing_at_a_start(
+    retention: LogRetention, caplog: pytest.LogCaptureFixture
+) -> None:
+    always = ";".join(f"{hour:02}" for hour in range(24))
+    retention.take_settings(replace(KEEPS_ALL, file_reserved_time=72, delete_when=always))
+    retention.turn(0, 0)
+    finish_survey(retention)
+    retention.turn(SECOND_NS, 0)
+
+    assert "ahead of the newest message" in caplog.text
+    assert retention.wanted == retention.begin == 0
