@@ -27,6 +27,10 @@ _LENGTH_SIZE = 2
 SEALED_SIZE_MAX = 1_536
 """Characters of the sealed form of the longest secret, whose characters may have four bytes."""
 
+PLAIN_SIZE_MAX = 158
+"""Bytes of a secret that is sealed anew: of a longer one the sealed form has more than the 255
+characters that members of versions before take. They would pass the user over, for good."""
+
 
 def is_sealed(text: str) -> bool:
     """Whether that is a sealed secret, and not one that somebody signs with."""

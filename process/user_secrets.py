@@ -17,7 +17,13 @@ from pathlib import Path
 
 from zmq.utils import z85
 
-from ledgermq.broker.sealed_secret import KEY_SIZE, is_sealed, open_sealed, seal
+from ledgermq.broker.sealed_secret import (
+    KEY_SIZE,
+    PLAIN_SIZE_MAX,
+    is_sealed,
+    open_sealed,
+    seal,
+)
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.settings import Settings
 from ledgermq.process.peer_keys import USERS_FILE, USERS_KEY_SIZE, is_alone, keys_directory
@@ -64,7 +70,7 @@ class UserSecrets:
         """A secret as it is to stand in the log; as it was given where there is no key.
 
         Raises:
-            ConfigError: a secret begins as a sealed one does.
+            ConfigError: a secret begins as a sealed one does, or is too long to be sealed.
             StorageError: the key of a node that is alone cannot be written.
         """
         if is_sealed(secret):
@@ -81,6 +87,14 @@ class UserSecrets:
                 self._path,
             )
             return secret
+        size = len(secret.encode())
+        if size > PLAIN_SIZE_MAX:
+            raise ConfigError(
+                "secret key is too long to be sealed: members of older versions could not take it",
+                user=user,
+                size=size,
+                limit=PLAIN_SIZE_MAX,
+            )
         return seal(self._keys[0], user, secret)
 
     def opened(self, user: str, text: str) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.broker.sealed_secret import is_sealed, key_id
+from ledgermq.broker.access import SECRET_SIZE_MAX
+from ledgermq.broker.sealed_secret import PLAIN_SIZE_MAX, is_sealed, key_id
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import NodeId
 from ledgermq.model.settings import NodeSection, RaftSection, Settings, StoreSection
@@ -113,3 +114,24 @@ def test_there_are_only_so_many_keys(tmp_path: Path) -> None:
 def test_a_secret_cannot_pass_for_a_sealed_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="begins as a sealed one"):
         UserSecrets(alone(tmp_path)).sealed("orders", "sealed:1:00000000:AAAA")
+
+
+def test_a_secret_is_taken_if_its_sealed_form_is_one_that_older_members_take(
+    tmp_path: Path,
+) -> None:
+    secrets = UserSecrets(alone(tmp_path))
+    longest = secrets.sealed("orders", "s" * PLAIN_SIZE_MAX)
+    with pytest.raises(ConfigError, match="too long to be sealed"):
+        secrets.sealed("orders", "s" * (PLAIN_SIZE_MAX + 1))
+    with pytest.raises(ConfigError, match="too long to be sealed"):
+        secrets.sealed("orders", "€" * (PLAIN_SIZE_MAX // 3 + 1))
+
+    assert len(longest) <= SECRET_SIZE_MAX
+    assert secrets.opened("orders", longest) == "s" * PLAIN_SIZE_MAX
+
+
+def test_a_longer_secret_that_was_there_before_stays_as_it_is(tmp_path: Path) -> None:
+    secrets = UserSecrets(alone(tmp_path))
+    before = "s" * SECRET_SIZE_MAX
+
+    assert secrets.renewed("orders", before) == before
