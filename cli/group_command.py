@@ -6,7 +6,7 @@ import argparse
 import json
 
 from ledgermq.cli.admin_verbs import ON_OFF, add_command, add_verb, confirm, when
-from ledgermq.cli.message_text import print_table
+from ledgermq.cli.message_text import print_table, shown
 from ledgermq.client.admin import Admin
 from ledgermq.client.admin_results import GroupRow, QueueLag
 from ledgermq.model.errors import ConfigError
@@ -114,9 +114,9 @@ def _show(admin: Admin, arguments: argparse.Namespace) -> int:
     for field, value in state.fields.items():
         if field != "groupName":
             print(f"{field:<{width}}{json.dumps(value)}")
-    print(f"{'members':<{width}}{', '.join(state.members) or '-'}")
+    print(f"{'members':<{width}}{shown(', '.join(state.members)) or '-'}")
     for warning in state.warnings:
-        print(f"{'warning':<{width}}{warning}")
+        print(f"{'warning':<{width}}{shown(warning)}")
     if state.lag:
         print()
         print_table(["topic", "lag"], [[topic, f"{lag:,}"] for topic, lag in state.lag.items()])
@@ -129,7 +129,7 @@ def _members(admin: Admin, arguments: argparse.Namespace) -> int:
         print(json.dumps(found.to_fields()))
         return 0
     for warning in found.warnings:
-        print(f"warning: {warning}")
+        print(f"warning: {shown(warning)}")
     if not found.members:
         print(f"{arguments.group}: nobody consumes")
     else:

@@ -12,6 +12,16 @@ BODY_SIZE_MAX = 4_096
 """More of a body is not shown without being asked for."""
 
 
+def shown(text: str, *, keeps: str = "") -> str:
+    """``text`` with a dot for each letter that cannot be seen: others may have chosen it, and a
+    terminal does what such letters say.
+
+    Args:
+        keeps: letters that stay all the same.
+    """
+    return "".join(one if one.isprintable() or one in keeps else "·" for one in text)
+
+
 def time_text(timestamp_ms: int) -> str:
     """A time of a message in UTC."""
     return datetime.fromtimestamp(timestamp_ms / 1_000, UTC).isoformat(timespec="milliseconds")
@@ -20,8 +30,7 @@ def time_text(timestamp_ms: int) -> str:
 def preview(message: ReceivedMessage) -> str:
     """The beginning of the body, on one line."""
     body = bytes(message.body[: PREVIEW_SIZE_MAX + 1])
-    text = body.decode(errors="replace")
-    text = "".join(letter if letter.isprintable() else "·" for letter in text)
+    text = shown(body.decode(errors="replace"))
     return text if len(text) <= PREVIEW_SIZE_MAX else text[: PREVIEW_SIZE_MAX - 1] + "…"
 
 
@@ -50,17 +59,17 @@ def print_details(message: ReceivedMessage) -> None:
     rows = details(message)
     width = max(len(name) for name, _ in rows) + 2
     for name, value in rows:
-        print(f"{name:<{width}}{value}")
+        print(f"{shown(name):<{width}}{shown(value)}")
     body = bytes(message.body)
     print(f"{'body':<{width}}{len(body):,} bytes")
-    print(body[:BODY_SIZE_MAX].decode(errors="backslashreplace"))
+    print(shown(body[:BODY_SIZE_MAX].decode(errors="backslashreplace"), keeps="\n\t"))
     if len(body) > BODY_SIZE_MAX:
         print(f"… {len(body) - BODY_SIZE_MAX:,} bytes more: --json shows all of it")
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows in columns as wide as their widest; numbers to the right."""
-    lines = [list(head), *map(list, rows)]
+    lines = [list(head), *(list(map(shown, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     is_number = [
         all(_is_number(line[column]) for line in lines[1:]) and len(lines) > 1
