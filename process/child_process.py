@@ -23,6 +23,7 @@ from ledgermq.model.errors import (
 from ledgermq.model.events import Event
 from ledgermq.model.settings import Settings
 from ledgermq.process import log_lines, reload
+from ledgermq.process.full_collections import FullCollections
 from ledgermq.process.loop import StopFlag
 
 EXIT_STOPPED = 0
@@ -110,6 +111,7 @@ def _become(
     stop.install()
     setproctitle.setproctitle(process_title(role, settings))
     log_lines.configure(role.title, settings.log.level, node=settings.node.self_id)
+    FullCollections().install()
     return stop
 
 
