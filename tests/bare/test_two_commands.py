@@ -63,6 +63,31 @@ def test_all_tests_that_can_run_pass_and_the_others_say_why_they_cannot(
     assert re.search(r"not installed: pyarrow, pyspark", told)
 
 
+@LONG
+def test_sparks_tests_pass_once_java_is_there(bare_root: BareRoot, suite: Suite) -> None:
+    bare_root.run(
+        "apt-get update && apt-get install --yes --no-install-recommends default-jre-headless"
+        f" && packaging/bootstrap.sh && chown --recursive {USER}: {HOME}/ledgermq",
+        timeout_s=1_800,
+    )
+    began = time.monotonic()
+    told = bare_root.run(
+        "LEDGERMQ_SPARK=1 .venv/bin/python -m pytest -q -n auto"
+        " -m 'not oracle' tests/spark || touch build/failed",
+        user=USER,
+        timeout_s=7_200,
+        log=_log(suite, "spark"),
+    )
+    seconds = time.monotonic() - began
+
+    last = [line for line in told.splitlines() if re.search(r"\d+ passed", line)][-1]
+    counts = ", ".join(f"{word} {number}" for number, word in re.findall(r"(\d+) (\w+)", last))
+    python = bare_root.run(".venv/bin/python --version").strip()
+    _note(suite, "spark", f"{python}: seconds {seconds:.0f}, {counts}")
+    assert not re.search("failed|error", last), told
+    assert not bare_root.run("ls build/failed 2>/dev/null || true"), told
+
+
 def _log(suite: Suite, command: str) -> Path:
     RESULTS.mkdir(parents=True, exist_ok=True)
     return RESULTS / f"{suite.name}-{command}.txt"
@@ -72,4 +97,5 @@ def _note(suite: Suite, command: str, figures: str) -> None:
     """For ``bench.told_proofs``."""
     load = os.getloadavg()[2]
     with _log(suite, command).open("a") as log:
-        log.write(f"\nRESULT make {command}, {suite.title}, {figures}, load {load:.1f}\n")
+        told = "tests/spark" if command == "spark" else f"make {command}"
+        log.write(f"\nRESULT {told}, {suite.title}, {figures}, load {load:.1f}\n")
