@@ -107,12 +107,16 @@ install_project() {
     ! is_done installed "$PWD $all $inputs" || return 0
     ! is_done installed "$PWD $extras $inputs" || return 0
     say "installing the project and its libraries into $venv"
+    # PySpark is built of 2.5 GB of files, more than fit where /tmp is kept in memory.
+    local -x TMPDIR="$PWD/$venv/tmp"
+    mkdir -p "$TMPDIR"
     # Python compiles what is imported when it is; most of the libraries' modules never are.
     "$venv/bin/python" -m pip install --quiet --no-compile \
         --constraint packaging/constraints.txt setuptools wheel cython
     # The kernels are compiled by the next step, which also sees when one of them changes.
     LEDGERMQ_PURE=1 "$venv/bin/python" -m pip install --quiet --no-compile --use-pep517 \
         --no-build-isolation --constraint packaging/constraints.txt --editable ".[$extras]"
+    rm -rf "$TMPDIR"
     echo "$PWD $extras $inputs" >"$venv/installed"
 }
 
