@@ -484,6 +484,13 @@ def test_what_the_tables_say_is_in_their_files(broker: Broker, tmp_path: Path) -
     assert isinstance(again.offsets, GroupOffsets)
 
 
+def apply_all(broker: Broker) -> None:
+    """In as many turns as a long log takes."""
+    broker.turn()
+    while broker.state.is_behind:
+        broker.turn()
+
+
 def test_tokens_of_the_last_minutes_are_known_again_after_a_start(
     broker: Broker, tmp_path: Path
 ) -> None:
@@ -493,9 +500,10 @@ def test_tokens_of_the_last_minutes_are_known_again_after_a_start(
         broker.log.put(OffsetsSet("g", "t", {0: number}))
     broker.log.put(GivenBack("token"))
     broker.log.put(OffsetsSet("g", "t", {0: 1_000}))
-    broker.turn()
+    apply_all(broker)
     broker.tables.close()
     again = Broker(tmp_path, broker.log)
+    apply_all(again)
 
     assert broker.tables.state.applied == again.tables.state.applied == KEPT_MS // 1_000 + 2
     assert "token" in again.tables.state.given_back
