@@ -62,7 +62,7 @@ class BrokerLink:
         self._told: dict[int, Connection] = {}
         self._waiting: dict[int, dict[int, _Waiting]] = {}
         self._heartbeats: dict[int, tuple[Connection, Command]] = {}
-        self._offsets: dict[tuple[str, str, int], int] = {}
+        self._offsets: dict[tuple[str, str, int], tuple[int, str]] = {}
         self._offsets_due_ms = self._now_ms = 0
 
     @property
@@ -141,14 +141,14 @@ class BrokerLink:
         """A client has said goodbye."""
         self._heartbeats.pop(connection.number, None)
 
-    def note(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+    def note(self, group: str, topic: str, queue_id: int, offset: int, *, owner: str = "") -> None:
         """Tell what a consumer has committed, soon, and before what is handed over later.
 
         It is lost while nobody takes it: consumers tell it again.
         """
         if not self._offsets:
             self._offsets_due_ms = self._now_ms + OFFSETS_MS
-        self._offsets[group, topic, queue_id] = offset
+        self._offsets[group, topic, queue_id] = offset, owner
 
     def forget(self, connection: Connection) -> None:
         """A connection has ended."""
@@ -190,7 +190,7 @@ class BrokerLink:
     def _tell_offsets(self, link: PortLink) -> None:
         offsets, self._offsets = self._offsets, {}
         if offsets:
-            rows = [[*place, offset] for place, offset in offsets.items()]
+            rows = [[*place, *noted] for place, noted in offsets.items()]
             link.put(LinkKind.OFFSETS, 0, [json.dumps(rows).encode()])
 
     def _put(self, link: PortLink, connection: Connection, command: Command) -> None:

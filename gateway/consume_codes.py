@@ -86,9 +86,9 @@ class ConsumeCodes:
         """Another node may lead now."""
         self._commits.tell_standing(standing)
 
-    def note_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+    def note_offset(self, group: str, topic: str, queue_id: int, offset: int, owner: str) -> None:
         """A consumer of a port process has committed with a pull."""
-        self._commits.note(group, topic, queue_id, offset)
+        self._commits.note(group, topic, queue_id, offset, owner=owner)
 
     def take_answer(self, answer: Answer) -> None:
         """Answer a pull that was held."""

@@ -29,7 +29,7 @@ QUEUED_MAX = 64 * 1024 * 1024
 
 _SIZE = 4
 
-NoteOffset = Callable[[str, str, int, int], None]
+NoteOffset = Callable[[str, str, int, int, str], None]
 
 
 class FarConnection(Connection):
@@ -54,7 +54,7 @@ class FarSockets:
 
     Attributes:
         tls, limits: not used; port processes have their own.
-        note_offset: takes what consumers have committed: group, topic, queue, offset.
+        note_offset: takes what consumers have committed: group, topic, queue, offset, owner.
     """
 
     def __init__(self, path: Path) -> None:
@@ -65,7 +65,7 @@ class FarSockets:
         """
         self.tls: ssl.SSLContext | None = None
         self.limits = RemotingLimits()
-        self.note_offset: NoteOffset = lambda _group, _topic, _queue, _offset: None
+        self.note_offset: NoteOffset = lambda *_: None
         self._path = path
         self._listener = _listen(path)
         self._epoll = select.epoll()
@@ -167,8 +167,8 @@ class FarSockets:
                 elif frame.kind is LinkKind.CLOSED:
                     self._end(known.pop(frame.number))
                 else:
-                    for group, topic, queue_id, offset in json.loads(bytes(frame.payload)):
-                        self.note_offset(group, topic, queue_id, offset)
+                    for group, topic, queue_id, offset, owner in json.loads(bytes(frame.payload)):
+                        self.note_offset(group, topic, queue_id, offset, owner)
         except ProtocolError as error:
             logger.error("link ended: a port process sends what it should not: %s", error)
             link.close()

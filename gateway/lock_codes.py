@@ -71,7 +71,7 @@ class LockCodes:
             body = encode_body({"lockOKMQSet": locked})
             self._reply(asked, asked.command.reply(body=body))
 
-        self._calls.ask("queue_lock", wish.arguments(), asked.now_ms, take)
+        self._calls.ask("queue_lock", wish.arguments(), asked.now_ms, take, owner=asked.owner)
 
     def _unlock(self, asked: Asked) -> None:
         def take(outcome: Result | LedgerError) -> None:

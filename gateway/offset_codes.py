@@ -70,7 +70,7 @@ class OffsetCodes:
         group, queue = text(command.fields, "consumerGroup"), _queue(command)
         if command.is_oneway:
             if offset >= 0:
-                self._commits.note(group, queue.topic, queue.queue_id, offset)
+                self._commits.note(group, queue.topic, queue.queue_id, offset, owner=asked.owner)
             return None
         if offset < 0:
             # Some clients say so when they know of none: what is stored stays.
@@ -79,7 +79,7 @@ class OffsetCodes:
         def done(error: LedgerError | None) -> None:
             self._reply(asked, command.reply() if error is None else refusal(command, error))
 
-        self._commits.note(group, queue.topic, queue.queue_id, offset, done)
+        self._commits.note(group, queue.topic, queue.queue_id, offset, done, owner=asked.owner)
         return None
 
     def _by_time(self, asked: Asked) -> Command:

@@ -41,8 +41,9 @@ class OffsetCommits:
     """Owned by the port.
 
     Invariants: one batch is under way at most; an offset is in ``_noted``, or in the batch, or
-    known to the tables, or was refused. ``_noted_count`` queues are in ``_noted``. While this node
-    does not lead there are none.
+    known to the tables, or was refused. ``_noted_count`` queues are in ``_noted``, and ``_owners``
+    has who has noted something of each of its groups and topics last. While this node does not lead
+    there are none.
     """
 
     def __init__(self, calls: PortCalls, tables: BrokerTables) -> None:
@@ -51,6 +52,7 @@ class OffsetCommits:
         self._leads = False
         self._noted: dict[GroupTopic, dict[int, int]] = {}
         self._noted_count = 0
+        self._owners: dict[GroupTopic, str] = {}
         self._waiting: list[_Waiting] = []
         self._sent: dict[GroupTopic, dict[int, int]] = {}
         self._is_under_way = False
@@ -61,15 +63,26 @@ class OffsetCommits:
         self._leads = standing.leads
         if not standing.leads:
             self._noted.clear()
+            self._owners.clear()
             self._noted_count = 0
             waiting, self._waiting = self._waiting, []
             for one in waiting:
                 one.done(NotLeaderError("node does not lead now: the offset was not stored"))
 
     def note(
-        self, group: str, topic: str, queue_id: int, offset: int, done: Done | None = None
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        done: Done | None = None,
+        *,
+        owner: str = "",
     ) -> None:
         """Have an offset stored, soon; without ``done`` one that cannot be goes nowhere.
+
+        Args:
+            owner: whose creation the group is if there is none yet; empty: nobody's.
 
         Raises:
             NotLeaderError: this node does not lead, and somebody waits.
@@ -81,14 +94,15 @@ class OffsetCommits:
             if done is not None:
                 raise error
             return
-        owner = GroupTopic(group, topic)
+        noted = GroupTopic(group, topic)
         if done is not None:
             if len(self._waiting) >= WAITING_MAX:
                 raise BusyError("too many wait for offsets to be stored", limit=WAITING_MAX)
             self._waiting.append(_Waiting((group, topic, queue_id), done))
         elif self.offset(group, topic, queue_id) == offset:
             return
-        of = self._noted.setdefault(owner, {})
+        self._owners[noted] = owner
+        of = self._noted.setdefault(noted, {})
         self._noted_count += queue_id not in of
         of[queue_id] = offset
 
@@ -132,7 +146,10 @@ class OffsetCommits:
         self._waiting = later
         self._due_ms = now_ms + PERIOD_MS
         self._is_under_way = True
-        commits = [Commit(owner.group, owner.topic, of) for owner, of in self._sent.items()]
+        commits = [
+            Commit(noted.group, noted.topic, of, self._owners.pop(noted))
+            for noted, of in self._sent.items()
+        ]
 
         def take(outcome: Result | LedgerError) -> None:
             self._is_under_way = False

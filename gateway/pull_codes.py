@@ -72,8 +72,12 @@ class _Held(NamedTuple):
 class NotesOffsets(Protocol):
     """Takes what consumers have consumed."""
 
-    def note(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Have an offset stored, soon; one that cannot be goes nowhere."""
+    def note(self, group: str, topic: str, queue_id: int, offset: int, *, owner: str) -> None:
+        """Have an offset stored, soon; one that cannot be goes nowhere.
+
+        Args:
+            owner: whose creation the group is if there is none yet.
+        """
         ...
 
 
@@ -159,7 +163,11 @@ class PullCodes:
         self._quotas.check_read(asked, request.topic)
         if request.commit_offset is not None and request.commit_offset >= 0:
             self._commits.note(
-                request.group, request.topic, request.queue_id, request.commit_offset
+                request.group,
+                request.topic,
+                request.queue_id,
+                request.commit_offset,
+                owner=asked.owner,
             )
         number = next(self._ids) % _IDS
         pull = Pull(

@@ -22,11 +22,16 @@ ROWS_MAX = 10_000
 
 
 class Commit(NamedTuple):
-    """How far a group has consumed queues of a topic."""
+    """How far a group has consumed queues of a topic.
+
+    Attributes:
+        owner: whose creation it is if there is no such group yet; empty: nobody's.
+    """
 
     group: str
     topic: str
     offsets: dict[int, int]
+    owner: str = ""
 
 
 class OffsetBatches:
@@ -48,13 +53,16 @@ class OffsetBatches:
             refused.clear()
             found: list[Change] = []
             made: set[str] = set()
-            for group, topic, offsets in commits:
+            for group, topic, offsets, owner in commits:
                 try:
                     kept = self._kept(group, topic, offsets, refused)
                     is_new = group not in made and self._tables.groups.get(group) is None
                     if kept and is_new:
                         wished = self._tables.groups.plan_use(group, self._rules)
-                        found.append(GroupSet(group, wished.to_fields()))
+                        change = GroupSet(group, wished.to_fields())
+                        # By itself: what finds no room takes no other group's commits with it.
+                        self._log.room.check([change], owner)
+                        found.append(change)
                         made.add(group)
                 except LedgerError as error:
                     refused.extend((group, topic, queue_id, str(error)) for queue_id in offsets)
@@ -65,7 +73,7 @@ class OffsetBatches:
 
         touches = frozenset(
             f"offset {group}@{topic}/{queue_id}"
-            for group, topic, offsets in commits
+            for group, topic, offsets, _ in commits
             for queue_id in offsets
         )
 
@@ -123,13 +131,15 @@ def _commits(arguments: Arguments) -> list[Commit]:
         raise ProtocolError("argument not a list, or too long", argument="commits", limit=ROWS_MAX)
     found: list[Commit] = []
     for one in value:
-        if not (isinstance(one, (list, tuple)) and len(one) == 3):
-            raise ProtocolError("not a group, a topic and offsets", argument="commits")
-        group, topic, offsets = one
-        is_sound = isinstance(group, str) and isinstance(topic, str) and isinstance(offsets, dict)
+        if not (isinstance(one, (list, tuple)) and len(one) == len(Commit._fields)):
+            raise ProtocolError("not a group, a topic, offsets and an owner", argument="commits")
+        group, topic, offsets, owner = one
+        is_sound = isinstance(offsets, dict) and all(
+            isinstance(text, str) for text in (group, topic, owner)
+        )
         if not is_sound or not all(
             type(queue) is int and type(offset) is int for queue, offset in offsets.items()
         ):
-            raise ProtocolError("not a group, a topic and offsets", argument="commits")
-        found.append(Commit(group, topic, offsets))
+            raise ProtocolError("not a group, a topic, offsets and an owner", argument="commits")
+        found.append(Commit(group, topic, offsets, owner))
     return found

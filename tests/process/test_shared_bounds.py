@@ -128,6 +128,36 @@ def test_heartbeats_make_only_so_many_groups_and_those_there_are_go_on(node: Nod
     assert node.stop() == 0
 
 
+@pytest.mark.parametrize("limit", ["groups_max", "creations_per_s"])
+def test_commits_for_groups_that_find_no_room_take_nobody_elses_with_them(
+    node: Node, limit: str
+) -> None:
+    address = start_remoting_node(node, limits={limit: 15 if limit == "groups_max" else 1})
+    client = RemotingClient(address)
+    beat_when_leading(client, "steady", "orders", group="steady")
+    send(client, "orders", 0, b"one")
+    asked = []
+    for number in range(60):
+        group = "steady" if number == 30 else f"made-{number}"
+        asked.append(client.send(Code.UPDATE_CONSUMER_OFFSET, commit_of(group, 0)))
+    replies = [client.reply_to(one) for one in asked]
+    steady = client.ask(Code.UPDATE_CONSUMER_OFFSET, commit_of("steady", 1))
+    listed = client.ask(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    groups = json.loads(bytes(listed.body))["subscriptionGroupTable"]
+    client.close()
+    refused = [reply.remark or "" for reply in replies if reply.code != ResponseCode.SUCCESS]
+
+    assert replies[30].code == steady.code == ResponseCode.SUCCESS
+    assert refused
+    assert all(f"limits.{limit}" in remark for remark in refused)
+    assert 0 < len([name for name in groups if name.startswith("made-")]) == 59 - len(refused)
+    assert node.stop() == 0
+
+
+def commit_of(group: str, offset: int) -> dict[str, object]:
+    return {"consumerGroup": group, "topic": "orders", "queueId": 0, "commitOffset": offset}
+
+
 def test_only_so_many_topics_are_made_and_those_there_are_can_be_changed(node: Node) -> None:
     start_remoting_node(node, limits={"topics_max": 40})
     with Admin(f"ipc://{node.runtime}") as admin:

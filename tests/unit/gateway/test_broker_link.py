@@ -34,7 +34,7 @@ class Pair:
         self.sockets = RemotingSockets(listeners, RemotingLimits(), now_ms=0)
         self.link = BrokerLink(self.path, self.epoll, self.sockets)
         self.broker: FarSockets | None = None
-        self.noted: list[tuple[str, str, int, int]] = []
+        self.noted: list[tuple[str, str, int, int, str]] = []
         self.arrived: list[Arrival] = []
         self.came: list[Arrival] = []
         self.closed: list[Connection] = []
@@ -219,7 +219,7 @@ def test_the_last_offset_of_each_queue_is_told_once_in_a_while(pair: Pair) -> No
     pair.start_broker()
     pair.until(lambda: pair.link.is_up)
     pair.link.note("billing", "orders", 1, 5)
-    pair.link.note("billing", "orders", 1, 6)
+    pair.link.note("billing", "orders", 1, 6, owner="h")
     pair.link.note("billing", "orders", 2, 0)
     pair.turn()
     early = list(pair.noted)
@@ -228,7 +228,7 @@ def test_the_last_offset_of_each_queue_is_told_once_in_a_while(pair: Pair) -> No
     pair.until(lambda: bool(pair.noted))
 
     assert (early, due_ms) == ([], pair.now_ms)
-    assert pair.noted == [("billing", "orders", 1, 6), ("billing", "orders", 2, 0)]
+    assert pair.noted == [("billing", "orders", 1, 6, "h"), ("billing", "orders", 2, 0, "")]
 
 
 def test_offsets_are_told_before_what_is_handed_over_behind_them(pair: Pair) -> None:
@@ -239,7 +239,7 @@ def test_offsets_are_told_before_what_is_handed_over_behind_them(pair: Pair) -> 
     pair.link.hand_over(connection, Command(RequestCode.QUERY_CONSUMER_OFFSET, 1))
     pair.until(lambda: bool(pair.arrived))
 
-    assert pair.noted == [("billing", "orders", 1, 5)]
+    assert pair.noted == [("billing", "orders", 1, 5, "")]
 
 
 def test_large_requests_and_replies_pass_in_pieces(pair: Pair) -> None:

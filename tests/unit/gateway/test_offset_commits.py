@@ -48,7 +48,7 @@ class Log:
         """The last batch is in the log, but for what was refused; or none of it is."""
         if outcome is None:
             lost = {row[:3] for row in refused}
-            for group, topic, offsets in self.batches[-1]:
+            for group, topic, offsets, _ in self.batches[-1]:
                 kept = {one: at for one, at in offsets.items() if (group, topic, one) not in lost}
                 self.offsets.set(group, topic, kept)
         result = {"refused": list(refused)} if outcome is None else outcome
@@ -60,12 +60,13 @@ def test_the_latest_offset_of_each_queue_goes_to_the_log_once() -> None:
     for offset in (5, 9, 7):
         log.commits.note("g", "orders", 0, offset)
     log.commits.note("g", "orders", 1, 3)
-    log.commits.note("h", "other", 0, 4)
+    log.commits.note("h", "other", 0, 4, owner="10.0.0.9")
 
     log.commits.turn(1_000)
     log.commits.turn(1_000 + PERIOD_MS)
 
-    assert log.batches == [[Commit("g", "orders", {0: 7, 1: 3}), Commit("h", "other", {0: 4})]]
+    other = Commit("h", "other", {0: 4}, "10.0.0.9")
+    assert log.batches == [[Commit("g", "orders", {0: 7, 1: 3}), other]]
     assert log.commits.offset("g", "orders", 0) == 7
     log.answer()
     assert log.commits.offset("g", "orders", 0) == 7
