@@ -25,7 +25,7 @@ from ledgermq.broker import (
 from ledgermq.broker.access import User, UserTable
 from ledgermq.broker.archives import ArchiveMark, ArchiveTable
 from ledgermq.broker.delays import DelayTable
-from ledgermq.broker.documents import Document, read_integer
+from ledgermq.broker.documents import Document, Steps, finish, read_integer
 from ledgermq.broker.given_back import GivenBack, GivenBackTokens
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.broker.groups import GroupTable, SubscriptionGroup
@@ -35,6 +35,7 @@ from ledgermq.broker.name_values import NameValues
 from ledgermq.broker.queue_locks import QueueLocks
 from ledgermq.broker.quotas import Quota, QuotaTable
 from ledgermq.broker.sinks import SinkMoved, SinkSet, SinkTable
+from ledgermq.broker.snapshot_tables import SnapshotTables, read_in_steps
 from ledgermq.broker.state_commands import (
     SNAPSHOT_TAG,
     STATE_TAG,
@@ -46,13 +47,11 @@ from ledgermq.broker.state_commands import (
     OffsetsSet,
     Part,
     QuotaSet,
-    Snapshot,
     TableChange,
     TopicSet,
     UserSet,
     decode_command,
     decode_part,
-    decode_snapshot,
 )
 from ledgermq.broker.topics import Topic, TopicTable
 
@@ -138,6 +137,7 @@ class BrokerState:
         self.told_ends: Document | None = None
         """What the last snapshot says of the ends of queues, for who keeps that."""
         self._parts: list[Part] = []
+        self._prepared: tuple[int, Part, SnapshotTables] | None = None
         self._next_offset = -1
         self.needs_snapshot = False
         self._first = 0
@@ -241,6 +241,20 @@ class BrokerState:
         finally:
             self._places = {file: max(at, offset + 1) for file, at in self._places.items()}
 
+    def prepare(self, offset: int, tag: str, label: str, body: bytes) -> Steps[None]:
+        """Steps after which ``apply`` of the same takes little time; of most there are none.
+
+        Raises:
+            ConfigError, CorruptLogError: as ``apply``.
+        """
+        if tag != SNAPSHOT_TAG:
+            return
+        part = decode_part(label, body)
+        parts = [part] if part.number == 1 else [*self._parts, part]
+        is_whole = part.number == part.parts == len(parts)
+        if is_whole and (len(parts) == 1 or (offset == self._next_offset and self._follows(part))):
+            self._prepared = offset, part, (yield from read_in_steps(parts))
+
     def pass_over(self, offset: int) -> None:
         """What stands at ``offset`` of the state queue can be no command: it counts as applied."""
         self._parts = []
@@ -259,12 +273,7 @@ class BrokerState:
 
     def document_later(self, file: str) -> dict[str, object]:
         """The same, whose rows another thread may make (``config_json.encode_in_steps``)."""
-        large: Mapping[str, Callable[[], dict[str, object]]] = {
-            topics.FILE: self.topics.to_document_later,
-            groups.FILE: self.groups.to_document_later,
-            group_offsets.FILE: self.offsets.to_document_later,
-        }
-        write = large.get(file) or self._writers()[file]
+        write = {**self._writers(), **self._late_writers()}[file]
         return {**write(), APPLIED_KEY: self._place_told(file)}
 
     def _place_told(self, file: str) -> int:
@@ -277,6 +286,18 @@ class BrokerState:
     def tables(self) -> dict[str, dict[str, object]]:
         """The tables alone, as a snapshot carries them."""
         return {file: write() for file, write in self._writers().items()}
+
+    def tables_later(self) -> dict[str, dict[str, object]]:
+        """The same, of which the rows are made when they are written."""
+        writers = {**self._writers(), **self._late_writers()}
+        return {file: write() for file, write in writers.items()}
+
+    def _late_writers(self) -> dict[str, Callable[[], dict[str, object]]]:
+        return {
+            topics.FILE: self.topics.to_document_later,
+            groups.FILE: self.groups.to_document_later,
+            group_offsets.FILE: self.offsets.to_document_later,
+        }
 
     def _writers(self) -> dict[str, Callable[[], dict[str, object]]]:
         return {
@@ -315,48 +336,38 @@ class BrokerState:
         if part.number < part.parts:
             return Applied()
         parts, self._parts = self._parts, []
-        snapshot = decode_snapshot(parts)
-        self._replace(offset, snapshot)
-        return Applied(snapshot.identity, is_snapshot=True)
+        prepared, self._prepared = self._prepared, None
+        if prepared is None or prepared[:2] != (offset, part):
+            fresh = finish(read_in_steps(parts))
+        else:
+            fresh = prepared[2]
+        self._replace(offset, fresh)
+        return Applied(fresh.identity, is_snapshot=True)
 
     def _follows(self, part: Part) -> bool:
         last = self._parts[-1]
         return (part.number, part.parts) == (last.number + 1, last.parts)
 
-    def _replace(self, offset: int, snapshot: Snapshot) -> None:
+    def _replace(self, offset: int, fresh: SnapshotTables) -> None:
         """Have the snapshot's tables, but not where ours has more than the snapshot already."""
-        tables = snapshot.tables
-        fresh = (
-            TopicTable.read(tables.get(topics.FILE, {})),
-            GroupTable.read(tables.get(groups.FILE, {})),
-            GroupOffsets.read(tables.get(group_offsets.FILE, {})),
-            QueueLocks.read(tables.get(queue_locks.FILE, {})),
-            UserTable.read(tables.get(access.FILE, {})),
-            QuotaTable.read(tables.get(quotas.FILE, {})),
-            DelayTable.read(tables.get(delays.FILE, {})),
-            MoveTable.read(tables.get(moves.FILE, {})),
-            SinkTable.read(tables.get(sinks.FILE, {})),
-            ArchiveTable.read(tables.get(archives.FILE, {})),
-            NameValues.read(tables.get(name_values.FILE, {})),
-        )
         if offset >= self._places[topics.FILE]:
-            self.topics.replace_with(fresh[0])
+            self.topics.replace_with(fresh.topics)
         if offset >= self._places[groups.FILE]:
-            self.groups.replace_with(fresh[1])
+            self.groups.replace_with(fresh.groups)
         if offset >= self._places[group_offsets.FILE]:
-            self.offsets.replace_with(fresh[2])
+            self.offsets.replace_with(fresh.offsets)
         if offset >= self._places[queue_locks.FILE]:
-            self.locks.replace_with(fresh[3])
-        self._replace_own(offset, fresh[4], fresh[5], fresh[9])
+            self.locks.replace_with(fresh.locks)
+        self._replace_own(offset, fresh.users, fresh.quotas, fresh.archives)
         if offset >= self._places[delays.FILE]:
-            self.delays.replace_with(fresh[6])
+            self.delays.replace_with(fresh.delays)
         if offset >= self._places[moves.FILE]:
-            self.moves.replace_with(fresh[7])
+            self.moves.replace_with(fresh.moves)
         if offset >= self._places[sinks.FILE]:
-            self.sinks.replace_with(fresh[8])
+            self.sinks.replace_with(fresh.sinks)
         if offset >= self._places[name_values.FILE]:
-            self.names.replace_with(fresh[10])
-        self.told_ends = tables.get(ENDS, self.told_ends)
+            self.names.replace_with(fresh.names)
+        self.told_ends = fresh.documents.get(ENDS, self.told_ends)
         self.snapshots += 1
         self.needs_snapshot = False
 

@@ -6,12 +6,44 @@ understand stays in it untouched, so that a file of a later RocketMQ survives ou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ledgermq.model.errors import ConfigError
 
 Document = Mapping[str, object]
+
+ROWS_PER_STEP = 64
+"""Of work that is done step by step: some tenths of a millisecond."""
+
+Outcome = TypeVar("Outcome")
+Row = TypeVar("Row")
+
+Steps = Generator[None, None, Outcome]
+"""Work that others may be served between the steps of; it ends with what came of it."""
+
+
+def rows_in_steps(
+    table: Mapping[str, object], read: Callable[[str, object], Row]
+) -> Steps[dict[str, Row]]:
+    """What ``read`` makes of each row, by its key."""
+    found: dict[str, Row] = {}
+    for key, value in table.items():
+        found[key] = read(key, value)
+        if len(found) % ROWS_PER_STEP == 0:
+            yield
+    return found
+
+
+def finish(steps: Steps[Outcome]) -> Outcome:
+    """What comes of all steps, taken at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            outcome: Outcome = ended.value
+            return outcome
 
 
 def read_table(document: Document, key: str, *, file: str) -> dict[str, object]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple, Self
 
-from ledgermq.broker.documents import Document, read_table
+from ledgermq.broker.documents import ROWS_PER_STEP, Document, Steps, finish, read_table
 from ledgermq.formats.config_json import Rows
 from ledgermq.model.errors import ConfigError, MessageIllegalError
 
@@ -58,8 +58,16 @@ class GroupOffsets:
         Raises:
             ConfigError: an offset or a queue is not an integer; names the key.
         """
+        return finish(cls.read_in_steps(document))
+
+    @classmethod
+    def read_in_steps(cls, document: Document) -> Steps[Self]:
+        """As ``read``."""
         offsets = cls()
-        for key, value in read_table(document, _TABLE, file=FILE).items():
+        rows = read_table(document, _TABLE, file=FILE).items()
+        for number, (key, value) in enumerate(rows, 1):
+            if number % ROWS_PER_STEP == 0:
+                yield
             topic, separator, group = key.partition(SEPARATOR)
             if not (topic and separator and group) or SEPARATOR in group:
                 offsets._unknown_keys[key] = value

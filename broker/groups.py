@@ -10,9 +10,12 @@ from typing import Self
 from ledgermq.broker.documents import (
     DataVersion,
     Document,
+    Steps,
+    finish,
     read_flag,
     read_integer,
     read_table,
+    rows_in_steps,
 )
 from ledgermq.formats.config_json import Rows
 from ledgermq.model.errors import ConfigError, MessageIllegalError, NoPermissionError
@@ -117,10 +120,15 @@ class GroupTable:
         Raises:
             ConfigError: it has another shape; names the group and the field.
         """
+        return finish(cls.read_in_steps(document))
+
+    @classmethod
+    def read_in_steps(cls, document: Document) -> Steps[Self]:
+        """As ``read``."""
         table = cls()
         table._version = DataVersion.read(document, file=FILE)
         groups = read_table(document, "subscriptionGroupTable", file=FILE)
-        table._groups = {name: SubscriptionGroup.read(name, item) for name, item in groups.items()}
+        table._groups = yield from rows_in_steps(groups, SubscriptionGroup.read)
         known = {"dataVersion", "subscriptionGroupTable"}
         table._unknown = {key: document[key] for key in document.keys() - known}
         return table

@@ -30,13 +30,16 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ledgermq.broker.documents import ROWS_PER_STEP, Steps, finish
 from ledgermq.broker.given_back import GivenBack
 from ledgermq.broker.moves import Moved, MoveEnded, decode_move
 from ledgermq.broker.queue_locks import Lock, read_lock
 from ledgermq.broker.sinks import SinkMoved, SinkSet, decode_sink_moved
+from ledgermq.formats.config_json import Rows
+from ledgermq.formats.json_steps import decode_in_steps
 from ledgermq.model.errors import CorruptLogError
 
 STATE_QUEUE_ID = 1
@@ -46,6 +49,9 @@ PART_PROPERTY = "PART"
 PART_SIZE_MAX = 1024 * 1024
 SNAPSHOT_SIZE_MAX = 1024 * 1024 * 1024
 """Bytes of a snapshot's tables, uncompressed: more is a damaged length, not a broker's tables."""
+
+_ROW_DEPTH = 4
+"""Of a snapshot: its document, the tables, one file, a table in it; then rows."""
 
 Fields = Mapping[str, object]
 
@@ -181,13 +187,66 @@ def decode_command(body: bytes) -> Command:
 
 def encode_snapshot(snapshot: Snapshot) -> list[Part]:
     """The parts of a snapshot, in the order in which they must stand in the log."""
-    document = {"id": snapshot.identity, "at": snapshot.at_ms, "tables": dict(snapshot.tables)}
-    content = zlib.compress(json.dumps(document, separators=(",", ":")).encode())
+    return finish(encode_snapshot_in_steps(snapshot))
+
+
+def encode_snapshot_in_steps(snapshot: Snapshot) -> Steps[list[Part]]:
+    """As ``encode_snapshot``: a second of work where there are 100,000 topics.
+
+    The tables' own tables may be ``Rows``. What they are made of must not change meanwhile.
+    """
+    document = {"id": snapshot.identity, "at": snapshot.at_ms, "tables": snapshot.tables}
+    machine = zlib.compressobj()
+    compressed: list[bytes] = []
+    waiting: list[str] = []
+    for piece in _pieces(document, _ROW_DEPTH):
+        waiting.append(piece)
+        if len(waiting) == 2 * ROWS_PER_STEP:
+            compressed.append(machine.compress("".join(waiting).encode()))
+            waiting.clear()
+            yield
+    compressed.append(machine.compress("".join(waiting).encode()) + machine.flush())
+    content = b"".join(compressed)
     cuts = range(0, len(content), PART_SIZE_MAX)
     return [
         Part(number, len(cuts), content[cut : cut + PART_SIZE_MAX])
         for number, cut in enumerate(cuts, 1)
     ]
+
+
+def _decompressed(parts: Sequence[Part]) -> Steps[str]:
+    machine = zlib.decompressobj()
+    found, size = [], 0
+    try:
+        for part in parts:
+            content = part.content
+            while content and size <= SNAPSHOT_SIZE_MAX and not machine.eof:
+                found.append(machine.decompress(content, PART_SIZE_MAX))
+                size += len(found[-1])
+                content = machine.unconsumed_tail
+                yield
+        found.append(machine.decompress(b"", PART_SIZE_MAX))
+    except zlib.error as error:
+        raise CorruptLogError("snapshot cannot be decompressed", reason=str(error)) from error
+    if not machine.eof:
+        raise CorruptLogError("snapshot ends too early or is too large", limit=SNAPSHOT_SIZE_MAX)
+    try:
+        return b"".join(found).decode()
+    except UnicodeDecodeError as error:
+        raise CorruptLogError("snapshot of the broker's state is no text") from error
+
+
+def _pieces(value: object, depth: int) -> Iterator[str]:
+    """The JSON of ``value``; what lies ``depth`` objects below is a piece each."""
+    if depth == 0 or not isinstance(value, Rows | Mapping):
+        yield json.dumps(value, separators=(",", ":"))
+        return
+    mark = "{"
+    for key, item in value if isinstance(value, Rows) else value.items():
+        yield f"{mark}{json.dumps(str(key))}:"
+        yield from _pieces(item, depth - 1)
+        mark = ","
+    yield "}" if mark == "," else "{}"
 
 
 def decode_part(label: str, content: bytes) -> Part:
@@ -211,15 +270,22 @@ def decode_snapshot(parts: Sequence[Part]) -> Snapshot:
     Raises:
         CorruptLogError: they are none.
     """
+    return finish(decode_snapshot_in_steps(parts))
+
+
+def decode_snapshot_in_steps(parts: Sequence[Part]) -> Steps[Snapshot]:
+    """As ``decode_snapshot``: a third of a second of work where there are 100,000 topics.
+
+    Raises:
+        CorruptLogError: they are none.
+    """
     assert [part.number for part in parts] == list(range(1, parts[0].parts + 1)), parts
-    machine = zlib.decompressobj()
+    text = yield from _decompressed(parts)
     try:
-        content = machine.decompress(b"".join(part.content for part in parts), SNAPSHOT_SIZE_MAX)
-    except zlib.error as error:
-        raise CorruptLogError("snapshot cannot be decompressed", reason=str(error)) from error
-    if not machine.eof:
-        raise CorruptLogError("snapshot ends too early or is too large", limit=SNAPSHOT_SIZE_MAX)
-    document = _object(_json(content), "snapshot")
+        found = yield from decode_in_steps(text, _ROW_DEPTH)
+    except (ValueError, RecursionError) as error:
+        raise CorruptLogError("snapshot of the broker's state is no JSON") from error
+    document = _object(found, "snapshot")
     tables = _object(document.get("tables"), "tables")
     return Snapshot(*_head(document), {file: _object(tables[file], file) for file in tables})
 

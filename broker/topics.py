@@ -14,9 +14,12 @@ from typing import Self
 from ledgermq.broker.documents import (
     DataVersion,
     Document,
+    Steps,
+    finish,
     read_flag,
     read_integer,
     read_table,
+    rows_in_steps,
 )
 from ledgermq.formats.config_json import Rows
 from ledgermq.model.errors import (
@@ -237,10 +240,15 @@ class TopicTable:
         Raises:
             ConfigError: it has another shape; names the topic and the field.
         """
+        return finish(cls.read_in_steps(document))
+
+    @classmethod
+    def read_in_steps(cls, document: Document) -> Steps[Self]:
+        """As ``read``."""
         table = cls()
         table._version = DataVersion.read(document, file=FILE)
         topics = read_table(document, "topicConfigTable", file=FILE)
-        table._topics = {name: Topic.read(name, value) for name, value in topics.items()}
+        table._topics = yield from rows_in_steps(topics, Topic.read)
         deleted = read_table(document, _DELETED, file=FILE)
         table._deleted = {
             name: read_integer(deleted, name, 0, file=FILE, owner=_DELETED) for name in deleted

@@ -214,8 +214,8 @@ class BrokerTables(AppliedTables):
         self.groups.add_builtin(now_ms)
 
     def snapshot_tables(self) -> dict[str, Mapping[str, object]]:
-        """What a snapshot of this node says."""
-        return {**self.state.tables(), **self._ends.for_snapshot()}
+        """What a snapshot of this node says; rows of large tables are made as they are encoded."""
+        return {**self.state.tables_later(), **self._ends.for_snapshot()}
 
     def save_changed(self) -> None:
         """Write users and quotas if they have changed, and small tables of topics and groups.

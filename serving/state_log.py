@@ -17,13 +17,15 @@ from itertools import compress
 from typing import NamedTuple
 
 from ledgermq.broker.broker_state import Applied
+from ledgermq.broker.documents import Steps
 from ledgermq.broker.given_back import GivenBack
 from ledgermq.broker.moves import Moved, MoveEnded
 from ledgermq.broker.state_commands import (
     Command,
+    Part,
     Snapshot,
     encode_command,
-    encode_snapshot,
+    encode_snapshot_in_steps,
 )
 from ledgermq.ipc.counters import Counts, no_counts
 from ledgermq.ipc.orders import Order, OrderKind
@@ -63,6 +65,9 @@ RETRY_MS = 1_000
 
 COMMANDS_PER_SNAPSHOT = 10_000
 
+SNAPSHOT_NS = 10_000_000
+"""A snapshot is encoded for so long in one turn."""
+
 REQUESTS_PER_COMMAND_MAX = 256
 """Requests that one turn looks at, and one command has at most: to plan and to apply them takes
 some ten milliseconds. More wait for the next command."""
@@ -78,6 +83,15 @@ class _Batch(NamedTuple):
     identity: str
     requests: tuple[Request, ...]
     until_ms: int
+
+
+class _Building(NamedTuple):
+    """A snapshot that is encoded; ``next_offset`` is of the command that its tables lack."""
+
+    identity: str
+    at_ms: int
+    next_offset: int
+    steps: Steps[list[Part]]
 
 
 class Generations(NamedTuple):
@@ -145,6 +159,7 @@ class StateLog:
         self._retry_ms = 0
         self._now_ms = 0
         self._is_snapshot_due = False
+        self._building: _Building | None = None
         self._is_unsaved = False
         self._replies: list[Reply] = []
         self._generations = generations
@@ -254,6 +269,7 @@ class StateLog:
             self._fail(OutcomeUnknownError("node leads no more; ask again"))
         self._term = Term(standing.term) if standing.leads else None
         self._is_snapshot_due = standing.leads
+        self._building = None
         self._is_certain = False
         return self._term != before
 
@@ -449,15 +465,34 @@ class StateLog:
             self._refuse([self._waiting.popleft().request], error)
 
     def _propose_snapshot(self, term: Term, now_ms: int) -> None:
-        self._is_snapshot_due = False
+        """Encode it for a bounded time; sent when it is whole. All changes wait for that."""
+        building = self._building
+        if building is None or building.next_offset != self.next_offset:
+            # What was built of tables that have changed since is let go of.
+            building = self._building = self._begin_snapshot()
+        until_ns = self.clock.monotonic_ns() + SNAPSHOT_NS
+        try:
+            while True:
+                next(building.steps)
+                if self.clock.monotonic_ns() >= until_ns:
+                    self._is_snapshot_due = self._goes_on = True
+                    return
+        except StopIteration as ended:
+            parts: list[Part] = ended.value
+        self._building, self._is_snapshot_due = None, False
+        at_ms = building.at_ms
+        records = [snapshot_record(part, self._settings, now_ms=at_ms) for part in parts]
+        self._send(term, building.identity, records, (), now_ms)
+
+    def _begin_snapshot(self) -> _Building:
         if self._tables.state.needs_snapshot:
             # Not by our own hand: what is deleted leaves the last snapshot. Nobody has more.
             logger.warning("tables of all lack commands from now on that the log has no more")
         identity, at_ms = self._new_identity(), self.epoch_ms()
         self._tables.begin_term(at_ms)
-        parts = encode_snapshot(Snapshot(identity, at_ms, self._tables.snapshot_tables()))
-        records = [snapshot_record(part, self._settings, now_ms=at_ms) for part in parts]
-        self._send(term, identity, records, (), now_ms)
+        snapshot = Snapshot(identity, at_ms, self._tables.snapshot_tables())
+        steps = encode_snapshot_in_steps(snapshot)
+        return _Building(identity, at_ms, self.next_offset, steps)
 
     def _propose_waiting(self, term: Term, now_ms: int) -> None:
         """One command of what waits, in order; what touches the same waits for the next one."""

@@ -10,10 +10,11 @@ import logging
 from collections.abc import Callable
 
 from ledgermq.broker.broker_state import Applied
+from ledgermq.broker.documents import Steps
 from ledgermq.broker.given_back import KEPT_MS
 from ledgermq.broker.holds import QueueName
 from ledgermq.broker.pull_rules import QueueBounds
-from ledgermq.broker.state_commands import PART_PROPERTY, STATE_QUEUE_ID
+from ledgermq.broker.state_commands import PART_PROPERTY, SNAPSHOT_TAG, STATE_QUEUE_ID
 from ledgermq.formats.message import decode_message
 from ledgermq.formats.properties import decode_properties
 from ledgermq.ipc.counters import Counts, no_counts
@@ -37,6 +38,10 @@ as many changes as it may."""
 
 TakeApplied = Callable[[int, str, Applied], None]
 """Is told of each command: the position of its record, its label, and what it did."""
+
+
+class _Later:
+    """Instead of what came of a command: it is not applied yet."""
 
 
 class StateReader:
@@ -76,6 +81,7 @@ class StateReader:
         self._state = tables.state
         self._take = take
         self._next = -1
+        self._preparing: tuple[int, Steps[None]] | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -157,25 +163,44 @@ class StateReader:
             return False
         payload = memoryview(parts.payload)
         for position, start, size in zip(positions, parts.starts, parts.sizes, strict=False):
-            self._apply_record(int(position), payload[int(start) : int(start) + int(size)])
+            record = payload[int(start) : int(start) + int(size)]
+            if not self._apply_record(int(position), record, until_ns):
+                break
             self._next += 1
             if self._clock.monotonic_ns() >= until_ns:
                 break
         return True
 
-    def _apply_record(self, position: int, record: memoryview) -> None:
+    def _apply_record(self, position: int, record: memoryview, until_ns: int) -> bool:
         """On every node alike: who wrote what cannot be applied is wrong, and the log cannot be
-        stopped for it.
+        stopped for it. False when it goes on with the next turn.
         """
         place = f"{QUEUE.topic}/{QUEUE.queue_id}/{self._next}"
-        found = self._poison.guarded(place, lambda: self._applied(record), None)
+        found = self._poison.guarded(place, lambda: self._applied(record, until_ns), None)
+        if isinstance(found, _Later):
+            return False
         if found is None:
             self._state.pass_over(self._next)
         else:
             self._take(position, *found)
+        return True
 
-    def _applied(self, record: memoryview) -> tuple[str, Applied]:
+    def _applied(self, record: memoryview, until_ns: int) -> tuple[str, Applied] | _Later:
         message = decode_message(record)
         properties = decode_properties(message.properties)
         tag, label = properties.get("TAGS", ""), properties.get(PART_PROPERTY, "")
-        return label, self._state.apply(self._next, tag, label, bytes(message.body))
+        body = bytes(message.body)
+        if tag == SNAPSHOT_TAG and not self._is_prepared(label, body, until_ns):
+            return _Later()
+        return label, self._state.apply(self._next, tag, label, body)
+
+    def _is_prepared(self, label: str, body: bytes, until_ns: int) -> bool:
+        """Whether what takes long of a snapshot is done; some of it is, before that."""
+        if self._preparing is None or self._preparing[0] != self._next:
+            steps = self._state.prepare(self._next, SNAPSHOT_TAG, label, body)
+            self._preparing = self._next, steps
+        for _ in self._preparing[1]:
+            if self._clock.monotonic_ns() >= until_ns:
+                return False
+        self._preparing = None
+        return True

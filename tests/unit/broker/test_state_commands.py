@@ -65,6 +65,22 @@ def test_a_snapshot_is_read_as_it_was_written_in_parts(monkeypatch: pytest.Monke
     assert decode_snapshot(parts) == snapshot
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(max_size=3), st.dictionaries(st.text(max_size=3), JSON)))
+def test_a_snapshot_of_any_documents_is_read_as_it_was_written(
+    tables: dict[str, dict[str, object]],
+) -> None:
+    snapshot = Snapshot("id", 5, tables)
+
+    assert decode_snapshot(encode_snapshot(snapshot)) == snapshot
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.unit.serving.applied import apply_all
 from tests.unit.serving.memory_log import MemoryLog, root_of
 
 from ledgermq.broker.topics import Topic
@@ -51,7 +52,7 @@ class RetryNode:
         self.letters = DeadLetterCalls(known, self.state, self.moves, settings)
         self.answers: dict[int, Mapping[str, Any] | LedgerError] = {}
         self.check_topic: CheckTopic = anybody
-        self.state.apply()
+        apply_all(self.state)
         self.state.lead(Standing(LEADER, term, "n0"))
 
     def call(self, number: int, verb: str, **arguments: object) -> None:
@@ -64,7 +65,7 @@ class RetryNode:
 
     def turn(self) -> None:
         """One turn of the broker."""
-        self.state.apply()
+        apply_all(self.state)
         self.letters.turn()
         self.moves.turn(self.now_ms)
         replies: list[Reply] = self.state.turn(self.now_ms)

@@ -1,4 +1,4 @@
-"""A long log of changes is applied over several turns, and nobody is told what it says before."""
+"""Long logs of changes are applied, and snapshots encoded, over several turns."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.unit.serving.test_state_log import Broker, MemoryLog
+from tests.unit.serving.test_state_log import FOLLOWS, LEADS, Broker, MemoryLog
 
+from ledgermq.broker.documents import ROWS_PER_STEP
 from ledgermq.broker.state_commands import OffsetsSet, TopicSet
 from ledgermq.model.errors import NotLeaderError
 from ledgermq.process.clock import MachineClock
@@ -60,3 +61,92 @@ def test_nobody_is_told_what_tables_say_before_the_whole_log_is_applied(tmp_path
 
     assert turns == 3
     broker.state.check()
+
+
+TOPICS = 6 * COMMANDS_A_TURN * ROWS_PER_STEP
+
+
+def leader_with_topics(directory: Path) -> Broker:
+    """One with many topics, whose first snapshot is still to be made."""
+    broker = Broker(directory, clock=Ticking())
+    changes = [TopicSet(f"topic-{number}", {}) for number in range(TOPICS)]
+    broker.log.put(*changes, OffsetsSet("g", "topic-1", {0: 5}))
+    broker.state.apply()
+    broker.state.lead(LEADS)
+    broker.turn()
+    broker.log.take()
+    return broker
+
+
+def test_a_snapshot_of_many_topics_is_encoded_over_several_turns(tmp_path: Path) -> None:
+    broker = leader_with_topics(tmp_path)
+    broker.ask(1, 0, 7)
+
+    turns = 0
+    while broker.turn() == [] and not broker.log.orders:
+        # Nothing else is proposed, and it goes on at once.
+        assert broker.state.next_deadline_ms() == 0
+        turns += 1
+
+    assert turns >= 5
+    broker.log.take()
+    state = broker.tables.state
+    before = state.tables()
+    while not state.snapshots:
+        assert broker.turn() == []
+    assert state.tables() == before
+    assert broker.tables.topics.get(f"topic-{TOPICS - 1}") is not None
+    broker.log.take()
+    assert [reply.outcome for reply in broker.turn()] == [{}]
+    assert broker.tables.offsets.offsets("g", "t") == {0: 7}
+
+
+def test_a_snapshot_of_tables_that_change_meanwhile_is_begun_again(tmp_path: Path) -> None:
+    broker = leader_with_topics(tmp_path)
+    broker.turn()
+    broker.turn()
+    broker.log.put(OffsetsSet("g", "topic-1", {0: 6}))
+
+    while not broker.log.orders:
+        broker.turn()
+    broker.log.take()
+    while not broker.tables.state.snapshots:
+        broker.turn()
+
+    assert broker.tables.offsets.offsets("g", "topic-1") == {0: 6}
+
+
+def test_a_node_that_leads_no_more_proposes_no_snapshot(tmp_path: Path) -> None:
+    broker = leader_with_topics(tmp_path)
+    broker.turn()
+
+    broker.state.lead(FOLLOWS)
+
+    for _ in range(3 * TOPICS // ROWS_PER_STEP):
+        assert broker.turn() == []
+    assert broker.log.orders == []
+
+
+def test_a_snapshot_of_many_topics_is_read_over_several_turns_and_counts_at_once(
+    tmp_path: Path,
+) -> None:
+    leader = leader_with_topics(tmp_path / "leader")
+    while not leader.log.orders:
+        leader.turn()
+    leader.log.take()
+    follower = Broker(tmp_path / "follower", clock=Ticking())
+    # It has none of the commands before, which are gone.
+    follower.log.stored = leader.log.stored[-1:]
+    follower.log.put(OffsetsSet("g", "topic-1", {0: 6}))
+
+    turns = 0
+    while follower.turn() == [] and follower.state.is_behind:
+        if not follower.tables.state.snapshots:
+            assert follower.tables.topics.get("topic-1") is None
+            assert follower.state.next_offset == 0
+            turns += 1
+
+    assert turns >= 5
+    assert follower.state.next_offset == 2
+    assert len(follower.tables.topics) == len(leader.tables.topics)
+    assert follower.tables.offsets.offsets("g", "topic-1") == {0: 6}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.serving.applied import apply_all
 from tests.unit.serving.memory_log import MemoryLog, root_of
 
 from ledgermq.model.errors import BusyError
@@ -38,13 +39,13 @@ def calls_of(directory: Path) -> MemberCalls:
     stand_in: Any = MemoryLog()
     tables = BrokerTables(directory / "config", settings)
     state = StateLog(settings, stand_in, tables, stand_in)
-    state.apply()
+    apply_all(state)
     state.lead(Standing(LEADER, 1, "n0"))
     while not state.is_settled:
         state.turn(0)
         while stand_in.orders:
             stand_in.take()
-        state.apply()
+        apply_all(state)
     known = KnownTopics(stand_in, tables)
     return MemberCalls(known, settings, state, OtherMembers())
 

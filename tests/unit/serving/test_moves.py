@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.unit.serving.applied import apply_all
 from tests.unit.serving.memory_log import MemoryLog, root_of
 
 from ledgermq.broker.holds import QueueName
@@ -57,11 +58,11 @@ class Node:
         self.moves.register("source", moved_record)
         self.asked: set[QueueName] = set()
         self.refusals: list[LedgerError] = []
-        self.state.apply()
+        apply_all(self.state)
         self.state.lead(Standing(LEADER, term, "n0"))
 
     def turn(self) -> list[Reply]:
-        self.state.apply()
+        apply_all(self.state)
         self.moves.turn(self.now_ms)
         for queue in (SOURCE, OTHER):
             if queue not in self.asked and self.moves.is_free(queue):
@@ -236,10 +237,10 @@ def test_records_without_a_source_follow_their_command(tmp_path: Path) -> None:
     node.state.turn(0)
     order = log.orders[0]
     log.take(4)
-    node.state.apply()
+    apply_all(node.state)
     early = list(told)
     log.put(records_of(order)[4][48:])
-    node.state.apply()
+    apply_all(node.state)
 
     bodies = [bytes(one.body) for one in log.messages("source")]
     assert bodies == [b"m%d" % number * 20 for number in range(3)]
@@ -268,7 +269,7 @@ def test_a_group_is_bounded_and_the_rest_comes_with_the_next(tmp_path: Path) -> 
     node.state.turn(0)
     while log.orders:
         sizes.append(log.take())
-        node.state.apply()
+        apply_all(node.state)
         node.state.turn(0)
 
     assert sizes == [half + 2, half + 2]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.serving.applied import apply_all
 from tests.unit.serving.memory_log import MemoryLog, root_of
 
 from ledgermq.broker.moves import Moved
@@ -87,7 +88,7 @@ class Node:
         self.delays = DelayService(stand_in, self.moves, self.state, LEVELS)
         self.timers = TimerService(stand_in, self.moves, self.state)
         self.halves = HalfReader(stand_in, self.tables, self.moves)
-        self.state.apply()
+        apply_all(self.state)
         self.state.lead(Standing(LEADER, 1, "n0"))
 
     @property
@@ -101,7 +102,7 @@ class Node:
             self.now_ms += 1_100
             self.delays.notice_growth(self.now_ms)
             self.timers.notice_growth(self.now_ms)
-            self.state.apply()
+            apply_all(self.state)
             self.moves.turn(self.now_ms)
             self.delays.turn(self.now_ms)
             self.timers.turn(self.now_ms)

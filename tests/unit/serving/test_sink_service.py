@@ -6,6 +6,7 @@ from array import array
 from pathlib import Path
 
 import pytest
+from tests.unit.serving.applied import apply_all
 from tests.unit.serving.memory_log import MemoryLog, root_of
 
 from ledgermq.broker.moves import GROUP_RECORDS_MAX
@@ -96,11 +97,11 @@ class Node:
         self.moves = Moves(log, self.tables, self.state)  # type: ignore[arg-type]
         self.sinks = SinkService(log, self.tables, self.state, self.moves, settings)  # type: ignore[arg-type]
         self.asked = 0
-        self.state.apply()
+        apply_all(self.state)
         self.state.lead(Standing(LEADER, term, "n0"))
 
     def turn(self) -> None:
-        self.state.apply()
+        apply_all(self.state)
         self.moves.turn(self.now_ms)
         replies = [*self.sinks.turn(self.now_ms), *self.state.turn(self.now_ms)]
         for reply in replies:

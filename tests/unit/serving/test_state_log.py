@@ -32,7 +32,7 @@ from ledgermq.model.errors import (
 )
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import Settings, StoreSection
-from ledgermq.process.clock import MACHINE_CLOCK, Clock
+from ledgermq.process.clock import Clock, MachineClock
 from ledgermq.process.config_file import ConfigFile
 from ledgermq.process.record_parts import RecordParts
 from ledgermq.process.state_mark import read_state_mark
@@ -124,16 +124,26 @@ class MemoryLog:
         self.stored.append(command_record(body, Settings(), now_ms=1)[HOLE:])
 
 
+class Still(MachineClock):
+    """A clock by which no turn ends early, however slow the machine is."""
+
+    def monotonic_ns(self) -> int:
+        return 0
+
+
+STILL = Still()
+
+
 class Broker:
     """A StateLog over a log in memory."""
 
     def __init__(
-        self, directory: Path, log: MemoryLog | None = None, *, clock: Clock = MACHINE_CLOCK
+        self, directory: Path, log: MemoryLog | None = None, *, clock: Clock = STILL
     ) -> None:
         self.log = log or MemoryLog()
         settings = Settings(store=StoreSection(path_root_dir=directory))
         self.mark = directory / "ledgermq" / "state-snapshot"
-        self.mark.parent.mkdir(exist_ok=True)
+        self.mark.parent.mkdir(parents=True, exist_ok=True)
         self.tables = BrokerTables(directory / "config", settings)
         self.state: StateLog = StateLog(
             settings,

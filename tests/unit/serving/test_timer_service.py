@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.serving.applied import apply_all
 from tests.unit.serving.memory_log import HOLE, MemoryLog, root_of
 
 from ledgermq.formats.delayed_message import RealQueue, timer_properties
@@ -53,13 +54,13 @@ class Node:
         self.state = StateLog(settings, stand_in, tables, stand_in, clock=self.clock)
         self.moves = Moves(stand_in, tables, self.state)
         self.timers = TimerService(stand_in, self.moves, self.state)
-        self.state.apply()
+        apply_all(self.state)
         self.state.lead(Standing(LEADER, term, "n0"))
 
     def turn(self) -> None:
         self.timers.notice_growth(self.now_ms)
         self.now_ms += AGAIN_PAUSE_MS
-        self.state.apply()
+        apply_all(self.state)
         self.moves.turn(self.now_ms)
         self.timers.turn(self.now_ms)
         self.state.turn(self.now_ms)

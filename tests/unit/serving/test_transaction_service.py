@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.serving.applied import apply_all
 from tests.unit.serving.memory_log import MemoryLog, root_of
 
 from ledgermq.broker import half_table
@@ -86,7 +87,7 @@ class Node:
         self._verbs = TransactionCalls(self.service).verbs
         self.check_topic: CheckTopic = anybody
         self.answers: dict[int, Mapping[str, Any] | LedgerError] = {}
-        self.state.apply()
+        apply_all(self.state)
         self.state.lead(Standing(LEADER, term, "n0"))
 
     def _find(self, topic: str, key: str) -> list[memoryview]:
@@ -118,7 +119,7 @@ class Node:
 
     def turn(self) -> None:
         """One turn of the broker."""
-        self.state.apply()
+        apply_all(self.state)
         self.moves.turn(self.now_ms)
         replies: list[Reply] = self.service.turn(self.now_ms)
         replies += self.state.turn(self.now_ms)
