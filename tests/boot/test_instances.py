@@ -146,10 +146,16 @@ def install(machine: Machine, package: str) -> None:
 
 
 def assert_versions(machine: Machine, version: str) -> None:
-    after = members(machine)
+    """All run that version, and one of them leads, once an election is over."""
+
+    def settled() -> dict[str, dict[str, str]]:
+        found = members(machine)
+        roles = sorted(one["role"] for one in found.values())
+        return found if roles == ["follower", "follower", "leader"] else {}
+
+    after = machine.wait_until(settled, "one member to lead")
 
     assert {one["version"] for one in after.values()} == {version}
-    assert sorted(one["role"] for one in after.values()) == ["follower", "follower", "leader"]
 
 
 def assert_nothing_is_lost(machine: Machine, history: History) -> None:
