@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, cast
@@ -257,12 +258,13 @@ def _property(head: zmq.Frame, name: str) -> str:
 
 
 def report_refused(guard: KeyGuard) -> None:
-    """Answer about keys, and log those that are refused."""
+    """Answer about keys, and log those that are refused, a few of each host."""
     for address, key in guard.serve():
-        logger.warning(
-            "client refused: its key is no user's",
-            extra={"event": Event.CLIENT_REFUSED, "from": address, "key": key},
-        )
+        if guard.lines.is_news(address, key, time.monotonic()):
+            logger.warning(
+                "client refused: its key is no user's",
+                extra={"event": Event.CLIENT_REFUSED, "from": address, "key": key},
+            )
 
 
 def bind_client_socket(

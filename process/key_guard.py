@@ -10,6 +10,7 @@ from zmq.utils import z85
 
 from ledgermq.ipc.doorbell import Context
 from ledgermq.process.connection_names import metadata_of, new_name
+from ledgermq.process.refusal_lines import RefusalLines
 
 _ENDPOINT = "inproc://zeromq.zap.01"
 _PARTS = 7
@@ -27,6 +28,9 @@ class KeyGuard:
     The answer to a key that is let in carries a name, which ZeroMQ attaches to each message of that
     connection as ``User-Id``. The connection's routing id is one of ours then, whatever the client
     has chosen (``connection_names``).
+
+    Attributes:
+        lines: which refusals are worth a line of the log.
     """
 
     def __init__(self, context: Context, user_of: Callable[[bytes], bytes | None]) -> None:
@@ -35,6 +39,7 @@ class KeyGuard:
         Args:
             user_of: the name for a key (Z85), not empty; None keeps it out.
         """
+        self.lines = RefusalLines()
         self._user_of = user_of
         self.socket: zmq.Socket[bytes] = context.socket(zmq.REP)
         self.socket.setsockopt(zmq.LINGER, 0)

@@ -7,6 +7,7 @@ without a service (``CallService.check_whole``).
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
@@ -15,9 +16,12 @@ from ledgermq.broker.access import Right
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.events import Event
 from ledgermq.process.client_rights import ClientRights
+from ledgermq.process.refusal_lines import RefusalLines
 from ledgermq.serving.calls import Arguments, Verbs
 
 logger = logging.getLogger("ledgermq.audit")
+
+_refused = RefusalLines()
 
 ANY = Right.PUB | Right.SUB
 """Either is enough."""
@@ -184,7 +188,15 @@ def act_of(who: str, verb: str, arguments: Arguments) -> Act:
 
 
 def audit(act: Act, outcome: LedgerError | None) -> None:
-    """One line about an admin's act: who, what, on what, and what came of it."""
+    """One line about an admin's act: who, what, on what, and what came of it.
+
+    All that is done has one. Of what is refused there are a few for whoever asks, and the number of
+    those that have none: otherwise who may nothing could have the lines of others rotated away.
+    """
+    if outcome is not None:
+        what = f"{act.verb} {act.subject}"
+        if not _refused.is_news(act.who, what, time.monotonic()):
+            return
     fields = {
         "who": act.who,
         "act": act.verb,
@@ -193,6 +205,8 @@ def audit(act: Act, outcome: LedgerError | None) -> None:
     }
     if outcome is not None:
         fields["reason"] = str(outcome)
+        if _refused.untold:
+            fields["untold"] = str(_refused.untold)
     logger.info("admin act", extra={"event": Event.ADMIN_ACT, **fields})
 
 

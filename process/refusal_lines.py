@@ -1,0 +1,58 @@
+"""Which refusals are worth a line of the log: who is refused may try again as often as it likes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LINES_MAX = 16
+"""Of one address within ``WINDOW_S``; the same refusal has one."""
+
+WINDOW_S = 600.0
+
+ADDRESSES_MAX = 256
+"""Of as many others nothing is told until the first of these is silent for a while."""
+
+
+class _Told(NamedTuple):
+    since: float
+    what: set[str]
+
+
+class RefusalLines:
+    """What was told lately; bounded, whoever comes.
+
+    Attributes:
+        untold: refusals that had no line.
+    """
+
+    def __init__(self) -> None:
+        self.untold = 0
+        self._told: dict[str, _Told] = {}
+
+    def is_news(self, address: str, what: str, now: float) -> bool:
+        """Whether that is to be told.
+
+        Args:
+            address: who is refused, as it cannot choose itself.
+            now: seconds of a clock that never goes back.
+        """
+        is_news = self._note(address, what, now)
+        self.untold += not is_news
+        return is_news
+
+    def _note(self, address: str, what: str, now: float) -> bool:
+        told = self._told.get(address)
+        if told is None or now - told.since >= WINDOW_S:
+            if told is None and len(self._told) >= ADDRESSES_MAX and not self._forget(now):
+                return False
+            told = self._told[address] = _Told(now, set())
+        if what in told.what or len(told.what) >= LINES_MAX:
+            return False
+        told.what.add(what)
+        return True
+
+    def _forget(self, now: float) -> bool:
+        over = [address for address, told in self._told.items() if now - told.since >= WINDOW_S]
+        for address in over:
+            del self._told[address]
+        return bool(over)
