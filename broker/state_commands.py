@@ -50,6 +50,8 @@ PART_SIZE_MAX = 1024 * 1024
 SNAPSHOT_SIZE_MAX = 1024 * 1024 * 1024
 """Bytes of a snapshot's tables, uncompressed: more is a damaged length, not a broker's tables."""
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
 _ROW_DEPTH = 4
 """Of a snapshot: its document, the tables, one file, a table in it; then rows."""
 
@@ -239,11 +241,11 @@ def _decompressed(parts: Sequence[Part]) -> Steps[str]:
 def _pieces(value: object, depth: int) -> Iterator[str]:
     """The JSON of ``value``; what lies ``depth`` objects below is a piece each."""
     if depth == 0 or not isinstance(value, Rows | Mapping):
-        yield json.dumps(value, separators=(",", ":"))
+        yield _encode(value)
         return
     mark = "{"
     for key, item in value if isinstance(value, Rows) else value.items():
-        yield f"{mark}{json.dumps(str(key))}:"
+        yield f"{mark}{_encode(str(key))}:"
         yield from _pieces(item, depth - 1)
         mark = ","
     yield "}" if mark == "," else "{}"

@@ -23,6 +23,9 @@ _OWN_PREFIX = "ledgermq"
 
 Row = TypeVar("Row")
 
+# One for all rows: ``json.dumps`` makes another each time.
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
 
 class _Rows(Generic[Row]):
     """The texts of a table's rows, as they were asked for last.
@@ -118,4 +121,4 @@ def _offsets(offsets: Mapping[int, int]) -> str:
 
 
 def _text(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return _encode(value)

@@ -20,6 +20,9 @@ BODY_SIZE_MAX = 1024 * 1024
 LOOSE_SIZE_MAX = 256 * 1024
 """Of what is no JSON and is read character by character, a microsecond each."""
 
+# One for all: ``json.dumps`` makes another each time, and tables have thousands of rows.
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
 
 def decode_body(body: bytes | memoryview) -> dict[str, object]:
     """The object in a body; keys that are integers or objects are their compact JSON text.
@@ -54,7 +57,7 @@ def decode_body(body: bytes | memoryview) -> dict[str, object]:
 
 def encode_body(body: Mapping[str, object]) -> bytes:
     """Compact JSON, as all clients read it; integer keys of mappings get quotes."""
-    return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
+    return _encode(body).encode(errors="replace")
 
 
 def encode_queue_table(rows: Iterable[tuple[str, str, int, object]]) -> bytes:
@@ -71,7 +74,7 @@ def encode_queue_table(rows: Iterable[tuple[str, str, int, object]]) -> bytes:
 
 
 def _compact(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return _encode(value)
 
 
 class _Reader:

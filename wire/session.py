@@ -17,6 +17,7 @@ from ledgermq.wire.header import VERSION, VERSION_MIN, Kind, encode_header
 from ledgermq.wire.statuses import ERRORS_BY_NUMBER, status_of
 
 BODY_SIZE_MAX = 1024 * 1024
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 INSTANCE_SIZE_MAX = 64
 RETRY_AFTER = "retry_after_ms"
 """Of a REFUSED, and among the details of its error: how long the client is to wait."""
@@ -310,7 +311,7 @@ def encode_result(request_id: int, result: Mapping[str, object]) -> list[bytes]:
 def encode_body(fields: Mapping[str, object]) -> bytes:
     """A JSON object."""
     # Escaped to ASCII: a name with a lone surrogate could not be written as UTF-8.
-    return json.dumps(fields, separators=(",", ":")).encode()
+    return _ENCODER.encode(fields).encode()
 
 
 def decode_body(body: bytes | memoryview) -> dict[str, object]:
