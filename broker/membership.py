@@ -7,7 +7,7 @@ the caller tells the time, and answers those who wait when the version of their 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -188,13 +188,14 @@ class Membership:
         self._count += 1
         self._versions[group] = self._count
 
-    def differences(self, group: str) -> list[Difference]:
-        """In what the members differ from the first one; empty when all want the same."""
-        members = self.members(group)
-        found: list[Difference] = []
-        for other in members[1:]:
-            found += _compare(members[0], other)
-        return found
+    def differences(self, group: str) -> Iterator[Difference]:
+        """In what the members differ from the first one; none when all want the same."""
+        members = iter(self.members(group))
+        first = next(members, None)
+        for other in members:
+            assert first is not None
+            if _wants(other) != _wants(first):
+                yield from _compare(first, other)
 
     def _forget(self, place: _Place) -> None:
         del self._seen[place]
@@ -205,6 +206,10 @@ class Membership:
         else:
             del self._groups[place.group]
             self._versions.pop(place.group, None)
+
+
+def _wants(member: Member) -> tuple[object, ...]:
+    return member.subscription, member.model, member.strategy, member.ordered
 
 
 def _compare(first: Member, other: Member) -> list[Difference]:

@@ -9,8 +9,9 @@ who owns which queue is in the log (``broker/queue_locks.py``).
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from ledgermq.broker.groups import check_group_name
@@ -37,11 +38,15 @@ from ledgermq.serving.calls import Call, Result, Verbs
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.other_members import OTHER_OWNER_PREFIX, OtherMembers
 from ledgermq.serving.state_log import StateLog
-from ledgermq.serving.state_requests import Caller, Reply, Request
+from ledgermq.serving.state_requests import Caller, Encoded, Reply, Request
+from ledgermq.wire.session import encode_body
 
 logger = logging.getLogger(__name__)
 
 TOPICS_MAX = 1_000
+ANSWERS_NS = 10_000_000
+"""Heartbeats that waited are answered for so long in one turn."""
+
 TOLD_MAX = 10
 """Differences among members that one answer names."""
 
@@ -87,6 +92,10 @@ class MemberCalls:
         # The one that is due first stands first: all wait equally long.
         self._held: dict[tuple[str, str], _Held] = {}
         self._replies: list[Reply] = []
+        # Groups whose members are to be told, members of the one whose are told, and what.
+        self._changed: dict[str, None] = {}
+        self._telling: deque[tuple[str, str]] = deque()
+        self._views: dict[str, Encoded] = {}
         self._differing: dict[str, list[str]] = {}
         self._locks_revision = -1
         self._locked: frozenset[str] = frozenset()
@@ -176,6 +185,8 @@ class MemberCalls:
         self._refuse_held(NotLeaderError("node does not lead; ask the one that does"))
         self._members = self._no_members()
         self._differing.clear()
+        self._changed.clear()
+        self._telling.clear()
         if leads:
             self._led_ms = now_ms
             self._leases.begin(now_ms)
@@ -188,14 +199,20 @@ class MemberCalls:
             self._held.pop((group, client), None)
             self._log.counts[BrokerCounter.MEMBERS_LOST] += 1
             self._tell(group)
+        until_ns = self._log.clock.monotonic_ns() + ANSWERS_NS
+        self._tell_changed(until_ns)
         while self._held and next(iter(self._held.values())).until_ms <= now_ms:
             self._answer(self._held.pop(next(iter(self._held))))
+            if self._log.clock.monotonic_ns() >= until_ns:
+                break
+        # Of this turn alone.
+        self._views.clear()
         replies, self._replies = self._replies, []
         return replies
 
     def next_deadline_ms(self) -> int | None:
         """When ``turn`` has something to do; ``None`` when never."""
-        if self._replies:
+        if self._replies or self._changed or self._telling:
             return 0
         held = next(iter(self._held.values()), None)
         expiry_ms = self._members.next_expiry_ms()
@@ -220,7 +237,7 @@ class MemberCalls:
         self._leases.renew(group, member.client, _queues(arguments, "owned"), call.now_ms)
         key = group, member.client
         if (older := self._held.pop(key, None)) is not None:
-            self._answer(older)
+            self._replies.append(Reply(older.caller, self._view(group, call.now_ms)))
         if is_news:
             logger.info("consumer in group: group=%s client=%s", group, member.client)
             self._tell(group)
@@ -416,14 +433,35 @@ class MemberCalls:
 
     def warnings(self, group: str) -> list[str]:
         """In what the members of ``group`` differ; a few examples."""
-        return [str(one) for one in self._members.differences(group)[:TOLD_MAX]]
+        return [str(one) for one in islice(self._members.differences(group), TOLD_MAX)]
 
     def _tell(self, group: str) -> None:
-        """Answer the members of a group that has changed."""
+        """Have the members of a group that has changed answered, at the turn's end."""
         self._log.counts[BrokerCounter.GROUP_CHANGES] += 1
-        for held in [one for one in self._held.values() if one.group == group]:
-            del self._held[held.group, held.client]
-            self._answer(held)
+        self._changed[group] = None
+
+    def _tell_changed(self, until_ns: int) -> None:
+        """Answer the members of groups that have changed, for a bounded time.
+
+        All that a group's members have to be told is made once a turn, whatever has changed: with
+        thousands of members, who come one after the other, each change for each was the square.
+        """
+        while self._changed or self._telling:
+            if not self._telling:
+                group = next(iter(self._changed))
+                del self._changed[group]
+                self._telling.extend((group, one.client) for one in self._members.members(group))
+                self._note_differences(group)
+            while self._telling:
+                held = self._held.pop(self._telling.popleft(), None)
+                if held is not None:
+                    self._answer(held)
+                if self._log.clock.monotonic_ns() >= until_ns:
+                    return
+            if self._log.clock.monotonic_ns() >= until_ns:
+                return
+
+    def _note_differences(self, group: str) -> None:
         warnings = self.warnings(group)
         if not warnings:
             self._differing.pop(group, None)
@@ -434,7 +472,11 @@ class MemberCalls:
             logger.warning("consumers of a group differ: group=%s %s", group, warnings[0])
 
     def _answer(self, held: _Held) -> None:
-        self._replies.append(Reply(held.caller, self._view(held.group, self._now_ms)))
+        view = self._views.get(held.group)
+        if view is None:
+            view = Encoded(encode_body(self._view(held.group, self._now_ms)))
+            self._views[held.group] = view
+        self._replies.append(Reply(held.caller, view))
 
     def _refuse_held(self, error: LedgerError) -> None:
         self._replies += [Reply(held.caller, error) for held in self._held.values()]

@@ -97,4 +97,4 @@ def test_members_that_want_the_same_differ_in_nothing(members: Membership) -> No
     members.heartbeat("g", A, 0)
     members.heartbeat("g", replace(B, host="elsewhere", start="last"), 0)
 
-    assert members.differences("g") == []
+    assert list(members.differences("g")) == []
