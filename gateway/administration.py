@@ -13,6 +13,7 @@ from ledgermq.gateway.connection_codes import ConnectionCodes
 from ledgermq.gateway.consumer_codes import ConsumerCodes
 from ledgermq.gateway.encoded_tables import EncodedTables
 from ledgermq.gateway.group_codes import GroupCodes
+from ledgermq.gateway.long_replies import LongReplies
 from ledgermq.gateway.port_calls import PortCalls
 from ledgermq.gateway.queue_codes import QueueCodes
 from ledgermq.gateway.queue_figures import QueueFigures
@@ -44,8 +45,8 @@ class Administration:
         store = calls.known.store
         figures = QueueFigures(store, tables, around.clock, addresses.broker)
         groups = ClientGroups(clients)
-        encoded = EncodedTables(tables.state)
-        topics = TopicCodes(tables, figures, groups, changes, encoded=encoded)
+        encoded, long = EncodedTables(tables.state), LongReplies(port_calls, reply)
+        topics = TopicCodes(tables, figures, groups, changes, encoded=encoded, long=long)
         connections = ConnectionCodes(clients, requests, reply, around.clock)
         self._broker = BrokerCodes(around, tables, figures)
         self.codes: Codes = {
@@ -53,7 +54,7 @@ class Administration:
             **topics.codes,
             **GroupCodes(
                 tables, figures, groups, changes, addresses,
-                encoded=encoded, calls=port_calls, reply=reply,
+                encoded=encoded, long=long,
             ).codes,
             **QueueCodes(store, topics, clients).codes,
             **connections.codes,

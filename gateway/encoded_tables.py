@@ -11,9 +11,11 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from ledgermq.broker.broker_state import BrokerState
+from ledgermq.broker.documents import ROWS_PER_STEP
 from ledgermq.broker.groups import SubscriptionGroup
 from ledgermq.broker.topics import Topic
 from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.serving.sliced_answers import Build
 
 KEPT_MAX = 32 * 1024 * 1024
 """Characters of rows that are kept of one table; those of a larger one are made anew each time."""
@@ -41,24 +43,27 @@ class _Rows(Generic[Row]):
 
     def body(
         self, version: Hashable, rows: Callable[[], Iterable[tuple[str, Row]]], shape: str
-    ) -> bytes:
+    ) -> Build:
         """``shape`` with all rows for its ``%s``, or that of the last call for the same version."""
-        if self._version != version:
-            texts = self._take(rows())
-            self._body = (shape % ",".join(texts)).encode(errors="replace")
-            self._version = version
-        return self._body
-
-    def _take(self, rows: Iterable[tuple[str, Row]]) -> list[str]:
-        known, fresh, size = self._texts, {}, 0
-        for key, row in rows:
-            found = known.get(key)
+        if self._version == version:
+            return self._body
+        fresh: dict[str, tuple[Row, str]] = {}
+        size = 0
+        # As they are now, whatever changes meanwhile.
+        for number, (key, row) in enumerate(list(rows()), 1):
+            found = self._texts.get(key)
             if found is None or found[0] is not row:
                 found = row, f"{_text(key)}:{self._encode(row)}"
+                # For whoever asks for the same meanwhile.
+                self._texts[key] = found
             fresh[key] = found
             size += len(found[1])
+            if number % ROWS_PER_STEP == 0:
+                yield
         self._texts = fresh if size <= KEPT_MAX else {}
-        return [text for _, text in fresh.values()]
+        texts = (text for _, text in fresh.values())
+        self._version, self._body = version, (shape % ",".join(texts)).encode(errors="replace")
+        return self._body
 
 
 class EncodedTables:
@@ -70,7 +75,7 @@ class EncodedTables:
         self._groups = _Rows(_group)
         self._offsets = _Rows(_offsets)
 
-    def topics(self) -> bytes:
+    def topics(self) -> Build:
         """All topics with the version of the table (``TopicConfigSerializeWrapper``)."""
         state = self._state
         table = state.topics
@@ -81,7 +86,7 @@ class EncodedTables:
             f'{head},"topicConfigTable":{{%s}}}}',
         )
 
-    def groups(self) -> bytes:
+    def groups(self) -> Build:
         """All groups with the version of the table (``SubscriptionGroupWrapper``)."""
         state = self._state
         table = state.groups
@@ -92,7 +97,7 @@ class EncodedTables:
             f'{head},"subscriptionGroupTable":{{%s}}}}',
         )
 
-    def offsets(self) -> bytes:
+    def offsets(self) -> Build:
         """How far all groups are (``ConsumerOffsetSerializeWrapper``)."""
         table = self._state.offsets
         return self._offsets.body(

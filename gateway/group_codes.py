@@ -10,10 +10,9 @@ from ledgermq.gateway.addresses import GroupAddresses
 from ledgermq.gateway.changes import Changes
 from ledgermq.gateway.client_groups import ClientGroups
 from ledgermq.gateway.encoded_tables import EncodedTables
-from ledgermq.gateway.port_calls import PortCalls
+from ledgermq.gateway.long_replies import LongReplies
 from ledgermq.gateway.queue_figures import QueueFigures
-from ledgermq.gateway.refusals import refusal
-from ledgermq.gateway.requests import Asked, Codes, ReplyLater
+from ledgermq.gateway.requests import Asked, Codes
 from ledgermq.model.errors import GroupUnknownError, LedgerError, ProtocolError
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
@@ -21,7 +20,6 @@ from ledgermq.remoting.fastjson import decode_body, encode_body
 from ledgermq.remoting.fields import flag, text
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.sliced_answers import Build
-from ledgermq.serving.state_requests import Encoded
 
 
 class GroupCodes:
@@ -36,11 +34,9 @@ class GroupCodes:
         addresses: GroupAddresses,
         *,
         encoded: EncodedTables,
-        calls: PortCalls,
-        reply: ReplyLater,
+        long: LongReplies,
     ) -> None:
-        self._calls = calls
-        self._reply = reply
+        self._long = long
         self._encoded = encoded
         self._tables = tables
         self._figures = figures
@@ -88,11 +84,11 @@ class GroupCodes:
             refused=refused,
         )
 
-    def _all(self, asked: Asked) -> Command:
-        return asked.command.reply(body=self._encoded.groups())
+    def _all(self, asked: Asked) -> None:
+        self._long.begin(asked, self._encoded.groups())
 
-    def _all_offsets(self, asked: Asked) -> Command:
-        return asked.command.reply(body=self._encoded.offsets())
+    def _all_offsets(self, asked: Asked) -> None:
+        self._long.begin(asked, self._encoded.offsets())
 
     def _topics(self, group: str, one: str = "") -> Iterator[Topic]:
         """Topics of a group: those that its members subscribe to now, of which it has offsets, or
@@ -109,23 +105,10 @@ class GroupCodes:
             if topic is not None and (subscribed is None or name in subscribed):
                 yield topic
 
-    def _build(self, asked: Asked, build: Build) -> None:
-        """Answer with a body that is built between turns."""
-
-        def take(outcome: Encoded | LedgerError) -> None:
-            command = asked.command
-            if isinstance(outcome, LedgerError):
-                self._reply(asked, refusal(command, outcome))
-            else:
-                self._reply(asked, command.reply(body=outcome.body))
-
-        connection = asked.connection
-        self._calls.build(build, take, owner=asked.owner, is_wanted=lambda: connection.is_open)
-
     def _consumed(self, asked: Asked) -> None:
         fields = asked.command.fields
         group, one = text(fields, "consumerGroup"), fields.get("topic", "")
-        self._build(asked, self._consumed_by(group, one))
+        self._long.begin(asked, self._consumed_by(group, one))
 
     def _consumed_by(self, group: str, one: str) -> Build:
         encoded: list[bytes] = []
@@ -135,7 +118,9 @@ class GroupCodes:
         return self._figures.consumed_table(encoded)
 
     def _consumed_by_all(self, asked: Asked) -> None:
-        self._build(asked, self._all_consumed(is_ordered=flag(asked.command.fields, "isOrder")))
+        self._long.begin(
+            asked, self._all_consumed(is_ordered=flag(asked.command.fields, "isOrder"))
+        )
 
     def _all_consumed(self, *, is_ordered: bool) -> Build:
         figures = self._figures

@@ -7,6 +7,7 @@ from ledgermq.broker.topics import Topic
 from ledgermq.gateway.changes import Changes
 from ledgermq.gateway.client_groups import ClientGroups
 from ledgermq.gateway.encoded_tables import EncodedTables, shown_fields
+from ledgermq.gateway.long_replies import LongReplies
 from ledgermq.gateway.queue_figures import QueueFigures
 from ledgermq.gateway.requests import Asked, Codes
 from ledgermq.model.errors import LedgerError, ProtocolError, TopicUnknownError
@@ -29,7 +30,9 @@ class TopicCodes:
         changes: Changes,
         *,
         encoded: EncodedTables,
+        long: LongReplies,
     ) -> None:
+        self._long = long
         self._encoded = encoded
         self._tables = tables
         self._figures = figures
@@ -90,8 +93,8 @@ class TopicCodes:
             refused=refused,
         )
 
-    def _all(self, asked: Asked) -> Command:
-        return asked.command.reply(body=self._encoded.topics())
+    def _all(self, asked: Asked) -> None:
+        self._long.begin(asked, self._encoded.topics())
 
     def _stats(self, asked: Asked) -> Command:
         return asked.command.reply(body=self._figures.topic_table(self.topic(asked)))
