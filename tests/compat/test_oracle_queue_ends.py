@@ -78,7 +78,10 @@ def faults_of(root: Path) -> list[str]:
 
 
 def ends_at(broker: RocketMQ) -> dict[int, int]:
-    """Queue offset behind the last message of each queue, as RocketMQ's tool tells it."""
+    """Queue offset behind the last message of each queue, as RocketMQ's tool tells it.
+
+    Nothing where the tool has given up: it waits some seconds for each answer of the broker.
+    """
     told = broker.mqadmin("topicStatus", "-t", TOPIC)
     rows = [line.split() for line in told.splitlines() if line.startswith(BROKER)]
     return {int(row[1]): int(row[3]) for row in rows}
@@ -121,8 +124,12 @@ def test_rocketmq_goes_on_behind_the_ends_and_dispatches_what_it_stores(
         wait_for_ends(rocketmq, {LOADED: loaded, IDLE: SENT})
         for queue in (IDLE, LOADED):
             send_to(rocketmq, queue)
-        wait_until(lambda: ends_at(rocketmq)[LOADED] > loaded, "a message more", PATIENCE_S)
-        ends = ends_at(rocketmq)
+
+        def ends_behind_both() -> dict[int, int]:
+            told = ends_at(rocketmq)
+            return told if told.get(LOADED, 0) > loaded and told.get(IDLE, 0) > SENT else {}
+
+        ends = wait_until(ends_behind_both, "a message more in both queues", PATIENCE_S)
         store = rocketmq.store
     theirs = {
         queue: [THEIRS.encode()] * (ends[queue] - end)
