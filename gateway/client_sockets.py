@@ -20,6 +20,10 @@ class ClientSockets(Protocol):
         """Can be read when ``turn`` has work."""
         ...
 
+    def listen(self) -> None:
+        """Take connections from now on, where that was put off."""
+        ...
+
     def next_deadline_ms(self) -> int | None:
         """When ``turn`` has work that the descriptor does not tell of; ``None`` when never."""
         ...

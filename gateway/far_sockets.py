@@ -79,6 +79,9 @@ class FarSockets:
         """See ``ClientSockets``."""
         return self._epoll.fileno()
 
+    def listen(self) -> None:
+        """Nothing: port processes listen when they know their writer."""
+
     def next_deadline_ms(self) -> int | None:
         """Never: port processes close idle connections."""
         return None

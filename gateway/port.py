@@ -45,6 +45,10 @@ from ledgermq.wire.session import Standing
 
 logger = logging.getLogger(__name__)
 
+WRITER_WAIT_MS = 5_000
+"""Clients are not taken before the writer has said how messages are encoded: their first one would
+be refused. After so long they can read at least."""
+
 
 class RemotingPort:
     """Owned by the broker process; ``fileno`` can be read when ``take_requests`` has work.
@@ -334,6 +338,7 @@ def open_port(around: Environment, counts: Counts) -> RemotingSockets:
         listeners,
         limits_of(settings),
         now_ms=around.clock.monotonic_ns() // 1_000_000,
+        wait_ms=WRITER_WAIT_MS,
         note_ended=note_ended,
     )
     sockets.tls = tls

@@ -80,7 +80,7 @@ class PortRequests:
         self._broker = BrokerLink(around.paths.ports, self._epoll, self._sockets)
         self._limits = around.settings.limits
         self._clients = ClientTable(self._limits)
-        self._writer = WriterLink(around, self._epoll)
+        self._writer = WriterLink(around, self._epoll, greeted=self._sockets.listen)
         self._quotas = PortQuotas(
             tables.quotas,
             settings.quotas,

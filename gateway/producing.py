@@ -56,7 +56,7 @@ class Producing:
             counts: the broker's counters.
         """
         self._now_ms = around.clock.monotonic_ns() // 1_000_000
-        self._writer = WriterLink(around, epoll)
+        self._writer = WriterLink(around, epoll, greeted=sockets.listen)
         self._produce = ProduceCodes(
             around,
             tables,

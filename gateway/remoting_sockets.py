@@ -134,6 +134,7 @@ class RemotingSockets:
         limits: RemotingLimits,
         *,
         now_ms: int,
+        wait_ms: int = 0,
         note_ended: Callable[[], object] = lambda: None,
     ) -> None:
         """Take connections of ``listeners``, non-blocking ones, which it closes at its end.
@@ -142,6 +143,7 @@ class RemotingSockets:
             listeners: see there.
             limits: see there.
             now_ms: monotonic time.
+            wait_ms: for so long connections are not taken before ``listen``; they wait, too.
             note_ended: called for each connection that is closed for a limit of all together.
         """
         self.limits = limits
@@ -160,6 +162,15 @@ class RemotingSockets:
         self._unfinished = 0
         self._listeners = {listener.fileno(): listener for listener in listeners}
         self._epoll = select.epoll()
+        self._listens_at_ms: int | None = now_ms + wait_ms
+        if not wait_ms:
+            self.listen()
+
+    def listen(self) -> None:
+        """Take connections from now on, those that wait first."""
+        if self._listens_at_ms is None:
+            return
+        self._listens_at_ms = None
         for fd in self._listeners:
             self._epoll.register(fd, select.EPOLLIN)
 
@@ -179,9 +190,9 @@ class RemotingSockets:
         return self._epoll.fileno()
 
     def next_deadline_ms(self) -> int | None:
-        """When ``turn`` closes the next idle connection; None while there is none."""
+        """When ``turn`` listens, or closes the next idle connection; None while there is none."""
         if not self._idle:
-            return None
+            return self._listens_at_ms
         return self._deadline_ms(next(iter(self._idle.values())))
 
     def turn(self, now_ms: int, *, unread: Container[int] = ()) -> Iterator[Arrival]:
@@ -193,6 +204,8 @@ class RemotingSockets:
             unread: numbers of connections that are not read from now.
         """
         self._now_ms = now_ms
+        if self._listens_at_ms is not None and now_ms >= self._listens_at_ms:
+            self.listen()
         budget = BYTES_PER_TURN
         for fd, events in self._epoll.poll(0):
             if fd in self._listeners:

@@ -96,11 +96,18 @@ class WriterLink:
     entries of one queue are stored in the order in which they came.
     """
 
-    def __init__(self, around: Environment, epoll: select.epoll) -> None:
+    def __init__(
+        self,
+        around: Environment,
+        epoll: select.epoll,
+        *,
+        greeted: Callable[[], object] = lambda: None,
+    ) -> None:
         """A link that opens its first session with the first ``advance``.
 
         Args:
             epoll: gets what wakes the link.
+            greeted: called once, when the writer has said for the first time how to encode.
         """
         limits = around.settings.limits
         options = ProducerOptions(
@@ -117,6 +124,7 @@ class WriterLink:
         self._epoll = epoll
         self._watched: tuple[int, ...] = ()
         self._generation = -1
+        self._greeted: Callable[[], object] | None = greeted
         self._gathered: list[_Entry] = []
         self._gathered_bytes = 0
         self._under_way = 0
@@ -177,6 +185,9 @@ class WriterLink:
             self._pipeline.advance(now)
         if self._generation != self._link.generation:
             self._watch()
+        if self._greeted is not None and self.welcome is not None:
+            greeted, self._greeted = self._greeted, None
+            greeted()
 
     def give_up(self) -> None:
         """This node does not lead: tell all who wait, and send nothing of it again."""

@@ -21,9 +21,10 @@ LIMITS = RemotingLimits(
 class Port:
     """The sockets under test, turned until something is so."""
 
-    def __init__(self, limits: RemotingLimits = LIMITS) -> None:
+    def __init__(self, limits: RemotingLimits = LIMITS, *, wait_ms: int = 0) -> None:
         self.now_ms = 0
-        self.sockets = RemotingSockets(open_listeners([("127.0.0.1", 0)]), limits, now_ms=0)
+        listeners = open_listeners([("127.0.0.1", 0)])
+        self.sockets = RemotingSockets(listeners, limits, now_ms=0, wait_ms=wait_ms)
         self.arrived: list[Arrival] = []
         self._clients: list[socket.socket] = []
 
@@ -97,6 +98,26 @@ def test_commands_come_in_their_order_and_replies_go_back(port: Port) -> None:
         (2, b"body", True),
     ]
     assert port.arrived[0].connection.peer == client.getsockname()
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_who_comes_too_early_is_taken_when_the_port_listens(is_told: bool) -> None:
+    port = Port(wait_ms=1_000)
+    client = port.connect()
+    client.sendall(sent(1))
+    port.turn()
+    assert (port.sockets.count, port.sockets.next_deadline_ms()) == (0, 1_000)
+
+    if is_told:
+        port.sockets.listen()
+    else:
+        port.now_ms = 1_000
+        port.turn()
+    port.until(lambda: bool(port.arrived))
+    port.sockets.listen()
+
+    assert [arrival.command.opaque for arrival in port.arrived] == [1]
+    port.close()
 
 
 def test_who_sends_no_command_is_closed_and_nobody_else(port: Port) -> None:

@@ -38,8 +38,13 @@ class Port:
             paths=SimpleNamespace(produce=peer.directory / "produce"),
         )
         self.epoll = select.epoll()
-        self.link = WriterLink(around, self.epoll)
+        self.greetings = 0
+        self.link = WriterLink(around, self.epoll, greeted=self._greeted)
         self.told: dict[str, Place | LedgerError] = {}
+
+    def _greeted(self) -> None:
+        assert self.link.form is not None
+        self.greetings += 1
 
     def advance(self) -> None:
         self.link.advance(time.monotonic_ns() // 1_000_000)
@@ -130,6 +135,7 @@ def test_what_comes_while_frames_are_under_way_is_gathered(peer: Peer, port: Por
     assert all(isinstance(one, Place) for one in port.told.values()), port.told
     assert peer.stored() == [b"m%d" % one for one in range(writer_link.FRAMES_MAX + 3)]
     assert len(peer.seen[-1].unique_ids) == 3
+    assert port.greetings == 1
 
 
 def test_a_message_that_the_writer_refuses_does_not_harm_the_others(peer: Peer, port: Port) -> None:
