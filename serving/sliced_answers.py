@@ -145,7 +145,8 @@ class SlicedAnswers:
                 self._take_up()
             if self._clock.monotonic_ns() >= until_ns:
                 break
-        self._due_ms = now_ms + PAUSE_MS if others_ask else now_ms
+        # What was given within a slice has nobody wait for the next one.
+        self._due_ms = now_ms + PAUSE_MS if others_ask and self._count else now_ms
         return replies
 
     def end_all(self) -> list[Reply]:

@@ -106,6 +106,13 @@ def test_while_others_ask_a_slice_is_followed_by_a_pause() -> None:
     assert len(node.steps) == built + STEPS_PER_SLICE
 
 
+def test_short_answers_follow_one_another_without_a_pause() -> None:
+    node = Node()
+    for number in range(3):
+        node.ask(f"page-{number}", 5)
+        assert node.turn(others_ask=True) == [f"page-{number}"]
+
+
 def test_who_asks_for_much_does_not_keep_others_waiting() -> None:
     node = Node()
     for number in range(50):
