@@ -121,7 +121,8 @@ class BrokerWorker:
             self._store, tables, self._log, self._moves, settings, find=queries.with_key
         )
         self._calls.register(TransactionCalls(self._transactions).verbs)
-        self._members = MemberCalls(self._calls.known, settings, self._log, self._calls.others)
+        calls = self._calls
+        self._members = MemberCalls(calls.known, settings, self._log, calls.others, calls.slices)
         self._calls.register(self._members.verbs)
         self._pulls = self._pull_service(contain)
         timer_calls = TimerCalls(self._timers, self._log, queries.with_key, settings)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
@@ -37,6 +37,7 @@ from ledgermq.serving.call_arguments import Arguments, flag, text
 from ledgermq.serving.calls import Call, Result, Verbs
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.other_members import OTHER_OWNER_PREFIX, OtherMembers
+from ledgermq.serving.sliced_answers import SlicedAnswers
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Caller, Encoded, Reply, Request
 from ledgermq.wire.session import encode_body
@@ -68,12 +69,18 @@ class MemberCalls:
     """
 
     def __init__(
-        self, known: KnownTopics, settings: Settings, log: StateLog, others: OtherMembers
+        self,
+        known: KnownTopics,
+        settings: Settings,
+        log: StateLog,
+        others: OtherMembers,
+        slices: SlicedAnswers,
     ) -> None:
         """Nobody is a member yet.
 
         Args:
             others: members that are not our own clients.
+            slices: answers that take several turns.
         """
         self._known = known
         self._tables = known.tables
@@ -82,6 +89,7 @@ class MemberCalls:
         self._rules = settings.topics
         self._log = log
         self._others = others
+        self._slices = slices
         others.own = self._own_clients
         others.locked = self._locked_groups
         self._now_ms = 0
@@ -361,49 +369,45 @@ class MemberCalls:
         touches = frozenset({f"locks {group}"})
         self._log.submit(Request(call.caller, changes, touches, told), call.now_ms)
 
-    def _group_members(self, call: Call) -> Result:
+    def _group_members(self, call: Call) -> Result | None:
         self._check(call)
         group = text(call.arguments, "group")
         check_group_name(group)
         owners = self._leases.owners(group, call.now_ms)
         members = self._of_all_kinds(group)
-        return {
-            "group": group,
-            "members": [
-                {
-                    "client": member.client,
-                    "host": member.host,
-                    "model": member.model,
-                    "start": member.start,
-                    "ordered": member.ordered,
-                    "strategy": member.strategy,
-                    "subscription": dict(member.subscription),
-                }
-                for member in members
-            ],
-            "queues": self._owned_rows(group, owners),
-            "warnings": self.warnings(group),
-        }
+        fields = {"group": group, "warnings": self.warnings(group)}
+        rows = (
+            {
+                "client": member.client,
+                "host": member.host,
+                "model": member.model,
+                "start": member.start,
+                "ordered": member.ordered,
+                "strategy": member.strategy,
+                "subscription": dict(member.subscription),
+            }
+            for member in members
+        )
+        queues = self._owned_rows(group, members, owners)
+        return self._slices.show(call, fields, members=rows, queues=queues)
 
-    def _owned_rows(self, group: str, owners: Mapping[str, Mapping[int, str]]) -> list[Result]:
+    def _owned_rows(
+        self, group: str, members: Iterable[Member], owners: Mapping[str, Mapping[int, str]]
+    ) -> Iterator[Result]:
         """Each queue of the topics that members want or have: who owns it, and what it lags."""
-        topics = {topic for one in self._of_all_kinds(group) for topic in one.subscription}
-        rows: list[Result] = []
+        topics = {topic for one in members for topic in one.subscription}
         for topic in sorted(topics | owners.keys()):
             offsets = self._tables.offsets.offsets(group, topic)
             for queue_id in range(self._queue_count(topic)):
                 bounds = self._known.store.bounds(QueueName(topic, queue_id))
                 committed = offsets.get(queue_id)
-                rows.append(
-                    {
-                        "topic": topic,
-                        "queue": queue_id,
-                        "client": owners.get(topic, {}).get(queue_id),
-                        "committed": committed,
-                        "lag": max(0, bounds.end - max(committed or 0, bounds.first)),
-                    }
-                )
-        return rows
+                yield {
+                    "topic": topic,
+                    "queue": queue_id,
+                    "client": owners.get(topic, {}).get(queue_id),
+                    "committed": committed,
+                    "lag": max(0, bounds.end - max(committed or 0, bounds.first)),
+                }
 
     def _view(self, group: str, now_ms: int) -> Result:
         """What a member needs to know to share queues with the others."""

@@ -18,6 +18,8 @@ from ledgermq.serving.calls import Call, Result
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.member_calls import ANSWERS_NS, MemberCalls
 from ledgermq.serving.other_members import OtherMembers
+from ledgermq.serving.pull_service import let_through
+from ledgermq.serving.sliced_answers import SlicedAnswers
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Caller, Encoded, Reply
 from ledgermq.wire.session import LEADER, Standing
@@ -49,7 +51,7 @@ def calls_of(directory: Path, clock: Clock = MACHINE_CLOCK) -> MemberCalls:
             stand_in.take()
         apply_all(state)
     known = KnownTopics(stand_in, tables)
-    return MemberCalls(known, settings, state, OtherMembers())
+    return MemberCalls(known, settings, state, OtherMembers(), SlicedAnswers(clock, let_through))
 
 
 def test_a_new_leader_does_not_say_that_nobody_consumes_before_members_had_time_to_tell_it(
