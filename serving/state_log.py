@@ -343,7 +343,8 @@ class StateLog:
         """Propose what waits; the answers that are due."""
         self._now_ms = now_ms
         batch = self._batch
-        if batch is not None and now_ms >= batch.until_ms:
+        # It may be in the log, and not be read yet: a snapshot of 100,000 topics takes longer.
+        if batch is not None and now_ms >= batch.until_ms and not self.is_behind:
             self._batch = None
             self._is_certain = False
             logger.warning("command of the broker's state not in the log: id=%s", batch.identity)

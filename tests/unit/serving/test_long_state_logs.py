@@ -12,6 +12,7 @@ from ledgermq.broker.documents import ROWS_PER_STEP
 from ledgermq.broker.state_commands import OffsetsSet, TopicSet
 from ledgermq.model.errors import NotLeaderError
 from ledgermq.process.clock import MachineClock
+from ledgermq.serving.state_log import PROPOSAL_MS
 from ledgermq.serving.state_reader import APPLY_NS
 
 COMMANDS_A_TURN = 4
@@ -150,3 +151,21 @@ def test_a_snapshot_of_many_topics_is_read_over_several_turns_and_counts_at_once
     assert follower.state.next_offset == 2
     assert len(follower.tables.topics) == len(leader.tables.topics)
     assert follower.tables.offsets.offsets("g", "topic-1") == {0: 6}
+
+
+def test_a_snapshot_that_takes_longer_to_read_than_a_proposal_may_is_not_lost(
+    tmp_path: Path,
+) -> None:
+    broker = leader_with_topics(tmp_path)
+    while not broker.log.orders:
+        broker.turn()
+    broker.log.take()
+    now_ms = 0
+    while not broker.tables.state.snapshots:
+        now_ms += PROPOSAL_MS
+        assert broker.turn(now_ms) == []
+
+    for _ in range(TOPICS // ROWS_PER_STEP):
+        assert broker.turn(now_ms) == []
+    assert broker.log.orders == []
+    assert broker.state.is_settled
