@@ -7,6 +7,7 @@ the caller tells the time, and answers those who wait when the version of their 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,6 +21,9 @@ MODELS = (CLUSTERING, BROADCASTING)
 
 REPLACED_MAX = 10_000
 """Members whose id another one has now, remembered."""
+
+SHOWN_MAX = 200
+"""Letters of what a member wants, where it is told to people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +78,8 @@ class Difference(NamedTuple):
     def __str__(self) -> str:
         of_topic = f" of topic {self.topic}" if self.topic else ""
         return (
-            f"members differ in {self.what}{of_topic}: {self.client} has {self.wants},"
-            f" {self.other} has {self.other_wants}"
+            f"members differ in {self.what}{of_topic}: {_short(self.client)} has"
+            f" {_short(self.wants)}, {_short(self.other)} has {_short(self.other_wants)}"
         )
 
 
@@ -87,7 +91,8 @@ class _Place(NamedTuple):
 class Membership:
     """The members of all groups.
 
-    Invariants: a group without members is not kept; ``size`` is the sum of all members';
+    Invariants: a group without members is not kept; ``size`` is the sum of all members', and
+    ``_topics`` has that of the topics that each group's members want;
     ``_replaced`` has at most ``REPLACED_MAX``; ``version`` changes with every change of a
     group's members or their subscriptions, and is never the same in two lives of this object.
     """
@@ -104,6 +109,7 @@ class Membership:
         self.size = 0
         self._groups: dict[str, dict[str, Member]] = {}
         self._versions: dict[str, int] = {}
+        self._topics: Counter[str] = Counter()
         self._count = 0
         # Oldest heartbeat first.
         self._seen: dict[_Place, int] = {}
@@ -120,6 +126,10 @@ class Membership:
     def members(self, group: str) -> list[Member]:
         """The members of ``group``, in the order in which they came."""
         return list(self._groups.get(group, {}).values())
+
+    def topics(self, group: str) -> int:
+        """How many topics the members of ``group`` want, each counted for itself."""
+        return self._topics[group] if group in self._groups else 0
 
     def version(self, group: str) -> str:
         """Names what ``group`` is now."""
@@ -153,6 +163,8 @@ class Membership:
         if known == member:
             return False
         self.size += member.size - (0 if known is None else known.size)
+        self._topics[group] += len(member.subscription)
+        self._topics[group] -= 0 if known is None else len(known.subscription)
         members[member.client] = member
         self.changed(group)
         return True
@@ -200,12 +212,19 @@ class Membership:
     def _forget(self, place: _Place) -> None:
         del self._seen[place]
         members = self._groups[place.group]
-        self.size -= members.pop(place.client).size
+        member = members.pop(place.client)
+        self.size -= member.size
+        self._topics[place.group] -= len(member.subscription)
         if members:
             self.changed(place.group)
         else:
-            del self._groups[place.group]
+            del self._groups[place.group], self._topics[place.group]
             self._versions.pop(place.group, None)
+
+
+def _short(text: str) -> str:
+    """Clients choose these texts, and each of them may be thousands of letters."""
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 
 
 def _wants(member: Member) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""Which refusals are worth a line of the log: who is refused may try again as often as it likes."""
+"""What is worth a line of the log, where others choose how often it happens: refusals, and more."""
 
 from __future__ import annotations
 
@@ -25,15 +25,21 @@ class RefusalLines:
         untold: refusals that had no line.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lines_max: int = LINES_MAX) -> None:
+        """Nothing was told yet.
+
+        Args:
+            lines_max: of one address within ``WINDOW_S``.
+        """
         self.untold = 0
+        self._lines_max = lines_max
         self._told: dict[str, _Told] = {}
 
     def is_news(self, address: str, what: str, now: float) -> bool:
         """Whether that is to be told.
 
         Args:
-            address: who is refused, as it cannot choose itself.
+            address: who is refused, as it cannot choose itself; or what else has lines of its own.
             now: seconds of a clock that never goes back.
         """
         is_news = self._note(address, what, now)
@@ -46,7 +52,7 @@ class RefusalLines:
             if told is None and len(self._told) >= ADDRESSES_MAX and not self._forget(now):
                 return False
             told = self._told[address] = _Told(now, set())
-        if what in told.what or len(told.what) >= LINES_MAX:
+        if what in told.what or len(told.what) >= self._lines_max:
             return False
         told.what.add(what)
         return True

@@ -122,7 +122,9 @@ class BrokerWorker:
         )
         self._calls.register(TransactionCalls(self._transactions).verbs)
         calls = self._calls
-        self._members = MemberCalls(calls.known, settings, self._log, calls.others, calls.slices)
+        self._members = MemberCalls(
+            calls.known, settings, self._log, calls.others, calls.slices, contain=contain
+        )
         self._calls.register(self._members.verbs)
         self._pulls = self._pull_service(contain)
         timer_calls = TimerCalls(self._timers, self._log, queries.with_key, settings)

@@ -21,6 +21,7 @@ from ledgermq.broker.offset_plans import MEMBERS_NAMED_MAX
 from ledgermq.broker.queue_leases import QueueLeases
 from ledgermq.broker.queue_locks import Lock
 from ledgermq.broker.state_commands import Change, GroupSet, LocksSet
+from ledgermq.broker.topics import check_topic_name
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.errors import (
     BusyError,
@@ -28,15 +29,16 @@ from ledgermq.model.errors import (
     LedgerError,
     NotLeaderError,
     ProtocolError,
-    TopicUnknownError,
 )
 from ledgermq.model.limits import QUEUE_ID_MAX
 from ledgermq.model.message_filter import EXPRESSION_SIZE_MAX
 from ledgermq.model.settings import LimitsSection, Settings
+from ledgermq.process.refusal_lines import RefusalLines
 from ledgermq.serving.call_arguments import Arguments, flag, text
 from ledgermq.serving.calls import Call, Result, Verbs
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.other_members import OTHER_OWNER_PREFIX, OtherMembers
+from ledgermq.serving.pull_service import Contain, let_through
 from ledgermq.serving.sliced_answers import SlicedAnswers
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Caller, Encoded, Reply, Request
@@ -47,6 +49,12 @@ logger = logging.getLogger(__name__)
 TOPICS_MAX = 1_000
 ANSWERS_NS = 10_000_000
 """Heartbeats that waited are answered for so long in one turn."""
+
+GROUP_TOPICS_MAX = 50_000
+"""Members' wishes of one group: each of its members is told all of them, as one answer."""
+
+LINES_MAX = 200
+"""Of one group's members, in ten minutes."""
 
 TOLD_MAX = 10
 """Differences among members that one answer names."""
@@ -65,7 +73,8 @@ class MemberCalls:
     """Owned by the broker process.
 
     Invariants: while this node does not lead there are no members, and no heartbeat waits; at most
-    one heartbeat of a member waits, and its group is as it was told.
+    one heartbeat of a member is in ``_held``, and its group is as it was told; those in ``_due``
+    wait for nothing but their turn.
     """
 
     def __init__(
@@ -75,13 +84,17 @@ class MemberCalls:
         log: StateLog,
         others: OtherMembers,
         slices: SlicedAnswers,
+        *,
+        contain: Contain = let_through,
     ) -> None:
         """Nobody is a member yet.
 
         Args:
             others: members that are not our own clients.
             slices: answers that take several turns.
+            contain: told of a bug that an answer has met; returns the refusal.
         """
+        self._contain = contain
         self._known = known
         self._tables = known.tables
         self._settings = settings.groups
@@ -100,10 +113,13 @@ class MemberCalls:
         # The one that is due first stands first: all wait equally long.
         self._held: dict[tuple[str, str], _Held] = {}
         self._replies: list[Reply] = []
-        # Groups whose members are to be told, members of the one whose are told, and what.
+        # Groups whose members are to be told, heartbeats that are to be answered, and how.
         self._changed: dict[str, None] = {}
-        self._telling: deque[tuple[str, str]] = deque()
-        self._views: dict[str, Encoded] = {}
+        self._due: deque[_Held] = deque()
+        self._views: dict[str, Encoded | LedgerError] = {}
+        self._lines = RefusalLines(LINES_MAX)
+        self._stored: frozenset[str] = frozenset()
+        self._stored_at_ns = -2
         self._differing: dict[str, list[str]] = {}
         self._locks_revision = -1
         self._locked: frozenset[str] = frozenset()
@@ -194,7 +210,6 @@ class MemberCalls:
         self._members = self._no_members()
         self._differing.clear()
         self._changed.clear()
-        self._telling.clear()
         if leads:
             self._led_ms = now_ms
             self._leases.begin(now_ms)
@@ -203,14 +218,21 @@ class MemberCalls:
         """Let go of members that are silent; the answers that are due."""
         self._now_ms = now_ms
         for group, client in self._members.expire(now_ms):
-            logger.info("consumer not heard of any more: group=%s client=%s", group, client)
+            self._log_member(group, "consumer not heard of any more", client)
             self._held.pop((group, client), None)
             self._log.counts[BrokerCounter.MEMBERS_LOST] += 1
             self._tell(group)
         until_ns = self._log.clock.monotonic_ns() + ANSWERS_NS
-        self._tell_changed(until_ns)
+        for group in self._changed:
+            for member in self._members.members(group):
+                if (held := self._held.pop((group, member.client), None)) is not None:
+                    self._due.append(held)
+            self._note_differences(group)
+        self._changed.clear()
         while self._held and next(iter(self._held.values())).until_ms <= now_ms:
-            self._answer(self._held.pop(next(iter(self._held))))
+            self._due.append(self._held.pop(next(iter(self._held))))
+        while self._due:
+            self._answer(self._due.popleft())
             if self._log.clock.monotonic_ns() >= until_ns:
                 break
         # Of this turn alone.
@@ -220,7 +242,7 @@ class MemberCalls:
 
     def next_deadline_ms(self) -> int | None:
         """When ``turn`` has something to do; ``None`` when never."""
-        if self._replies or self._changed or self._telling:
+        if self._replies or self._changed or self._due:
             return 0
         held = next(iter(self._held.values()), None)
         expiry_ms = self._members.next_expiry_ms()
@@ -245,14 +267,16 @@ class MemberCalls:
         self._leases.renew(group, member.client, _queues(arguments, "owned"), call.now_ms)
         key = group, member.client
         if (older := self._held.pop(key, None)) is not None:
-            self._replies.append(Reply(older.caller, self._view(group, call.now_ms)))
+            self._due.append(older)
         if is_news:
-            logger.info("consumer in group: group=%s client=%s", group, member.client)
+            self._log_member(group, "consumer in group", member.client)
             self._tell(group)
-        if arguments.get("version") != self._members.version(group):
-            return self._view(group, call.now_ms)
-        until_ms = call.now_ms + self._settings.heartbeat_ms
-        self._held[key] = _Held(call.caller, group, member.client, until_ms)
+        held = _Held(call.caller, group, member.client, call.now_ms + self._settings.heartbeat_ms)
+        if arguments.get("version") == self._members.version(group):
+            self._held[key] = held
+        else:
+            # At the turn's end, as all that wait: of those who come together each is told the same.
+            self._due.append(held)
         return None
 
     def take_limits(self, limits: LimitsSection) -> None:
@@ -269,6 +293,15 @@ class MemberCalls:
                 consumers=len(members),
                 limit=limits.members_max,
                 setting="limits.members_max",
+            )
+        topics = members.topics(group) + len(member.subscription)
+        topics -= 0 if known is None else len(known.subscription)
+        if topics > max(members.topics(group), GROUP_TOPICS_MAX):
+            raise BusyError(
+                "consumers of the group want too many topics, all together",
+                group=group,
+                topics=topics,
+                limit=GROUP_TOPICS_MAX,
             )
         more = member.size - (0 if known is None else known.size)
         if more > 0 and members.size + more > limits.members_bytes:
@@ -298,7 +331,7 @@ class MemberCalls:
         self._check(call)
         group, client = text(call.arguments, "group"), text(call.arguments, "client")
         if self._members.leave(group, client, text(call.arguments, "instance")):
-            logger.info("consumer left: group=%s client=%s", group, client)
+            self._log_member(group, "consumer left", client)
             self._held.pop((group, client), None)
             self._tell(group)
         return {}
@@ -396,9 +429,10 @@ class MemberCalls:
     ) -> Iterator[Result]:
         """Each queue of the topics that members want or have: who owns it, and what it lags."""
         topics = {topic for one in members for topic in one.subscription}
-        for topic in sorted(topics | owners.keys()):
+        counts = self._queue_counts(topics | owners.keys())
+        for topic in sorted(counts):
             offsets = self._tables.offsets.offsets(group, topic)
-            for queue_id in range(self._queue_count(topic)):
+            for queue_id in range(counts[topic]):
                 bounds = self._known.store.bounds(QueueName(topic, queue_id))
                 committed = offsets.get(queue_id)
                 yield {
@@ -424,46 +458,43 @@ class MemberCalls:
                 topic: {str(queue): client for queue, client in queues.items()}
                 for topic, queues in owners.items()
             },
-            "queues": {topic: self._queue_count(topic) for topic in topics},
+            "queues": self._queue_counts(topics),
             "warnings": self.warnings(group),
         }
 
-    def _queue_count(self, topic: str) -> int:
-        try:
-            return self._known.topic(topic).read_queues
-        except TopicUnknownError:
-            # It may be made later: its readers are there already.
-            return 0
+    def _queue_counts(self, topics: Iterable[str]) -> dict[str, int]:
+        """Queues of each; none of one that is not there: its readers may be there before it is."""
+        table, store = self._tables.topics, self._known.store
+        changed_ns = store.topics_changed_ns()
+        if changed_ns != self._stored_at_ns:
+            self._stored, self._stored_at_ns = frozenset(store.topics()), changed_ns
+        counts = {}
+        for name in topics:
+            known = table.get(name)
+            if known is not None:
+                counts[name] = known.read_queues
+            else:
+                # To look for queues reads a folder, which few of those have that no table knows.
+                counts[name] = self._known.queues_found(name) if name in self._stored else 0
+        return counts
 
     def warnings(self, group: str) -> list[str]:
         """In what the members of ``group`` differ; a few examples."""
         return [str(one) for one in islice(self._members.differences(group), TOLD_MAX)]
 
     def _tell(self, group: str) -> None:
-        """Have the members of a group that has changed answered, at the turn's end."""
+        """Have the members of a group that has changed answered, at the turn's end.
+
+        All that they have to be told is made once a turn, whatever has changed: with thousands of
+        members, who come one after the other, each change for each was the square.
+        """
         self._log.counts[BrokerCounter.GROUP_CHANGES] += 1
         self._changed[group] = None
 
-    def _tell_changed(self, until_ns: int) -> None:
-        """Answer the members of groups that have changed, for a bounded time.
-
-        All that a group's members have to be told is made once a turn, whatever has changed: with
-        thousands of members, who come one after the other, each change for each was the square.
-        """
-        while self._changed or self._telling:
-            if not self._telling:
-                group = next(iter(self._changed))
-                del self._changed[group]
-                self._telling.extend((group, one.client) for one in self._members.members(group))
-                self._note_differences(group)
-            while self._telling:
-                held = self._held.pop(self._telling.popleft(), None)
-                if held is not None:
-                    self._answer(held)
-                if self._log.clock.monotonic_ns() >= until_ns:
-                    return
-            if self._log.clock.monotonic_ns() >= until_ns:
-                return
+    def _log_member(self, group: str, what: str, client: str) -> None:
+        """A line, of a group that has not had too many lately."""
+        if self._lines.is_news(group, f"{what} {client} {self._now_ms}", self._now_ms / 1_000):
+            logger.info("%s: group=%s client=%s", what, group, client)
 
     def _note_differences(self, group: str) -> None:
         warnings = self.warnings(group)
@@ -478,12 +509,20 @@ class MemberCalls:
     def _answer(self, held: _Held) -> None:
         view = self._views.get(held.group)
         if view is None:
-            view = Encoded(encode_body(self._view(held.group, self._now_ms)))
+            try:
+                view = Encoded(encode_body(self._view(held.group, self._now_ms)))
+            except LedgerError as error:
+                view = error
+            except (OSError, MemoryError):
+                raise
+            except Exception as error:
+                view = self._contain(error)
             self._views[held.group] = view
         self._replies.append(Reply(held.caller, view))
 
     def _refuse_held(self, error: LedgerError) -> None:
-        self._replies += [Reply(held.caller, error) for held in self._held.values()]
+        self._replies += [Reply(held.caller, error) for held in (*self._due, *self._held.values())]
+        self._due.clear()
         self._held.clear()
 
     def _check(self, call: Call) -> None:
@@ -524,6 +563,7 @@ def _member(arguments: Arguments) -> Member:
 
 
 def _expression(wanted: Mapping[str, object], topic: str) -> str:
+    check_topic_name(topic)
     value = wanted[topic]
     if not isinstance(value, str) or not 0 < len(value) <= EXPRESSION_SIZE_MAX + 16:
         raise ProtocolError("not what a consumer wants", topic=topic, limit=EXPRESSION_SIZE_MAX)

@@ -12,6 +12,7 @@
 | ``unread_replies`` | M1 answers that nobody reads |
 | ``groups`` | M2 groups without end |
 | ``held_pulls`` | M3 all held pulls |
+| ``members`` | a group of thousands, each of whom is told of all |
 | ``log_lines`` | L1 lines of the log |
 | ``half_open`` ``slow_writer`` ``mechanisms`` ``wrong_frames`` | what else a transport may do |
 """
@@ -283,6 +284,28 @@ def held_pulls(target: Target, chance: random.Random) -> None:
     client.close()
 
 
+def members(target: Target, chance: random.Random) -> None:
+    connection = zmtp3.connect(target.consume)
+    hello = zmtp3.message(encode_hello(1, client="x", library="raw"))
+    zmtp3.send_until_closed(connection, zmtp3.greeting() + zmtp3.ready() + hello)
+    name, size = f"crowd-{chance.getrandbits(30):x}", chance.choice((1, 20, 100))
+    for number in range(500 * target.scale):
+        fields = {
+            "group": name,
+            "client": f"c{number}" + "x" * size,
+            "instance": "i",
+            "host": "h",
+            "model": "clustering",
+            "start": "first",
+            "ordered": False,
+            "strategy": "s",
+            "subscription": {f"t{one}": "*" for one in range(size)},
+        }
+        call = encode_call(10 + number, "group_heartbeat", **fields)
+        zmtp3.send_until_closed(connection, zmtp3.message(call))
+    connection.close()
+
+
 def log_lines(target: Target, chance: random.Random) -> None:
     line = "x\n1999-01-01T00:00:00.000Z INFO broker: admin act who=root act=FORGED\x1b[31m"
     client = RemotingClient(target.port)
@@ -386,6 +409,7 @@ ATTACKS: Mapping[str, Callable[[Target, random.Random], None]] = {
         producer_groups,
         groups,
         held_pulls,
+        members,
         log_lines,
         half_open,
         slow_writer,

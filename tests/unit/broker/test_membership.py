@@ -58,6 +58,16 @@ def test_members_that_are_silent_are_forgotten_the_oldest_first(members: Members
     assert members.groups == ["g"]
     assert members.expire(130) == [("g", "a")]
     assert members.next_expiry_ms() is None
+    assert (members.topics("g"), members.topics("h"), members.size) == (0, 0, 0)
+
+
+def test_topics_are_counted_for_each_member(members: Membership) -> None:
+    members.heartbeat("g", A, 0)
+    members.heartbeat("g", replace(B, subscription={"t": "*", "u": "*"}), 0)
+    both = members.topics("g")
+    members.heartbeat("g", B, 0)
+
+    assert (both, members.topics("g"), members.topics("h")) == (3, 2, 0)
 
 
 def test_the_newer_of_two_with_one_name_is_the_member(members: Membership) -> None:

@@ -49,6 +49,12 @@ class MemoryLog:
     def queue_ids(self, topic: str) -> list[int]:
         return sorted(queue.queue_id for queue in self.queues if queue.topic == topic)
 
+    def topics(self) -> list[str]:
+        return sorted({queue.topic for queue in self.queues})
+
+    def topics_changed_ns(self) -> int:
+        return len(self.queues)
+
     def has_all_committed(self) -> bool:
         return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 from tests.unit.serving.applied import apply_all
 from tests.unit.serving.memory_log import MemoryLog, root_of
 
-from ledgermq.model.errors import BusyError
+from ledgermq.model.errors import BusyError, LedgerError
 from ledgermq.model.settings import Settings, StoreSection
 from ledgermq.process.clock import MACHINE_CLOCK, Clock, MachineClock
+from ledgermq.serving import member_calls
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.calls import Call, Result
 from ledgermq.serving.known_topics import KnownTopics
@@ -93,9 +95,10 @@ ANSWERS_A_TURN = 4
 MEMBERS = 3 * ANSWERS_A_TURN
 
 
-def beat(calls: MemberCalls, client: str, version: str, now_ms: int) -> Result | None:
+def beat(calls: MemberCalls, client: str, version: str, now_ms: int) -> None:
     arguments = {**HEARTBEAT, "client": client, "version": version}
-    return calls.verbs["group_heartbeat"](Call(Caller(client.encode(), 1), arguments, now_ms))
+    call = Call(Caller(client.encode(), 1), arguments, now_ms)
+    assert calls.verbs["group_heartbeat"](call) is None
 
 
 def waiting_members(directory: Path, clock: Clock) -> MemberCalls:
@@ -104,13 +107,16 @@ def waiting_members(directory: Path, clock: Clock) -> MemberCalls:
     calls.lead(True, 50_000)
     calls.turn(50_000)
     for number in range(MEMBERS):
-        assert beat(calls, f"c{number}", "", 50_000) is not None
-    while calls.turn(50_000) or calls.next_deadline_ms() == 0:
-        pass
-    seen = beat(calls, "c0", "", 50_000)
-    assert seen is not None
+        beat(calls, f"c{number}", "", 50_000)
+    seen: list[Reply] = []
+    while calls.next_deadline_ms() == 0:
+        seen += calls.turn(50_000)
+    assert len(seen) == MEMBERS
+    assert isinstance(seen[-1].outcome, Encoded)
+    version = json.loads(seen[-1].outcome.body)["version"]
     for number in range(MEMBERS):
-        assert beat(calls, f"c{number}", str(seen["version"]), 50_001) is None
+        beat(calls, f"c{number}", version, 50_001)
+    assert calls.next_deadline_ms() != 0
     return calls
 
 
@@ -127,16 +133,15 @@ def told(replies: list[Reply]) -> dict[str, str]:
 
 def test_members_of_a_group_that_changes_are_told_some_a_turn_each_once(tmp_path: Path) -> None:
     calls = waiting_members(tmp_path, Ticking())
-    newcomer = beat(calls, f"c{MEMBERS}", "", 50_002)
-    assert newcomer is not None
-
+    beat(calls, f"c{MEMBERS}", "", 50_002)
     turns = []
     while calls.next_deadline_ms() == 0:
         turns.append(told(calls.turn(50_002)))
 
     assert max(map(len, turns)) <= ANSWERS_A_TURN
-    assert [name for turn in turns for name in turn] == [f"c{one}" for one in range(MEMBERS)]
-    assert {version for turn in turns for version in turn.values()} == {newcomer["version"]}
+    newcomer, *others = [name for turn in turns for name in turn]
+    assert (newcomer, others) == (f"c{MEMBERS}", [f"c{one}" for one in range(MEMBERS)])
+    assert len({version for turn in turns for version in turn.values()}) == 1
 
 
 def test_what_members_are_told_is_made_once_however_often_their_group_changes(
@@ -158,5 +163,82 @@ def test_what_members_are_told_is_made_once_however_often_their_group_changes(
     while calls.next_deadline_ms() == 0:
         answered |= told(calls.turn(50_002))
 
-    assert len(answered) == MEMBERS
+    assert len(answered) == MEMBERS + 1
     assert len(made) < MEMBERS / 2
+
+
+def come(calls: MemberCalls, client: str, **more: object) -> None:
+    arguments = {**HEARTBEAT, "client": client, **more}
+    calls.verbs["group_heartbeat"](Call(Caller(client.encode(), 1), arguments, 50_001))
+
+
+def test_members_of_one_group_want_only_so_many_topics_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member_calls, "GROUP_TOPICS_MAX", 10)
+    calls = calls_of(tmp_path)
+    calls.lead(True, 50_000)
+    six = {f"t{number}": "*" for number in range(6)}
+    come(calls, "c1", subscription=six)
+    with pytest.raises(BusyError, match="too many topics"):
+        come(calls, "c2", subscription=six)
+    come(calls, "c2", group="other", subscription=six)
+    come(calls, "c3")
+    come(calls, "c1", subscription=six)
+
+    assert calls.consuming("g") == ["c1", "c3"]
+
+
+def test_a_group_whose_members_come_and_go_fills_no_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    calls = calls_of(tmp_path)
+    calls.lead(True, 50_000)
+    for number in range(2 * member_calls.LINES_MAX):
+        come(calls, f"c{number}")
+    come(calls, "c1", group="other")
+    lines = [line for line in caplog.text.splitlines() if "consumer in group" in line]
+
+    assert len(lines) == member_calls.LINES_MAX + 1
+    assert "group=other" in lines[-1]
+
+
+def test_a_member_that_wants_what_no_topic_can_be_is_refused_and_harms_nobody(
+    tmp_path: Path,
+) -> None:
+    calls = calls_of(tmp_path)
+    calls.lead(True, 50_000)
+    come(calls, "c1")
+    calls.turn(50_001)
+    for name in ("bad topic!", "", "x" * 10_000, "../../etc"):
+        with pytest.raises(LedgerError):
+            come(calls, "c2", subscription={name: "*"})
+    come(calls, "c3", subscription={"SCHEDULE_TOPIC_XXXX": "*", "nothing-yet": "*"})
+    (answered,) = calls.turn(50_002)
+
+    assert calls.consuming("g") == ["c1", "c3"]
+    assert isinstance(answered.outcome, Encoded)
+    assert json.loads(answered.outcome.body)["queues"]["nothing-yet"] == 0
+
+
+def test_a_bug_that_an_answer_meets_refuses_that_answer_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusal = BusyError("a bug")
+    calls = calls_of(tmp_path)
+    monkeypatch.setattr(calls, "_contain", lambda error: refusal)
+    calls.lead(True, 50_000)
+    come(calls, "c1")
+    come(calls, "c2", group="other")
+    view = calls._view
+
+    def broken(group: str, now_ms: int) -> Result:
+        assert group != "g", "a bug"
+        return view(group, now_ms)
+
+    monkeypatch.setattr(calls, "_view", broken)
+    first, second = calls.turn(50_001)
+
+    assert first.outcome is refusal
+    assert isinstance(second.outcome, Encoded)
