@@ -299,7 +299,8 @@ def members(target: Target, chance: random.Random) -> None:
             "start": "first",
             "ordered": False,
             "strategy": "s",
-            "subscription": {f"t{one}": "*" for one in range(size)},
+            "subscription": {f"t{one}": "*" for one in range(size)}
+            | ({"no topic!": "*"} if number % 9 == 8 else {}),
         }
         call = encode_call(10 + number, "group_heartbeat", **fields)
         zmtp3.send_until_closed(connection, zmtp3.message(call))
