@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from tests.unit.serving.still_clock import STILL
 
 from ledgermq.broker.holds import Holds, QueueName
 from ledgermq.formats.message import Message, decode_message, encode_message
@@ -58,7 +59,7 @@ class Store:
         self.view = ReadableStore(page, settings, self.damaged.append)
         self.view.look()
         self.pulls: PullService = PullService(
-            self.view, Holds[bytes, Held](limit=9), lambda _queue: None
+            self.view, Holds[bytes, Held](limit=9), lambda _queue: None, clock=STILL
         )
 
     def _write(self) -> None:
@@ -282,7 +283,11 @@ def test_a_message_that_a_filter_fails_for_is_passed_over_counted_and_named_once
     monkeypatch.setattr(property_scan, "decode_properties", decode_with_a_bug)
     counts = no_counts()
     pulls: PullService = PullService(
-        store.view, Holds[bytes, Held](limit=9), lambda _queue: None, counts=counts
+        store.view,
+        Holds[bytes, Held](limit=9),
+        lambda _queue: None,
+        counts=counts,
+        clock=STILL,
     )
     for _ in range(2):
         answer = pulls.pull(b"c", sql_pull("number BETWEEN 3 AND 5"), 0)
@@ -418,7 +423,11 @@ def test_an_expression_that_is_none_is_refused(store: Store) -> None:
 
 def test_expressions_can_be_switched_off(store: Store) -> None:
     pulls = PullService(
-        store.view, Holds[bytes, Held](limit=9), lambda _queue: None, filters_properties=False
+        store.view,
+        Holds[bytes, Held](limit=9),
+        lambda _queue: None,
+        filters_properties=False,
+        clock=STILL,
     )
 
     with pytest.raises(FilterIllegalError, match="enable_property_filter"):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.serving.still_clock import STILL
 
 from ledgermq.broker.given_back import KEPT_MS, GivenBack
 from ledgermq.broker.group_offsets import GroupOffsets
@@ -32,7 +33,7 @@ from ledgermq.model.errors import (
 )
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import Settings, StoreSection
-from ledgermq.process.clock import Clock, MachineClock
+from ledgermq.process.clock import Clock
 from ledgermq.process.config_file import ConfigFile
 from ledgermq.process.record_parts import RecordParts
 from ledgermq.process.state_mark import read_state_mark
@@ -122,16 +123,6 @@ class MemoryLog:
         """A command of another leader."""
         body = encode_command(Command("of another", 1, changes))
         self.stored.append(command_record(body, Settings(), now_ms=1)[HOLE:])
-
-
-class Still(MachineClock):
-    """A clock by which no turn ends early, however slow the machine is."""
-
-    def monotonic_ns(self) -> int:
-        return 0
-
-
-STILL = Still()
 
 
 class Broker:
