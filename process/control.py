@@ -27,6 +27,7 @@ from ledgermq.model.errors import (
     ConfigError,
     LedgerError,
     NoPermissionError,
+    NotLeaderError,
     ProtocolError,
     StorageError,
     TimedOutError,
@@ -234,6 +235,7 @@ def ask(path: Path, verb: str, *, timeout_s: float, **fields: object) -> dict[st
         StorageError: no node listens there, or this user may not ask it.
         TimedOutError: the process does not answer.
         BusyError: not now, but it may be asked again.
+        NotLeaderError: the leader has to be asked, which may be another one by now.
         ProtocolError: it refused the request, or what answers is not a node.
     """
     check_path(path)
@@ -252,8 +254,9 @@ def ask(path: Path, verb: str, *, timeout_s: float, **fields: object) -> dict[st
     answer = _parsed(line)
     refusal = answer.get("error")
     if isinstance(refusal, dict):
-        if refusal.get("kind") == BusyError.__name__:
-            raise BusyError(str(refusal.get("message")), verb=verb)
+        for kind in (BusyError, NotLeaderError):
+            if refusal.get("kind") == kind.__name__:
+                raise kind(str(refusal.get("message")), verb=verb)
         raise ProtocolError(f"the node refused: {refusal.get('message')}", verb=verb)
     return answer
 

@@ -138,7 +138,7 @@ def test_the_leadership_is_handed_over_on_demand(group: Group) -> None:
     target = group.others(leader)[0]
     done = leader.command("raft", "transfer", target.name, "--json")
     status = json.loads(target.command("raft", "status", "--json").stdout)
-    again = leader.command("raft", "transfer", target.name)
+    again = leader.command("raft", "transfer", target.name, "--json")
     nobody = target.command("raft", "transfer", "n9")
     forgotten = leader.command("raft", "forget", target.name, "--json")
 
@@ -149,7 +149,9 @@ def test_the_leadership_is_handed_over_on_demand(group: Group) -> None:
         target.name,
         ["n0", "n1", "n2"],
     )
-    assert again.returncode == 1 and "does not lead" in again.stderr
+    refusal = json.loads(again.stderr)["error"]
+    assert (again.returncode, refusal["kind"]) == (1, "NotLeaderError")
+    assert "does not lead" in refusal["message"]
     assert nobody.returncode == 1 and "no such member" in nobody.stderr
     assert json.loads(forgotten.stdout) == {"forgotten": True}
     assert leader.node.logged(f"act=transfer on={target.name} outcome=done")
