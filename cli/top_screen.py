@@ -54,7 +54,14 @@ def screen(found: Figures, choice: Choice, *, height: int | None) -> RenderableT
     elif choice.group and group is not None:
         parts += _group_in_full(group)
     else:
-        parts += [_rates(found.nodes), Text(), _disks(found.nodes), Text(), _memory(found.nodes)]
+        parts += [
+            _rates(found.nodes),
+            *_reasons(found.nodes),
+            Text(),
+            _disks(found.nodes),
+            Text(),
+            _memory(found.nodes),
+        ]
         parts += [_services(found.nodes), *_groups(found, choice, height)]
     if height is not None:
         parts += [Text(), Text(KEYS, style="dim", no_wrap=True, overflow="ellipsis")]
@@ -94,8 +101,7 @@ def _rates(nodes: Sequence[NodeFigures]) -> Table:
     )
     for node in nodes:
         if node.away:
-            away = Text(node.away, style="red" if node.address else "dim")
-            table.add_row(node.name or "?", "away" if node.address else "-", away)
+            table.add_row(node.name or "?", "away" if node.address else "-")
             continue
         rates = node.rates
         is_late = node.role != "leader" and (node.behind is None or node.behind > 0)
@@ -111,6 +117,20 @@ def _rates(nodes: Sequence[NodeFigures]) -> Table:
             _bytes(node.dispatch_behind),
         )
     return table
+
+
+def _reasons(nodes: Sequence[NodeFigures]) -> list[Text]:
+    """Why nodes told nothing; not within the table, whose columns a sentence would narrow."""
+    return [
+        Text(
+            f"{node.name or node.address or '?'}: {node.away}",
+            style="red" if node.address else "dim",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+        for node in nodes
+        if node.away
+    ]
 
 
 def _disks(nodes: Sequence[NodeFigures]) -> Table:
@@ -208,7 +228,7 @@ def _groups(found: Figures, choice: Choice, height: int | None) -> list[Renderab
 
 
 def _node_in_full(node: NodeFigures) -> list[RenderableType]:
-    parts: list[RenderableType] = [_rates([node]), Text()]
+    parts: list[RenderableType] = [_rates([node]), *_reasons([node]), Text()]
     if node.away:
         return parts
     parts += [_disks([node]), Text()]

@@ -1,0 +1,36 @@
+"""What `ledgermq top` draws where there is little room."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from ledgermq.cli.top_figures import Figures, NodeFigures
+from ledgermq.cli.top_screen import Choice, screen
+
+REASON = "no node answers: is it running, and may this user connect? " * 3
+
+
+def drawn(nodes: list[NodeFigures], *, width: int) -> list[str]:
+    file = io.StringIO()
+    found = Figures(
+        at_ms=0, cluster="c", nodes=nodes, groups=[], group_count=0, group_lag=0,
+        groups_complete=True, groups_why="",
+    )  # fmt: skip
+    Console(file=file, width=width).print(screen(found, Choice(), height=None))
+    return file.getvalue().splitlines()
+
+
+def test_a_long_reason_of_a_node_that_is_away_takes_no_room_of_the_others() -> None:
+    nodes = [
+        NodeFigures("n0", "a0", role="leader", term=3, behind=0),
+        NodeFigures("n1", "a1", away=REASON),
+    ]
+    lines = drawn(nodes, width=80)
+
+    head = next(line for line in lines if line.startswith("NODE"))
+    assert " ".join(head.split()) == "NODE ROLE TERM IN/s IN B/s OUT/s OUT B/s BEHIND DISPATCH"
+    assert any(line.split() == ["n1", "away"] for line in lines)
+    assert any(line.startswith("n1: no node answers") for line in lines)
+    assert all(len(line) <= 80 for line in lines)
