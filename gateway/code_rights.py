@@ -226,7 +226,7 @@ ROWS: Mapping[int, Row] = {
     Code.UNREGISTER_BROKER: _admin("name_value_codes"),
     Code.GET_KV_CONFIG: _open("name_value_codes"),
     Code.GET_KVLIST_BY_NAMESPACE: _open("name_value_codes"),
-    Code.GET_NAMESRV_CONFIG: _open("name_value_codes"),
+    Code.GET_NAMESRV_CONFIG: _admin("name_value_codes"),
     Code.PUT_KV_CONFIG: _admin("name_value_codes"),
     Code.DELETE_KV_CONFIG: _admin("name_value_codes"),
     Code.UPDATE_NAMESRV_CONFIG: _admin("name_value_codes"),
