@@ -169,7 +169,7 @@ class Link:
             parts: list[Part] = [socket.recv(_NOBLOCK)]
             while socket.getsockopt(_RCVMORE):
                 parts.append(socket.recv(_NOBLOCK, copy=False).buffer)
-            if not self._awaits_greeting or (self._is_asking and not self._is_greeting(parts)):
+            if self.welcome is not None and not (self._is_asking and self._is_greeting(parts)):
                 return parts
             self._take_greeting(parts)
             if self._socket is not socket:
