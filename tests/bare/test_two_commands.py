@@ -51,14 +51,7 @@ def test_all_tests_that_can_run_pass_and_the_others_say_why_they_cannot(
     told = bare_root.run(
         "make test || touch build/failed", user=USER, timeout_s=14_400, log=_log(suite, "test")
     )
-    seconds = time.monotonic() - began
-
-    last = [line for line in told.splitlines() if re.search(r"\d+ passed", line)][-1]
-    counts = ", ".join(f"{word} {number}" for number, word in re.findall(r"(\d+) (\w+)", last))
-    python = bare_root.run(".venv/bin/python --version").strip()
-    _note(suite, "test", f"{python}: seconds {seconds:.0f}, {counts}")
-    assert not re.search("failed|error", last), told
-    assert not bare_root.run("ls build/failed 2>/dev/null || true"), told
+    check_all_passed(bare_root, suite, "test", told, time.monotonic() - began)
     assert "no Java: PySpark is left out" in told
     assert re.search(r"not installed: pyarrow, pyspark", told)
 
@@ -78,12 +71,17 @@ def test_sparks_tests_pass_once_java_is_there(bare_root: BareRoot, suite: Suite)
         timeout_s=7_200,
         log=_log(suite, "spark"),
     )
-    seconds = time.monotonic() - began
+    check_all_passed(bare_root, suite, "spark", told, time.monotonic() - began)
 
+
+def check_all_passed(
+    bare_root: BareRoot, suite: Suite, command: str, told: str, seconds: float
+) -> None:
+    """What pytest has told is noted, and none of its tests has failed."""
     last = [line for line in told.splitlines() if re.search(r"\d+ passed", line)][-1]
     counts = ", ".join(f"{word} {number}" for number, word in re.findall(r"(\d+) (\w+)", last))
     python = bare_root.run(".venv/bin/python --version").strip()
-    _note(suite, "spark", f"{python}: seconds {seconds:.0f}, {counts}")
+    _note(suite, command, f"{python}: seconds {seconds:.0f}, {counts}")
     assert not re.search("failed|error", last), told
     assert not bare_root.run("ls build/failed 2>/dev/null || true"), told
 
