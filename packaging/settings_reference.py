@@ -77,7 +77,7 @@ def _alike(text: str) -> str:
     line, lines = "", []
     for number, key in enumerate(CLUSTER_KEYS):
         word = f"`{key}`{',' if number + 1 < len(CLUSTER_KEYS) else ''}"
-        if line and len(line) + len(word) > 125:
+        if line and len(line) + len(word) > 109:
             lines.append(line)
             line = ""
         line = f"{line} {word}".strip()

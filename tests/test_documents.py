@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+LINE_LENGTH_MAX = 110
 _LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -18,6 +19,28 @@ def documents() -> list[str]:
         *(path for name in folders for path in (ROOT / name).rglob("*.md")),
     ]
     return sorted(str(path.relative_to(ROOT)) for path in found)
+
+
+def lines_of_prose(text: str) -> list[tuple[int, str]]:
+    """Numbered lines outside of code blocks and tables, whose lines cannot be broken."""
+    found, in_code = [], False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            in_code = not in_code
+        elif not in_code and not line.lstrip().startswith("|"):
+            found.append((number, line))
+    return found
+
+
+def test_no_line_of_prose_is_too_long() -> None:
+    long = [
+        f"{name}:{number}"
+        for name in documents()
+        for number, line in lines_of_prose((ROOT / name).read_text())
+        if len(line) > LINE_LENGTH_MAX
+    ]
+
+    assert long == [], f"break these lines at {LINE_LENGTH_MAX} characters"
 
 
 @pytest.mark.parametrize("name", documents())
@@ -49,3 +72,14 @@ def test_the_operators_index_leads_to_every_document() -> None:
     links = set(re.findall(r"\]\((\w[\w-]*\.md)\)", (folder / "README.md").read_text()))
 
     assert links == {path.name for path in folder.glob("*.md")} - {"README.md"}
+
+
+def test_every_decision_begins_with_its_number_and_title() -> None:
+    folder = ROOT / "docs" / "decisions"
+    wrong = [
+        f"{path.name}: {line}"
+        for path in sorted(folder.glob("[0-9]*.md"))
+        if not (line := path.read_text().partition("\n")[0]).startswith(f"# {path.name[:4]}: ")
+    ]
+
+    assert wrong == [], "the first line of a decision is: # 0042: Title"
