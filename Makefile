@@ -15,7 +15,7 @@ WITHOUT_ORACLE := not oracle
 BENCHES = $(basename $(notdir $(shell grep -l 'python -m bench\.' bench/*.py)))
 
 .PHONY: help demo test test-again test-quick durations check audit check-adversary check-all check-bare check-boot check-deb check-power deb fuzz wheel bench
-.PHONY: bootstrap clean distclean
+.PHONY: bootstrap map clean distclean
 
 help:
 	@echo 'make demo        take over a store that RocketMQ wrote, and go on with it; then a group of three'
@@ -25,6 +25,7 @@ help:
 	@echo 'make test-quick  the tests that take less than a quarter of a second each'
 	@echo 'make check       ruff, mypy --strict, import contracts'
 	@echo 'make check-all   check, and all tests for longer, with the real RocketMQ and Porcupine'
+	@echo 'make map         write docs/map.md and the index of decisions anew'
 	@echo 'make deb         the Debian package, in dist/; make wheel: client and Spark source for other hosts'
 	@echo 'make check-deb   lintian, and whether the package is the same bytes when built elsewhere'
 	@echo 'make check-bare  what a stranger types, in bare roots of Debian and Ubuntu; needs root'
@@ -110,6 +111,9 @@ check-adversary: bootstrap
 check-power: bootstrap
 	packaging/install-tools.sh power
 	LEDGERMQ_POWER=1 $(PYTHON_BIN)/python -m pytest -q -s tests/power
+
+map: bootstrap
+	$(PYTHON_BIN)/python packaging/document_maps.py
 
 bench: bootstrap
 	for name in $(BENCHES); do echo "== $$name"; $(PYTHON_BIN)/python -m bench.$$name || exit 1; done
