@@ -1,4 +1,4 @@
-"""Users: by what they are known, and what they may do. ``ROOT/ledgermq/access.json``.
+"""User table: who they are known by, and their rights. ``ROOT/ledgermq/access.json``.
 
     {"users": {NAME: {
         "admin": false, "publicKeys": [Z85, ...], "secretKey": TEXT, "whiteRemoteAddress": TEXT,

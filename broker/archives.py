@@ -1,4 +1,6 @@
-"""Up to where archives have the log, for which retention waits: ``ROOT/ledgermq/archives.json``.
+"""Archive marks: the log position of each archive.
+
+Retention waits for it. ``ROOT/ledgermq/archives.json``:
 
     {"archives": {NAME: {"position": N, "at": MS}}}
 

@@ -1,4 +1,4 @@
-"""The broker's tables as a state machine: the same commands in the same order, the same tables.
+"""The broker's tables as a replicated state machine: same commands, same order, same tables.
 
 Each table has its own place in the log: its file may be older than another one's, and whoever goes
 on from the files applies to each table what it lacks.

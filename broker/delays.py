@@ -1,4 +1,4 @@
-"""How far each delay level is delivered; RocketMQ's ``config/delayOffset.json``.
+"""Delay table: how far each delay level is delivered; RocketMQ's ``config/delayOffset.json``.
 
 The document is ``{"offsetTable": {LEVEL: OFFSET}}``; level L is queue L - 1 of the topic. Ours has
 the table of moves beside it, which RocketMQ drops when it writes the file: then the levels are

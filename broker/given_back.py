@@ -1,5 +1,6 @@
-"""What was given back a moment ago: whoever asks again is told that it is stored, and nothing is
-stored again. So it is with groups that were deleted.
+"""Tokens of recent retries and deletions of groups, by which a repeated request is known.
+
+Whoever asks again is told that it is done, and nothing is stored again.
 
 Each act has a token that the client draws. It stands in a command behind the message that was
 stored, so that whoever knows the token knows that the message is in the log. Tokens are not part of

@@ -1,4 +1,4 @@
-"""How far each group has consumed each queue; RocketMQ's ``config/consumerOffset.json``.
+"""Consumed offsets of each group and queue; RocketMQ's ``config/consumerOffset.json``.
 
 The table is ``{"offsetTable": {"topic@group": {queue: offset}}}``. An offset is that of the next
 message to consume, so it may be the queue's end.

@@ -1,4 +1,4 @@
-"""What becomes of a subscription group when an operator creates, alters or deletes it.
+"""Plans for a subscription group: what its creation, alteration or deletion changes.
 
 The fields are those of RocketMQ 4.9.4's ``SubscriptionGroupConfig``, under its names.
 """

@@ -1,4 +1,4 @@
-"""The subscription groups, who may consume; RocketMQ's ``config/subscriptionGroup.json``."""
+"""Subscription group table: who may consume; RocketMQ's ``config/subscriptionGroup.json``."""
 
 from __future__ import annotations
 

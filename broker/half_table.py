@@ -1,4 +1,4 @@
-"""The half messages that wait for their end, as the leader knows them from its log.
+"""Table of pending half messages, as the leader reads it from the log.
 
 It is read from the half queue and the op queue, and belongs to nobody else: a leader that begins
 reads it anew, from where the queues' consumer group says (``transactions.GROUP``), as RocketMQ's.

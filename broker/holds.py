@@ -1,4 +1,4 @@
-"""Held pulls: requests that found nothing, and wait for their queue to grow or their time to end.
+"""Held pulls: long polls that wait for their queue to grow, or for their timeout.
 
 No clock here: whoever calls tells the time, in milliseconds of any clock that never goes back.
 """

@@ -1,5 +1,4 @@
-"""What takes messages from a queue to where they belong, each exactly once: delayed ones and the
-like.
+"""Moves: exactly-once deliveries from one queue into another, delayed messages among them.
 
 A *move* is a command (``Moved``) with the moved messages right behind it in the log, and the
 command that they are all there (``MoveEnded``) right behind these. A leader appends such a group in

@@ -1,4 +1,6 @@
-"""What tools keep at a name server: texts by namespace and key. ``ROOT/ledgermq/name-values.json``.
+"""Name values: texts by namespace and key that tools keep at a name server.
+
+``ROOT/ledgermq/name-values.json``.
 
     {"nameValues": {NAMESPACE: {KEY: TEXT}}}
 

@@ -1,4 +1,4 @@
-"""Where a group is to go on: what resets and clones of consumed offsets come to."""
+"""Plans for consumed offsets: resets and clones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pull gets: its status, where to go on, and which of the queue's units are handed out.
+"""Pull rules: status, next offset, and selection of the units that an answer has.
 
 The rules are those of RocketMQ's ``DefaultMessageStore.getMessage``. Differences, none of which
 makes a consumer lose or repeat a message:

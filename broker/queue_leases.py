@@ -1,4 +1,4 @@
-"""Whether the owners of locked queues are still there: the leader's own knowledge, not in the log.
+"""Leases of queue locks: which owners are still alive, known to the leader alone.
 
 A lock ends when its owner was not heard of for the lease of the lock (60 s in RocketMQ's
 ``RebalanceLockManager``). A leader begins with the locks in the log; each counts as renewed

@@ -1,4 +1,4 @@
-"""Which member of a group reads which queue; ours alone, RocketMQ keeps its locks in memory.
+"""Queue locks: which member of a group owns which queue, in the log.
 
 The table is ``{"lockTable": {"topic@group": {queue: [owner, lease_ms]}}}``. That somebody owns a
 queue is in the log, so that a new leader knows it; that the owner is still there is not

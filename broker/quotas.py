@@ -1,4 +1,4 @@
-"""How much a topic, a user or a client may send and read a second: ``ROOT/ledgermq/quotas.json``.
+"""Quota table: bytes and messages a second of topics, users and clients.
 
     {"quotas": {OWNER: {"produceBytes": N, "produceMessages": N,
                         "consumeBytes": N, "consumeMessages": N}}}

@@ -1,4 +1,4 @@
-"""The quotas of one direction as buckets: who may go on now, and who has to wait for how long."""
+"""Rate limits of one direction, by quota: who may go on now, and who waits how long."""
 
 from __future__ import annotations
 

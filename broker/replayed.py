@@ -1,4 +1,4 @@
-"""Which dead letters were replayed: the marks of their queue in the table of moves.
+"""Replay marks: which dead letters were replayed, in the table of moves.
 
 The marks of a source queue are numbers by name (``moves``). Here they are
 

@@ -1,4 +1,4 @@
-"""What becomes of a message that a consumer could not process: a retry later, or a dead letter.
+"""Retry rules: a message given back becomes a later retry, or a dead letter.
 
 The rules are those of RocketMQ 4.9.4 (``SendMessageProcessor.asyncConsumerSendMsgBack``). A message
 that is given back is stored once more: for ``%RETRY%group``, by way of the delay level's queue, or

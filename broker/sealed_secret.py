@@ -1,4 +1,4 @@
-"""Secrets of users as they stand in the log: readable for nobody without a key of the group.
+"""Sealed secrets of users: as they stand in the log, readable only with a key of the group.
 
     sealed:1:KEY-ID:BASE64(tag, text)
 

@@ -1,4 +1,4 @@
-"""Sinks: who writes rows in numbered batches, and the last batch of each that counts.
+"""Sink table: writers of numbered batches, and the last batch of each that was committed.
 
 A sink is a streaming query of Spark, or one job. Its rows wait in packs (``wire/staged_pack.py``),
 messages of ``STAGED_TOPIC``. One command names the packs of a batch: from then on they will become

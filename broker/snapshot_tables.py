@@ -1,4 +1,4 @@
-"""The tables that a snapshot says, read step by step: two seconds of work at 100,000 topics."""
+"""Snapshot reader: all tables, step by step. It takes two seconds at 100,000 topics."""
 
 from __future__ import annotations
 

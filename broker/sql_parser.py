@@ -1,4 +1,4 @@
-"""The grammar of SQL-92 filters: what stands beside what, whatever comes of it.
+"""Parser of SQL-92 filters: the grammar alone, whatever an expression becomes.
 
     or:         and (OR and)*
     and:        equality (AND equality)*

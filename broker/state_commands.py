@@ -1,4 +1,4 @@
-"""The commands that change the broker's tables, as they stand in the log.
+"""State commands: changes of the broker's tables, as they stand in the log.
 
 A command is a message of the system topic, ``STATE_QUEUE_ID``. Its body is one JSON object:
 

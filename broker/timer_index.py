@@ -1,4 +1,4 @@
-"""The timers that wait, by the time when they are due; and which of a queue's timers still wait.
+"""Timer index: pending timers by due time, and the watermark of those that are done.
 
 Timers are delivered in the order of their times, so no next offset says what is done. Three
 numbers, which each command of a move sets (``Watermark``), do: of the timers below queue offset

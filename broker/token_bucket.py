@@ -1,4 +1,4 @@
-"""A rate as a bucket of tokens, which may be overdrawn once: no request is too large for it.
+"""Token bucket that may be overdrawn once: no request is too large for its rate.
 
 What is taken may be more than there is; then nothing may be taken before the debt is paid. So the
 rate holds in the long run, whatever the size of a request, and the wait can be told exactly.

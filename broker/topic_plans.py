@@ -1,4 +1,4 @@
-"""What becomes of a topic when an operator creates, alters or deletes it, and what is refused.
+"""Plans for a topic: what its creation, alteration or deletion changes, and refusals.
 
 The fields are those of RocketMQ 4.9.4's ``TopicConfig``. Messages live in the queues that a topic
 has for reading: whoever takes queues away does it in two steps, as RocketMQ's operators do. First

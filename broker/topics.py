@@ -1,4 +1,4 @@
-"""The topic table: which topics there are, how many queues they have, who may make them.
+"""Topic table: topics, their queues, permissions, and creation; ``config/topics.json``.
 
 The fields are those of RocketMQ's ``TopicConfig``; the table is ``config/topics.json``.
 """

@@ -1,4 +1,4 @@
-"""Transactional messages as RocketMQ stores them: what a half message is, and what it becomes.
+"""Transaction rules: what a half message is, and what it becomes, as RocketMQ stores it.
 
 A producer stores a *half message* in RocketMQ's half topic, where no consumer of its real topic
 sees it. Its *end* makes of it (``TransactionalMessageBridge``, ``EndTransactionProcessor``):

@@ -1,4 +1,4 @@
-"""Making a backup: the log up to one position, while a node goes on writing behind it.
+"""Creation of a backup: the log up to one position, while a node writes on behind it.
 
 Sealed log files, which are whole below that position, are hard links: to the file of the backup
 before, else to the store's own where the disk is the same; else they are copied. The open end is

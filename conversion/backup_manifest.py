@@ -1,4 +1,4 @@
-"""What a backup is: a folder with a store's log in it, and a document that names every file.
+"""Backup layout: a folder with a store's log, and a manifest that names every file.
 
     TARGET/20261122T003811.042Z/
         manifest.json         a checked document (store/checked_document.py)

@@ -1,4 +1,4 @@
-"""Putting a backup back: into an empty folder, verified byte by byte, with its queues built anew.
+"""Restore of a backup: into an empty folder, verified byte by byte, with its queues built anew.
 
 Everything is made in ``ROOT/restoring/`` first. The log moves to its place last: a restore that was
 killed leaves no store that a node would take for one, and begins anew when it is run again.

@@ -1,4 +1,4 @@
-"""A store becomes another kind of store: what was decided, how far it is, and the way back.
+"""Conversion journal: the plan of a conversion, how far it is, and the way back.
 
 A conversion has three parts. First everything new is built beside the store, in
 ``ROOT/ledgermq/conversion/new``, and nothing else is touched. Then the *switch*: a few bytes are

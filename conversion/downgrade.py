@@ -1,4 +1,4 @@
-"""A DLedger log, or an upgraded one, becomes a plain CommitLog that RocketMQ 4.9.4 opens.
+"""Downgrade: a DLedger log, or an upgraded one, becomes a plain CommitLog for RocketMQ 4.9.4.
 
 RocketMQ has no way back. Here every entry becomes a record of a plain log: messages keep their
 queue offsets, and get new positions, for each has lost its header; the part that was plain before

@@ -1,4 +1,4 @@
-"""Entries of a DLedger log as records of a plain CommitLog, in bulk.
+"""Conversion of entries of a DLedger log into records of a plain CommitLog, in bulk.
 
 A record is an entry's body, with another physical offset: entries lose their headers of 48 bytes,
 our own entries on the system topic are left out, and what does not fit into a file goes to the

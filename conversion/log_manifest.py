@@ -1,4 +1,4 @@
-"""What a plain CommitLog holds, as digests that can be carried to another host and compared.
+"""Log manifest: digests of a plain CommitLog, carried to another host and compared there.
 
 All members of a group that an old log is turned into must have the same one: the group's own log
 begins where the old one ends, and what stands before that is never replicated. A manifest is a

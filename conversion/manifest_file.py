@@ -1,4 +1,4 @@
-"""A manifest on disk: a document of a version that says of itself what it lists."""
+"""Manifest file: a checked document of a version that says of itself what it lists."""
 
 from __future__ import annotations
 

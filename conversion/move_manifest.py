@@ -1,4 +1,4 @@
-"""What a store holds before it moves to another broker, so that afterwards nothing is missing.
+"""Move manifest: digests of a store before it moves to another broker, to miss nothing after.
 
 Written of a stopped store; compared with the same store later, stopped or running, whichever broker
 wrote to it meanwhile. Queues may have grown, and lost old messages to retention; what both have

@@ -1,4 +1,4 @@
-"""A plain CommitLog becomes the old part of a DLedger log, as RocketMQ's broker does it.
+"""Upgrade: a plain CommitLog becomes the old part of a DLedger log, as RocketMQ's broker does it.
 
 What ``DLedgerCommitLog.recover`` does when a broker is started with DLedger for the first time: the
 old log is recovered, the rest of its last file is filled by a blank, and the first DLedger file

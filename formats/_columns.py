@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True, annotation_typing=False
-"""Kernel of columns: variable parts of many records, one behind the other as Arrow has them.
+"""Kernel of columns: variable-size parts of many records joined into Arrow buffers.
 
 Plain Python with its C types in ``_columns.pxd``, as ``_scan`` is. A slice is ``[start, end)`` of
 ``span``; columns of starts and ends are int64. Properties are read by the rules of

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True, annotation_typing=False
-"""Kernel of requests: the JSON header of a RocketMQ command, as its clients write it.
+"""Kernel of request headers: the JSON header of a RocketMQ command, as its clients write it.
 
 Plain Python with its C types in ``_headers.pxd``, as ``_scan`` is. It reads what is regular, and
 gives up where anything else comes: another decoder reads that, and says what is wrong with it.

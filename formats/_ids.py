@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True, annotation_typing=False
-"""Kernel of de-duplication: the unique ids of many messages, and tables of those that are stored.
+"""Kernel of de-duplication: unique ids of many messages, and hash tables of the stored ones.
 
 Plain Python with its C types in ``_ids.pxd``, as ``_scan`` is. Hashes have 63 bits and are never 0,
 which stands for none. A message that waits elsewhere (delayed, or a half message) counts as one of

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Kernel of pulls: which units of a queue one answer hands out, and their records as one piece.
+"""Kernel of pulls: selection of a queue's units for one answer, and their records in one piece.
 
 Cython in pure-Python mode, as ``_stamp`` is. A unit is that of ``queue_unit.py``.
 """

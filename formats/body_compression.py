@@ -1,4 +1,4 @@
-"""Compressed bodies: how RocketMQ's ``sysFlag`` says that one is, and with what.
+"""Compression of message bodies: RocketMQ's ``sysFlag`` bits, and the algorithms behind them.
 
 zlib with bit 0 alone is what RocketMQ 4.9 and all its clients read. LZ4 (its frame format) and
 Zstandard are RocketMQ 5's, told by bits 8 to 10; they need the packages ``lz4`` and ``zstandard``.

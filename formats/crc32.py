@@ -1,4 +1,4 @@
-"""The fastest CRC-32 that is installed: isal's, else zlib's (same polynomial, same result)."""
+"""CRC-32 by the fastest library that is installed: isal's, else zlib's, with the same result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that wait for their time: how they are stored meanwhile, and what becomes of them.
+"""Delayed messages: their stored form while they wait, and the record that they become.
 
 A message of a delay level stands in queue ``level - 1`` of RocketMQ's ``SCHEDULE_TOPIC_XXXX`` with
 the properties DELAY (the level), REAL_TOPIC and REAL_QID. One with a time of its own, a *timer*,

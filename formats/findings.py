@@ -1,4 +1,4 @@
-"""What a check of a store finds: one sentence each, with the place, and what to do about it."""
+"""Findings of a store check: a sentence each, with severity, place and remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``kernel.read_heads`` tells of each record, by numbers that it shares with ``_columns``."""
+"""Field numbers of a record's head, shared by ``kernel.read_heads`` and ``_columns``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A large JSON object, decoded step by step: the objects in it one by one, down to a depth.
+"""Incremental JSON decoder: the objects in a large one, one by one, down to a depth.
 
 Python's decoder takes a document at once, a tenth of a second for ten megabytes. What lies deeper
 than the depth is its work here, too.

@@ -1,4 +1,4 @@
-"""The kernels, compiled where they could be built, else the same files uncompiled.
+"""Selection of the kernels: compiled where they could be built, else the same files uncompiled.
 
 ``LEDGERMQ_PURE=1`` in the environment forces the plain ones, to measure and to look for a fault.
 """

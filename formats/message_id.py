@@ -1,4 +1,4 @@
-"""Ids of messages, as upper-case hexadecimal text.
+"""Message ids: offset ids and unique ids, as upper-case hexadecimal text.
 
 The offset id tells where a message lies (RocketMQ ``MessageDecoder.createMessageId``), big-endian:
 

@@ -1,4 +1,4 @@
-"""ConsumeQueueExt unit codec: what a queue unit has no room for, for consumers that filter by SQL.
+"""ConsumeQueueExt unit codec: tags, bloom filter and store time for consumers that filter by SQL.
 
 Layout, big-endian (RocketMQ ``ConsumeQueueExt.CqExtUnit``):
 

@@ -1,4 +1,4 @@
-"""Faults that the kernel finds in records, by number, with the field that each is about."""
+"""Fault numbers of records, as the kernel reports them, with the field that each is about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Marks that stand for something else than a record: blanks at the end of a file, abort, lock.
+"""Markers of a store: the blank at a log file's end, the abort file, the lock file.
 
 A record that does not fit in the rest of a log file goes to the next one. A blank fills the rest;
 every record leaves 8 bytes for it. Big-endian, at the first unused byte:

@@ -1,4 +1,4 @@
-"""The append ring: what raft hands to the writer for the log, without a copy through a socket.
+"""The append ring: shared memory by which raft hands entries to the writer, without a socket.
 
 A mapped file in the runtime directory, one producer (raft), one consumer (writer), little-endian:
 

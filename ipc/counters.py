@@ -1,4 +1,4 @@
-"""What each process counts, in the order of its counters in the cursor page.
+"""Counters of each process, in the order of their slots in the cursor page.
 
 Numbers are never reused for something else while a node runs; names are those of ``status``. What
 is now, and not a count since the node was started, says so.

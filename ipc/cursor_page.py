@@ -1,4 +1,4 @@
-"""The cursor page: what the processes of a node tell one another without a message.
+"""The cursor page: shared memory in which each process publishes its cursors and its state.
 
 One file of 16,384 bytes in the runtime directory, mapped by all processes. A slot is 64 bytes of
 eight aligned 64-bit fields, little-endian, and has exactly one writer (``asleep`` alone is also

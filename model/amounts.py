@@ -1,4 +1,4 @@
-"""Amounts of disk space as the settings write them: bytes with a unit, or per cent of the disk.
+"""Amounts of disk space in settings: bytes with a unit, or per cent of the disk.
 
 A *watermark* in per cent is the share of the disk that is used, counted as RocketMQ counts it; in
 bytes it is what is left free: "75%", or "200GiB" for less than that free.

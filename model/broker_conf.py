@@ -1,4 +1,4 @@
-"""Settings of a RocketMQ 4.9 broker (``broker.conf``) as ours, and what of them has no equal here.
+"""Translation of RocketMQ 4.9's ``broker.conf`` into our settings; keys without effect are named.
 
 RocketMQ ignores what it does not know or cannot parse, without a word; here every key that has no
 effect is named with its value and the reason.

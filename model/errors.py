@@ -1,4 +1,4 @@
-"""Errors that cross a package; each has a number that is never given to another one.
+"""Errors that cross packages; each has a number that is never given to another one.
 
 A bug is an ``assert``. What comes from disk, network, another process or the operator is one of
 these.

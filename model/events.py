@@ -1,4 +1,4 @@
-"""The events of weight, each with the number under which the journal and its catalog know it.
+"""Event numbers: the ``MESSAGE_ID`` of each event of weight in the journal and its catalog.
 
 A log line about one of them carries it as ``extra={"event": Event.NODE_READY}``. The value is the
 ``MESSAGE_ID`` in the journal, 128 bits in hexadecimal: it never changes, whatever becomes of the

@@ -1,4 +1,4 @@
-"""RocketMQ's names for the topics that a consumer group has of its own."""
+"""Topic names of a consumer group: RocketMQ's retry topic and dead-letter topic."""
 
 from __future__ import annotations
 

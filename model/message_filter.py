@@ -1,4 +1,4 @@
-"""Which messages of a topic a consumer wants: by tag, or by SQL-92 over their properties."""
+"""Message filters of a consumer: by tag, or by an SQL-92 expression over properties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets as they stand in JSON: runs of those that follow one another."""
+"""Ranges of queue offsets in JSON: runs of consecutive ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of the broker's tables that RocketMQ does not know: ``ROOT/ledgermq/NAME``."""
+"""File names of the broker's tables that RocketMQ does not know: ``ROOT/ledgermq/NAME``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a running node may take from re-read settings, and what all members must have alike."""
+"""Reloadable settings, and the fingerprint of those that all members must have alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings from TOML and back: typed by the dataclasses, all problems at once, each with its line.
+"""Settings codec for TOML: typed by the dataclasses, all problems at once, each with its line.
 
 The caller reads the file; this module sees its text and, for the messages, its name.
 """

@@ -1,4 +1,4 @@
-"""Which values a setting may have, beyond its type: one rule a key, and what keys owe each other.
+"""Validation rules of settings: one a key, and conflicts between keys.
 
 A key is ``table.name``, as in the settings file. The texts are those of the errors, and those of
 ``docs/operating/settings.md``.

@@ -1,4 +1,4 @@
-"""The words of staged rows that clients and brokers share."""
+"""Vocabulary of staged rows, shared by clients and brokers: labels of stages, names of sinks."""
 
 from __future__ import annotations
 

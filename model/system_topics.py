@@ -1,4 +1,4 @@
-"""Names of topics that a broker keeps for itself."""
+"""System topics: names that a broker keeps for itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words of transactional messages that producers and brokers share."""
+"""Vocabulary of transactions, shared by producers and brokers."""
 
 from __future__ import annotations
 

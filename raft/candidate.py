@@ -1,4 +1,4 @@
-"""Elections: when to stand, whom to vote for (Raft paper, section 5.2 and 5.4.1; pre-vote: 9.6)."""
+"""Elections: campaigns and votes (Raft paper, section 5.2 and 5.4.1; pre-vote: 9.6)."""
 
 from __future__ import annotations
 

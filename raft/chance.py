@@ -1,4 +1,4 @@
-"""Chance from a seed: splitmix64 (Steele, Lea, Flood 2014), the same on every machine."""
+"""Random numbers from a seed: splitmix64 (Steele, Lea, Flood 2014), the same on every machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the process around the core has to do, in one value and in one order."""
+"""Effects of a step: all that the process around the core has to do, in order, as one value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The terms of the entries of a log, as runs: all that consensus needs to know of it.
+"""Terms of the log's entries as runs: all that consensus needs to know of the log.
 
 Invariants: ``before.index < first``; runs follow one another with no gap; terms of runs increase.
 """

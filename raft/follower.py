@@ -1,4 +1,4 @@
-"""A follower's side of replication (Raft paper, section 5.3)."""
+"""The follower's side of replication (Raft paper, section 5.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A leader's side of replication (Raft paper, sections 5.3 and 5.4.2)."""
+"""The leader's side of replication (Raft paper, sections 5.3 and 5.4.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node remembers only while it leads."""
+"""Leadership: the state that a node has only while it leads."""
 
 from __future__ import annotations
 

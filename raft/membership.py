@@ -1,4 +1,4 @@
-"""Who belongs to the group, and how that may change: one server at a time (thesis, section 4.1)."""
+"""Membership of the group, and its changes: one server at a time (thesis, section 4.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages between members as bytes: one part a message; an append's entries are the next part.
+"""Message codec: one part a message; an append's entries are the next part.
 
 Layout, little-endian: kind u8, version u8, 6 bytes reserved, term i64, then by kind:
 

@@ -1,4 +1,4 @@
-"""Values that members of a group send one another, and the names of entries.
+"""Messages between members as values, and the ids of entries.
 
 Every message has a term. ``term`` is the sender's current one, but for ``PreVote``: there it is the
 one that the sender would campaign in.

@@ -1,4 +1,4 @@
-"""What every role of the core shares, and the one way back to being a follower.
+"""Node state that all roles share, and the step-down to follower.
 
 Invariants:
 

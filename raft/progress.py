@@ -1,4 +1,4 @@
-"""What a leader knows of one peer, and how much of the log is under way to it."""
+"""Progress of one peer, as its leader knows it: what it holds, and what is in flight to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads that see all that was acknowledged before them (thesis, section 6.4).
+"""Linearizable reads by read index (thesis, section 6.4).
 
 A leader notes its commit index, has a majority confirm in a round of heartbeats that begins
 afterwards that it still leads, and answers. One round confirms all reads that came before it.

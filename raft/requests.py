@@ -1,4 +1,4 @@
-"""What an operator may ask of a leader, and when it refuses."""
+"""Operator requests to a leader, and the reasons to refuse them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator may ask the core: where it is, and why nobody leads."""
+"""Status of the core for operators: role, term, peers, and why nobody leads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operator may tune of the core: times in ticks, and bounds of what is under way."""
+"""Timeouts of the core, in ticks, and its bounds of what is in flight."""
 
 from __future__ import annotations
 

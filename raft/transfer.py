@@ -1,4 +1,4 @@
-"""Hand-over of the lead, to whom and when (thesis, section 3.10).
+"""Leadership transfer: choice of the target, and its steps (thesis, section 3.10).
 
 The writer is stopped only when the target lacks little, and gets its term back when the hand-over
 takes too long: producers wait for one round trip, or for ``transfer_max`` at worst.

@@ -1,4 +1,4 @@
-"""Numbers of the protocol: requests, replies, languages (``RequestCode``, ``ResponseCode``)."""
+"""Request, response and language codes of the protocol (``RequestCode``, ``ResponseCode``)."""
 
 from __future__ import annotations
 

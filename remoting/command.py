@@ -1,4 +1,4 @@
-"""One message of the protocol, request or reply, and its two kinds of header.
+"""Command codec: one request or reply of the protocol, with either of its two kinds of header.
 
 A frame, big-endian (``NettyDecoder``, ``RemotingCommand``, ``RocketMQSerializable``):
 

@@ -1,4 +1,4 @@
-"""JSON as fastjson writes it: integers and objects as keys, and references to what came before.
+"""JSON in fastjson's dialect: integers and objects as keys, references to earlier objects.
 
 Bodies of the protocol have both (``{0:"host:port"}``, ``{{"queueId":0,"topic":"t"}:7}``), and no
 JSON library reads them. They are made into JSON first: a key that is no text becomes the text of

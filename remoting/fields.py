@@ -1,4 +1,4 @@
-"""Typed reading of a command's fields, which are texts; by Java's rules for numbers and truth."""
+"""Typed fields of a command, which are texts; parsed by Java's rules for numbers and booleans."""
 
 from __future__ import annotations
 

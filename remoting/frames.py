@@ -1,4 +1,4 @@
-"""A connection's bytes into frames: nothing is kept for one that has no frame under way."""
+"""Frame splitter: a connection's bytes into frames; nothing is kept between two frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client tells of itself every half minute: its groups, and what they subscribe to."""
+"""Heartbeats of a client: its groups and their subscriptions, told every half minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests for messages, and what their replies say beside the records."""
+"""Pull requests, and the fields of their replies."""
 
 from __future__ import annotations
 

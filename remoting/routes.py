@@ -1,4 +1,4 @@
-"""What name servers tell: where topics are, and which brokers there are (``TopicRouteData``).
+"""Topic routes and cluster tables, as name servers tell them (``TopicRouteData``).
 
 Compact JSON: one client cuts it at commas and colons itself.
 """

@@ -1,4 +1,4 @@
-"""The reply to a request that stored messages, written out without a detour: there are many."""
+"""Reply to a send, encoded without the general codec: there are many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that store messages: the three forms of their fields.
+"""Send requests: the three forms of their fields.
 
 A batch's body is its units one behind the other (``formats/batch_payload.py``).
 """

@@ -1,4 +1,4 @@
-"""Signatures of requests, as RocketMQ's ACL has them (``AclUtils``, ``AclSigner``).
+"""Request signatures, as RocketMQ's ACL has them (``AclUtils``, ``AclSigner``).
 
 What is signed are the values of all fields but the signature, in the order of their names (UTF-16
 code units; field names are ASCII), followed by the body. A field ``_UNIQUE_KEY_QUERY`` is left out,

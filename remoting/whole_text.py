@@ -1,4 +1,4 @@
-"""Texts that UTF-8 can hold: JSON may name half of a character (``\\ud800``), which nothing can."""
+r"""Unpaired surrogates: JSON may name half of a character (``\ud800``), which UTF-8 cannot hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Going on without what a damaged log lost, because an operator says so: offline, for one store.
+"""Acceptance of a loss: an operator lets a damaged log go on without what is missing, offline.
 
 For a node that has nobody to fetch from (it refuses to start), and for a member of a group in which
 too many are damaged to elect a leader: it forgets what it once had, and may lead again.

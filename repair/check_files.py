@@ -1,4 +1,4 @@
-"""Small files of a store: checkpoints, marks, and RocketMQ's JSON documents under ``config/``.
+"""Check of the small files: checkpoints, marks, and RocketMQ's JSON documents under ``config/``.
 
 The documents have no checksum: of them only that they can be read, their structure, and numbers
 that cannot be are told. A digit that became another digit is not.

@@ -1,4 +1,4 @@
-"""Index files of keys: their chains against their items, and their items against the log.
+"""Check of the Index: chains of each file against its items, and items against the log.
 
 An item is a function of a message and of the items before it, so both directions can be compared
 exactly: ``check_index_file`` looks at one file alone, ``KeyComparison`` at the items of the

@@ -1,4 +1,4 @@
-"""One log file in a worker process: its records, their index items, their units and their keys.
+"""Check of one log file, in a worker process: records, index items, queue units and keys.
 
 What crosses to the parent is small: findings, the ends of the file, and which units were right.
 The parent compares the ends of neighbours (``check_seams``).

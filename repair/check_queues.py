@@ -1,4 +1,4 @@
-"""ConsumeQueue files: names, sizes, order, and units that no message of the log accounts for.
+"""Check of ConsumeQueue files: names, sizes, order, and units that no message accounts for.
 
 Whether each message has its unit, the workers compare that read the log (``check_units``).
 """

@@ -1,4 +1,4 @@
-"""A whole store directory, read and compared with itself: nothing in it is changed.
+"""Check of a whole store directory, read-only: the store compared with itself.
 
 Plain, DLedger and upgraded stores of any size, of ours and of RocketMQ, stopped or copied while
 they ran. Of one that runs, what lies behind the committed end is not judged, and its derived files

@@ -1,4 +1,4 @@
-"""Queue units against what the messages of one log file say: compared where each must stand."""
+"""Check of queue units against the messages of one log file, each at its place."""
 
 from __future__ import annotations
 

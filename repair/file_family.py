@@ -1,4 +1,4 @@
-"""Files of one family as they are, faults and all; ``mapped_files`` refuses what this names."""
+"""Inventory of a file family, faults included; ``mapped_files`` refuses what this names."""
 
 from __future__ import annotations
 

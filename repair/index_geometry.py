@@ -1,4 +1,4 @@
-"""How many slots and items the index files of a store have, as the files themselves tell it.
+"""Index geometry: how many slots and items a store's index files have, read from the files.
 
 Header, items and slots of the newest file are not written in one moment, so under a node that runs
 it tells nothing, or what is not so. The others have not changed since they were full.

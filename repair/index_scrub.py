@@ -1,4 +1,4 @@
-"""Index files compared with what the log's keys make of them, item by item, slots and header.
+"""Scrub of the Index: files compared with the log's keys, item by item, slots and header.
 
 An item is a function of its key and of the items before it in its file, so the keys are linked once
 more, into slots of our own, and what comes out is compared byte by byte. A file whose beginning the

@@ -1,4 +1,4 @@
-"""ConsumeQueues and Index that were built elsewhere from this store's log take their place.
+"""Installation of ConsumeQueues and Index that were built elsewhere from this store's log.
 
 ``ledgermq spark rebuild`` writes them into a folder, and ``derived.json`` last, which says from
 what they were built. Here they are opened as a dispatcher opens them, compared with that and with

@@ -1,4 +1,4 @@
-"""Whether entries that another member has sent are those that are damaged here."""
+"""Acceptance of repaired entries: whether those that a member sent are those damaged here."""
 
 from __future__ import annotations
 

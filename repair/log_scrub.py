@@ -1,4 +1,4 @@
-"""Reads a DLedger log that is in use, from its files, and says which of its bytes are damaged.
+"""Scrub of a DLedger log in use: reads its files, and says which bytes are damaged.
 
 What is read was committed, so nothing may change it but a repair and the deletion of old files.
 Three kinds of damage are told apart: entries, which only another member has; index items and the

@@ -1,4 +1,4 @@
-"""A verifying read of a whole stopped log: every byte that something vouches for is compared.
+"""Verifying read of a whole stopped log: every byte that a checksum covers is compared.
 
 What vouches for a byte:
 

@@ -1,4 +1,4 @@
-"""One log file from its first byte to its last: what is whole, and what is not, and where it ends.
+"""Walk through one log file to its last byte: whole records, damaged regions, and its end.
 
 Where ``log_verify`` stops at the first fault, this goes on behind it: the next record is the next
 place whose message says that it lies there. Nothing is known of the file before; who has both

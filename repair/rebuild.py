@@ -1,4 +1,4 @@
-"""ConsumeQueues, Index and checkpoints of a stopped store, built again from its log.
+"""Rebuild of ConsumeQueues, Index and checkpoints of a stopped store from its log.
 
 They are built beside the old ones, in ``ROOT/ledgermq/rebuild/``, by what the dispatcher builds
 them with, and take their place when they are complete and durable. While they do, there is no

@@ -1,4 +1,4 @@
-"""ConsumeQueue units that are not those of their messages, found by reading the log again.
+"""Scrub of ConsumeQueues: units compared with their messages by reading the log again.
 
 Only units of messages that the log still has are judged, in files that are there: what a start
 finds missing it builds again by itself. A unit of an earlier message with the same queue offset

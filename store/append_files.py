@@ -1,4 +1,4 @@
-"""The writing side of a family of fixed-size files: one append position, one ``pwrite`` a batch.
+"""Append side of a family of fixed-size files: one append position, one ``pwrite`` a batch.
 
 A file is named by the 20 digits of its first position, is created at its full size, and gets its
 blocks reserved ahead of the writes, so that a full disk is an error of a call and not a torn batch.

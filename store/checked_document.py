@@ -1,4 +1,4 @@
-"""JSON documents of our own that say themselves whether they are whole.
+"""Checked documents: JSON files of our own with a CRC-32, so that a torn one is seen.
 
 A file is one line of JSON, UTF-8, and a second line with the CRC-32 of the first one in hexadecimal
 digits: an operator can read it, and a torn or edited one is found out.

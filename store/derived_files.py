@@ -1,4 +1,4 @@
-"""ConsumeQueues and Index as a start finds them, and from where on the log is to be dispatched.
+"""Opening of ConsumeQueues and Index at a start, and from where the log is dispatched again.
 
 Everything here is derived: what is missing, damaged or in doubt is built again from the log, and
 nothing of it keeps a node from starting.

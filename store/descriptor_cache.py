@@ -1,4 +1,4 @@
-"""Open descriptors of many files, the least recently used closed first."""
+"""Cache of open descriptors: the least recently used is closed first."""
 
 from __future__ import annotations
 

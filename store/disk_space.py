@@ -1,4 +1,4 @@
-"""How full a disk is, errors that say so, and a reserve for small files on a full one.
+"""Disk space: usage, errors that name it, and a reserve for small files on a full disk.
 
 The reserve is a file of blocks that nobody uses. Who is refused space for a small file that must be
 written all the same (term and vote, checkpoints, tables of the broker) frees a part of it and tries

@@ -1,4 +1,4 @@
-"""The one place where we ask the operating system to make something durable.
+"""Syncs: the one place where we ask the operating system to make something durable.
 
 Who wants to know what a power failure would leave (the simulator) watches here.
 """

@@ -1,4 +1,4 @@
-"""Our own checkpoint of dispatch: up to where ConsumeQueues and Index are built and durable.
+"""Dispatch checkpoint: the log position up to which ConsumeQueues and Index are durable.
 
 Layout of ``ROOT/ledgermq/dispatch-checkpoint``, little-endian:
 

@@ -1,4 +1,4 @@
-"""ConsumeQueues and Index of a whole log, built in one go while nothing else runs."""
+"""Offline dispatch: ConsumeQueues and Index of a whole log, while nothing else runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of one scanned portion of the log: the kernel fills them, numpy groups them."""
+"""Dispatch columns of one scanned portion of the log: filled by the kernel, grouped by numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole entries one behind the other, also where nothing is known of the entry before the first."""
+"""Verification of consecutive entries, also without the entry before the first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reading end of a DLedger log for replication: index items, and the bytes of whole entries.
+"""Read side of a DLedger log for replication: index items, and the bytes of whole entries.
 
 Everything is read with ``pread`` from the page cache: the files may be cut by the writer at any
 time, and a process that only passes entries on should not count gigabytes of maps as its own.

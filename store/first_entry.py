@@ -1,4 +1,4 @@
-"""Where the first entry of a DLedger log is, in a first file that does not begin with one.
+"""Offset of the first entry of a DLedger log whose first file does not begin with one.
 
 A RocketMQ follower that fell too far behind deletes its log and goes on in the middle of a file
 (``MmapFileList.rebuildWithPos``). It remembers where in its memory alone: after a restart it takes

@@ -1,4 +1,4 @@
-"""Folders that go as a whole."""
+"""Directory removal: a folder with all that is in it."""
 
 from __future__ import annotations
 

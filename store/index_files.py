@@ -1,4 +1,4 @@
-"""The writing side of the Index: many keys a call; the dispatcher alone has one.
+"""Append side of the Index: many keys a call. The dispatcher alone has one.
 
 The newest file takes keys until it holds ``items - 1``; the next one is created when something
 follows, a key or just a message, as in RocketMQ. Items are written before the header counts them,

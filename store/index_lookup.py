@@ -1,4 +1,4 @@
-"""Looking many keys up in the Index at once: which messages may have them."""
+"""Bulk look-up in the Index: positions of the messages that may have any of many keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking up keys in the index files of a store (``IndexService.queryOffset``).
+"""Key look-up in the index files of a store (``IndexService.queryOffset``).
 
 The files are named by the local time of their creation, 17 digits, and do not say how many slots
 they have. Unless it is told, the geometry is found out: with S slots and M items a file has

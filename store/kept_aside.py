@@ -1,4 +1,4 @@
-"""Files that are not what they should be, kept aside where nobody takes them for whole ones.
+"""Quarantine of files that are not whole: kept where nobody takes them for part of the store.
 
 They go to ``ROOT/ledgermq/set-aside/``, under the name of their folder and their own, with the
 epoch millisecond behind it: RocketMQ reads all that lies in its own folders, and refuses what does

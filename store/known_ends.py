@@ -1,4 +1,4 @@
-"""What a store knows of its queues' ends, by its table of them or by its ConsumeQueues."""
+"""Queue ends of a store: from its table of them, or from its ConsumeQueues."""
 
 from __future__ import annotations
 

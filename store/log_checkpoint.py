@@ -1,4 +1,4 @@
-"""Our own checkpoint of the log: up to where it is durable and verified, so that a start is short.
+"""Log checkpoint: the position up to which the log is durable and verified, for a short start.
 
 Layout of ``ROOT/ledgermq/log-checkpoint``, little-endian:
 

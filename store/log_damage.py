@@ -1,4 +1,4 @@
-"""Damage of a log, and the mark that a member keeps of it in ``ROOT/ledgermq/log-damage``.
+"""Log damage, and the mark that a member keeps of it in ``ROOT/ledgermq/log-damage``.
 
 Damage is what was durable once and is not whole now. A torn tail is something else: what was being
 written when the machine stopped, and was never called durable. Only ``store/recovery.py`` tells the

@@ -1,4 +1,4 @@
-"""The whole log of a store directory, whatever it consists of, to be read by position.
+"""Reader of a store directory's whole log by position, plain, DLedger or upgraded.
 
 An upgraded log is read as one: its plain part ends with a blank, and its DLedger part begins where
 the next plain file would.

@@ -1,4 +1,4 @@
-"""Verifying reads of a log's end while nobody writes it: where to begin, how far it is whole."""
+"""Verification scan of a log's end, while nobody writes it: where it is whole, and up to where."""
 
 from __future__ import annotations
 

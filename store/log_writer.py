@@ -1,4 +1,4 @@
-"""The writing end of the log: whole frames of checked records in, stamped and appended.
+"""Append side of the log: frames of checked records, stamped and written.
 
 One class for both of RocketMQ's logs. With a DLedger log every record carries a 48-byte entry
 header and gets an index item; with a plain CommitLog neither, and an entry's *index* is the

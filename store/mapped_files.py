@@ -1,4 +1,4 @@
-"""The reading side of a family of fixed-size files: maps of whole files, found by position.
+"""Read side of a family of fixed-size files: maps of whole files, found by position.
 
 The files are named by the 20 digits of their first position, have one size and no gap between
 them. A reader may live beside the process that writes them: a map and ``pwrite`` show the same

@@ -1,4 +1,4 @@
-"""DLedger's two small text files: lines ``key=value``, as Java's ``Properties`` reads them.
+"""DLedger's two properties files: ``currterm`` and ``checkpoint``, as Java's ``Properties``.
 
     file        key             value
     currterm    currTerm        term, decimal

@@ -1,4 +1,4 @@
-"""Where one ConsumeQueue ends: found in its files at start, and cut back when the log was.
+"""End of one ConsumeQueue: found in its files at a start, and cut back when the log was.
 
 The files of a queue are named by the byte at which they begin (20 digits), stand side by side
 without a gap, and are arrays of 20-byte units; a unit of zeros ends the queue. A queue whose first

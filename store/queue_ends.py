@@ -1,4 +1,4 @@
-"""The ends of all queues as of one position of the log: ``ROOT/ledgermq/queue-ends``.
+"""Table of queue ends as of one log position: ``ROOT/ledgermq/queue-ends``.
 
 A queue's end is the number of its next message. While the log has a message of the queue, the log
 says it. When retention has deleted the last one, only the ConsumeQueue's last file does, which is

@@ -1,4 +1,4 @@
-"""The writing side of all ConsumeQueues; the dispatcher is the only process that has one.
+"""Append side of all ConsumeQueues. The dispatcher is the only process that has one.
 
 A block of units goes to its queue with one ``pwrite`` (two at the end of a file). What is there
 already is not written again, so a span of the log may be dispatched twice. After a failed write

@@ -1,4 +1,4 @@
-"""The next queue offset of every queue, as the writer stamps them.
+"""Next queue offset of every queue, as the writer stamps them.
 
 RocketMQ's ``topicQueueTable``. A queue is looked up when it is first used: its ConsumeQueue says
 how far it was dispatched; what the log holds behind the dispatched position was noted at the start

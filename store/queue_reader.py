@@ -1,4 +1,4 @@
-"""One ConsumeQueue for who reads it: which messages it has, and where they lie in the log.
+"""Reader of one ConsumeQueue: its units, by offset and by time.
 
 The files may be those of a running node. What counts is the caller's ``log_end``: a unit that
 points at or beyond it is not there yet. Units of a queue point to ascending positions, a unit of

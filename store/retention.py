@@ -1,4 +1,4 @@
-"""Which files of the log are deleted, and why not more: a pure policy, told all that it needs.
+"""Retention policy: which log files are deleted, and why not more; pure.
 
 Three reasons, one order (the oldest first), whole files: the time is over
 (``CommitLog.deleteExpiredFile``; with DLedger an hour more), the store has more bytes than it may,

@@ -1,4 +1,4 @@
-"""Whole small files: read at once, replaced at once. Every small file of ours goes this way."""
+"""Small files: read as a whole, replaced atomically. Every small file of ours goes this way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log that arrives file by file from another member, in a folder beside the one in use.
+"""Shipped log in a folder of its own: it arrives file by file beside the one in use.
 
     FOLDER/data/POSITION        files that are verified and durable
     FOLDER/index/POSITION       DLedger's index files for them, made here from their entries

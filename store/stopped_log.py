@@ -1,4 +1,4 @@
-"""Recovery of a stopped store's log, as the start of a node does it, by who converts the store."""
+"""Recovery of a stopped store's log for conversions, as the start of a node does it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Store checkpoint codec: up to which store time log, queues and index are surely on disk.
+"""Store checkpoint codec: store times up to which log, queues and index are on disk.
 
 Layout, big-endian (RocketMQ ``StoreCheckpoint``), 4,096 bytes:
 

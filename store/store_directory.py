@@ -1,4 +1,4 @@
-"""What a store directory holds, found out from the directory alone: no settings are needed.
+"""Detection of a store directory's kind and folders from the directory alone.
 
 found                        the store is
 commitlog/                   a plain CommitLog

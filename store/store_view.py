@@ -1,4 +1,6 @@
-"""A store directory as messages: by queue, by key, by time and by place. Read-only.
+"""Read-only view of a store directory as messages: by queue, by key, by time, by position.
+
+Read-only.
 
 Answers are those of RocketMQ's broker for the same files (``DefaultMessageStore``): of a queue, all
 units that point into the log are messages; dispatch puts a unit only when its entry is committed.

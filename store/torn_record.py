@@ -1,4 +1,4 @@
-"""Records that a power failure tore, and that RocketMQ's own checks take for whole.
+"""Torn records: those of a power failure that RocketMQ's own checks take for whole.
 
 RocketMQ compares magic numbers, sizes and the CRC of the body. A disk writes sectors: of a record
 that was not synced yet, the sectors with its head and its body may be there, and those with the end

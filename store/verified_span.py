@@ -1,4 +1,4 @@
-"""Spans of the log that are compared with their checksums before anything is concluded from them.
+"""Verified spans: stretches of the log compared with their checksums before they are used.
 
 Who numbers messages, finds one that was sent twice, or passes entries on, must not go by bytes that
 a disk has turned: a wrong queue offset would be in the log for ever.

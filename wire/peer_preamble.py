@@ -1,4 +1,4 @@
-"""The first part of every message between members: who sends, to whom, with what settings.
+"""Peer preamble: the first part of every message between members, with sender and settings.
 
 Layout, little-endian (docs/formats/peer-protocol.md):
 

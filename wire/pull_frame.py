@@ -1,4 +1,4 @@
-"""PULL and PULLED: ask for messages of one queue, and get them as they stand in the log.
+"""PULL and PULLED: a request for messages of one queue, and its answer as they stand in the log.
 
 The layouts are in docs/formats/client-protocol.md. A PULLED has the version of its PULL: in one of
 version 1 there are five statuses, and no node is suggested. A PULL of version 3 has an SQL

@@ -1,4 +1,4 @@
-"""QUERY and QUERIED: ask for messages by where they are or by a key, outside of any queue.
+"""QUERY and QUERIED: a request for messages by position or key, outside of any queue.
 
 A QUERY is rare and names things: its part 2 is JSON. A QUERIED is laid out as a PULLED is, with its
 records in part 2 (docs/formats/client-protocol.md).

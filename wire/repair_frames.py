@@ -1,4 +1,4 @@
-"""What members say to repair damaged entries: first part of a message between them.
+"""Repair frames: requests between members for damaged entries, and their answers.
 
 Any member may ask any other one, whoever leads: the entries were committed. Who answers has read
 and verified them; who asked verifies them again.

@@ -1,4 +1,4 @@
-"""Bodies of the messages that are not hot: JSON objects, read with their types checked."""
+"""Session messages as JSON with checked types: HELLO, WELCOME, ROLE, REFUSED, CALL, RESULT."""
 
 from __future__ import annotations
 

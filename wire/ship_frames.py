@@ -1,4 +1,4 @@
-"""What members say to ship whole files of the log: first part of a message between them.
+"""Shipping frames: offers and slices of whole log files, between members.
 
 The receiver asks, the leader answers; an offer alone comes unasked. Files have no names here, only
 positions of the log: nobody can ask for, or send, anything else.

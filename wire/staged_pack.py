@@ -1,4 +1,4 @@
-"""A pack: rows that are to become messages, as the body of one message of ``STAGED_TOPIC``.
+"""Pack codec: rows that are to become messages, in the body of one message of ``STAGED_TOPIC``.
 
 Layout, little-endian:
 

@@ -1,4 +1,4 @@
-"""One table from errors to what a client is told: status name and RocketMQ's response code."""
+"""Status table: the name and RocketMQ response code by which a client is told each error."""
 
 from __future__ import annotations
 
