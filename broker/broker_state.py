@@ -29,7 +29,6 @@ from ledgermq.broker.documents import Document, Steps, finish, read_integer
 from ledgermq.broker.given_back import GivenBack, GivenBackTokens
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.broker.groups import GroupTable, SubscriptionGroup
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.moves import Moved, MoveEnded, MoveTable
 from ledgermq.broker.name_values import NameValues
 from ledgermq.broker.queue_locks import QueueLocks
@@ -54,6 +53,7 @@ from ledgermq.broker.state_commands import (
     decode_part,
 )
 from ledgermq.broker.topics import Topic, TopicTable
+from ledgermq.model.queue_name import QueueName
 
 APPLIED_KEY = "ledgermqApplied"
 """In each file: the queue offset behind the last command that is in it; ``FROM_FIRST`` where none

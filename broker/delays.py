@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Self
 
 from ledgermq.broker.documents import Document, read_integer, read_table
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.moves import MoveTable, Source
 from ledgermq.model.limits import DELAY_TOPIC
+from ledgermq.model.queue_name import QueueName
 
 FILE = "delayOffset.json"
 TOPIC = DELAY_TOPIC

@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from itertools import islice
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
+
+from ledgermq.model.queue_name import QueueName
 
 Client = TypeVar("Client", bound=Hashable)
 Request = TypeVar("Request")
@@ -22,13 +24,6 @@ costs a look at all.
 
 _DEADLINES_SLACK = 64
 """Dead entries that the heap of deadlines may have however few live ones there are."""
-
-
-class QueueName(NamedTuple):
-    """One queue of one topic."""
-
-    topic: str
-    queue_id: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,10 +23,10 @@ from typing import NamedTuple, Self
 from zlib import crc32
 
 from ledgermq.broker.documents import Document, read_integer, read_table
-from ledgermq.broker.holds import QueueName
 from ledgermq.formats.message import BODY_CRC_AT, QUEUE_ID_AT, properties_in, queue_of
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.offset_ranges import offsets_in, ranges_of
+from ledgermq.model.queue_name import QueueName
 
 FILE = "moves.json"
 _TABLE = "moves"

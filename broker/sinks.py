@@ -22,12 +22,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 from ledgermq.broker.documents import Document, read_flag, read_integer, read_table
-from ledgermq.broker.holds import QueueName
 from ledgermq.formats.message import Message
 from ledgermq.formats.properties import STAGE
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.limits import STAGED_TOPIC
 from ledgermq.model.offset_ranges import offsets_in, ranges_of
+from ledgermq.model.queue_name import QueueName
 from ledgermq.model.stages import Stage
 
 FILE = "sinks.json"

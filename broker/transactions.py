@@ -22,7 +22,6 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from ledgermq.broker.holds import QueueName
 from ledgermq.formats.delayed_message import delay_level, may_reach
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.host_address import Host
@@ -53,6 +52,7 @@ from ledgermq.model.limits import (
     QUEUE_ID_MAX,
     TOPIC_SIZE_MAX,
 )
+from ledgermq.model.queue_name import QueueName
 from ledgermq.model.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC, Decision
 
 GROUP = "CID_RMQ_SYS_TRANS"

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 
 from ledgermq.broker.delays import TOPIC as DELAY_TOPIC
-from ledgermq.broker.holds import QueueName
 from ledgermq.gateway.addresses import broker_id
 from ledgermq.gateway.queue_figures import QueueFigures
 from ledgermq.gateway.requests import Asked, Codes
@@ -14,6 +13,7 @@ from ledgermq.gateway.stored_rates import Sample, StoredRates
 from ledgermq.ipc.counters import BrokerCounter, WriterCounter
 from ledgermq.ipc.cursor_page import RaftRole, Role
 from ledgermq.model.broker_conf_keys import TRANSLATED
+from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import AckMode, LogKind
 from ledgermq.process.environment import Environment
 from ledgermq.process.node_status import given_out

@@ -6,12 +6,12 @@ is an empty one, as in RocketMQ.
 
 from __future__ import annotations
 
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.pull_rules import QueueBounds
 from ledgermq.gateway.offset_commits import OffsetCommits
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.requests import Asked, Codes, ReplyLater
 from ledgermq.model.errors import LedgerError, MessageIllegalError, TopicUnknownError
+from ledgermq.model.queue_name import QueueName
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fields import int32, int64, text

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.topics import Topic
+from ledgermq.model.queue_name import QueueName
 from ledgermq.process.clock import Clock
 from ledgermq.remoting.fastjson import encode_queue_table
 from ledgermq.serving.broker_tables import BrokerTables

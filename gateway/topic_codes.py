@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.topics import Topic
 from ledgermq.gateway.changes import Changes
 from ledgermq.gateway.client_groups import ClientGroups
@@ -12,6 +11,7 @@ from ledgermq.gateway.queue_figures import QueueFigures
 from ledgermq.gateway.requests import Asked, Codes
 from ledgermq.model.errors import LedgerError, ProtocolError, TopicUnknownError
 from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.model.queue_name import QueueName
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import encode_body

@@ -13,12 +13,12 @@ from ledgermq.broker.archives import ArchiveTable
 from ledgermq.broker.broker_state import FILES, BrokerState
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.broker.groups import GroupTable
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.name_values import NameValues
 from ledgermq.broker.queue_locks import QueueLocks
 from ledgermq.broker.quotas import QuotaTable
 from ledgermq.broker.topics import TopicTable
 from ledgermq.model.errors import NotLeaderError
+from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import NodeSection, Settings
 from ledgermq.process.table_files import table_files
 from ledgermq.process.user_secrets import UserSecrets

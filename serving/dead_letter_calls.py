@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 
 from ledgermq.broker.groups import check_group_name
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved
 from ledgermq.broker.replayed import TOKEN_MAX, Replayed
 from ledgermq.broker.retries import check_writable, first_topic, replay
@@ -25,6 +24,7 @@ from ledgermq.model.errors import (
 )
 from ledgermq.model.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic, retry_topic
 from ledgermq.model.limits import QUEUE_ID_MAX
+from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import Settings
 from ledgermq.serving.call_arguments import flag, integer, text
 from ledgermq.serving.calls import Arguments, Call, Result, Verbs

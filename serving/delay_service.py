@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved
 from ledgermq.broker.pull_rules import QueueBounds
 from ledgermq.formats.delayed_message import delivered
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.limits import DELAY_TOPIC
+from ledgermq.model.queue_name import QueueName
 from ledgermq.serving.moves import Buffer, Moves
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.state_log import StateLog

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ledgermq.broker.half_table import HalfTable
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.pull_rules import QueueBounds
 from ledgermq.broker.transactions import GROUP, HALF_QUEUE, OP_QUEUE, read_half, read_op
 from ledgermq.formats.message import Message, decode_message
 from ledgermq.model.errors import CorruptLogError, NotLeaderError
 from ledgermq.model.events import Event
+from ledgermq.model.queue_name import QueueName
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.moves import Moves
 from ledgermq.serving.readable_store import ReadableStore

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.topic_plans import UnreadQueue
 from ledgermq.broker.topics import Permission, Topic, TopicTable, check_topic_name
 from ledgermq.model.errors import NoPermissionError, NotLeaderError, TopicUnknownError
 from ledgermq.model.limits import QUEUE_ID_MAX
+from ledgermq.model.queue_name import QueueName
 from ledgermq.serving.applied_tables import AppliedTables
 from ledgermq.serving.call_arguments import Arguments, integer, text
 from ledgermq.serving.readable_store import ReadableStore

@@ -15,7 +15,6 @@ from itertools import islice
 from typing import NamedTuple
 
 from ledgermq.broker.groups import check_group_name
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.membership import MODELS, Member, Membership
 from ledgermq.broker.offset_plans import MEMBERS_NAMED_MAX
 from ledgermq.broker.queue_leases import QueueLeases
@@ -32,6 +31,7 @@ from ledgermq.model.errors import (
 )
 from ledgermq.model.limits import QUEUE_ID_MAX
 from ledgermq.model.message_filter import EXPRESSION_SIZE_MAX
+from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import LimitsSection, Settings
 from ledgermq.process.refusal_lines import RefusalLines
 from ledgermq.serving.call_arguments import Arguments, flag, text

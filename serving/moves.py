@@ -12,7 +12,6 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.moves import Moved, Source, count_present, record_sum, rest_of
 from ledgermq.broker.state_commands import Change, Command, decode_command
 from ledgermq.formats.message import decode_message, queue_of
@@ -26,6 +25,7 @@ from ledgermq.model.limits import (
     TOPIC_CHARACTERS,
     TOPIC_SIZE_MAX,
 )
+from ledgermq.model.queue_name import QueueName
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.poison_messages import PoisonMessages
 from ledgermq.serving.readable_store import ReadableStore

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.state_commands import Change, GroupSet, OffsetsSet
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.errors import LedgerError, MessageIllegalError, ProtocolError, TopicUnknownError
+from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import TopicsSection
 from ledgermq.serving.calls import Arguments, Call, Result, Verbs
 from ledgermq.serving.known_topics import KnownTopics

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from ledgermq.broker.groups import check_group_name
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.offset_plans import (
     Move,
     Target,
@@ -17,6 +16,7 @@ from ledgermq.broker.offset_plans import (
 from ledgermq.broker.state_commands import Change, GroupSet, OffsetsSet
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.errors import GroupUnknownError, ProtocolError
+from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import TopicsSection
 from ledgermq.serving.call_arguments import (
     Arguments,

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ledgermq.broker.holds import Hold, Holds, QueueName
+from ledgermq.broker.holds import Hold, Holds
 from ledgermq.broker.pull_rules import QueueBounds, Selection, judge_offset, select, tag_table
 from ledgermq.broker.rate_limits import RateLimits
 from ledgermq.ipc.counters import BrokerCounter, Counts, no_counts
 from ledgermq.model.errors import LedgerError
+from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import LimitsSection
 from ledgermq.process.clock import MACHINE_CLOCK, Clock
 from ledgermq.process.record_parts import RecordParts

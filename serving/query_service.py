@@ -10,11 +10,11 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ledgermq.broker.holds import QueueName
 from ledgermq.formats.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
 from ledgermq.formats.message import Message, decode_message
 from ledgermq.formats.properties import UNIQ_KEY
 from ledgermq.model.errors import ConfigError, MessageIllegalError, TopicUnknownError
+from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import Settings
 from ledgermq.serving.pull_service import CheckQueue
 from ledgermq.serving.readable_store import ReadableStore

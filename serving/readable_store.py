@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.pull_rules import QueueBounds, TransferLimits, pending_messages_max
 from ledgermq.ipc.cursor_page import CursorPage, RaftRole
 from ledgermq.model.errors import DamagedLogError, NotLeaderError, StorageError
+from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import LogKind, ReadsSection, Settings
 from ledgermq.process.log_trouble import has_others
 from ledgermq.process.log_view import LogView

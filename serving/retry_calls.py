@@ -14,7 +14,6 @@ import numpy as np
 from ledgermq.broker.access import Right
 from ledgermq.broker.given_back import TOKEN_SIZE_MAX, GivenBack
 from ledgermq.broker.groups import check_group_name
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.retries import Returned, give_back
 from ledgermq.broker.state_commands import Change
 from ledgermq.formats.message import Message, decode_message, encode_message
@@ -23,6 +22,7 @@ from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import BusyError, LedgerError, MessageIllegalError, ProtocolError
 from ledgermq.model.group_topics import dead_letter_topic, retry_topic
 from ledgermq.model.limits import FORBIDDEN_TOPICS, QUEUE_ID_MAX
+from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import Settings
 from ledgermq.serving.call_arguments import integer, text
 from ledgermq.serving.calls import Arguments, Call, Result, Verbs

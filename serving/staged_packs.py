@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.sinks import QUEUE, stage_of
 from ledgermq.formats.host_address import HOST_V4_SIZE, HOST_V6_SIZE, is_v6
 from ledgermq.formats.message import decode_message, encode_message
+from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import Settings
 from ledgermq.model.stages import Stage
 from ledgermq.serving.moves import Buffer

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from ledgermq.broker.broker_state import Applied
 from ledgermq.broker.documents import Steps
 from ledgermq.broker.given_back import KEPT_MS
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.pull_rules import QueueBounds
 from ledgermq.broker.state_commands import PART_PROPERTY, SNAPSHOT_TAG, STATE_QUEUE_ID
 from ledgermq.formats.message import decode_message
@@ -21,6 +20,7 @@ from ledgermq.ipc.counters import Counts, no_counts
 from ledgermq.model.errors import CorruptLogError, NotLeaderError
 from ledgermq.model.events import Event
 from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.model.queue_name import QueueName
 from ledgermq.process.clock import MACHINE_CLOCK, Clock
 from ledgermq.serving.applied_tables import AppliedTables
 from ledgermq.serving.poison_messages import PoisonMessages

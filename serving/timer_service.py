@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved
 from ledgermq.broker.timer_index import TimerIndex, Timers, Watermark
 from ledgermq.formats.delayed_message import delivered
@@ -19,6 +18,7 @@ from ledgermq.model.errors import BusyError, CorruptLogError, LedgerError, NotLe
 from ledgermq.model.events import Event
 from ledgermq.model.ids import Position
 from ledgermq.model.limits import TIMER_TOPIC
+from ledgermq.model.queue_name import QueueName
 from ledgermq.serving.delay_service import RECORD_GROWTH_MAX
 from ledgermq.serving.moves import Buffer, Moves
 from ledgermq.serving.readable_store import ReadableStore

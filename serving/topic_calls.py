@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.state_commands import Change, OffsetsSet, TopicSet
 from ledgermq.broker.topic_plans import (
     PERMISSION_MAX,
@@ -18,6 +17,7 @@ from ledgermq.broker.topic_plans import (
 )
 from ledgermq.broker.topics import Topic, check_topic_name
 from ledgermq.model.limits import DEDUPLICATION_WINDOW_MS_MAX, QUEUE_ID_MAX
+from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import NodeSection, TopicsSection
 from ledgermq.serving.call_arguments import (
     Arguments,

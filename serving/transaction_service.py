@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ledgermq.broker.half_table import CheckRules, HalfTable, TransactionKey
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved
 from ledgermq.broker.state_commands import Change, OffsetsSet, TopicSet
 from ledgermq.broker.topics import Topic
@@ -42,6 +41,7 @@ from ledgermq.model.errors import (
     StorageError,
 )
 from ledgermq.model.events import Event
+from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import Settings
 from ledgermq.model.transactions import HALF_TOPIC, UNANSWERED_TOPIC, Decision
 from ledgermq.serving.broker_tables import BrokerTables

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from ledgermq.broker.holds import Hold, Holds, QueueName
+from ledgermq.broker.holds import Hold, Holds
+from ledgermq.model.queue_name import QueueName
 
 FIRST = QueueName("t", 0)
 OTHER = QueueName("t", 1)

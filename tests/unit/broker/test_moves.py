@@ -6,7 +6,6 @@ import pytest
 
 from ledgermq.broker import delays, moves
 from ledgermq.broker.delays import DelayTable
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.moves import (
     Moved,
     MoveEnded,
@@ -19,6 +18,7 @@ from ledgermq.broker.moves import (
 from ledgermq.broker.state_commands import Command, decode_command, encode_command
 from ledgermq.formats.message import Message, encode_message
 from ledgermq.model.errors import ConfigError, CorruptLogError
+from ledgermq.model.queue_name import QueueName
 
 QUEUE = QueueName("t", 3)
 LEVEL = QueueName(delays.TOPIC, 1)

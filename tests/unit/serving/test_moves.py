@@ -10,12 +10,12 @@ import pytest
 from tests.unit.serving.applied import apply_all
 from tests.unit.serving.memory_log import MemoryLog, root_of
 
-from ledgermq.broker.holds import QueueName
 from ledgermq.broker.moves import GROUP_RECORDS_MAX, Moved
 from ledgermq.formats.message import Message, decode_message, encode_message
 from ledgermq.formats.properties import encode_properties
 from ledgermq.ipc.orders import Order, OrderKind, parse, records_of
 from ledgermq.model.errors import LedgerError, NotLeaderError, OutcomeUnknownError
+from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import Settings, StoreSection
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.moves import NOBODY, RETRY_MS, Moves

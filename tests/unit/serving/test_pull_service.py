@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from tests.unit.serving.still_clock import STILL
 
-from ledgermq.broker.holds import Holds, QueueName
+from ledgermq.broker.holds import Holds
 from ledgermq.formats.message import Message, decode_message, encode_message
 from ledgermq.formats.properties import decode_properties, encode_properties
 from ledgermq.ipc.counters import BrokerCounter, no_counts
 from ledgermq.ipc.cursor_page import CursorPage, Dispatched, Grant, LogCursor, RaftRole
 from ledgermq.model.errors import DamagedLogError, FilterIllegalError
 from ledgermq.model.ids import Index, NodeId, Position, Term
+from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import LogKind, NodeSection, ReadsSection, Settings, StoreSection
 from ledgermq.serving import property_scan, pull_service
 from ledgermq.serving.pull_answers import Answer, Held

@@ -1,0 +1,12 @@
+"""The name of a queue: topic and number."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class QueueName(NamedTuple):
+    """One queue of one topic."""
+
+    topic: str
+    queue_id: int
