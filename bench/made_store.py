@@ -64,8 +64,8 @@ def build_queues(root: Path) -> None:
     builder.position = reader.first
     while builder.position < reader.end:
         span = reader.span(builder.position)
-        end = min(reader.end, span.position + len(span.view))
-        builder.build(span.view, span.position, Position(end), header_size=span.header_size)
+        end = min(reader.end, span.start + len(span.view))
+        builder.build(span.view, span.start, Position(end), header_size=span.header_size)
     builder.flush()
     builder.close()
     reader.close()

@@ -39,7 +39,8 @@ from ledgermq.pipeline.log_digests import (
 from ledgermq.pipeline.log_splits import log_splits
 from ledgermq.pipeline.queue_ranges import QueueRange
 from ledgermq.pipeline.split_plan import RangeExtent, split_ranges
-from ledgermq.store.append_files import AppendFiles, file_name
+from ledgermq.store.append_files import AppendFiles
+from ledgermq.store.file_names import file_name
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.log_writer import LogEnd, LogWriter, Run
 from ledgermq.store.store_directory import open_directory

@@ -100,13 +100,13 @@ def dispatch(settings: Settings, end: Position) -> None:
     """Build queues and index of the whole log."""
     spans = LogSpans.of(settings)
     builder = DispatchBuilder.open(
-        settings.store, log_start=spans.start(), log_end=end, published=None
+        settings.store, log_start=spans.family.first_record(), log_end=end, published=None
     )
     while builder.position < end:
         span = spans.span(builder.position)
         assert span is not None
         limit = Position(min(end, span.end))
-        builder.build(span.view, span.base, limit, header_size=span.header_size)
+        builder.build(span.view, span.start, limit, header_size=span.header_size)
     builder.flush()
     builder.close()
     spans.close()

@@ -263,14 +263,10 @@ class _Creation:
 
 
 def _queue_ends(directory: StoreDirectory) -> QueueEnds | None:
-    dledger = None if directory.dledger is None else directory.dledger / "data"
-    folders = [folder for folder in (directory.commit_log, dledger) if folder is not None]
-    names = [path.name for folder in folders if folder.is_dir() for path in folder.iterdir()]
-    starts = [int(name) for name in names if len(name) == 20 and name.isdecimal()]
     return known_queue_ends(
         directory.root,
         queue_file_size=directory.queue_file_size,
-        log_start=min(starts, default=0),
+        log_start=directory.log_family.first_file() or 0,
     )
 
 

@@ -42,7 +42,8 @@ from ledgermq.store.dispatch_build import DispatchBuilder
 from ledgermq.store.dispatch_run import dispatch_log
 from ledgermq.store.entry_files import first_entry_position
 from ledgermq.store.known_ends import known_queue_ends
-from ledgermq.store.log_reader import LogPart, LogReader
+from ledgermq.store.log_family import LogFamily, LogFolder, MappedLog
+from ledgermq.store.log_reader import LogReader
 from ledgermq.store.log_writer import ENTRY_HEADER_SIZE, LogEnd
 from ledgermq.store.mapped_files import MappedFiles
 from ledgermq.store.queue_end import find_end
@@ -363,10 +364,9 @@ def _build_queues(
 ) -> None:
     """ConsumeQueues, Index and checkpoints of the whole plain log, in ``new``, durable."""
     folder = root / journal.NEW
-    parts = [LogPart(MappedFiles(folder / "commitlog"), 0)]
-    if directory.commit_log is not None:
-        parts.insert(0, LogPart(MappedFiles(directory.commit_log), 0))
-    first = Position(parts[0].files.first)
+    plain = [path for path in (directory.commit_log, folder / "commitlog") if path is not None]
+    log = MappedLog(LogFamily(*(LogFolder(path, 0) for path in plain)).mapped())
+    first = Position(log.parts[0].files.first)
     builder = DispatchBuilder.open(
         replace(store, path_root_dir=folder, log=LogKind.COMMITLOG),
         log_start=first,
@@ -375,14 +375,13 @@ def _build_queues(
     )
     try:
         dispatch_log(
-            builder, parts, end, lambda done, total: progress("building queues", done, total)
+            builder, log, end, lambda done, total: progress("building queues", done, total)
         )
         builder.flush()
         sync_directory(folder)
     finally:
         builder.close()
-        for part in parts:
-            part.files.close()
+        log.close()
 
 
 def _keep_queues(root: Path, directory: StoreDirectory, first: Position) -> int:

@@ -28,8 +28,8 @@ from ledgermq.formats.store_markers import is_blank
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import NodeId, Position
 from ledgermq.model.settings import LogKind
-from ledgermq.store.append_files import file_name
 from ledgermq.store.checked_document import write_document
+from ledgermq.store.file_names import file_name
 from ledgermq.store.mapped_files import MappedFiles
 
 _VERSION = 1

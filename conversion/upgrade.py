@@ -23,12 +23,12 @@ from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.ids import NodeId, Position
 from ledgermq.model.settings import LogKind, StoreSection
 from ledgermq.repair.rebuild import put_queue_ends
-from ledgermq.store.append_files import file_name
 from ledgermq.store.disk_sync import make_directories, sync_directory, sync_file
 from ledgermq.store.dispatch_build import DispatchBuilder
 from ledgermq.store.dispatch_run import dispatch_log
+from ledgermq.store.file_names import file_name
 from ledgermq.store.known_ends import known_queue_ends
-from ledgermq.store.log_reader import LogPart
+from ledgermq.store.log_family import LogFamily, LogFolder, MappedLog
 from ledgermq.store.mapped_files import MappedFiles
 from ledgermq.store.queue_files import found_file_size
 from ledgermq.store.stopped_log import recover_stopped
@@ -210,20 +210,20 @@ def _recover(
         root, None, progress=lambda done, total: progress("recovering the old log", done, total)
     )
     end = last.position
-    part = LogPart(MappedFiles(root / "commitlog"), 0)
-    log_start = part.files.first
+    log = MappedLog(LogFamily(LogFolder(root / "commitlog", 0)).mapped())
+    log_start = log.first_position
     size = store.mapped_file_size_consume_queue or found_file_size(root / "consumequeue")
     ends = known_queue_ends(root, queue_file_size=size, log_start=log_start)
     builder = DispatchBuilder.open(store, log_start=first, log_end=end, published=None)
     try:
         dispatch_log(
-            builder, [part], end, lambda done, total: progress("building queues", done, total)
+            builder, log, end, lambda done, total: progress("building queues", done, total)
         )
         put_queue_ends(builder.queues, ends, end=end, log_start=log_start)
         builder.flush()
     finally:
         builder.close()
-        part.files.close()
+        log.close()
     try:
         # All that the mark of a crash asks for is done.
         (root / "abort").unlink(missing_ok=True)

@@ -79,32 +79,32 @@ class DerivedCheck:
         Raises:
             StorageError, OSError: a file cannot be read.
         """
-        at = self._spans.start() if begun is None else begun
+        at = self._spans.family.first_record() if begun is None else begun
         if begun is None and self._index is not None:
             self._index.begin(at)
         span = self._spans.span(at) if at < end else None
         if span is None:
             # Deleted as too old meanwhile.
-            start = self._spans.start()
+            start = self._spans.family.first_record()
             return Checked(start) if at < start < end else self._ended(end)
-        begin: int = at - span.base
-        file_end: int = min(end, span.end) - span.base
+        begin: int = at - span.start
+        file_end: int = min(end, span.end) - span.start
         count, reached, status = 0, int(begin), ScanStatus.FULL
         for stop in (min(begin + size, file_end), file_end):
             count, reached, status = self._tables.scan(
-                span.view, begin, stop, header_size=span.header_size, base=span.base
+                span.view, begin, stop, header_size=span.header_size, base=span.start
             )
             if count or reached > begin or status.corrupt:
                 break
         whole = self._tables.whole(span.view, count, header_size=span.header_size)
-        found = Checked(Position(span.base + reached), reached - begin)
-        self._compare(span.view, span.base, whole, found)
+        found = Checked(Position(span.start + reached), reached - begin)
+        self._compare(span.view, span.start, whole, found)
         if whole < count:
             row_at, row_size = self._tables.place(whole)
-            found.damaged = Position(span.base + row_at - span.header_size)
-            found.position = Position(span.base + row_at + row_size)
+            found.damaged = Position(span.start + row_at - span.header_size)
+            found.position = Position(span.start + row_at + row_size)
         elif reached == begin or status.corrupt:
-            found.damaged = Position(span.base + reached)
+            found.damaged = Position(span.start + reached)
             found.position = span.end
         if found.damaged is not None and self._index is not None:
             # Not all keys are known.
@@ -135,7 +135,7 @@ class DerivedCheck:
         span = self._looks.span(Position(position))
         if span is None or size < _RECORD_MIN:
             return False
-        record = span.view[position - span.base : position - span.base + _POSITION_AT + 8]
+        record = span.view[position - span.start : position - span.start + _POSITION_AT + 8]
         wanted = (
             (0, 4, size),
             (_QUEUE_ID_AT, 4, queue_id),
@@ -282,7 +282,7 @@ class DerivedScrub:
             return
         files = len(index.file_names) - index.file_names.index(fault.name)
         path = os.fspath(index.root / fault.name)
-        builder.drop_keys(fault.name, self._spans.start())
+        builder.drop_keys(fault.name, self._spans.family.first_record())
         self._counts.index_files += files
         logger.warning(
             "index is damaged, keys are put again: file=%s offset=%d files=%d",
@@ -305,15 +305,15 @@ class DerivedScrub:
             return
         span = self._spans.span(at)
         if span is None:
-            builder.keys_from = max(self._spans.start(), at)
+            builder.keys_from = max(self._spans.family.first_record(), at)
             return
         try:
             end = min(builder.position, span.end)
             near = Position(min(end, at + KEYS_SPAN_MAX))
-            reached = builder.build_keys(span.view, span.base, near, header_size=span.header_size)
+            reached = builder.build_keys(span.view, span.start, near, header_size=span.header_size)
             if reached == at and near < end:
                 reached = builder.build_keys(
-                    span.view, span.base, end, header_size=span.header_size
+                    span.view, span.start, end, header_size=span.header_size
                 )
             if reached == at:
                 raise DamagedLogError("committed bytes end within an entry", position=at)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ledgermq.dispatching.derived_scrub import DerivedScrub
 from ledgermq.dispatching.end_table import EndTable
-from ledgermq.dispatching.log_spans import LogSpan, LogSpans
+from ledgermq.dispatching.log_spans import LogSpans
 from ledgermq.formats.crc32 import crc32
 from ledgermq.formats.kernel import ScanStatus, scan_entries, whole_records
 from ledgermq.ipc.counters import DispatcherCounter
@@ -35,6 +35,7 @@ from ledgermq.process.port_roles import port_roles
 from ledgermq.store.derived_files import DerivedFiles, clear_incomplete, load_derived_files
 from ledgermq.store.disk_space import with_reserve
 from ledgermq.store.dispatch_build import DispatchBuilder, FlushJob
+from ledgermq.store.log_family import LogSpan
 
 logger = logging.getLogger(__name__)
 
@@ -310,7 +311,7 @@ class DispatchWorker:
         try:
             builder = DispatchBuilder.open(
                 store,
-                log_start=self._spans.start(),
+                log_start=self._spans.family.first_record(),
                 log_end=log_end,
                 published=found.published,
                 files=found,
@@ -346,9 +347,9 @@ class DispatchWorker:
         Raises:
             DiskFullError, StorageError: the operating system refused.
         """
-        first = self._spans.first_file()
+        first = self._spans.family.first_file() or Position(0)
         if is_opened:
-            self._file_start = self._spans.file_start(builder.position)
+            self._file_start = self._spans.family.file_start(builder.position)
             self._ends.open(first)
         self._ends.put(builder, first)
 
@@ -369,7 +370,7 @@ class DispatchWorker:
         span = self._spans.span(before)
         if span is None:
             # Deleted as too old before it was dispatched: as RocketMQ, go on with what is there.
-            start = self._spans.start()
+            start = self._spans.family.first_record()
             assert start > before, "the log has no file for a committed position"
             logger.warning("log begins behind what was dispatched: start=%d at=%d", start, before)
             builder.position = start
@@ -379,14 +380,14 @@ class DispatchWorker:
         if before < self._written_before:
             # Of a log that was there before this process nobody has looked at every byte.
             near = _whole_end(span, before, near, end)
-        built = builder.build(span.view, span.base, near, header_size=span.header_size)
+        built = builder.build(span.view, span.start, near, header_size=span.header_size)
         if built.position == before and near < end:
             # An entry larger than a turn's share.
-            built = builder.build(span.view, span.base, end, header_size=span.header_size)
+            built = builder.build(span.view, span.start, end, header_size=span.header_size)
         if built.position == before:
             raise DamagedLogError("committed bytes end within an entry", position=before)
         self._spans.release_before(builder.position)
-        self._file_start = span.base
+        self._file_start = span.start
         if self._ends.is_waiting:
             self._put_ends(builder, is_opened=False)
         counters = self._counters
@@ -467,7 +468,7 @@ def _whole_end(span: LogSpan, begin: Position, near: Position, end: Position) ->
     starts, sizes = np.empty(SCAN_ROWS, np.int64), np.empty(SCAN_ROWS, np.int64)
     for limit in (near, end):
         count, reached, status = scan_entries(
-            span.view, begin - span.base, limit - span.base, span.header_size, span.base,
+            span.view, begin - span.start, limit - span.start, span.header_size, span.start,
             starts.data, sizes.data,
         )  # fmt: skip
         whole = whole_records(
@@ -475,8 +476,8 @@ def _whole_end(span: LogSpan, begin: Position, near: Position, end: Position) ->
         )
         if whole < count:
             reached = int(starts[whole]) - span.header_size
-        if reached > begin - span.base:
-            return Position(span.base + reached)
+        if reached > begin - span.start:
+            return Position(span.start + reached)
         if whole < count or status != ScanStatus.CUT:
             break
     raise DamagedLogError("log is damaged where dispatch is to go on", position=begin)

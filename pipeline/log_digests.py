@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 from ledgermq.formats.crc32 import crc32
 from ledgermq.model.errors import StorageError
-from ledgermq.store.store_directory import dledger_folder, names_in
+from ledgermq.store.log_family import LogFile
+from ledgermq.store.store_directory import log_in, names_in
 
 GRID_MIN = 1 << 20
 CELLS_MAX = 1 << 16
 FINE_GRID = 4_096
-_NAME_SIZE = 20
 
 
 class LogState(StrEnum):
@@ -40,14 +40,6 @@ class LogState(StrEnum):
     DELETED = "deleted"
     MISSING = "missing"
     DIVERGENT = "divergent"
-
-
-class LogFile(NamedTuple):
-    """A file of a log; ``size`` bytes from position ``start`` on."""
-
-    start: int
-    size: int
-    path: str
 
 
 class LogRange(NamedTuple):
@@ -83,24 +75,7 @@ def log_files(root: Path, *, self_id: str | None) -> tuple[LogFile, ...]:
         ConfigError: several DLedger logs.
         StorageError: they cannot be listed.
     """
-    names = names_in(root)
-    dledger = dledger_folder(root, names, self_id)
-    folders = [root / "commitlog"] if "commitlog" in names else []
-    folders += [dledger / "data"] if dledger is not None else []
-    found: list[LogFile] = []
-    for folder in folders:
-        try:
-            with os.scandir(folder) as entries:
-                found += [
-                    LogFile(int(entry.name), entry.stat().st_size, entry.path)
-                    for entry in entries
-                    if len(entry.name) == _NAME_SIZE and entry.name.isdecimal()
-                ]
-        except OSError as error:
-            raise StorageError(
-                "log files not listed", errno=error.errno, directory=str(folder)
-            ) from error
-    return tuple(sorted(found))
+    return tuple(sorted(log_in(root, names_in(root), self_id).files()))
 
 
 def grid_size(first: int, end: int) -> int:
@@ -247,10 +222,10 @@ def _mapped(file: LogFile) -> memoryview:
         # Deleted since, for its age.
         return memoryview(b"")
     except OSError as error:
-        raise StorageError("log file not read", errno=error.errno, file=file.path) from error
+        raise StorageError("log file not read", errno=error.errno, file=str(file.path)) from error
     try:
         return memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:
-        raise StorageError("log file not mapped", file=file.path, reason=str(error)) from error
+        raise StorageError("log file not mapped", file=str(file.path), reason=str(error)) from error
     finally:
         os.close(fd)

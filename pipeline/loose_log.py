@@ -10,29 +10,12 @@ import logging
 import mmap
 from bisect import bisect_right
 from pathlib import Path
-from typing import NamedTuple
 
-from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.model.errors import LedgerError, StorageError
-from ledgermq.store.store_directory import dledger_folder, names_in
+from ledgermq.store.log_family import LogFile, LogFolder
+from ledgermq.store.store_directory import log_in, names_in
 
 logger = logging.getLogger(__name__)
-
-_NAME_SIZE = 20
-
-
-class LooseFile(NamedTuple):
-    """One file of a log: ``size`` bytes from position ``start`` on."""
-
-    path: Path
-    start: int
-    size: int
-    header_size: int
-
-    @property
-    def end(self) -> int:
-        """Position behind its last byte."""
-        return self.start + self.size
 
 
 class LooseLog:
@@ -42,7 +25,7 @@ class LooseLog:
         """Look for them; a folder that cannot be read has none, and a warning says so."""
         self._root = root
         self._self_id = self_id
-        self._files: list[LooseFile] = []
+        self._files: list[LogFile] = []
         self._starts: list[int] = []
         self._views: dict[Path, memoryview] = {}
         self._told: set[str] = set()
@@ -66,15 +49,11 @@ class LooseLog:
     def refresh(self) -> None:
         """Look for files that came or went."""
         try:
-            names = names_in(self._root)
-            folder = dledger_folder(self._root, names, self._self_id)
+            folders = log_in(self._root, names_in(self._root), self._self_id).folders
         except LedgerError as error:
             self._tell(str(self._root), error)
-            names, folder = set(), None
-        files = self._listed(self._root / "commitlog", 0) if "commitlog" in names else []
-        if folder is not None:
-            files += self._listed(folder / "data", HEADER_SIZE)
-        self._files = sorted(files, key=lambda file: file.start)
+            folders = ()
+        self._files = sorted(file for folder in folders for file in self._listed(folder))
         self._starts = [file.start for file in self._files]
         kept = {file.path for file in self._files}
         self._views = {path: view for path, view in self._views.items() if path in kept}
@@ -83,14 +62,14 @@ class LooseLog:
         """Let go of the maps; views that are held stay valid."""
         self._views.clear()
 
-    def file_at(self, position: int) -> LooseFile | None:
+    def file_at(self, position: int) -> LogFile | None:
         """The file that holds ``position``, None without one."""
         at = bisect_right(self._starts, position) - 1
         if at < 0 or position >= self._files[at].end:
             return None
         return self._files[at]
 
-    def view(self, file: LooseFile) -> memoryview | None:
+    def view(self, file: LogFile) -> memoryview | None:
         """All bytes of a file, valid as long as held; None if they cannot be had."""
         view = self._views.get(file.path)
         if view is not None and len(view) == file.size:
@@ -109,22 +88,12 @@ class LooseLog:
         """Say once that another replica is read in place of a file."""
         self._tell(str(path), reason)
 
-    def _listed(self, folder: Path, header_size: int) -> list[LooseFile]:
-        files: list[LooseFile] = []
+    def _listed(self, folder: LogFolder) -> list[LogFile]:
         try:
-            for path in folder.iterdir():
-                if not (len(path.name) == _NAME_SIZE and path.name.isascii()):
-                    continue
-                if path.name.isdigit() and path.exists():
-                    files.append(LooseFile(path, int(path.name), path.stat().st_size, header_size))
-        except FileNotFoundError:
-            # Retention was faster; or the folder is one of those that are lacking.
-            return self._listed(folder, header_size) if folder.is_dir() else []
-        except OSError as error:
-            self._tell(
-                str(folder), StorageError("not read", errno=error.errno, reason=error.strerror)
-            )
-        return files
+            return folder.files()
+        except StorageError as error:
+            self._tell(str(folder.path), error)
+            return []
 
     def _tell(self, place: str, reason: object) -> None:
         if place not in self._told:

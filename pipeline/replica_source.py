@@ -31,12 +31,12 @@ from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, Sto
 from ledgermq.pipeline.arrow_slices import Integers
 from ledgermq.pipeline.data_loss import report_loss
 from ledgermq.pipeline.file_source import BATCH_BYTES, BATCH_ROWS, FileSource, Loaded, steady
-from ledgermq.pipeline.loose_log import LooseFile
 from ledgermq.pipeline.queue_ranges import Queue, QueueRange
 from ledgermq.pipeline.queued_records import QueuedRecords
 from ledgermq.pipeline.record_columns import Records, heads_of
 from ledgermq.pipeline.replica import Replica
 from ledgermq.pipeline.store_source import StoreSource, points_to
+from ledgermq.store.log_family import LogFile
 from ledgermq.store.queue_end import UNIT, Units
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class _Copy(NamedTuple):
     """A replica's file of the log, and up to where it counts."""
 
     replica: Replica
-    file: LooseFile
+    file: LogFile
     view: memoryview
     end: int
 

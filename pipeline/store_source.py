@@ -144,7 +144,7 @@ class StoreSource(FileSource):
                 starts=positions[at:end] - start,
                 sizes=sizes[at:end],
                 header_size=span.header_size,
-                file=str(self.log.part_of(base).files.path(base)),
+                file=str(span.path),
             )
             yield QueuedRecords(records, ranges, numbers[at:end])
             at = end
@@ -164,7 +164,7 @@ class StoreSource(FileSource):
                 span.view, 0, upto, span.header_size, position, starts.data, sizes.data
             )
             status = ScanStatus(number)
-            file = str(self.log.part_of(position).files.path(position))
+            file = str(span.path)
             if count:
                 yield Records(
                     view=span.view[:reached],

@@ -1,17 +1,10 @@
-"""The log as the broker reads it: whole files by position, without a copy.
-
-A log that was taken over from a plain CommitLog has two folders, one behind the other.
-"""
+"""The log as the broker reads it: whole files by position, without a copy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from struct import Struct
 from typing import Self
 
-from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.host_address import HOST_V4_SIZE, HOST_V6_SIZE
 from ledgermq.formats.message import (
     BORN_HOST_AT,
@@ -22,9 +15,11 @@ from ledgermq.formats.message import (
     SIZE_MIN,
     SYS_FLAG_AT,
 )
-from ledgermq.model.settings import LogKind, Settings
+from ledgermq.model.ids import Position
+from ledgermq.model.settings import Settings
 from ledgermq.process.store_paths import StorePaths
-from ledgermq.store.mapped_files import MappedFiles, VanishedError
+from ledgermq.store.log_family import LogFamily, LogSpan, MappedLog
+from ledgermq.store.mapped_files import VanishedError
 
 _WORD = Struct(">I")
 _TIMESTAMP = Struct(">q")
@@ -32,54 +27,24 @@ _SIZE_AND_MAGIC = Struct(">iI")
 _POSITION = Struct(">q")
 
 
-@dataclass(frozen=True, slots=True)
-class LogFile:
-    """One file of the log; ``start`` is the position of its first byte.
-
-    Attributes:
-        header_size: bytes of the entry header before each record; 0 in a plain log.
-    """
-
-    start: int
-    path: Path
-    view: memoryview
-    header_size: int
-
-    @property
-    def end(self) -> int:
-        """Position behind its last byte."""
-        return self.start + len(self.view)
-
-
-class LogView:
+class LogView(MappedLog):
     """Who asks keeps within the dispatched part: nothing here knows where the log ends."""
 
-    def __init__(self, folders: tuple[Path, ...], header_sizes: tuple[int, ...] = ()) -> None:
-        """The log in ``folders``, oldest first, with so many bytes before each first message."""
-        self._header_sizes = header_sizes or (0,) * len(folders)
-        self._open: Callable[[], list[MappedFiles]] = lambda: [
-            MappedFiles(folder) for folder in folders
-        ]
-        self._families = self._open()
+    def __init__(self, family: LogFamily) -> None:
+        """The log of ``family``.
+
+        Raises:
+            CorruptLogError: a stray file, another size, a gap.
+        """
+        super().__init__(family.mapped())
+        self._family = family
         # The one that was asked for last; of a file that is gone it would keep the blocks.
-        self._last: LogFile | None = None
+        self._last: LogSpan | None = None
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """The log that the settings name, behind the plain one that it may have grown from."""
-        paths = StorePaths.of(settings)
-        if settings.store.log is LogKind.COMMITLOG:
-            return cls((paths.data,))
-        return cls((paths.root / "commitlog", paths.data), (0, ENTRY_HEADER_SIZE))
-
-    @property
-    def first_position(self) -> int:
-        """Where the log begins; 0 when there is no file."""
-        # Asked with each pull.
-        for family in self._families:
-            if not family.is_empty:
-                return family.first
-        return 0
+        return cls(StorePaths.of(settings).log)
 
     def refresh(self) -> None:
         """Look again which files there are.
@@ -88,26 +53,25 @@ class LogView:
             CorruptLogError: a stray file, another size, a gap.
         """
         self._last = None
-        for family in self._families:
-            family.refresh()
+        super().refresh()
 
     def drop(self) -> None:
         """Forget all maps, and look again which files there are."""
         self._last = None
-        self._families = self._open()
+        self.parts = self._family.mapped()
 
     def release_pages(self) -> None:
         """Give touched pages back; they come again from the page cache."""
-        for family in self._families:
-            family.release_pages()
+        for part in self.parts:
+            part.files.release_pages()
 
     def advise(self, position: int, size: int, advice: int) -> None:
         """``madvise`` for what is mapped of the log at ``position``; nothing if it is removed."""
-        family = self._family_of(position)
-        if family is not None:
-            family.advise(position, size, advice)
+        part = self.part_with(position)
+        if part is not None:
+            part.files.advise(position, size, advice)
 
-    def file_of(self, position: int) -> LogFile | None:
+    def file_of(self, position: int) -> LogSpan | None:
         """The file that has the byte at ``position``, ``None`` when none has (any more).
 
         Raises:
@@ -116,29 +80,29 @@ class LogView:
         last = self._last
         if last is not None and 0 <= position - last.start < len(last.view):
             return last
-        family = self._family_of(position)
-        if family is None:
+        part = self.part_with(position)
+        if part is None:
             self.refresh()
-            family = self._family_of(position)
-            if family is None:
+            part = self.part_with(position)
+            if part is None:
                 return None
-        start = family.start_of(position)
+        files = part.files
+        start = files.start_of(position)
         try:
-            view = family.view(start, family.file_size)
+            view = files.view(start, files.file_size)
         except VanishedError:
             # Retention was faster; from now on the log begins behind it.
             self.refresh()
             return None
-        header_size = self._header_sizes[self._families.index(family)]
-        self._last = LogFile(start, family.path(start), view, header_size)
+        self._last = LogSpan(view, Position(start), part.header_size, files.path(start))
         return self._last
 
     @property
     def first_message(self) -> int | None:
         """Where the first message of the log lies, if there is one."""
-        for family, header_size in zip(self._families, self._header_sizes, strict=True):
-            if family.starts:
-                return family.first + header_size
+        for part in self.parts:
+            if part.files.starts:
+                return part.files.first + part.header_size
         return None
 
     def record_at(self, position: int, *, end: int) -> memoryview | None:
@@ -171,9 +135,3 @@ class LogView:
         host_size = HOST_V6_SIZE if sys_flag & BORN_HOST_V6 else HOST_V4_SIZE
         timestamp: int = _TIMESTAMP.unpack_from(file.view, at + BORN_HOST_AT + host_size)[0]
         return timestamp
-
-    def _family_of(self, position: int) -> MappedFiles | None:
-        for family in reversed(self._families):
-            if family.first <= position < family.end:
-                return family
-        return None

@@ -16,7 +16,8 @@ from ledgermq.formats.crc32 import crc32
 from ledgermq.formats.kernel import match_heads, whole_records
 from ledgermq.formats.message import MAGIC, PHYSICAL_OFFSET_AT, SIZE_MIN
 from ledgermq.model.errors import CorruptLogError, DamagedLogError
-from ledgermq.process.log_view import LogFile, LogView
+from ledgermq.process.log_view import LogView
+from ledgermq.store.log_family import LogSpan
 
 SPAN_OVERHEAD_DIVISOR = 4
 """A span may be larger than its records by a quarter: less than what a copy of them costs."""
@@ -90,7 +91,7 @@ def take_records(
     )
 
 
-def sound_count(file: LogFile, positions: Integers, sizes: Integers) -> int:
+def sound_count(file: LogSpan, positions: Integers, sizes: Integers) -> int:
     """Records up to the first one that is not the one of its unit, or not what was written.
 
     One that is not within the file is neither.
@@ -101,7 +102,7 @@ def sound_count(file: LogFile, positions: Integers, sizes: Integers) -> int:
     return len(_sound_starts(file, positions, sizes))
 
 
-def _sound_starts(file: LogFile, positions: Integers, sizes: Integers) -> Integers:
+def _sound_starts(file: LogSpan, positions: Integers, sizes: Integers) -> Integers:
     """Where the records of ``sound_count`` begin in their file."""
     starts = np.empty(len(positions), np.int64)
     view, size = file.view, file.header_size
@@ -114,7 +115,7 @@ def _sound_starts(file: LogFile, positions: Integers, sizes: Integers) -> Intege
     return starts[:count]
 
 
-def _fault(file: LogFile, position: int, size: int) -> str:
+def _fault(file: LogSpan, position: int, size: int) -> str:
     """Which field of a record that is not sound shows it."""
     at = position - file.start
     if at + max(size, SIZE_MIN) > len(file.view):
@@ -128,7 +129,7 @@ def _fault(file: LogFile, position: int, size: int) -> str:
     return "crc" if own == position and at >= file.header_size else "physical_offset"
 
 
-def _corrupt(file: LogFile, position: int, field: str) -> DamagedLogError:
+def _corrupt(file: LogSpan, position: int, field: str) -> DamagedLogError:
     return DamagedLogError(
         "message is damaged: it is not given out before it is repaired",
         file=str(file.path),
@@ -138,7 +139,7 @@ def _corrupt(file: LogFile, position: int, field: str) -> DamagedLogError:
     )
 
 
-def _pack(file: LogFile, at: Integers, sizes: Integers) -> RecordParts:
+def _pack(file: LogSpan, at: Integers, sizes: Integers) -> RecordParts:
     first = int(at[0])
     end = int(at[-1] + sizes[-1])
     wanted = int(np.add.reduce(sizes))

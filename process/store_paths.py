@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.model.settings import LogKind, Settings
+from ledgermq.store.log_family import LogFamily, LogFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,13 @@ class StorePaths:
             dledger / "currterm",
             dledger / "checkpoint",
         )
+
+    @property
+    def log(self) -> LogFamily:
+        """The log's files, behind those of the plain log that it may have grown from."""
+        if self.old is None:
+            return LogFamily(LogFolder(self.data, 0))
+        return LogFamily(LogFolder(self.old, 0), LogFolder(self.data, ENTRY_HEADER_SIZE))
 
     @property
     def old(self) -> Path | None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ledgermq.formats.findings import START_MENDS, Finding, Severity
 from ledgermq.model.errors import StorageError
+from ledgermq.store.file_names import is_file_name
 
-_NAME_SIZE = 20
 _STEP = 1 << 20
 
 
@@ -57,7 +57,7 @@ def find_family(
     for name in _names(directory):
         path = directory / name
         relative = str(path.relative_to(root))
-        if not (len(name) == _NAME_SIZE and name.isascii() and name.isdigit()):
+        if not is_file_name(name):
             findings.append(
                 Finding(severity, relative, None, "no file of this folder", remedy="move it away")
             )

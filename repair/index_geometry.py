@@ -12,9 +12,9 @@ from pathlib import Path
 from ledgermq.formats.findings import REBUILD, Finding, Severity
 from ledgermq.formats.index_file import IndexLayout
 from ledgermq.model.errors import ConfigError, CorruptLogError
+from ledgermq.store.file_names import is_index_name
 from ledgermq.store.index_reader import layout_of
 
-_NAME_SIZE = 17
 _ATTEMPTS_MAX = 10
 _PAUSE_S = 0.02
 
@@ -22,7 +22,7 @@ _PAUSE_S = 0.02
 def index_files(folder: Path) -> list[Path]:
     """The index files in ``folder``, which need not exist, oldest first."""
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [path for path in paths if len(path.name) == _NAME_SIZE and path.name.isdecimal()]
+    return [path for path in paths if is_index_name(path.name)]
 
 
 def find_geometry(folder: Path, *, is_open: bool) -> IndexLayout | Finding | None:

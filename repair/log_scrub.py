@@ -25,9 +25,9 @@ from ledgermq.formats.dledger_index import ITEM_SIZE, DLedgerIndexItem, decode_i
 from ledgermq.formats.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, Term
-from ledgermq.store.append_files import file_name
 from ledgermq.store.entry_check import EntryPoint, check_entries, whole_entry
 from ledgermq.store.entry_files import ITEM
+from ledgermq.store.file_names import file_name
 
 STEP_SIZE = 1024 * 1024
 

@@ -34,7 +34,8 @@ from ledgermq.formats.store_markers import BLANK_SIZE, is_blank
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.model.settings import LogKind
-from ledgermq.store.log_reader import LogPart, LogReader
+from ledgermq.store.log_family import LogPart
+from ledgermq.store.log_reader import LogReader
 from ledgermq.store.log_writer import LogEnd
 from ledgermq.store.mapped_files import MappedFiles
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import NodeId, Position
-from ledgermq.store.append_files import file_name
+from ledgermq.store.file_names import file_name
 from ledgermq.store.small_file import read_file
 from ledgermq.store.staged_log import file_digest, slice_digest
 from ledgermq.wire.ship_frames import (

@@ -31,7 +31,7 @@ from ledgermq.sim.log_flusher import FlusherMaker
 from ledgermq.sim.network import PEERS_SOURCE, Network, PeersEnd
 from ledgermq.sim.process import Bell, Inbox, Process
 from ledgermq.sim.readers import ROLES, Readers
-from ledgermq.store.append_files import file_name
+from ledgermq.store.file_names import file_name
 from ledgermq.store.log_damage import damage_path
 from ledgermq.writing.log_opening import OpenLog, open_log
 from ledgermq.writing.space_gate import SpaceGate

@@ -38,8 +38,8 @@ from ledgermq.sim.network import Network, Weather
 from ledgermq.sim.node import Node, runtime_folder
 from ledgermq.sim.observer import Observer
 from ledgermq.sim.producer import Producer
-from ledgermq.store.append_files import file_name
 from ledgermq.store.disk_sync import watched
+from ledgermq.store.file_names import file_name
 from ledgermq.store.log_checkpoint import decode
 
 MEMORY_FOLDER = Path("/dev/shm")

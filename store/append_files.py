@@ -15,6 +15,7 @@ from pathlib import Path
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.store.disk_space import NO_SPACE, storage_error
 from ledgermq.store.disk_sync import make_directories, sync_content, sync_directory, sync_file
+from ledgermq.store.file_names import file_name
 
 RESERVE_STEP = 64 * 1024 * 1024
 """Blocks are reserved in steps of this size, or of a sixteenth of a file if that is less: few
@@ -35,11 +36,6 @@ def _punch_hole(fd: int, offset: int, size: int) -> None:
     if call(fd, _PUNCH_HOLE_KEEP_SIZE, offset, size) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-
-
-def file_name(position: int) -> str:
-    """RocketMQ's name of the file that begins at ``position``."""
-    return f"{position:020d}"
 
 
 class AppendFiles:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Position
 from ledgermq.store.dispatch_build import DispatchBuilder
-from ledgermq.store.log_reader import LogPart
+from ledgermq.store.log_family import MappedLog
 
 Progress = Callable[[int, int], None]
 """Called with bytes done, and bytes to do."""
 
 
 def dispatch_log(
-    builder: DispatchBuilder, parts: Sequence[LogPart], end: Position, progress: Progress
+    builder: DispatchBuilder, log: MappedLog, end: Position, progress: Progress
 ) -> int:
     """Dispatch from where ``builder`` stands up to ``end``, file by file; how many messages.
 
     What is built is not flushed.
 
     Args:
-        parts: the log's files, oldest first, one part right behind the other.
+        log: its parts stand right behind one another.
         end: behind the last record, or behind the blank of its file.
 
     Raises:
@@ -31,7 +31,13 @@ def dispatch_log(
     begun = builder.position
     messages = 0
     while builder.position < end:
-        part = _part_of(parts, builder.position)
+        part = log.part_with(builder.position)
+        if part is None:
+            raise CorruptLogError(
+                "not within the log",
+                position=builder.position,
+                folders=[str(part.files.directory) for part in log.parts],
+            )
         start = part.files.start_of(builder.position)
         upto = min(end, start + part.files.file_size)
         before = builder.position
@@ -49,12 +55,3 @@ def dispatch_log(
             )
         progress(built.position - begun, end - begun)
     return messages
-
-
-def _part_of(parts: Sequence[LogPart], position: int) -> LogPart:
-    for part in reversed(parts):
-        if part.files.first <= position < part.files.end:
-            return part
-    raise CorruptLogError(
-        "not within the log", position=position, folders=[str(p.files.directory) for p in parts]
-    )

@@ -18,7 +18,7 @@ from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.dledger_index import FILE_SIZE, ITEM_SIZE
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
-from ledgermq.store.append_files import file_name
+from ledgermq.store.file_names import file_name
 from ledgermq.store.first_entry import first_entry_offset
 from ledgermq.store.log_writer import LogEnd
 

@@ -35,13 +35,13 @@ from ledgermq.formats.kernel import link_keys, set_slots
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.store.descriptor_cache import write_fully
 from ledgermq.store.disk_space import storage_error
+from ledgermq.store.file_names import is_index_name
 from ledgermq.store.kept_aside import keep_aside
 
 KEYS_AT_ONCE = 16_384
 """Keys linked in one call: their scratch table stays in the processor's cache."""
 
 _REPAIR_ITEMS = 1_000_000
-_NAME_SIZE = 17
 
 _ITEM = np.dtype([("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 
@@ -443,7 +443,7 @@ def _index_names(root: Path, layout: IndexLayout, aside: Path) -> tuple[list[str
     sizes: dict[str, int] = {}
     with os.scandir(root) as entries:
         for entry in list(entries):
-            if not (len(entry.name) == _NAME_SIZE and entry.name.isdecimal()):
+            if not is_index_name(entry.name):
                 keep_aside(Path(entry.path), aside, reason="no file of the index")
                 continue
             size = entry.stat().st_size

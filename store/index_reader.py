@@ -27,10 +27,10 @@ from ledgermq.formats.index_file import (
     query_key,
 )
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.store.file_names import is_index_name
 
 TIMESTAMP_MAX = 0x7FFF_FFFF_FFFF_FFFF
 
-_NAME_SIZE = 17
 _ITEM = np.dtype(
     [("key_hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
 )
@@ -190,8 +190,7 @@ def _listed(directory: Path) -> list[Path]:
             "index not read", errno=error.errno, directory=str(directory), reason=error.strerror
         ) from error
     for path in paths:
-        name = path.name
-        if not (len(name) == _NAME_SIZE and name.isascii() and name.isdigit()):
+        if not is_index_name(path.name):
             raise CorruptLogError("stray file among the index files", file=str(path))
     return paths
 

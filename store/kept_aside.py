@@ -15,11 +15,11 @@ from pathlib import Path
 from ledgermq.model.errors import StorageError
 from ledgermq.model.events import Event
 from ledgermq.store.disk_sync import make_directories, sync_directory, sync_file
+from ledgermq.store.file_names import is_file_name
 
 logger = logging.getLogger(__name__)
 
 FOLDER = "set-aside"
-_NAME_SIZE = 20
 
 
 def keep_aside(path: Path, aside: Path, *, reason: str) -> Path:
@@ -106,7 +106,7 @@ def _log_files(directory: Path) -> list[Path]:
     if not directory.is_dir():
         return []
     names = sorted(path.name for path in directory.iterdir())
-    return [directory / name for name in names if len(name) == _NAME_SIZE and name.isdecimal()]
+    return [directory / name for name in names if is_file_name(name)]
 
 
 def _target(path: Path, aside: Path) -> Path:

@@ -8,35 +8,27 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from ledgermq.formats.dledger_entry import HEADER_SIZE, EntryHeader, decode_entry_header
+from ledgermq.formats.dledger_entry import EntryHeader, decode_entry_header
 from ledgermq.formats.dledger_index import ITEM_SIZE, decode_index_item
 from ledgermq.formats.kernel import ScanStatus, scan_entries
 from ledgermq.formats.message import SIZE_MIN, Message, decode_message
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position
-from ledgermq.store.append_files import file_name
 from ledgermq.store.entry_files import ITEM, first_entry_position
+from ledgermq.store.file_names import file_name
 from ledgermq.store.first_entry import first_entry_offset
+from ledgermq.store.log_family import LogPart, LogSpan, MappedLog
 from ledgermq.store.mapped_files import MappedFiles, VanishedError
 from ledgermq.store.properties_file import decode_dledger_checkpoint
 from ledgermq.store.small_file import read_file
 from ledgermq.store.store_directory import StoreDirectory
 
 _ROWS = 4_096
-
-
-class LogSpan(NamedTuple):
-    """Bytes of one log file from ``position`` to its end, and the size of its entries' headers."""
-
-    view: memoryview
-    position: Position
-    header_size: int
 
 
 class LogRecord(NamedTuple):
@@ -47,15 +39,7 @@ class LogRecord(NamedTuple):
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class LogPart:
-    """Files of one format: a plain CommitLog, or the data files of a DLedger log."""
-
-    files: MappedFiles
-    header_size: int
-
-
-class LogReader:
+class LogReader(MappedLog):
     """The log of ``directory``, read-only.
 
     Invariants: ``first <= committed_end <= end``, unless an entry behind a crash's cut is said to
@@ -69,16 +53,13 @@ class LogReader:
             CorruptLogError: the files are not those of a log.
             StorageError: they cannot be read.
         """
+        # Ours may say what size the files have; a plain log's tell it themselves.
+        file_size = None if directory.dledger is None else directory.log_file_size
+        super().__init__(directory.log_family.mapped(file_size=file_size))
         self.directory = directory
-        parts = []
-        if directory.commit_log is not None:
-            parts.append(LogPart(MappedFiles(directory.commit_log), 0))
         self.index_files: MappedFiles | None = None
         if directory.dledger is not None:
-            data = MappedFiles(directory.dledger / "data", file_size=directory.log_file_size)
-            parts.append(LogPart(data, HEADER_SIZE))
             self.index_files = MappedFiles(directory.dledger / "index")
-        self.parts = tuple(parts)
         self._first = self._find_first()
         self._found_end: Position | None = None
 
@@ -117,8 +98,7 @@ class LogReader:
 
     def refresh(self) -> None:
         """Look for files and records that came since."""
-        for part in self.parts:
-            part.files.refresh()
+        super().refresh()
         if self.index_files is not None:
             self.index_files.refresh()
         self._first = self._find_first()
@@ -126,8 +106,7 @@ class LogReader:
 
     def close(self) -> None:
         """Let go of the maps; views that are held stay valid."""
-        for part in self.parts:
-            part.files.close()
+        super().close()
         if self.index_files is not None:
             self.index_files.close()
 
@@ -137,9 +116,9 @@ class LogReader:
         Raises:
             CorruptLogError: none does.
         """
-        for part in reversed(self.parts):
-            if part.files.first <= position < part.files.end:
-                return part
+        part = self.part_with(position)
+        if part is not None:
+            return part
         raise CorruptLogError(
             "not within the log",
             file=str(self.parts[-1].files.path(position)),
@@ -153,7 +132,8 @@ class LogReader:
         """What its file holds from ``position`` on, which is within the log."""
         part = self.part_of(position)
         view = part.files.view(position, part.files.room(position))
-        return LogSpan(view, Position(position), part.header_size)
+        path = part.files.path(position)
+        return LogSpan(view, Position(position), part.header_size, path)
 
     def message_at(
         self, physical_offset: int, size: int | None = None, *, check_crc: bool = True
@@ -210,12 +190,12 @@ class LogReader:
         end = self.end if end is None else end
         starts, sizes = np.empty(_ROWS, np.int64), np.empty(_ROWS, np.int64)
         while position < end:
-            view, base, header_size = self.span(position)
+            view, base, header_size, path = self.span(position)
             upto = min(len(view), end - position)
             count, reached, status = scan_entries(
                 view, 0, upto, header_size, base, starts.data, sizes.data
             )
-            file = str(self.part_of(position).files.path(position))
+            file = str(path)
             for at in starts[:count].tolist():
                 yield self._record(view, at - header_size, base, header_size, file)
             if ScanStatus(status).corrupt or (count == 0 and reached == 0):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,13 @@ from ledgermq.formats.kernel import verify_span
 from ledgermq.formats.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, Term
-from ledgermq.store.append_files import file_name
 from ledgermq.store.entry_files import EntryFiles
+from ledgermq.store.file_names import file_name, is_file_name
 from ledgermq.store.first_entry import first_entry_offset
 from ledgermq.store.log_checkpoint import LogCheckpoint
 from ledgermq.store.log_damage import LogDamage
 from ledgermq.store.log_writer import ENTRY_HEADER_SIZE, INDEX_ITEM_SIZE, LogEnd
+from ledgermq.store.mapped_files import MappedFile
 from ledgermq.store.torn_record import plain_records, unprotected_records, walk_records
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ def load_files(directory: Path, *, file_size: int | None, default_size: int) -> 
     expected = file_size or paths[0].stat().st_size
     starts: list[int] = []
     for path in paths:
-        if not (path.name.isdigit() and len(path.name) == 20):
+        if not is_file_name(path.name):
             raise CorruptLogError("stray file among the files of the log", file=str(path))
         size = path.stat().st_size
         if size != expected:
@@ -110,22 +110,6 @@ class LogScan:
     latest: int = 0
 
 
-class MappedFile:
-    """Read-only view of one file of the log, for the time of a scan."""
-
-    def __init__(self, files: LogFiles, start: int) -> None:
-        with files.path(start).open("rb") as file:
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self.view = memoryview(self._map)
-
-    def __enter__(self) -> memoryview:
-        return self.view
-
-    def __exit__(self, *_: object) -> None:
-        self.view.release()
-        self._map.close()
-
-
 def first_position(files: LogFiles, index_files: LogFiles | None) -> Position:
     """Where the first record begins; within the first file, after a rebase of RocketMQ's.
 
@@ -140,7 +124,7 @@ def first_position(files: LogFiles, index_files: LogFiles | None) -> Position:
     offset = first_entry_offset(files.path(start))
     if not offset or offset + ENTRY_HEADER_SIZE > files.file_size:
         return Position(start)
-    with MappedFile(files, start) as view:
+    with MappedFile(files.path(start)) as view:
         magic, _, index, _, position, *_ = _ENTRY.unpack_from(view, offset)
     if (magic, position) != (1, start + offset) or index <= 0:
         return Position(start)
@@ -183,7 +167,7 @@ def begin_scan(
         newest = min(newest, _file_before(files, checkpoint.end.position - LOOK_BACK))
     for start in reversed(files.starts[: newest + 1]):
         begins = first if start == files.starts[0] else Position(start)
-        with MappedFile(files, start) as whole, whole[begins - start :] as view:
+        with MappedFile(files.path(start)) as whole, whole[begins - start :] as view:
             if begins != first and not _is_certain(view, certain_before_ms, entries=entries):
                 continue
             found = _first_record(view, begins, entries=entries)
@@ -206,7 +190,7 @@ def _is_certain(view: memoryview, before_ms: int | None, *, entries: bool) -> bo
 def _reaches_back(index_files: LogFiles, files: LogFiles, first: Position) -> bool:
     """Whether DLedger's index has the item of the log's first entry; true without an entry."""
     start = files.starts[0]
-    with MappedFile(files, start) as view:
+    with MappedFile(files.path(start)) as view:
         magic, size, index, _, position, *_ = _ENTRY.unpack_from(view, first - start)
     if (magic, position) != (1, first) or index < 0:
         return True
@@ -275,7 +259,7 @@ def item_of(index_files: LogFiles, index: int) -> tuple[int, int, int]:
     start = at - at % index_files.file_size
     if start not in index_files.starts:
         return -1, -1, -1
-    with MappedFile(index_files, start) as view:
+    with MappedFile(index_files.path(start)) as view:
         magic, position, size, found, term = _ITEM_FULL.unpack_from(view, at - start)
     if magic != 1 or found != index:
         return -1, -1, -1
@@ -374,7 +358,7 @@ def scan_log(
     while scan.end.position < files.end:
         start = scan.end.position - scan.end.position % files.file_size
         start = max(start, files.starts[0])
-        with MappedFile(files, start) as view:
+        with MappedFile(files.path(start)) as view:
             at = scan.end.position - start
             end, count, items, fault = _verify(
                 view, at, len(view), scan.end, header_size=header_size

@@ -18,9 +18,32 @@ import os
 from pathlib import Path
 
 from ledgermq.model.errors import CorruptLogError, StorageError
-from ledgermq.store.append_files import file_name
+from ledgermq.store.file_names import file_name, is_file_name
 
-_NAME_SIZE = 20
+
+class MappedFile:
+    """A map of one whole file, until it is closed; nothing of ``view`` may be held longer."""
+
+    def __init__(self, path: Path) -> None:
+        """Map it.
+
+        Raises:
+            OSError, ValueError: it cannot be mapped; a ValueError says that it has no bytes yet.
+        """
+        with path.open("rb") as file:
+            self.map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self.view = memoryview(self.map)
+
+    def close(self) -> None:
+        """Unmap."""
+        self.view.release()
+        self.map.close()
+
+    def __enter__(self) -> memoryview:
+        return self.view
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class VanishedError(StorageError):
@@ -200,8 +223,7 @@ class MappedFiles:
         # is missing from the list is not there any more when it is asked for its size.
         paths = [self.directory / name for name in names]
         for path in paths:
-            name = path.name
-            if not (len(name) == _NAME_SIZE and name.isascii() and name.isdigit()):
+            if not is_file_name(path.name):
                 raise CorruptLogError("stray file among files of fixed size", file=str(path))
         sizes = [self._size_of(path) for path in paths]
         found = [(path, size) for path, size in zip(paths, sizes, strict=True) if size is not None]

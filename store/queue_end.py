@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.store.file_names import is_file_name
 
 UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 """One unit: physical offset and size of the message, and its tags code."""
@@ -77,7 +78,7 @@ def file_starts(directory: Path, file_size: int) -> list[int]:
     starts: list[int] = []
     with os.scandir(directory) as entries:
         for entry in entries:
-            if not (len(entry.name) == 20 and entry.name.isdecimal()):
+            if not is_file_name(entry.name):
                 raise CorruptLogError("stray file in a queue", file=entry.path)
             size = entry.stat().st_size
             if size == 0:

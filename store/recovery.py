@@ -31,15 +31,15 @@ import numpy as np
 from ledgermq.formats.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
-from ledgermq.store.append_files import AppendFiles, file_name
+from ledgermq.store.append_files import AppendFiles
 from ledgermq.store.disk_sync import sync_content, sync_directory
 from ledgermq.store.entry_files import ITEM
+from ledgermq.store.file_names import file_name
 from ledgermq.store.log_checkpoint import LogCheckpoint
 from ledgermq.store.log_damage import LogDamage
 from ledgermq.store.log_scan import (
     LogFiles,
     LogScan,
-    MappedFile,
     begin_scan,
     first_position,
     item_of,
@@ -47,6 +47,7 @@ from ledgermq.store.log_scan import (
     scan_log,
 )
 from ledgermq.store.log_writer import INDEX_ITEM_SIZE, LogEnd
+from ledgermq.store.mapped_files import MappedFile
 from ledgermq.store.properties_file import decode_dledger_checkpoint
 from ledgermq.store.small_file import read_file
 from ledgermq.store.store_checkpoint import read_checkpoint
@@ -409,7 +410,7 @@ def _right_items(files: LogFiles, position: int, items: memoryview) -> int:
         start = (position + right) - (position + right) % files.file_size
         if start not in files.starts:
             break
-        with MappedFile(files, start) as view:
+        with MappedFile(files.path(start)) as view:
             at = position + right - start
             wanted = np.frombuffer(items[right : right + len(view) - at], ITEM)
             found = np.frombuffer(view[at : at + wanted.nbytes], ITEM)

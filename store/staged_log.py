@@ -27,8 +27,9 @@ from ledgermq.formats.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store import log_checkpoint
-from ledgermq.store.append_files import AppendFiles, file_name
+from ledgermq.store.append_files import AppendFiles
 from ledgermq.store.disk_sync import sync_content, sync_directory, sync_file
+from ledgermq.store.file_names import file_name
 from ledgermq.store.log_checkpoint import LogCheckpoint, encode
 from ledgermq.store.log_writer import BLANK_SIZE, ENTRY_HEADER_SIZE, LogEnd
 from ledgermq.store.small_file import replace_file

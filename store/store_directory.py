@@ -12,10 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.ids import NodeId, Position
 from ledgermq.model.settings import LogKind
 from ledgermq.store import log_checkpoint
+from ledgermq.store.log_family import LogFamily, LogFolder
 from ledgermq.store.mapped_files import MappedFiles
 
 _DLEDGER_PREFIX = "dledger-"
@@ -45,6 +47,11 @@ class StoreDirectory:
     log_file_size: int | None
     queue_file_size: int | None
     aborted: bool
+
+    @property
+    def log_family(self) -> LogFamily:
+        """The log's files."""
+        return _family(self.commit_log, self.dledger)
 
     @property
     def consume_queues(self) -> Path:
@@ -94,6 +101,22 @@ def open_directory(root: Path, *, self_id: str | None = None) -> StoreDirectory:
         queue_file_size=_queue_file_size(root / "consumequeue"),
         aborted="abort" in names,
     )
+
+
+def log_in(root: Path, names: set[str], self_id: str | None) -> LogFamily:
+    """The log of the store in ``root``, a folder that holds ``names``; its files are not looked at.
+
+    Raises:
+        ConfigError: as ``dledger_folder``.
+    """
+    plain = root / "commitlog" if "commitlog" in names else None
+    return _family(plain, dledger_folder(root, names, self_id))
+
+
+def _family(plain: Path | None, dledger: Path | None) -> LogFamily:
+    old = [] if plain is None else [LogFolder(plain, 0)]
+    new = [] if dledger is None else [LogFolder(dledger / "data", HEADER_SIZE)]
+    return LogFamily(*old, *new)
 
 
 def names_in(root: Path) -> set[str]:

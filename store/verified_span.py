@@ -16,7 +16,7 @@ from ledgermq.formats.kernel import verify_span
 from ledgermq.formats.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position
-from ledgermq.store.append_files import file_name
+from ledgermq.store.file_names import file_name
 
 
 def check_span(

@@ -70,8 +70,8 @@ def dispatch(root: Path) -> None:
     committed = reader.committed_end()
     while builder.position < committed:
         span = reader.span(builder.position)
-        end = min(committed, span.position + len(span.view))
-        builder.build(span.view, span.position, Position(end), header_size=span.header_size)
+        end = min(committed, span.start + len(span.view))
+        builder.build(span.view, span.start, Position(end), header_size=span.header_size)
     builder.flush()
     builder.close()
     reader.close()

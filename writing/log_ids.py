@@ -13,8 +13,9 @@ from ledgermq.formats.message import MAGIC, PHYSICAL_OFFSET_AT, SIZE_MIN, queue_
 from ledgermq.model.errors import CorruptLogError, DamagedLogError
 from ledgermq.model.limits import DELAY_TOPIC, TIMER_TOPIC
 from ledgermq.model.transactions import HALF_TOPIC
-from ledgermq.process.log_view import LogFile, LogView
+from ledgermq.process.log_view import LogView
 from ledgermq.process.record_parts import sound_count
+from ledgermq.store.log_family import LogSpan
 
 I64 = npt.NDArray[np.int64]
 
@@ -205,7 +206,7 @@ class LogIds:
 
 
 def _compare(
-    file: LogFile, payload: memoryview, columns: IdColumns, candidates: Candidates
+    file: LogSpan, payload: memoryview, columns: IdColumns, candidates: Candidates
 ) -> Stored:
     rows, positions = _messages(file, candidates)
     if not len(rows):
@@ -233,7 +234,7 @@ def _compare(
     )
 
 
-def _messages(file: LogFile, candidates: Candidates) -> tuple[I64, I64]:
+def _messages(file: LogSpan, candidates: Candidates) -> tuple[I64, I64]:
     """Those of the candidates where a message begins.
 
     Raises:
@@ -252,7 +253,7 @@ def _messages(file: LogFile, candidates: Candidates) -> tuple[I64, I64]:
     return rows[fits], positions[fits]
 
 
-def _heads(file: LogFile, starts: I64) -> npt.NDArray[np.void]:
+def _heads(file: LogSpan, starts: I64) -> npt.NDArray[np.void]:
     content = np.frombuffer(file.view, np.uint8)
     heads: npt.NDArray[np.void] = content[starts[:, None] + _HEAD_BYTES].view(_HEAD)[:, 0]
     return heads

@@ -13,7 +13,6 @@ import logging
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Protocol
 
 from ledgermq.ipc.cursor_page import HeldBy, Role
@@ -24,14 +23,14 @@ from ledgermq.model.ids import Position
 from ledgermq.model.settings import RetentionSection
 from ledgermq.process.node import Surroundings
 from ledgermq.process.store_paths import StorePaths
-from ledgermq.store.append_files import file_name
 from ledgermq.store.disk_sync import sync_directory
 from ledgermq.store.entry_files import EntryFiles
+from ledgermq.store.file_names import file_name, starts_in
 from ledgermq.store.log_writer import INDEX_ITEM_SIZE
 from ledgermq.store.retention import Plan, Survey, plan
 from ledgermq.store.store_checkpoint import read_checkpoint
 from ledgermq.writing.log_opening import OpenLog
-from ledgermq.writing.log_survey import log_folders, take_survey
+from ledgermq.writing.log_survey import take_survey
 from ledgermq.writing.steady_time import SteadyTime
 
 logger = logging.getLogger(__name__)
@@ -83,7 +82,7 @@ class LogRetention:
         self._dispatcher = around.bell(Role.DISPATCHER)
         self._broker = around.bell(Role.BROKER)
         self._log = log
-        self._folders = log_folders(around.settings)
+        self._family = StorePaths.of(around.settings).log
         # A writer that died may have left the page with more than it has done.
         self.begin = Position(min(log.recovered.first, self._first()))
         self.wanted = self.begin
@@ -189,14 +188,13 @@ class LogRetention:
 
     def _delete_before(self, position: Position) -> Position:
         """In the thread: delete whole files before ``position``; where the log begins now."""
-        for folder, _ in self._folders:
-            for start in _starts(folder):
-                path = folder / file_name(start)
-                if start + path.stat().st_size > position:
+        for folder in self._family.folders:
+            for file in folder.files():
+                if file.end > position:
                     break
-                path.unlink()
+                file.path.unlink()
                 # One by one: no power failure may leave a gap.
-                sync_directory(folder)
+                sync_directory(folder.path)
         self._delete_items()
         return Position(self._first())
 
@@ -216,7 +214,7 @@ class LogRetention:
             first = files.first_index(self._log.writer.end.index_)
         finally:
             files.forget()
-        for start in _starts(index.directory):
+        for start in starts_in(index.directory):
             if start + index.file_size > first * INDEX_ITEM_SIZE:
                 break
             (index.directory / file_name(start)).unlink()
@@ -240,8 +238,8 @@ class LogRetention:
             self._due_ns = min(self._due_ns, now_ns + LOOK_SOON_NS)
 
     def _first(self) -> int:
-        starts = [start for folder, _ in self._folders for start in _starts(folder)]
-        return min(starts, default=int(self._log.writer.end.position))
+        first = self._family.first_file()
+        return int(self._log.writer.end.position if first is None else first)
 
     def _tell(self, text: str) -> None:
         """What is not deleted and why; its numbers change with every look, so not too often."""
@@ -256,10 +254,3 @@ _HELD = {
     HeldBy.MEMBER: "a member lags behind (retention.keep_for_members)",
     HeldBy.SHIPPING: "files are on their way to a member",
 }
-
-
-def _starts(folder: Path) -> list[int]:
-    if not folder.is_dir():
-        return []
-    names = (path.name for path in folder.iterdir())
-    return sorted(int(name) for name in names if len(name) == 20 and name.isdecimal())

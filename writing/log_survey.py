@@ -24,9 +24,7 @@ from ledgermq.process.config_file import ConfigFile
 from ledgermq.process.state_mark import read_state_mark
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.store import dispatch_checkpoint
-from ledgermq.store.append_files import file_name
 from ledgermq.store.disk_space import bytes_on_disk, measure
-from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
 from ledgermq.store.queue_ends import ends_path, read_queue_ends
 from ledgermq.store.queue_reader import QueueReader
 from ledgermq.store.retention import NOTHING, Guard, LogFileAge, Survey
@@ -36,21 +34,6 @@ _HEAD_SIZE = 160
 _WORD = Struct(">I")
 _TIME = Struct(">q")
 _EVERYTHING = 2**62
-
-
-class LogFolder(NamedTuple):
-    """A folder of the log, and the size of its entries' headers."""
-
-    path: Path
-    header_size: int
-
-
-def log_folders(settings: Settings) -> tuple[LogFolder, ...]:
-    """The log that the settings name, behind the plain one that it may have grown from."""
-    paths = StorePaths.of(settings)
-    if settings.store.log is LogKind.COMMITLOG:
-        return (LogFolder(paths.data, 0),)
-    return (LogFolder(paths.root / "commitlog", 0), LogFolder(paths.data, ENTRY_HEADER_SIZE))
 
 
 def take_survey(
@@ -88,24 +71,13 @@ def take_survey(
 
 
 def _files(settings: Settings) -> Iterator[LogFileAge]:
-    found = [
-        (start, folder.path / file_name(start), folder.header_size)
-        for folder in log_folders(settings)
-        for start in _starts(folder.path)
-    ]
-    times = [_first_store_ms(path, header_size) for _, path, header_size in found]
-    for number, (start, path, _) in enumerate(found):
-        status = path.stat()
+    found = StorePaths.of(settings).log.files()
+    times = [_first_store_ms(file.path, file.header_size) for file in found]
+    for number, file in enumerate(found):
+        status = file.path.stat()
         later = [time_ms for time_ms in times[number + 1 :] if time_ms is not None]
         last_ms = later[0] if later else status.st_mtime_ns // 1_000_000
-        yield LogFileAge(start, start + status.st_size, status.st_blocks * 512, last_ms)
-
-
-def _starts(folder: Path) -> list[int]:
-    if not folder.is_dir():
-        return []
-    names = (path.name for path in folder.iterdir())
-    return sorted(int(name) for name in names if len(name) == 20 and name.isdecimal())
+        yield LogFileAge(file.start, file.end, status.st_blocks * 512, last_ms)
 
 
 def _first_store_ms(path: Path, header_size: int) -> int | None:

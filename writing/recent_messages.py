@@ -31,8 +31,8 @@ from ledgermq.formats.message import (
 )
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Position
-from ledgermq.store.append_files import file_name
 from ledgermq.store.dispatch_tables import DispatchTables
+from ledgermq.store.file_names import file_name
 from ledgermq.store.verified_span import check_one, check_span
 
 assert PHYSICAL_OFFSET_AT == QUEUE_OFFSET_AT + 8

@@ -301,13 +301,13 @@ def dispatch(settings: Settings, end: Position) -> None:
     """Dispatch what is not dispatched yet."""
     spans = LogSpans.of(settings)
     builder = DispatchBuilder.open(
-        settings.store, log_start=spans.start(), log_end=end, published=None
+        settings.store, log_start=spans.family.first_record(), log_end=end, published=None
     )
     while builder.position < end:
         span = spans.span(builder.position)
         assert span is not None, builder.position
         builder.build(
-            span.view, span.base, Position(min(end, span.end)), header_size=span.header_size
+            span.view, span.start, Position(min(end, span.end)), header_size=span.header_size
         )
     assert builder.queues.gaps == 0
     builder.flush()

@@ -166,8 +166,8 @@ def test_a_death_while_keys_are_put_again_loses_none(store: Path) -> None:
         )
         while builder.position < reader.end:
             span = reader.span(builder.position)
-            end = Position(min(reader.end, span.position + len(span.view)))
-            builder.build(span.view, span.position, end, header_size=span.header_size)
+            end = Position(min(reader.end, span.start + len(span.view)))
+            builder.build(span.view, span.start, end, header_size=span.header_size)
         builder.flush()
         builder.close()
 

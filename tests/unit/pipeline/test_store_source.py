@@ -20,8 +20,8 @@ from ledgermq.pipeline.row_filter import RowFilter
 from ledgermq.pipeline.source_options import TopicChoice
 from ledgermq.pipeline.store_source import StoreSource
 from ledgermq.store import log_reader
-from ledgermq.store.append_files import file_name
 from ledgermq.store.entry_files import first_entry_position
+from ledgermq.store.file_names import file_name
 from ledgermq.store.store_view import StoreView
 
 STORES = ["gs1", "gs1.live", "gd0", "gd0.live", "gd1", "gd2.live", "gu0", "gu2", "g6"]

@@ -12,6 +12,7 @@ from ledgermq.formats.message import Message, encode_message
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.process.log_view import LogView
 from ledgermq.process.record_parts import GATHERED_SIZE_MAX, RecordParts, take_records
+from ledgermq.store.log_family import LogFamily, LogFolder
 
 FILE_SIZE = 4 * 1024 * 1024
 
@@ -41,7 +42,7 @@ def write_log(
     assert len(content) <= FILE_SIZE
     folder.mkdir(exist_ok=True)
     (folder / f"{base:020d}").write_bytes(content.ljust(FILE_SIZE, b"\0"))
-    return LogView((folder,)), positions, records
+    return LogView(LogFamily(LogFolder(folder, 0))), positions, records
 
 
 def take(
@@ -85,7 +86,7 @@ def test_headers_stand_before_their_records_where_they_are_wanted(
     tmp_path: Path, step: int
 ) -> None:
     _, positions, records = write_log(tmp_path / "log", [300] * 64, gap=48)
-    log = LogView((tmp_path / "log",), (48,))
+    log = LogView(LogFamily(LogFolder(tmp_path / "log", 48)))
 
     parts = take(log, positions[::step], records[::step], with_headers=True)
     view = memoryview(parts.payload)
@@ -198,7 +199,7 @@ def test_the_store_time_is_that_of_the_message(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     folder.mkdir()
     (folder / f"{0:020d}").write_bytes(b"".join(records).ljust(4_096, b"\0"))
-    log = LogView((folder,))
+    log = LogView(LogFamily(LogFolder(folder, 0)))
 
     assert log.store_time(0, len(records[0])) == 1_700_000_000_123
     assert log.store_time(len(records[0]), len(records[1])) == 5
@@ -209,7 +210,7 @@ def test_the_store_time_is_that_of_the_message(tmp_path: Path) -> None:
 def test_records_whose_file_was_deleted_are_removed_and_not_corrupt(tmp_path: Path) -> None:
     _, positions, records = write_log(tmp_path / "log", [500] * 3, gap=48)
     write_log(tmp_path / "log", [500] * 3, gap=48, base=FILE_SIZE)
-    log = LogView((tmp_path / "log",))
+    log = LogView(LogFamily(LogFolder(tmp_path / "log", 0)))
     (tmp_path / "log" / f"{0:020d}").unlink()
     sizes = np.array([len(record) for record in records], np.int64)
 

@@ -22,9 +22,10 @@ from ledgermq.repair.log_scrub import (
     LogScrub,
     ScrubEnd,
 )
-from ledgermq.store.append_files import file_name, overwrite
+from ledgermq.store.append_files import overwrite
 from ledgermq.store.entry_check import EntryPoint
 from ledgermq.store.entry_files import ITEM
+from ledgermq.store.file_names import file_name
 from ledgermq.store.log_writer import LogEnd
 from tests.unit.store.test_log_writer import FILE_SIZE, Log
 

@@ -11,6 +11,7 @@ import pytest
 
 from ledgermq.process.log_view import LogView
 from ledgermq.serving.old_pages import BLOCK_SIZE, OldPages, OldReadPace, resident_pages
+from ledgermq.store.log_family import LogFamily, LogFolder
 
 FILE_SIZE = 8 * BLOCK_SIZE
 PAGES = BLOCK_SIZE // mmap.PAGESIZE
@@ -28,7 +29,7 @@ def log(tmp_path: Path) -> LogView:
     folder.mkdir()
     for start in (0, FILE_SIZE):
         (folder / f"{start:020d}").write_bytes(os.urandom(mmap.PAGESIZE) * (8 * PAGES))
-    view = LogView((folder,))
+    view = LogView(LogFamily(LogFolder(folder, 0)))
     if not any(is_forgotten(view) for _ in range(ATTEMPTS)):
         pytest.skip("the file system of this folder keeps all in memory: nothing can be dropped")
     return view

@@ -25,7 +25,7 @@ def built(root: Path, log: LogReader, end: Position) -> list[tuple[int, int]]:
     builder = DispatchBuilder.open(section, log_start=log.first, log_end=end, published=log.first)
     told: list[tuple[int, int]] = []
     try:
-        dispatch_log(builder, log.parts, end, lambda done, total: told.append((done, total)))
+        dispatch_log(builder, log, end, lambda done, total: told.append((done, total)))
     finally:
         builder.close()
     return told

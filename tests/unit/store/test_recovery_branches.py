@@ -11,8 +11,9 @@ import pytest
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index
 from ledgermq.store import log_scan
-from ledgermq.store.append_files import AppendFiles, file_name
+from ledgermq.store.append_files import AppendFiles
 from ledgermq.store.entry_files import EntryFiles
+from ledgermq.store.file_names import file_name
 from ledgermq.store.kept_aside import settle_last_file
 from ledgermq.store.log_checkpoint import LogCheckpoint
 from ledgermq.store.recovery import RecoveredLog, recover_log

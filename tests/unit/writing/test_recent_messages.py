@@ -16,8 +16,8 @@ from ledgermq.formats.message import (
     store_fields_at,
 )
 from ledgermq.model.ids import Position
-from ledgermq.store.append_files import file_name
 from ledgermq.store.entry_files import EntryFiles
+from ledgermq.store.file_names import file_name
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.store_directory import open_directory
 from ledgermq.writing import recent_messages
