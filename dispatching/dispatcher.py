@@ -21,7 +21,7 @@ from ledgermq.formats.crc32 import crc32
 from ledgermq.formats.kernel import ScanStatus, scan_entries, whole_records
 from ledgermq.ipc.counters import DispatcherCounter
 from ledgermq.ipc.cursor_page import Dispatched, Role
-from ledgermq.ipc.orders import damaged
+from ledgermq.ipc.orders import Damaged, encode
 from ledgermq.model.errors import DamagedLogError, DiskFullError
 from ledgermq.model.events import Event
 from ledgermq.model.ids import Position
@@ -110,7 +110,7 @@ class DispatchWorker:
         self._scrub = DerivedScrub(
             around.settings,
             around.clock.monotonic_ns(),
-            lambda position: self._raft.send(damaged(position)),
+            lambda position: self._raft.send(encode(Damaged(position))),
             around.background(),
         )
 
@@ -362,7 +362,7 @@ class DispatchWorker:
                 self._damaged_at = builder.position
                 logger.error("dispatch waits for the repair of the log: %s", error)
             self._damage_until_ns = now_ns + DAMAGE_RETRY_NS
-            self._raft.send(damaged(builder.position))
+            self._raft.send(encode(Damaged(builder.position)))
 
     def _build(self, builder: DispatchBuilder, committed: Position) -> None:
         """Dispatch from one file of the log, at most about ``SPAN_SIZE_MAX`` bytes."""

@@ -14,13 +14,9 @@ end of the area, a padding goes before it:
 
     0       4     kind: 0 padding, else ``RingKind``
     4       4     size of the content
-    8       48    six numbers, signed; their meaning by kind
+    8       48    six signed numbers: the fields of ``ProposedRecord``, ``LeaderEntries`` or
+                  ``RepairedBytes``, the others 0
     64      …     content
-
-    kind     numbers                                                      content
-    PROPOSE  term                                                         a record to be stamped
-    APPEND   end position, last index, last term, chain, items size       index items, then entries
-    REPAIR   number, 0 data files or 1 index files, position              bytes that belong there
 
 Each handshake of raft with the writer (GRANT, FOLLOW) begins with a fresh ring: what an older one
 held is of no more use. Invariant: ``tail <= head <= tail + size``.
@@ -30,18 +26,20 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Mapping
 from enum import IntEnum
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple, Self
 
 from ledgermq.model.errors import ProtocolError, StaleGenerationError, StorageError
+from ledgermq.model.ids import Index, Position, Term
 
 _MAGIC = 0x324E49525F514D4C
 _DATA = 64
 _ALIGN = 64
 _HEADER = Struct("<IIqqqqqq")
-_NUMBERS = 6
+_ZEROS = (0,) * 6
 RING_SIZE = 24 * 1024 * 1024
 
 
@@ -53,11 +51,52 @@ class RingKind(IntEnum):
     REPAIR = 3
 
 
-class RingRecord(NamedTuple):
-    """One record; ``data`` is valid until it is released."""
+class ProposedRecord(NamedTuple):
+    """PROPOSE: the content is a record to be stamped, if the writer still stamps in this term."""
 
-    kind: int
-    numbers: tuple[int, ...]
+    term: Term
+
+
+class LeaderEntries(NamedTuple):
+    """APPEND: the content is ``items_size`` bytes of index items, then verified entries.
+
+    The other fields are where the log ends behind them.
+    """
+
+    position: Position
+    last_index: Index
+    last_term: Term
+    chain: int
+    items_size: int
+
+
+class RepairedBytes(NamedTuple):
+    """REPAIR: the content is to be written over committed bytes; ``number`` comes back when it is.
+
+    Attributes:
+        family: 0 for the data files, 1 for the index files.
+        position: in these files.
+    """
+
+    number: int
+    family: int
+    position: Position
+
+
+RingContent = ProposedRecord | LeaderEntries | RepairedBytes
+
+_KINDS: Mapping[type[RingContent], RingKind] = {
+    ProposedRecord: RingKind.PROPOSE,
+    LeaderEntries: RingKind.APPEND,
+    RepairedBytes: RingKind.REPAIR,
+}
+_TYPES: Mapping[int, type[RingContent]] = {kind: content for content, kind in _KINDS.items()}
+
+
+class RingRecord(NamedTuple):
+    """One record: what its ``data`` are, which are valid until it is released."""
+
+    content: RingContent
     data: memoryview
     head: int
 
@@ -125,10 +164,12 @@ class AppendRing:
         """Whether everything that was put has been taken."""
         return self._cells[2] == self._next
 
-    def put(
-        self, kind: RingKind, numbers: tuple[int, ...], *parts: bytes | bytearray | memoryview
-    ) -> bool:
-        """Copy a record in; false when there is no room until the writer has released some."""
+    def put(self, content: RingContent, *parts: bytes | bytearray | memoryview) -> bool:
+        """Copy a record in; false when there is no room until the writer has released some.
+
+        Args:
+            parts: its data.
+        """
         size = sum(map(len, parts))
         whole = _whole(size)
         assert whole <= self.size, size
@@ -140,8 +181,8 @@ class AppendRing:
         if skipped:
             _HEADER.pack_into(self._data, offset, 0, 0, 0, 0, 0, 0, 0, 0)
             offset = 0
-        padded = numbers + (0,) * (_NUMBERS - len(numbers))
-        _HEADER.pack_into(self._data, offset, kind, size, *padded)
+        zeros = _ZEROS[len(content) :]
+        _HEADER.pack_into(self._data, offset, _KINDS[type(content)], size, *content, *zeros)
         at = offset + _ALIGN
         for part in parts:
             self._data[at : at + len(part)] = part
@@ -161,11 +202,16 @@ class AppendRing:
             if kind == 0:
                 self._next += self.size - offset
                 continue
-            if offset + _whole(size) > self.size:
+            whole = _whole(size)
+            if offset + whole > self.size:
                 raise ProtocolError("record outside the append ring", offset=offset, size=size)
-            self._next += _whole(size)
+            content = _TYPES.get(kind)
+            if content is None:
+                raise ProtocolError("unknown record in the append ring", offset=offset, kind=kind)
+            self._next += whole
             at = offset + _ALIGN
-            return RingRecord(kind, tuple(numbers), self._data[at : at + size], self._next)
+            fields = content(*numbers[: len(content._fields)])
+            return RingRecord(fields, self._data[at : at + size], self._next)
         return None
 
     def release(self, record: RingRecord) -> None:

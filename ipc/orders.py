@@ -1,140 +1,29 @@
-"""Orders between the processes of a node, and the answers to them: small fixed frames.
+"""Orders between the processes of a node, and the answers to them: one type a kind.
 
-Layout, little-endian: kind u8, 7 bytes reserved, then five signed 64-bit numbers.
-
-    kind             from → to          term    number            position        extra
-    READY            writer → raft      –       last index        end of the log  last term
-    GRANT            raft → writer      term    –                 –               –
-    GRANTED          writer → raft      term    last index        end of the log  last term
-    FOLLOW           raft → writer      term    last to keep      –               –
-    FOLLOWED         writer → raft      term    last index        end of the log  last term
-    REPAIRED         writer → raft      –       number of it      –               –
-    DAMAGED          broker → raft      –       –                 of a bad byte   –
-    DAMAGED          dispatcher → raft  –       –                 of a bad byte   –
-    TOPICS_CHANGED   broker → writer    –       version           since           –
-    TOPICS_LOADED    writer → broker    –       version           –               –
-    PROPOSE_STATE    broker → writer    term    records           broker's start  writer's start
-    STATE_REFUSED    writer → broker    term    –                 broker's start  writer's start
-    SNAPSHOT_WANTED  writer → broker    –       –                 before it       –
-
-TOPICS_CHANGED without anything behind it: the file is to be read. Else one JSON object follows it,
-as a record: by topic its queues for writing, its window of de-duplication in milliseconds, and
-where its queues begin, if that is not 0; null for no topic; of all that changed since the version
-at *position*, for a writer that knows that one. Any other answers with version 0.
-
-PROPOSE_STATE is followed by so many records, each with its size (u32) before it; it is not
-repeated, and its answer is the records themselves, in the log. It is for the writer that was
-started so many times, and from the broker that was: a writer takes none that was meant for an
-earlier one, or comes from an earlier broker than one it has heard. So whatever is lost stays lost,
-and a broker whose newest proposal is in the log knows what became of all earlier ones.
-
-The fifth number is raft's *sequence*: an answer carries that of its order, and the writer carries
-out only an order with a higher one than any before. GRANT and FOLLOW begin a fresh append ring. The
-broker's proposals have numbers of their own, which their refusals carry.
+An order is a small fixed frame, little-endian: kind u8, 7 bytes reserved, then five signed 64-bit
+numbers. Some have records behind it, each with its size (u32) before it. ``_LAYOUTS`` has a row for
+each kind: which of the five numbers are its fields. Those that it does not use are 0.
 
 An order is repeated by its sender until it is answered; a receiver that sees it twice answers
-twice.
+twice. The *sequence* of GRANT and FOLLOW is raft's: an answer carries that of its order, and the
+writer carries out only an order with a higher one than any before.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ledgermq.model.errors import ProtocolError
+from ledgermq.model.ids import Index, Position, Term
 
 _FRAME = Struct("<B7xqqqqq")
 _SIZE = Struct("<I")
-
-
-class OrderKind(IntEnum):
-    """What an order says; numbers are never reused."""
-
-    READY = 1
-    GRANT = 2
-    GRANTED = 3
-    FOLLOW = 7
-    FOLLOWED = 8
-    TOPICS_CHANGED = 10
-    TOPICS_LOADED = 11
-    PROPOSE_STATE = 12
-    STATE_REFUSED = 13
-    REPAIRED = 14
-    DAMAGED = 15
-    SNAPSHOT_WANTED = 16
-
-
-_WITH_RECORDS = (OrderKind.PROPOSE_STATE, OrderKind.TOPICS_CHANGED)
-
-
-class Order(NamedTuple):
-    """One order or answer; the module's table tells what the numbers mean for each kind."""
-
-    kind: OrderKind
-    term: int = 0
-    number: int = 0
-    position: int = 0
-    extra: int = 0
-    sequence: int = 0
-
-    @property
-    def version(self) -> int:
-        """``number`` under the name that the topic orders give it."""
-        return self.number
-
-    def encode(self) -> bytes:
-        """The frame to send."""
-        return _FRAME.pack(*self)
-
-    def encode_with(self, records: Sequence[bytes]) -> bytes:
-        """The frame to send, with records behind it."""
-        parts = [self.encode()]
-        for record in records:
-            parts += [_SIZE.pack(len(record)), record]
-        return b"".join(parts)
-
-
-def parse(message: bytes) -> Order:
-    """The order in ``message``; the records of one that has some are told by ``records_of``.
-
-    Raises:
-        ProtocolError: it is none of this version's.
-    """
-    if len(message) < _FRAME.size:
-        raise ProtocolError("order of a wrong size", size=len(message), expected=_FRAME.size)
-    kind, *numbers = _FRAME.unpack_from(message)
-    if kind not in OrderKind.__members__.values():
-        raise ProtocolError("unknown order", kind=kind)
-    if kind not in _WITH_RECORDS and len(message) != _FRAME.size:
-        raise ProtocolError("order of a wrong size", size=len(message), expected=_FRAME.size)
-    return Order(OrderKind(kind), *numbers)
-
-
-def records_of(message: bytes) -> list[bytes]:
-    """The records behind the order in ``message``.
-
-    Raises:
-        ProtocolError: they do not fill the message.
-    """
-    records: list[bytes] = []
-    at = _FRAME.size
-    while at < len(message):
-        end = at + _SIZE.size
-        size = _SIZE.unpack_from(message, at)[0] if end <= len(message) else 0
-        if not 0 < size <= len(message) - end:
-            raise ProtocolError("order with a torn record", at=at, size=len(message))
-        records.append(message[end : end + size])
-        at = end + size
-    return records
-
-
-def topics_changed(version: int) -> bytes:
-    """Broker to writer: ``config/topics.json`` has a new content."""
-    return Order(OrderKind.TOPICS_CHANGED, number=version).encode()
-
+_COUNT = 1
+"""The number that says how many records are behind PROPOSE_STATE."""
 
 NO_OFFSETS: Mapping[int, int] = {}
 
@@ -154,22 +43,246 @@ class WritableTopic(NamedTuple):
     first_offsets: Mapping[int, int] = NO_OFFSETS
 
 
-def topics_told(version: int, since: int, topics: Mapping[str, WritableTopic | None]) -> bytes:
-    """Broker to writer: what became of the topics that changed since another version.
+class Ready(NamedTuple):
+    """Writer to raft: it has recovered the log, and nobody has told it what to do."""
 
-    Args:
-        topics: ``None`` where there is no such topic.
+    last_index: Index
+    end: Position
+    last_term: Term
+
+
+class GrantTerm(NamedTuple):
+    """Raft to writer: stamp in a term. It begins a fresh append ring."""
+
+    term: Term
+    sequence: int = 0
+
+
+class Granted(NamedTuple):
+    """Writer to raft: it stamps behind this end of the log."""
+
+    term: Term
+    last_index: Index
+    end: Position
+    last_term: Term
+    sequence: int
+
+
+class Follow(NamedTuple):
+    """Raft to writer: stamp no more, cut what is behind entry ``keep``, and take entries.
+
+    It begins a fresh append ring.
     """
-    order = Order(OrderKind.TOPICS_CHANGED, number=version, position=since)
-    return order.encode_with([json.dumps(dict(topics)).encode()])
+
+    term: Term
+    keep: Index
+    sequence: int = 0
 
 
-def read_topics_told(record: bytes) -> dict[str, WritableTopic | None]:
-    """What ``topics_told`` says of topics.
+class Followed(NamedTuple):
+    """Writer to raft: it takes entries behind this end of the log."""
+
+    term: Term
+    last_index: Index
+    end: Position
+    last_term: Term
+    sequence: int
+
+
+class TopicsChanged(NamedTuple):
+    """Broker to writer: the table of topics has another version.
+
+    Attributes:
+        version: this one.
+        since: ``topics`` says what changed after this version, for a writer that knows it. Any
+            other answers with version 0.
+        topics: what became of those that changed, ``None`` where there is no such topic any more;
+            as one record, a JSON object. Without it ``config/topics.json`` is to be read.
+    """
+
+    version: int
+    since: int = 0
+    topics: Mapping[str, WritableTopic | None] | None = None
+
+
+class TopicsLoaded(NamedTuple):
+    """Writer to broker: sends to what the table named at ``version`` are accepted."""
+
+    version: int
+
+
+class ProposeState(NamedTuple):
+    """Broker to writer: append these records of the broker's own, as one group.
+
+    It is not repeated, and its answer is the records themselves, in the log. A writer takes none
+    that was meant for an earlier life of it, or comes from an earlier broker than one it has heard.
+    So whatever is lost stays lost, and a broker whose newest proposal is in the log knows what
+    became of all earlier ones.
+
+    Attributes:
+        broker_start: how often its broker was started.
+        writer_start: how often the writer was started that it is meant for.
+        sequence: the broker's own, which a refusal carries.
+    """
+
+    term: Term
+    broker_start: int
+    writer_start: int
+    sequence: int
+    records: Sequence[bytes]
+
+
+class StateRefused(NamedTuple):
+    """Writer to broker: nothing of a proposal was stored; the fields are those of the proposal."""
+
+    term: Term
+    broker_start: int
+    writer_start: int
+    sequence: int
+
+
+class Repaired(NamedTuple):
+    """Writer to raft: the bytes of REPAIR ``number`` are in the file, and durable."""
+
+    number: int
+
+
+class Damaged(NamedTuple):
+    """A reader to raft: what stands in the log at ``position`` is not what was written."""
+
+    position: Position
+
+
+class SnapshotWanted(NamedTuple):
+    """Writer to broker: retention keeps log before this position for want of a snapshot."""
+
+    before: Position
+
+
+Order = (
+    Ready
+    | GrantTerm
+    | Granted
+    | Follow
+    | Followed
+    | TopicsChanged
+    | TopicsLoaded
+    | ProposeState
+    | StateRefused
+    | Repaired
+    | Damaged
+    | SnapshotWanted
+)
+
+
+class OrderKind(IntEnum):
+    """The first byte of an order; numbers are never reused."""
+
+    READY = 1
+    GRANT = 2
+    GRANTED = 3
+    FOLLOW = 7
+    FOLLOWED = 8
+    TOPICS_CHANGED = 10
+    TOPICS_LOADED = 11
+    PROPOSE_STATE = 12
+    STATE_REFUSED = 13
+    REPAIRED = 14
+    DAMAGED = 15
+    SNAPSHOT_WANTED = 16
+
+
+class _Layout(NamedTuple):
+    """``numbers``: which of the five each field is, in the order of the fields."""
+
+    kind: OrderKind
+    numbers: tuple[int, ...]
+
+
+_LAYOUTS: Mapping[Callable[..., Order], _Layout] = {
+    Ready: _Layout(OrderKind.READY, (1, 2, 3)),
+    GrantTerm: _Layout(OrderKind.GRANT, (0, 4)),
+    Granted: _Layout(OrderKind.GRANTED, (0, 1, 2, 3, 4)),
+    Follow: _Layout(OrderKind.FOLLOW, (0, 1, 4)),
+    Followed: _Layout(OrderKind.FOLLOWED, (0, 1, 2, 3, 4)),
+    TopicsChanged: _Layout(OrderKind.TOPICS_CHANGED, (1, 2)),
+    TopicsLoaded: _Layout(OrderKind.TOPICS_LOADED, (1,)),
+    ProposeState: _Layout(OrderKind.PROPOSE_STATE, (0, 2, 3, 4)),
+    StateRefused: _Layout(OrderKind.STATE_REFUSED, (0, 2, 3, 4)),
+    Repaired: _Layout(OrderKind.REPAIRED, (1,)),
+    Damaged: _Layout(OrderKind.DAMAGED, (2,)),
+    SnapshotWanted: _Layout(OrderKind.SNAPSHOT_WANTED, (2,)),
+}
+_TYPES = {layout.kind: (make, layout.numbers) for make, layout in _LAYOUTS.items()}
+
+
+def kind_of(order: Order) -> OrderKind:
+    """What ``order`` is on the wire, and in log lines."""
+    return _LAYOUTS[type(order)].kind
+
+
+def encode(order: Order) -> bytes:
+    """The message to send."""
+    layout = _LAYOUTS[type(order)]
+    # What is behind the frame stands last, and has no place in it.
+    fields: Sequence[Any] = order
+    numbers = [0] * 5
+    for place, field in zip(layout.numbers, fields, strict=False):
+        numbers[place] = field
+    records: Sequence[bytes] = ()
+    match order:
+        case ProposeState():
+            records = order.records
+            numbers[_COUNT] = len(records)
+        case TopicsChanged() if order.topics is not None:
+            records = [json.dumps(dict(order.topics)).encode()]
+        case _:
+            pass
+    parts = [_FRAME.pack(layout.kind, *numbers)]
+    for record in records:
+        parts += [_SIZE.pack(len(record)), record]
+    return b"".join(parts)
+
+
+def parse(message: bytes) -> Order:
+    """The order in ``message``, with what is behind it.
 
     Raises:
-        ProtocolError: it is no such object.
+        ProtocolError: it is none of this version's.
     """
+    if len(message) < _FRAME.size:
+        raise ProtocolError("order of a wrong size", size=len(message), expected=_FRAME.size)
+    kind, *numbers = _FRAME.unpack_from(message)
+    if kind not in _TYPES:
+        raise ProtocolError("unknown order", kind=kind)
+    make, places = _TYPES[kind]
+    fields = [numbers[place] for place in places]
+    if kind == OrderKind.PROPOSE_STATE:
+        return make(*fields, _records(message))
+    if kind == OrderKind.TOPICS_CHANGED:
+        records = _records(message)
+        return make(*fields, _topics(records[0]) if records else None)
+    if len(message) != _FRAME.size:
+        raise ProtocolError("order of a wrong size", size=len(message), expected=_FRAME.size)
+    return make(*fields)
+
+
+def _records(message: bytes) -> list[bytes]:
+    """The records behind an order; raises ``ProtocolError`` when they do not fill the message."""
+    records: list[bytes] = []
+    at = _FRAME.size
+    while at < len(message):
+        end = at + _SIZE.size
+        size = _SIZE.unpack_from(message, at)[0] if end <= len(message) else 0
+        if not 0 < size <= len(message) - end:
+            raise ProtocolError("order with a torn record", at=at, size=len(message))
+        records.append(message[end : end + size])
+        at = end + size
+    return records
+
+
+def _topics(record: bytes) -> dict[str, WritableTopic | None]:
+    """The topics of TOPICS_CHANGED; raises ``ProtocolError`` when they are no such object."""
     try:
         told = json.loads(record)
     except ValueError as error:
@@ -191,18 +304,3 @@ def _is_told(row: object) -> bool:
 def _writable(queues: int, window_ms: int, first_offsets: Mapping[str, int]) -> WritableTopic:
     firsts = {int(queue): offset for queue, offset in first_offsets.items()}
     return WritableTopic(queues, window_ms, firsts)
-
-
-def topics_loaded(version: int) -> bytes:
-    """Writer to broker: sends to what the file named at ``version`` are accepted."""
-    return Order(OrderKind.TOPICS_LOADED, number=version).encode()
-
-
-def repaired(number: int) -> bytes:
-    """Writer to raft: the bytes of REPAIR ``number`` are in the file, and durable."""
-    return Order(OrderKind.REPAIRED, number=number).encode()
-
-
-def damaged(position: int) -> bytes:
-    """A reader to raft: what stands in the log at ``position`` is not what was written."""
-    return Order(OrderKind.DAMAGED, position=position).encode()

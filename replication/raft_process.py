@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from ledgermq.ipc.counters import RaftCounter
 from ledgermq.ipc.cursor_page import Grant, LogCursor, Role, SpaceState
 from ledgermq.ipc.cursor_page import RaftRole as PageRole
-from ledgermq.ipc.orders import Order, OrderKind, parse
+from ledgermq.ipc.orders import Damaged, Followed, Granted, Ready, Repaired, parse
 from ledgermq.model.errors import CorruptLogError, ProtocolError
 from ledgermq.model.events import Event
 from ledgermq.model.ids import Index, NodeId, Position, Term
@@ -43,7 +43,7 @@ from ledgermq.replication.peers import Peers
 from ledgermq.replication.plain_damage import PlainDamages
 from ledgermq.replication.raft_control import RaftControl
 from ledgermq.replication.raft_core import new_core, ticks
-from ledgermq.replication.scrub import SCRUB_ORDERS, Scrub, committed_end
+from ledgermq.replication.scrub import Scrub, committed_end
 from ledgermq.replication.shipping import LogArrivedError, Shipping, is_ship_frame
 from ledgermq.replication.suggested_reader import SuggestedReader
 from ledgermq.replication.term_file import TermFile
@@ -292,41 +292,45 @@ class RaftWorker:
             self._counters[RaftCounter.ORDERS_REFUSED] += 1
             logger.warning("order refused: %s", error)
             return
-        if order.kind in SCRUB_ORDERS:
-            if self._scrub is not None:
-                self._scrub.take_order(order, self._around.clock.monotonic_ns())
-            elif self._damages is not None and order.kind is OrderKind.DAMAGED:
-                self._damages.take(order.position)
-        elif order.kind is OrderKind.READY:
-            # A writer that has just recovered the log: nobody has told it what to do.
-            self._is_read = self._is_cutting = self._was_recovered = False
-            self._writer.follow(self._core.term, KEEP_ALL)
-        elif self._writer.take_answer(order):
-            self._take_answer(order, EntryId(Term(order.extra), Index(order.number)))
+        match order:
+            case Damaged() | Repaired():
+                if self._scrub is not None:
+                    self._scrub.take_order(order, self._around.clock.monotonic_ns())
+                elif self._damages is not None and isinstance(order, Damaged):
+                    self._damages.take(order.position)
+            case Ready():
+                # A writer that has just recovered the log: nobody has told it what to do.
+                self._is_read = self._is_cutting = self._was_recovered = False
+                self._writer.follow(self._core.term, KEEP_ALL)
+            case Granted() | Followed() if self._writer.take_answer(order):
+                self._take_answer(order)
+            case _:
+                pass
 
-    def _take_answer(self, answer: Order, last: EntryId) -> None:
-        """The writer has done what a handshake asked; ``last`` is the log's last entry.
+    def _take_answer(self, answer: Granted | Followed) -> None:
+        """The writer has done what a handshake asked.
 
         Raises:
             LogDamagedError: the log that it has left cannot be read.
         """
+        last = EntryId(answer.last_term, answer.last_index)
         try:
             self._settle(answer, last)
         except LogDamagedError:
             raise
         except CorruptLogError as error:
-            end = (answer.position, last.index, last.term)
+            end = (answer.end, last.index, last.term)
             raise report(self._around.settings, error, last=end) from error
 
-    def _settle(self, answer: Order, last: EntryId) -> None:
+    def _settle(self, answer: Granted | Followed, last: EntryId) -> None:
         if self._exchange is not None:
-            self._exchange.open_at(last.index, Position(answer.position))
+            self._exchange.open_at(last.index, answer.end)
             if self._scrub is not None:
                 self._scrub.open(self._exchange.places)
         # What the log holds already may be committed now.
         self._held = self._written = _UNSEEN
         self._marks.clear()
-        if answer.kind is OrderKind.GRANTED:
+        if isinstance(answer, Granted):
             # An election may have been won before a new writer had said where its log ends.
             self._is_read = True
         if not self._was_recovered:
@@ -336,10 +340,10 @@ class RaftWorker:
                 self._carry_out(self._core.log_damaged(lost))
         if self._memberships is not None and self._is_read:
             self._tell_memberships(self._memberships.settled(last))
-        if answer.kind is OrderKind.GRANTED:
+        if isinstance(answer, Granted):
             if self._sender is not None:
                 self._sender.granted_after = last.index
-            effects = self._core.writer_granted(Term(answer.term), last)
+            effects = self._core.writer_granted(answer.term, last)
         elif not self._is_read:
             self._is_read = True
             terms = self._exchange.terms(last) if self._exchange is not None else None

@@ -22,11 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from ledgermq.ipc.append_ring import RepairedBytes
 from ledgermq.ipc.cursor_page import CursorPage
-from ledgermq.ipc.orders import Order, OrderKind
+from ledgermq.ipc.orders import Damaged, Repaired
 from ledgermq.model.errors import ProtocolError, StorageError
 from ledgermq.model.events import Event
-from ledgermq.model.ids import Index, NodeId, Term
+from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.model.settings import ScrubSection
 from ledgermq.process.environment import Environment
 from ledgermq.raft.core import RaftCore
@@ -58,12 +59,11 @@ RETRY_NS = 15_000_000_000
 STEPS_PER_S = 4
 STEP_SIZE_MIN = 64 * 1024
 SUSPECTS_MAX = 64
-SCRUB_ORDERS = (OrderKind.DAMAGED, OrderKind.REPAIRED)
 
 _S = 1_000_000_000
 
 SendParts = Callable[[NodeId, Sequence[bytes]], bool]
-WriteBytes = Callable[[int, int, int, bytes | memoryview], bool]
+WriteBytes = Callable[[RepairedBytes, bytes | memoryview], bool]
 
 
 class ScrubCounts(NamedTuple):
@@ -132,8 +132,7 @@ class Scrub:
         Args:
             executor: runs what reads the log.
             send: hands a message to a peer's socket; false when it takes none now.
-            write: number, family, position, bytes: hands bytes to the writer; false when it cannot
-                take them now.
+            write: hands bytes to the writer; false when it cannot take them now.
             sources: the members that may have entries.
             term_of: the term that the log has at an index.
             report: the file that tells the operator what is damaged.
@@ -251,9 +250,9 @@ class Scrub:
             raise
         self._order(case, Family.DATA, repair.position, repair.data, now_ns)
 
-    def take_order(self, order: Order, now_ns: int) -> None:
-        """One of ``SCRUB_ORDERS``: a reader found damage, or the writer has written a repair."""
-        if order.kind is OrderKind.DAMAGED:
+    def take_order(self, order: Damaged | Repaired, now_ns: int) -> None:
+        """A reader found damage, or the writer has written a repair."""
+        if isinstance(order, Damaged):
             self._suspect(Suspect(order.position, is_position=True))
             return
         case = self._active
@@ -468,7 +467,7 @@ class Scrub:
         """Have the writer write ``data``."""
         self._number += 1
         case.number = self._number
-        if not self._write(self._number, family, position, data):
+        if not self._write(RepairedBytes(self._number, family, Position(position)), data):
             case.asked -= {case.peer}
             self._wait(case, now_ns + RING_FULL_NS)
             return

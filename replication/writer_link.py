@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ledgermq.ipc.append_ring import AppendRing, RingKind
-from ledgermq.ipc.orders import Order, OrderKind
+from ledgermq.ipc.append_ring import AppendRing, LeaderEntries, ProposedRecord, RepairedBytes
+from ledgermq.ipc.orders import Follow, Followed, Granted, GrantTerm, encode
 from ledgermq.model.ids import Index, Term
 from ledgermq.process.clock import Clock
 from ledgermq.process.environment import OrderBell
@@ -21,7 +21,7 @@ REPEAT_NS = 50_000_000
 
 KEEP_ALL = Index(2**62)
 
-_ANSWERED_BY = {OrderKind.GRANT: OrderKind.GRANTED, OrderKind.FOLLOW: OrderKind.FOLLOWED}
+_ANSWERED_BY = {GrantTerm: Granted, Follow: Followed}
 
 
 class WriterLink:
@@ -32,7 +32,7 @@ class WriterLink:
         self._clock = clock
         self._path = ring
         self._ring: AppendRing | None = None
-        self._awaited: Order | None = None
+        self._awaited: GrantTerm | Follow | None = None
         self._sent_ns = 0
 
     @property
@@ -42,18 +42,18 @@ class WriterLink:
 
     def grant(self, term: Term) -> None:
         """The writer is to stamp in ``term``."""
-        self._shake_hands(Order(OrderKind.GRANT, term=term))
+        self._shake_hands(GrantTerm(term))
 
     def follow(self, term: Term, keep: Index) -> None:
         """The writer is to stamp no more, to cut what is behind ``keep``, and to take entries."""
-        self._shake_hands(Order(OrderKind.FOLLOW, term=term, number=keep))
+        self._shake_hands(Follow(term, keep))
 
-    def take_answer(self, answer: Order) -> bool:
+    def take_answer(self, answer: Granted | Followed) -> bool:
         """Whether ``answer`` is the one that is waited for; then nothing is waited for any more."""
         awaited = self._awaited
         if awaited is None or answer.sequence != awaited.sequence:
             return False
-        if answer.kind is not _ANSWERED_BY[awaited.kind]:
+        if type(answer) is not _ANSWERED_BY[type(awaited)]:
             return False
         self._awaited = None
         return True
@@ -68,7 +68,7 @@ class WriterLink:
         """Send an order again that has no answer."""
         if self._awaited is not None and now_ns - self._sent_ns >= REPEAT_NS:
             self._sent_ns = now_ns
-            self._bell.send(self._awaited.encode())
+            self._bell.send(encode(self._awaited))
 
     def propose(self, term: Term, record: bytes) -> None:
         """Have ``record`` stamped in ``term`` and appended.
@@ -76,7 +76,7 @@ class WriterLink:
         A leader's ring has nothing else in it, and one change of the membership at a time.
         """
         assert self._ring is not None
-        placed = self._ring.put(RingKind.PROPOSE, (term,), record)
+        placed = self._ring.put(ProposedRecord(term), record)
         assert placed, "the ring has room for the few entries of a leader's own"
         self._bell.ring()
 
@@ -90,17 +90,17 @@ class WriterLink:
             end: the log's end behind them.
         """
         assert self._ring is not None
-        numbers = (end.position, end.index_, end.term, end.chain, len(items))
-        return self._ring.put(RingKind.APPEND, numbers, items, entries)
+        content = LeaderEntries(end.position, end.index_, end.term, end.chain, len(items))
+        return self._ring.put(content, items, entries)
 
-    def repair(self, number: int, family: int, position: int, data: bytes | memoryview) -> bool:
+    def repair(self, content: RepairedBytes, data: bytes | memoryview) -> bool:
         """Have ``data`` written over committed bytes; false when there is no room or no ring now.
 
-        The answer is REPAIRED with ``number``; none comes when a handshake has begun meanwhile.
+        The answer is ``Repaired`` with its number; none comes when a handshake has begun meanwhile.
         """
         if self._ring is None:
             return False
-        placed = self._ring.put(RingKind.REPAIR, (number, family, position), data)
+        placed = self._ring.put(content, data)
         self._bell.ring()
         return placed
 
@@ -114,10 +114,10 @@ class WriterLink:
             self._ring.close()
             self._ring = None
 
-    def _shake_hands(self, order: Order) -> None:
+    def _shake_hands(self, order: GrantTerm | Follow) -> None:
         self.close()
         self._ring = AppendRing.create(self._path)
         # The clock orders the handshakes of one raft process behind those of the one before it.
         self._sent_ns = self._clock.monotonic_ns()
         self._awaited = order._replace(sequence=self._sent_ns)
-        self._bell.send(self._awaited.encode())
+        self._bell.send(encode(self._awaited))

@@ -17,9 +17,8 @@ from functools import partial
 from ledgermq.broker.holds import Holds
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Role
-from ledgermq.ipc.orders import OrderKind, parse
+from ledgermq.ipc.orders import SnapshotWanted, StateRefused, TopicsLoaded, parse
 from ledgermq.model.errors import CorruptLogError, NotLeaderError, ProtocolError
-from ledgermq.model.ids import Position
 from ledgermq.model.settings import LogKind, Settings
 from ledgermq.process import reload
 from ledgermq.process.environment import Environment
@@ -468,15 +467,17 @@ class BrokerWorker:
         except ProtocolError as error:
             logger.warning("order refused: %s", error)
             return
-        if order.kind is OrderKind.STATE_REFUSED:
-            self._log.take_refusal(order)
-        elif order.kind is OrderKind.SNAPSHOT_WANTED:
-            before = Position(order.position)
-            self._timers.make_way(before)
-            self._log.want_snapshot(before)
-        elif order.kind is OrderKind.TOPICS_LOADED:
-            for reply in self._calls.notice.confirmed(order.version):
-                self._service.send_reply(reply)
+        match order:
+            case StateRefused(sequence=sequence):
+                self._log.take_refusal(sequence)
+            case SnapshotWanted(before):
+                self._timers.make_way(before)
+                self._log.want_snapshot(before)
+            case TopicsLoaded(version):
+                for reply in self._calls.notice.confirmed(version):
+                    self._service.send_reply(reply)
+            case _:
+                pass
 
     def _order_topics(self, now_ms: int) -> None:
         """Have the writer read the topic table, until it says that it has."""

@@ -30,7 +30,7 @@ from ledgermq.broker import (
 from ledgermq.broker.documents import Document
 from ledgermq.broker.topics import queues_for_writing
 from ledgermq.formats.config_json import encode_document, encode_in_steps
-from ledgermq.ipc.orders import WritableTopic, topics_changed, topics_told
+from ledgermq.ipc.orders import TopicsChanged, WritableTopic, encode
 from ledgermq.model.errors import DiskFullError, StorageError
 from ledgermq.model.events import Event
 from ledgermq.model.settings import Settings
@@ -188,11 +188,11 @@ class BrokerTables(AppliedTables):
             names = self.topics.changed_since(at[0])
             if len(names) <= TOPICS_TOLD_MAX:
                 told = {name: self._writable(name) for name in names}
-                return topics_told(self.topics_revision, known, told)
+                return encode(TopicsChanged(self.topics_revision, known, told))
         if self.has_unsaved_topics:
             self._due_ns = 0
             return None
-        return topics_changed(self.topics_revision)
+        return encode(TopicsChanged(self.topics_revision))
 
     @property
     def _has_new_topics(self) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ledgermq.ipc.orders import damaged
+from ledgermq.ipc.orders import Damaged, encode
+from ledgermq.model.ids import Position
 from ledgermq.process.clock import Clock
 from ledgermq.process.environment import OrderBell
 
@@ -29,4 +30,4 @@ class DamageReports:
         if len(self._told_ns) >= TOLD_MAX:
             self._told_ns.clear()
         self._told_ns[position] = now_ns
-        self._raft.send(damaged(position))
+        self._raft.send(encode(Damaged(Position(position))))

@@ -28,7 +28,7 @@ from ledgermq.broker.state_commands import (
     encode_snapshot_in_steps,
 )
 from ledgermq.ipc.counters import Counts, no_counts
-from ledgermq.ipc.orders import Order, OrderKind
+from ledgermq.ipc.orders import ProposeState, encode
 from ledgermq.model.errors import (
     BusyError,
     CorruptLogError,
@@ -397,10 +397,10 @@ class StateLog:
             logger.warning("log is kept as a whole, what waits in it is not known: %s", error)
             return 0
 
-    def take_refusal(self, order: Order) -> None:
+    def take_refusal(self, sequence: int) -> None:
         """The writer did not take a proposal: it does not stamp now, or its disk is full."""
         batch = self._batch
-        if batch is not None and order.sequence == _sequence_of(batch.identity):
+        if batch is not None and sequence == _sequence_of(batch.identity):
             self._batch = None
             self._retry_ms = self._now_ms + RETRY_MS
             self._is_snapshot_due |= not batch.requests
@@ -561,17 +561,11 @@ class StateLog:
         now_ms: int,
     ) -> None:
         generations = self._generations()
-        order = Order(
-            OrderKind.PROPOSE_STATE,
-            term=term,
-            number=len(records),
-            position=generations.broker,
-            extra=generations.writer,
-            sequence=_sequence_of(identity),
-        )
+        sequence = _sequence_of(identity)
+        order = ProposeState(term, generations.broker, generations.writer, sequence, records)
         self._batch = _Batch(identity, requests, now_ms + PROPOSAL_MS)
-        if not self._writer.send(order.encode_with(records)):
-            self.take_refusal(order)
+        if not self._writer.send(encode(order)):
+            self.take_refusal(sequence)
 
     def _new_identity(self) -> str:
         return f"{self.clock.seed():016x}{self.clock.seed():016x}"

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from ledgermq.ipc.cursor_page import HeldBy, Role
-from ledgermq.ipc.orders import Order, OrderKind
+from ledgermq.ipc.orders import SnapshotWanted, encode
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.events import Event
 from ledgermq.model.ids import Position
@@ -158,7 +158,7 @@ class LogRetention:
             self._due_ns = min(self._due_ns, now_ns + HELD_NS)
         if found.held_end:
             # Its last snapshot may be all that is needed of the file.
-            self._broker.send(Order(OrderKind.SNAPSHOT_WANTED, position=found.held_end).encode())
+            self._broker.send(encode(SnapshotWanted(Position(found.held_end))))
         if found.begin <= self.wanted:
             return False
         logger.info(

@@ -15,17 +15,29 @@ import sys
 import time
 from collections.abc import Mapping
 
-from ledgermq.ipc.append_ring import AppendRing, RingKind, RingRecord
+from ledgermq.ipc.append_ring import (
+    AppendRing,
+    LeaderEntries,
+    ProposedRecord,
+    RepairedBytes,
+    RingRecord,
+)
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import LogCursor, Role
 from ledgermq.ipc.orders import (
-    Order,
-    OrderKind,
+    Follow,
+    Followed,
+    Granted,
+    GrantTerm,
+    ProposeState,
+    Ready,
+    Repaired,
+    StateRefused,
+    TopicsChanged,
+    TopicsLoaded,
+    encode,
+    kind_of,
     parse,
-    read_topics_told,
-    records_of,
-    repaired,
-    topics_loaded,
 )
 from ledgermq.model.errors import (
     CorruptLogError,
@@ -36,7 +48,7 @@ from ledgermq.model.errors import (
     StorageError,
 )
 from ledgermq.model.events import Event
-from ledgermq.model.ids import Index, Position, Term
+from ledgermq.model.ids import Index, Term
 from ledgermq.model.settings import AckMode, Settings
 from ledgermq.process import reload
 from ledgermq.process.child_process import EXIT_REOPEN, EXIT_STOPPED
@@ -47,11 +59,11 @@ from ledgermq.process.loop import run as run_loop
 from ledgermq.process.node import Surroundings
 from ledgermq.process.standing import standing_of
 from ledgermq.process.table_files import UnsettledTables
+from ledgermq.store import log_checkpoint
 from ledgermq.store.append_files import overwrite
 from ledgermq.store.disk_space import with_reserve
 from ledgermq.store.disk_sync import sync_directory
 from ledgermq.store.entry_files import EntryFiles
-from ledgermq.store.log_checkpoint import LogCheckpoint, encode
 from ledgermq.store.log_damage import LogDamage, damage_path, read_damage, remove_damage
 from ledgermq.store.log_writer import INDEX_ITEM_SIZE, LogEnd
 from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
@@ -77,10 +89,6 @@ SMALL_APPEND = 4_096
 """An append of no more bytes may take all of the reserve."""
 
 READY_REPEAT_NS = 200_000_000
-_ANSWERS = {
-    OrderKind.GRANT: OrderKind.GRANTED,
-    OrderKind.FOLLOW: OrderKind.FOLLOWED,
-}
 SWITCH_INTERVAL_S = 0.000_2
 """The flusher's thread gets the interpreter this soon when it comes back from a sync."""
 
@@ -111,7 +119,7 @@ class WriterWorker:
         self._raft = around.bell(Role.RAFT)
         self._broker = around.bell(Role.BROKER)
         self._dispatcher = around.bell(Role.DISPATCHER)
-        self._postponed: Order | None = None
+        self._postponed: GrantTerm | Follow | None = None
         self._term: Term | None = None
         self._told_term: Term | None = None
         self._told_version = -1
@@ -119,7 +127,7 @@ class WriterWorker:
         self._ready_sent_ns = 0
         self._follows = False
         self._sequence = 0
-        self._broker_generation = 0
+        self._broker_start = 0
         self._ring: AppendRing | None = None
         self._gate = gate
         self._retention = retention
@@ -217,7 +225,8 @@ class WriterWorker:
         is_late = now_ns - self._ready_sent_ns >= READY_REPEAT_NS
         if not self._known_by_raft and self._unsettled is None and is_late:
             self._ready_sent_ns = now_ns
-            self._raft.send(self._report(Order(OrderKind.READY)).encode())
+            end = self._log.end
+            self._raft.send(encode(Ready(end.index_, end.position, end.term)))
 
     def close(self) -> None:
         """Refuse what cannot be answered any more, make the log durable, close."""
@@ -262,17 +271,19 @@ class WriterWorker:
         except ProtocolError as error:
             logger.warning("order refused: %s", error)
             return
-        if order.kind is OrderKind.TOPICS_CHANGED:
-            self._take_topics(order, message)
-        elif order.kind in _ANSWERS:
-            self._known_by_raft = True
-            self._postponed = None if self._can_obey(order) else order
-            if self._postponed is None:
-                self._carry_out(order)
-        elif order.kind is OrderKind.PROPOSE_STATE:
-            self._take_proposal(order, message)
-        else:
-            logger.warning("order refused: not one for a writer: kind=%s", order.kind.name)
+        match order:
+            case TopicsChanged():
+                self._take_topics(order)
+            case GrantTerm() | Follow():
+                self._known_by_raft = True
+                self._postponed = None if self._can_obey(order) else order
+                if self._postponed is None:
+                    self._carry_out(order)
+            case ProposeState():
+                self._take_proposal(order)
+            case _:
+                kind = kind_of(order).name
+                logger.warning("order refused: not one for a writer: kind=%s", kind)
 
     def _has_newest_tables(self) -> bool:
         """Whether the broker's tables are those of this term: all it knows of topics and users it
@@ -281,25 +292,24 @@ class WriterWorker:
         counters = self._page.read_counters(Role.BROKER)
         return counters[BrokerCounter.TABLES_TERM] == (self._term or 0)
 
-    def _take_topics(self, order: Order, message: bytes) -> None:
+    def _take_topics(self, order: TopicsChanged) -> None:
         """Know the topics of a version, told or from their file; say which one is known.
 
         Users and quotas are always in files: a change of them is told without topics.
         """
-        told = records_of(message)
-        if not told:
+        if order.topics is None:
             self._topics.read_as_told()
             self._admission.reload()
-        elif order.position <= self._topics_version:
-            self._topics.take(read_topics_told(told[0]))
+        elif order.since <= self._topics_version:
+            self._topics.take(order.topics)
         else:
             # A writer that was started since knows the file alone, which may be older.
-            self._broker.send(topics_loaded(0))
+            self._broker.send(encode(TopicsLoaded(0)))
             return
         self._topics_version = order.version
-        self._broker.send(topics_loaded(order.version))
+        self._broker.send(encode(TopicsLoaded(order.version)))
 
-    def _can_obey(self, order: Order) -> bool:
+    def _can_obey(self, order: GrantTerm | Follow) -> bool:
         """Whether an order of raft need not wait.
 
         Nothing new comes into the log before tables from outside have their place in it. How to
@@ -307,7 +317,7 @@ class WriterWorker:
         """
         if self._unsettled is not None:
             return False
-        return order.kind is not OrderKind.GRANT or self._page.has_queues()
+        return isinstance(order, Follow) or self._page.has_queues()
 
     def _settle_tables(self, unsettled: UnsettledTables) -> None:
         end = certain_state_end(
@@ -316,36 +326,44 @@ class WriterWorker:
         unsettled.settle(end)
         self._unsettled = None
 
-    def _carry_out(self, order: Order) -> None:
+    def _carry_out(self, order: GrantTerm | Follow) -> None:
         """Obey, and answer; an order that came before is answered again, and not obeyed again."""
         if order.sequence > self._sequence:
             self._sequence = order.sequence
             self._obey(order)
-        self._raft.send(self._report(order).encode())
+        answer = Granted if isinstance(order, GrantTerm) else Followed
+        end = self._log.end
+        self._raft.send(
+            encode(answer(order.term, end.index_, end.position, end.term, order.sequence))
+        )
 
-    def _take_proposal(self, order: Order, message: bytes) -> None:
+    def _take_proposal(self, order: ProposeState) -> None:
         """Records of the broker's own, which come back to it through the log, or a refusal."""
         try:
-            records = records_of(message)
             if self._term is None or order.term != self._term:
                 raise NotLeaderError("node does not stamp in that term", term=order.term)
             own = self._page.read_process(Role.WRITER).generation
-            if order.extra != own or order.position < self._broker_generation:
-                raise NotLeaderError("order of an earlier process", meant_for=order.extra, own=own)
-            self._broker_generation = order.position
-            self._service.append_own(records, self._term, has_reserve=False)
-        except (NotLeaderError, ProtocolError, DiskFullError, MessageIllegalError) as error:
+            if order.writer_start != own or order.broker_start < self._broker_start:
+                raise NotLeaderError(
+                    "order of an earlier process", meant_for=order.writer_start, own=own
+                )
+            self._broker_start = order.broker_start
+            self._service.append_own(order.records, self._term, has_reserve=False)
+        except (NotLeaderError, DiskFullError, MessageIllegalError) as error:
             logger.warning("records of the broker's own refused: %s", error)
-            self._broker.send(order._replace(kind=OrderKind.STATE_REFUSED, number=0).encode())
+            refusal = StateRefused(
+                order.term, order.broker_start, order.writer_start, order.sequence
+            )
+            self._broker.send(encode(refusal))
             return
         self._published()
 
-    def _obey(self, order: Order) -> None:
+    def _obey(self, order: GrantTerm | Follow) -> None:
         """Raft decides who stamps: this writer in its term, or the leader whose entries come."""
         self._term = None
         self._follows = False
         self._change_ring(attach=True)
-        if order.kind is OrderKind.GRANT:
+        if isinstance(order, GrantTerm):
             end = self._log.end
             try:
                 offsets = open_queue_offsets(
@@ -359,11 +377,11 @@ class WriterWorker:
                 last = (end.position, end.index_, end.term)
                 raise report(self._around.settings, error, last=last) from error
             self._service.begin_term(offsets)
-            self._term = Term(order.term)
+            self._term = order.term
         else:
             self._service.end_term()
-            if order.number < self._log.end.index_:
-                self._truncate(Index(order.number))
+            if order.keep < self._log.end.index_:
+                self._truncate(order.keep)
             self._service.begin_following()
             self._follows = True
 
@@ -389,19 +407,6 @@ class WriterWorker:
         # What an older ring had is raft's to send again.
         self._starved = None
         self._ring = AppendRing.attach(self._around.paths.append_ring) if attach else None
-
-    def _report(self, order: Order) -> Order:
-        """The answer to ``order``, or READY without one: where the log ends."""
-        end = self._log.end
-        kind = _ANSWERS.get(order.kind, order.kind)
-        return Order(
-            kind,
-            term=order.term,
-            number=end.index_,
-            position=end.position,
-            extra=end.term,
-            sequence=order.sequence,
-        )
 
     def _truncate(self, last: Index) -> None:
         """Cut entries that no majority has; their senders were told that nothing is certain."""
@@ -462,67 +467,70 @@ class WriterWorker:
         Raises:
             DiskFullError: there is no space; nothing has changed.
         """
-        if record.kind == RingKind.PROPOSE and record.numbers[0] == self._term:
-            self._service.append_own([bytes(record.data)], self._term, has_reserve=True)
-            return True
-        if record.kind == RingKind.APPEND and self._follows:
-            self._append(record)
-            return True
-        if record.kind == RingKind.REPAIR:
-            self._repair(record)
+        match record.content:
+            case LeaderEntries() as content if self._follows:
+                self._append(content, record.data)
+                return True
+            case ProposedRecord(term) if term == self._term:
+                self._service.append_own([bytes(record.data)], term, has_reserve=True)
+                return True
+            case RepairedBytes() as content:
+                self._repair(content, record.data)
+            case _:
+                pass
         return False
 
-    def _append(self, record: RingRecord) -> None:
+    def _append(self, content: LeaderEntries, data: memoryview) -> None:
         """Entries of the leader that this node follows; raft has verified them."""
-        position, index, term, chain, items_size, _ = record.numbers
-        end = LogEnd(Position(position), Index(index), Term(term), chain)
+        end = LogEnd(content.position, content.last_index, content.last_term, content.chain)
         # A leader takes nothing of producers out of its reserve. Half of what followers have in
         # theirs lets them take what it has, the rest the entry of the next leader, which comes by
         # itself: a full group can elect, and commits what was acknowledged.
-        is_small = len(record.data) <= SMALL_APPEND
+        is_small = len(data) <= SMALL_APPEND
         keep = 0 if is_small else self._around.settings.retention.reserve_bytes // 2
         with_reserve(lambda: self._log.reserve_entries(end), keep=keep)
-        with record.data[:items_size] as items, record.data[items_size:] as entries:
+        size = content.items_size
+        with data[:size] as items, data[size:] as entries:
             self._log.append_entries(entries, items, end=end)
-        self._service.note_entries(items_size // INDEX_ITEM_SIZE)
+        self._service.note_entries(size // INDEX_ITEM_SIZE)
 
-    def _repair(self, record: RingRecord) -> None:
+    def _repair(self, content: RepairedBytes, data: memoryview) -> None:
         """Write over committed bytes that are damaged; raft has verified what belongs there."""
-        number, family, position = record.numbers[:3]
+        position = content.position
         committed = self._page.read_committed()
-        if family == REPAIRS_DATA:
+        if content.family == REPAIRS_DATA:
             folder, size, end = self._paths.data, self._data_file_size, int(committed.position)
         else:
             index = self._open_log.recovered.index
             assert index is not None
             folder, size = index.directory, index.file_size
             end = (committed.index + 1) * INDEX_ITEM_SIZE
-        if position < 0 or position + len(record.data) > end:
+        if position < 0 or position + len(data) > end:
             logger.error(
                 "repair refused: not of committed bytes: position=%d size=%d end=%d",
                 position,
-                len(record.data),
+                len(data),
                 end,
             )
             return
         try:
-            overwrite(folder, size, position, record.data)
+            overwrite(folder, size, position, data)
         except StorageError as error:
             if error.errno not in (errno.ENOSPC, errno.ENOENT):
                 raise
             # Raft gets no answer, reads again, and has it written again later.
             logger.error("repair not written: %s", error)
             return
-        self._raft.send(repaired(number))
+        self._raft.send(encode(Repaired(content.number)))
 
     def _write_checkpoint(self, end: LogEnd) -> None:
         """Our checkpoint, and DLedger's with the last index known to be committed.
 
         Without space, and without a reserve, there is none: recovery then reads more of the log.
         """
-        checkpoint = LogCheckpoint(end, self._data_file_size)
+        checkpoint = log_checkpoint.LogCheckpoint(end, self._data_file_size)
         try:
-            replace_file(self._paths.log_checkpoint, encode(checkpoint))
+            replace_file(self._paths.log_checkpoint, log_checkpoint.encode(checkpoint))
         except DiskFullError as error:
             logger.warning("no checkpoint of the log: %s", error)
             # An older one may lie behind a cut.

@@ -24,7 +24,7 @@ from ledgermq.formats.config_json import decode_document
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Grant, RaftRole, Role
 from ledgermq.ipc.doorbell import Inbox
-from ledgermq.ipc.orders import OrderKind, parse, topics_loaded
+from ledgermq.ipc.orders import TopicsChanged, TopicsLoaded, encode, parse
 from ledgermq.model.settings import (
     TopicsSection,
 )
@@ -208,9 +208,10 @@ def next_order(writer: Inbox) -> Any:
 def answer_orders(node: BrokerNode, writer: Inbox) -> None:
     """Be the writer until the broker is content with what it has told at its start."""
     order = next_order(writer)
-    assert order.kind is OrderKind.TOPICS_CHANGED
+    assert isinstance(order, TopicsChanged)
     assert node.bell is not None
-    node.wait(lambda: node.bell is not None and node.bell.send(topics_loaded(order.version)))
+    loaded = encode(TopicsLoaded(order.version))
+    node.wait(lambda: node.bell is not None and node.bell.send(loaded))
     # Repeated until answered: silence for three times as long as that says it was.
     node.wait(lambda: not writer.socket.poll(300) or not writer.drain([writer.socket]))
 

@@ -18,7 +18,8 @@ from ledgermq.formats.message import decode_message
 from ledgermq.ipc.counters import BrokerCounter, WriterCounter
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.doorbell import Bell
-from ledgermq.ipc.orders import Order, OrderKind
+from ledgermq.ipc.orders import GrantTerm, encode
+from ledgermq.model.ids import Term
 from ledgermq.model.limits import BODY_SIZE_MAX
 from ledgermq.model.settings import AckMode, LimitsSection, LogKind
 from ledgermq.store.recovery import recover_log
@@ -300,7 +301,7 @@ def test_after_the_term_of_another_node_the_sessions_of_the_own_one_are_over(
     node.kill(Role.RAFT)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     raft = Bell(context, node.runtime, node.page, Role.WRITER)
-    grant = Order(OrderKind.GRANT, term=term + 2, sequence=2**62).encode()
+    grant = encode(GrantTerm(Term(term + 2), 2**62))
     try:
         wait_for(lambda: raft.send(grant) and producer.socket.poll(100) > 0, "the writer to tell")
     finally:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ledgermq.broker.pull_rules import QueueBounds
 from ledgermq.formats.message import Message, decode_message, encode_message
-from ledgermq.ipc.orders import parse, records_of
+from ledgermq.ipc.orders import ProposeState, parse
 from ledgermq.model.queue_name import QueueName
 from ledgermq.process.record_parts import RecordParts
 from ledgermq.store.queue_end import UNIT
@@ -128,9 +128,7 @@ class MemoryLog:
 
     def take(self, count: int | None = None) -> int:
         """Have the log the first ``count`` records of the oldest proposal; how many it had."""
-        order = self.orders.pop(0)
-        records = records_of(order)
-        assert parse(order).number == len(records)
+        records = proposal_of(self.orders.pop(0)).records
         for record in records[:count]:
             self.put(record[HOLE:])
         return len(records)
@@ -139,6 +137,13 @@ class MemoryLog:
         """What a queue has."""
         positions = self.queues.get(QueueName(topic, queue_id), [])
         return [decode_message(memoryview(self.records_at[at])) for at in positions]
+
+
+def proposal_of(message: bytes) -> ProposeState:
+    """The broker's proposal in an order that it sent to the writer."""
+    order = parse(message)
+    assert isinstance(order, ProposeState)
+    return order
 
 
 def root_of(directory: Path) -> Path:

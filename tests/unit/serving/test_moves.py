@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 from tests.unit.serving.applied import apply_all
-from tests.unit.serving.memory_log import MemoryLog, root_of
+from tests.unit.serving.memory_log import MemoryLog, proposal_of, root_of
 
 from ledgermq.broker.moves import GROUP_RECORDS_MAX, Moved
 from ledgermq.formats.message import Message, decode_message, encode_message
 from ledgermq.formats.properties import encode_properties
-from ledgermq.ipc.orders import Order, OrderKind, parse, records_of
 from ledgermq.model.errors import LedgerError, NotLeaderError, OutcomeUnknownError
 from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import Settings, StoreSection
@@ -186,7 +185,7 @@ def test_a_group_that_comes_late_is_not_appended_twice(tmp_path: Path) -> None:
     node.begin()
     node.now_ms = PROPOSAL_MS
     node.turn()
-    kinds = [parse(order).number for order in log.orders]
+    kinds = [len(proposal_of(order).records) for order in log.orders]
     node.run(PROPOSAL_MS)
 
     # Only a command alone was proposed meanwhile: it comes behind the late group, and shows it.
@@ -198,8 +197,8 @@ def test_a_refused_group_is_asked_for_again(tmp_path: Path) -> None:
     log = filled(5)
     node = Node(tmp_path, log, 1)
     node.begin()
-    order = parse(log.orders.pop())
-    node.state.take_refusal(Order(OrderKind.STATE_REFUSED, sequence=order.sequence))
+    order = proposal_of(log.orders.pop())
+    node.state.take_refusal(order.sequence)
     node.run(RETRY_MS)
 
     assert [type(error) for error in node.refusals] == [NotLeaderError, NotLeaderError]
@@ -239,7 +238,7 @@ def test_records_without_a_source_follow_their_command(tmp_path: Path) -> None:
     log.take(4)
     apply_all(node.state)
     early = list(told)
-    log.put(records_of(order)[4][48:])
+    log.put(proposal_of(order).records[4][48:])
     apply_all(node.state)
 
     bodies = [bytes(one.body) for one in log.messages("source")]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.serving.memory_log import proposal_of
 from tests.unit.serving.still_clock import STILL
 
 from ledgermq.broker.given_back import KEPT_MS, GivenBack
@@ -22,7 +23,6 @@ from ledgermq.broker.state_commands import (
 )
 from ledgermq.formats.message import decode_message
 from ledgermq.formats.properties import decode_properties
-from ledgermq.ipc.orders import Order, OrderKind, parse, records_of
 from ledgermq.model.errors import (
     BusyError,
     DamagedLogError,
@@ -115,7 +115,7 @@ class MemoryLog:
 
     def take(self) -> list[bytes]:
         """Have the log what was proposed last; the bodies."""
-        records = [record[HOLE:] for record in records_of(self.orders.pop(0))]
+        records = [record[HOLE:] for record in proposal_of(self.orders.pop(0)).records]
         self.stored += records
         return [bytes(decode_message(memoryview(record)).body) for record in records]
 
@@ -184,8 +184,8 @@ def test_a_leader_begins_with_a_snapshot_in_its_term(broker: Broker) -> None:
     broker.turn()
     (first,) = broker.log.take()
     broker.turn()
-    order = parse(broker.log.orders[0])
-    (record,) = records_of(broker.log.orders[0])
+    order = proposal_of(broker.log.orders[0])
+    (record,) = order.records
     message = decode_message(memoryview(record)[HOLE:])
     early = broker.turn()
     broker.log.take()
@@ -194,7 +194,7 @@ def test_a_leader_begins_with_a_snapshot_in_its_term(broker: Broker) -> None:
     broker.turn()
 
     assert decode_command(first).changes == ()
-    assert (order.kind, order.term, order.number) == (OrderKind.PROPOSE_STATE, 3, 1)
+    assert order.term == 3
     assert dict(decode_properties(message.properties))["PART"] == "1/1"
     assert early == [] and broker.log.orders == []
     assert broker.tables.topics.get("TBW102") is not None
@@ -387,10 +387,10 @@ def test_a_refusal_of_the_writer_changes_nothing(broker: Broker) -> None:
     broker.lead()
     broker.ask(1, queue=0, offset=1)
     broker.turn()
-    order = parse(broker.log.orders.pop())
-    broker.state.take_refusal(Order(OrderKind.STATE_REFUSED, sequence=order.sequence + 1))
+    order = proposal_of(broker.log.orders.pop())
+    broker.state.take_refusal(order.sequence + 1)
     other = broker.turn()
-    broker.state.take_refusal(Order(OrderKind.STATE_REFUSED, sequence=order.sequence))
+    broker.state.take_refusal(order.sequence)
     (reply,) = broker.turn()
 
     assert other == []

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 from tests.unit.serving.applied import apply_all
-from tests.unit.serving.memory_log import HOLE, MemoryLog, root_of
+from tests.unit.serving.memory_log import HOLE, MemoryLog, proposal_of, root_of
 
 from ledgermq.formats.delayed_message import RealQueue, timer_properties
 from ledgermq.formats.message import Message, encode_message
 from ledgermq.formats.properties import encode_properties
-from ledgermq.ipc.orders import records_of
 from ledgermq.model.ids import Position
 from ledgermq.model.limits import TIMER_TOPIC
 from ledgermq.model.settings import Settings, StoreSection
@@ -140,7 +139,7 @@ def test_the_next_leader_stores_again_what_a_crash_has_left_out(tmp_path: Path, 
     dead.run()
     dead.timers.make_way(Position(end))
     dead.turn()
-    proposed = len(records_of(log.orders[0]))
+    proposed = len(proposal_of(log.orders[0]).records)
     log.take(cut)
     heir = Node(tmp_path / "heir", log, 2)
     heir.run()

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 from tests.unit.serving.applied import apply_all
-from tests.unit.serving.memory_log import MemoryLog, root_of
+from tests.unit.serving.memory_log import MemoryLog, proposal_of, root_of
 
 from ledgermq.broker import half_table
 from ledgermq.broker.access import Right
 from ledgermq.broker.transactions import GROUP
 from ledgermq.formats.message import Message, encode_message
 from ledgermq.formats.properties import encode_properties
-from ledgermq.ipc.orders import OrderKind, parse
 from ledgermq.model.errors import (
     LedgerError,
     NoPermissionError,
@@ -140,7 +139,7 @@ class Node:
             if idle == 3:
                 return True
             while self.log.orders:
-                count = parse(self.log.orders[0]).number
+                count = len(proposal_of(self.log.orders[0]).records)
                 if records_max is not None and taken + count > records_max:
                     self.log.take(records_max - taken)
                     self.log.orders.clear()
@@ -351,8 +350,8 @@ def test_a_refused_group_is_made_again(tmp_path: Path) -> None:
     node.run()
     node.end(1, "a", "commit", 1)
     node.turn()
-    order = parse(log.orders.pop())
-    node.state.take_refusal(order._replace(kind=OrderKind.STATE_REFUSED))
+    order = proposal_of(log.orders.pop())
+    node.state.take_refusal(order.sequence)
     node.turn()
     is_early = 1 not in node.answers
     node.run(now_ms=2_500)
