@@ -9,9 +9,8 @@ from ledgermq.cli.admin_verbs import add_command, add_verb
 from ledgermq.cli.group_command import print_lag
 from ledgermq.cli.message_text import print_table
 from ledgermq.cli.node_options import parse_time
-from ledgermq.client.admin import Admin
+from ledgermq.client.admin import Admin, Target
 from ledgermq.client.admin_results import OffsetMove
-from ledgermq.client.admin_steps import Target
 from ledgermq.model.errors import ConfigError
 
 

@@ -10,7 +10,7 @@ from ledgermq.cli.admin_verbs import ON_OFF, add_command, add_verb, confirm, whe
 from ledgermq.cli.message_text import print_table
 from ledgermq.client.admin import Admin
 from ledgermq.client.admin_results import TopicSettings
-from ledgermq.client.broker import PERMIT_READ, PERMIT_WRITE
+from ledgermq.client.questions import PERMIT_READ, PERMIT_WRITE
 from ledgermq.model.errors import ConfigError
 
 PERMIT_INHERIT = 1

@@ -11,7 +11,6 @@ from ledgermq.client.admin_results import (
     TopicState,
 )
 from ledgermq.client.allocation import TopicQueue
-from ledgermq.client.broker import TopicRow
 from ledgermq.client.consumer import Consumer
 from ledgermq.client.dead_letters import DeadLetter, DeadLetters, Replay
 from ledgermq.client.group_consumer import GroupConsumer
@@ -20,6 +19,7 @@ from ledgermq.client.known_transactions import TransactionError, TransactionResu
 from ledgermq.client.outgoing import OutgoingMessage
 from ledgermq.client.producer import Producer
 from ledgermq.client.queries import KeyedMessages, Queries
+from ledgermq.client.questions import TopicRow
 from ledgermq.client.rebalance_listener import RebalanceListener
 from ledgermq.client.received import MessageBatch, ReceivedMessage
 from ledgermq.client.request_reply import asks_for_reply

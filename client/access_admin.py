@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+from ledgermq.client.answers import Fields, rows
+from ledgermq.client.asked import asked
 from ledgermq.client.broker import Broker
+from ledgermq.client.questions import ask
+from ledgermq.client.requests import Result, Steps
 from ledgermq.model.errors import ProtocolError
 
-Fields = Mapping[str, object]
 Mode = Literal["add", "alter", "set"]
 
 
@@ -36,21 +38,20 @@ class QuotaRow(NamedTuple):
     consume_messages: int
 
 
-class AccessAdmin:
-    """Calls that only admins may make, over a broker's connection; one thread at a time."""
+class AccessVerbs:
+    """What only admins may ask for, and order."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def users(self) -> list[UserRow]:
+    @asked
+    def users(self) -> Steps[list[UserRow]]:
         """All users by name.
 
         Raises:
             NoPermissionError: this client is no admin there.
         """
-        return [_user_row(row) for row in _rows(self._broker.call("acl_list"), "users")]
+        return rows((yield from ask("acl_list")), "users", _user_row)
 
-    def set_user(self, user: str, fields: Fields, *, mode: Mode) -> UserRow:
+    @asked
+    def set_user(self, user: str, fields: Fields, *, mode: Mode) -> Steps[UserRow]:
         """Add a user, or alter those fields of one; in force when this returns.
 
         Args:
@@ -61,26 +62,29 @@ class AccessAdmin:
             ConfigError: a field cannot be used, or the user exists, or does not.
             NoPermissionError: this client is no admin there.
         """
-        answer = self._broker.call("acl_set", user=user, fields=dict(fields), mode=mode)
+        answer = yield from ask("acl_set", user=user, fields=dict(fields), mode=mode)
         return _user_row(answer.get("user"))
 
-    def remove_user(self, user: str) -> None:
+    @asked
+    def remove_user(self, user: str) -> Steps[None]:
         """Have no such user any more; its connections are refused everything from now on.
 
         Raises:
             ConfigError: there is none.
             NoPermissionError: this client is no admin there.
         """
-        self._broker.call("acl_remove", user=user)
+        yield from ask("acl_remove", user=user)
 
-    def quotas(self) -> list[QuotaRow]:
+    @asked
+    def quotas(self) -> Steps[list[QuotaRow]]:
         """All quotas that are no settings, by owner.
 
         Raises:
             NoPermissionError: this client is no admin there.
         """
-        return [_quota_row(row) for row in _rows(self._broker.call("quota_list"), "quotas")]
+        return rows((yield from ask("quota_list")), "quotas", _quota_row)
 
+    @asked
     def set_quota(
         self,
         owner: str,
@@ -89,7 +93,7 @@ class AccessAdmin:
         produce_messages: int | None = None,
         consume_bytes: int | None = None,
         consume_messages: int | None = None,
-    ) -> QuotaRow:
+    ) -> Steps[QuotaRow]:
         """Give an owner a quota of its own; in force when this returns.
 
         Args:
@@ -106,23 +110,28 @@ class AccessAdmin:
             "consumeMessages": consume_messages,
         }
         given = {key: number for key, number in numbers.items() if number is not None}
-        return _quota_row(self._broker.call("quota_set", owner=owner, fields=given))
+        return _quota_row((yield from ask("quota_set", owner=owner, fields=given)))
 
-    def remove_quota(self, owner: str) -> None:
+    @asked
+    def remove_quota(self, owner: str) -> Steps[None]:
         """Let the settings hold for ``owner`` again.
 
         Raises:
             ConfigError: it has no quota of its own.
             NoPermissionError: this client is no admin there.
         """
-        self._broker.call("quota_remove", owner=owner)
+        yield from ask("quota_remove", owner=owner)
 
 
-def _rows(answer: Fields, name: str) -> list[object]:
-    rows = answer.get(name)
-    if not isinstance(rows, list):
-        raise ProtocolError("field missing or not a list", field=name)
-    return rows
+class AccessAdmin(AccessVerbs):
+    """The verbs over a broker's connection; one thread at a time may use it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def run(self, steps: Steps[Result]) -> Result:
+        """See ``Broker.run``."""
+        return self._broker.run(steps)
 
 
 def _user_row(row: object) -> UserRow:
@@ -151,7 +160,7 @@ def _quota_row(row: object) -> QuotaRow:
     return QuotaRow(row["owner"], *numbers)
 
 
-def _texts(row: Mapping[str, object], name: str) -> tuple[str, ...]:
+def _texts(row: Fields, name: str) -> tuple[str, ...]:
     value = row.get(name, [])
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise ProtocolError("field not a list of texts", field=name)

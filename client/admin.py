@@ -1,15 +1,17 @@
 """Admin: topics, groups and consumed offsets, as an operator orders them.
 
-Every call goes to the leader, and again to the next one when it changes; to ask twice for the same
-does no harm. When a change returns, a majority has it in the log, and every later leader knows it.
+``Admin`` waits, ``AsyncAdmin`` is awaited; both have the same verbs. Every call goes to the leader,
+and again to the next one when it changes; to ask twice for the same does no harm. When a change
+returns, a majority has it in the log, and every later leader knows it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import secrets
+from collections.abc import Collection
+from typing import Literal, TypedDict, Unpack
 
-from ledgermq.client import admin_steps as steps
-from ledgermq.client.address import DEFAULT_ADDRESS
+from ledgermq.client import questions
 from ledgermq.client.admin_results import (
     GroupRow,
     GroupState,
@@ -17,61 +19,58 @@ from ledgermq.client.admin_results import (
     QueueLag,
     TopicSettings,
     TopicState,
+    group_row,
+    group_state,
+    offset_move,
+    queue_lag,
+    topic_settings,
+    topic_state,
 )
-from ledgermq.client.broker import TopicRow
-from ledgermq.client.broker_connection import BrokerClient
-from ledgermq.client.group_members import GroupMembers, members_of
+from ledgermq.client.answers import rows
+from ledgermq.client.asked import asked, question
+from ledgermq.client.broker_connection import AsyncBrokerClient, BrokerClient
+from ledgermq.client.group_members import members_of
+from ledgermq.client.questions import PAGE, ask
+from ledgermq.client.requests import Steps
+from ledgermq.model.errors import ConfigError
 
-TIMEOUT_S = 15.0
+TOKEN_BYTES = 8
+
+Target = Literal["first", "last", "time", "number"]
 
 
-class Admin(BrokerClient):
-    """Orders that wait until they are carried out; one thread at a time may give them."""
+class TopicFields(TypedDict, total=False):
+    """What can be said of a topic (``create_topic`` explains it); ``None`` is as left out."""
 
-    def __init__(
-        self,
-        address: str | Sequence[str] = DEFAULT_ADDRESS,
-        *,
-        name: str = "admin",
-        timeout_s: float = TIMEOUT_S,
-    ) -> None:
-        """A connection, which is made with the first order.
+    queues: int | None
+    read_queues: int | None
+    write_queues: int | None
+    perm: int | None
+    order: bool | None
+    filter_type: str | None
+    sys_flag: int | None
+    deduplication_window_ms: int | None
 
-        Args:
-            address: as a ``Consumer`` takes it.
-            name: of this client, as the node's operator sees it.
-            timeout_s: for each order.
 
-        Raises:
-            ConfigError: the address cannot be one.
-        """
-        super().__init__(address, name=name, timeout_s=timeout_s)
+class AdminVerbs:
+    """What an operator may ask for, and order."""
 
-    def topics(self) -> list[TopicRow]:
-        """All topics by name, those of the system too, with the messages that they hold."""
-        return self._broker.run(steps.all_topics())
+    NAME = "admin"
 
-    def topic(self, topic: str) -> TopicState:
+    topics = question(questions.topics)
+    members = question(members_of)
+
+    @asked
+    def topic(self, topic: str) -> Steps[TopicState]:
         """One topic: its settings, its queues, who has consumed of it.
 
         Raises:
             TopicUnknownError: there is none.
         """
-        return self._broker.run(steps.show_topic(topic))
+        return topic_state((yield from ask("topic_show", topic=topic)))
 
-    def create_topic(
-        self,
-        topic: str,
-        *,
-        queues: int | None = None,
-        read_queues: int | None = None,
-        write_queues: int | None = None,
-        perm: int | None = None,
-        order: bool | None = None,
-        filter_type: str | None = None,
-        sys_flag: int | None = None,
-        deduplication_window_ms: int | None = None,
-    ) -> TopicSettings:
+    @asked
+    def create_topic(self, topic: str, **fields: Unpack[TopicFields]) -> Steps[TopicSettings]:
         """Create a topic; producers can send to it on return. One that is there already grows.
 
         Args:
@@ -87,33 +86,13 @@ class Admin(BrokerClient):
             MessageIllegalError: the name or a number breaks a rule, or there is another topic.
             NoPermissionError: the name is reserved for the broker.
         """
-        wish = steps.TopicWish(
-            topic,
-            queues=queues,
-            read_queues=read_queues,
-            write_queues=write_queues,
-            perm=perm,
-            order=order,
-            filter_type=filter_type,
-            sys_flag=sys_flag,
-            deduplication_window_ms=deduplication_window_ms,
-        )
-        return self._broker.run(steps.change_topic("topic_create", wish))
+        told = yield from ask("topic_create", topic=topic, **_given(fields))
+        return topic_settings(told)
 
+    @asked
     def alter_topic(
-        self,
-        topic: str,
-        *,
-        queues: int | None = None,
-        read_queues: int | None = None,
-        write_queues: int | None = None,
-        perm: int | None = None,
-        order: bool | None = None,
-        filter_type: str | None = None,
-        sys_flag: int | None = None,
-        deduplication_window_ms: int | None = None,
-        force: bool = False,
-    ) -> TopicSettings:
+        self, topic: str, *, force: bool = False, **fields: Unpack[TopicFields]
+    ) -> Steps[TopicSettings]:
         """Change what is given. Fewer queues: first ``write_queues``, then ``read_queues``.
 
         Args:
@@ -124,46 +103,41 @@ class Admin(BrokerClient):
             MessageIllegalError: a number breaks a rule, or messages would be out of reach.
             NoPermissionError: it is the broker's own.
         """
-        wish = steps.TopicWish(
-            topic,
-            queues=queues,
-            read_queues=read_queues,
-            write_queues=write_queues,
-            perm=perm,
-            order=order,
-            filter_type=filter_type,
-            sys_flag=sys_flag,
-            deduplication_window_ms=deduplication_window_ms,
-            force=force,
-        )
-        return self._broker.run(steps.change_topic("topic_alter", wish))
+        told = yield from ask("topic_alter", topic=topic, **_given(fields), force=force)
+        return topic_settings(told)
 
-    def delete_topic(self, topic: str) -> None:
+    @asked
+    def delete_topic(self, topic: str) -> Steps[None]:
         """Delete a topic, and what groups have consumed of it; it takes no messages on return.
 
         Raises:
             TopicUnknownError: there is no such topic.
             NoPermissionError: it is the broker's own.
         """
-        self._broker.run(steps.delete_topic(topic))
+        yield from ask("topic_delete", topic=topic)
 
-    def groups(self) -> list[GroupRow]:
+    @asked
+    def groups(self) -> Steps[list[GroupRow]]:
         """All groups by name, also those of which only offsets are known."""
-        return self._broker.run(steps.all_groups())
+        found: list[GroupRow] = []
+        while True:
+            after = found[-1].group if found else None
+            page = yield from ask("group_list", limit=PAGE, after=after)
+            found += rows(page, "groups", group_row)
+            if not page.get("more"):
+                return found
 
-    def group(self, group: str) -> GroupState:
+    @asked
+    def group(self, group: str) -> Steps[GroupState]:
         """One group: its settings, its lag, its members.
 
         Raises:
             GroupUnknownError: there is none.
         """
-        return self._broker.run(steps.show_group(group))
+        return group_state((yield from ask("group_show", group=group)))
 
-    def members(self, group: str) -> GroupMembers:
-        """Who consumes for a group now, and which queues each member has."""
-        return self._broker.run(members_of(group))
-
-    def create_group(self, group: str, **fields: bool | int) -> GroupRow:
+    @asked
+    def create_group(self, /, group: str, **fields: bool | int) -> Steps[GroupRow]:
         """Create a group.
 
         Args:
@@ -175,9 +149,10 @@ class Admin(BrokerClient):
             MessageIllegalError: the name or a field breaks a rule, or there is another group.
             NoPermissionError: it is the broker's own.
         """
-        return self._broker.run(steps.change_group("group_create", group, fields))
+        return group_row((yield from ask("group_create", group=group, fields=fields)))
 
-    def alter_group(self, group: str, **fields: bool | int) -> GroupRow:
+    @asked
+    def alter_group(self, /, group: str, **fields: bool | int) -> Steps[GroupRow]:
         """Change the fields given; see ``create_group``. ``consumeEnable=False`` stops its pulls.
 
         Raises:
@@ -185,11 +160,12 @@ class Admin(BrokerClient):
             MessageIllegalError: a field breaks a rule.
             NoPermissionError: it is the broker's own.
         """
-        return self._broker.run(steps.change_group("group_alter", group, fields))
+        return group_row((yield from ask("group_alter", group=group, fields=fields)))
 
+    @asked
     def delete_group(
         self, group: str, *, with_offsets: bool = False, with_topics: bool = False
-    ) -> None:
+    ) -> Steps[None]:
         """Delete a group.
 
         Args:
@@ -200,30 +176,38 @@ class Admin(BrokerClient):
             GroupUnknownError: there is no such group.
             NoPermissionError: it is the broker's own.
         """
-        self._broker.run(
-            steps.delete_group(group, with_offsets=with_offsets, with_topics=with_topics)
+        # Asked again of the next leader it is the same act, by its token.
+        yield from ask(
+            "group_delete",
+            group=group,
+            with_offsets=with_offsets,
+            with_topics=with_topics,
+            token=secrets.token_hex(TOKEN_BYTES),
         )
 
-    def lag(self, group: str, topic: str | None = None) -> list[QueueLag]:
+    @asked
+    def lag(self, group: str, topic: str | None = None) -> Steps[list[QueueLag]]:
         """How far a group is, queue by queue: in all topics that it has consumed, or in one.
 
         Raises:
             GroupUnknownError: there is no such group.
             TopicUnknownError: there is no such topic.
         """
-        return self._broker.run(steps.group_lag(group, topic))
+        told = yield from ask("group_lag", group=group, topic=topic)
+        return rows(told, "queues", queue_lag)
 
+    @asked
     def reset_offsets(
         self,
         group: str,
         topic: str,
-        to: steps.Target,
+        to: Target,
         value: int | None = None,
         *,
         queues: Collection[int] | None = None,
         force: bool = False,
         dry_run: bool = False,
-    ) -> list[OffsetMove]:
+    ) -> Steps[list[OffsetMove]]:
         """Let a group go on elsewhere; what was moved, queue by queue.
 
         Args:
@@ -237,13 +221,23 @@ class Admin(BrokerClient):
             GroupActiveError: members consume now.
             MessageIllegalError: a queue does not have that offset.
             TopicUnknownError: there is no such topic or queue.
+            ConfigError: ``time`` or ``number`` without a value, or a value that nothing asks for.
         """
-        return self._broker.run(
-            steps.reset_offsets(
-                group, topic, to, value, queues=queues, force=force, dry_run=dry_run
-            )
+        if (value is not None) != (to in ("time", "number")):
+            raise ConfigError("a value belongs to 'time' and 'number', and only to them", to=to)
+        told = yield from ask(
+            "offset_reset",
+            group=group,
+            topic=topic,
+            to=to,
+            value=value,
+            queues=None if queues is None else sorted(queues),
+            force=force,
+            dry_run=dry_run,
         )
+        return rows(told, "queues", offset_move)
 
+    @asked
     def clone_offsets(
         self,
         source: str,
@@ -252,13 +246,36 @@ class Admin(BrokerClient):
         *,
         force: bool = False,
         dry_run: bool = False,
-    ) -> list[OffsetMove]:
+    ) -> Steps[list[OffsetMove]]:
         """Let ``group`` be as far as ``source``, in one topic or in all that ``source`` consumed.
 
         Raises:
             GroupActiveError: members of ``group`` consume now.
             GroupUnknownError: ``source`` has consumed nothing there.
         """
-        return self._broker.run(
-            steps.clone_offsets(source, group, topic, force=force, dry_run=dry_run)
+        told = yield from ask(
+            "offset_clone", source=source, group=group, topic=topic, force=force, dry_run=dry_run
         )
+        return rows(told, "queues", offset_move)
+
+
+class Admin(AdminVerbs, BrokerClient):
+    """Orders that wait until they are carried out; one thread at a time may give them."""
+
+
+class AsyncAdmin(AdminVerbs, AsyncBrokerClient):
+    """Orders that are awaited: ``async with AsyncAdmin(…) as admin:``."""
+
+
+def _given(fields: TopicFields) -> dict[str, object]:
+    """What goes over the wire of ``fields``.
+
+    Raises:
+        TypeError: a topic has no such field.
+    """
+    known = TopicFields.__annotations__
+    strange = [name for name in fields if name not in known]
+    if strange:
+        raise TypeError(f"got an unexpected keyword argument {strange[0]!r}")
+    values: dict[str, object] = {name: fields.get(name) for name in known}
+    return {name: value for name, value in values.items() if value is not None}

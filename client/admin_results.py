@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from ledgermq.client.broker import integer
+from ledgermq.client.answers import Fields, integer, rows, text, texts
 from ledgermq.model.errors import ProtocolError
-
-Row = TypeVar("Row")
-Fields = Mapping[str, object]
 
 
 class TopicSettings(NamedTuple):
@@ -178,42 +174,6 @@ def offset_move(row: Fields) -> OffsetMove:
     return OffsetMove(
         text(row, "topic"), integer(row, "queue"), _optional(row, "old"), integer(row, "new")
     )
-
-
-def rows(result: Fields, name: str, read: Callable[[Fields], Row]) -> list[Row]:
-    """The list ``name`` of an answer.
-
-    Raises:
-        ProtocolError: there is none, or it has something else than objects.
-    """
-    found = result.get(name)
-    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
-        raise ProtocolError("field missing or not a list of objects", field=name)
-    return [read(row) for row in found]
-
-
-def text(result: Fields, name: str) -> str:
-    """The text ``name`` of an answer.
-
-    Raises:
-        ProtocolError: there is none.
-    """
-    value = result.get(name)
-    if not isinstance(value, str):
-        raise ProtocolError("field missing or not a text", field=name, value=value)
-    return value
-
-
-def texts(result: Fields, name: str) -> tuple[str, ...]:
-    """The list of texts ``name`` of an answer.
-
-    Raises:
-        ProtocolError: there is none, or it has something else.
-    """
-    found = result.get(name)
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise ProtocolError("field missing or not a list of texts", field=name, value=found)
-    return tuple(found)
 
 
 def _group_head(result: Fields) -> tuple[str, bool, bool, dict[str, object]]:

@@ -6,7 +6,7 @@ something, without a thread and without a future a message part.
 
 from __future__ import annotations
 
-from ledgermq.client.aio_admin import AsyncAdmin
+from ledgermq.client.admin import AsyncAdmin
 from ledgermq.client.aio_consumer import AsyncConsumer
 from ledgermq.client.aio_group_consumer import AsyncGroupConsumer
 from ledgermq.client.aio_producer import AsyncProducer

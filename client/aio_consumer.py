@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
 import zmq
 
 from ledgermq.client.address import DEFAULT_ADDRESS, parse_addresses
-from ledgermq.client.broker import offsets_json, offsets_of
 from ledgermq.client.group import broker_link
 from ledgermq.client.link import Context
 from ledgermq.client.loop_watch import AsyncRequests
@@ -24,7 +23,6 @@ from ledgermq.client.pull_pipeline import (
     pulled_batch,
 )
 from ledgermq.client.received import MessageBatch, ReceivedMessage, no_messages
-from ledgermq.client.requests import Steps, call_request, call_result
 from ledgermq.client.retries import (
     GivenBack,
     Marks,
@@ -161,13 +159,13 @@ class AsyncConsumer:
 
     async def committed(self) -> dict[int, int]:
         """The group's offsets in the broker, by queue id; queues never committed are left out."""
-        return await self._open().run(_committed(checked_group(self.group), self.topic))
+        return await self._open().group_offset(checked_group(self.group), self.topic)
 
     async def commit(self, offsets: Marks = None) -> None:
         """Note in the broker what the group has read; see ``Consumer.commit``."""
         group, requests = checked_group(self.group), self._open()
         for topic, noted in marked(offsets, self.topic, self._begun).items():
-            await requests.run(_commit(group, topic, noted))
+            await requests.group_commit(group, topic, noted)
 
     async def retry_later(
         self,
@@ -190,7 +188,7 @@ class AsyncConsumer:
 
     async def ends(self) -> dict[int, int]:
         """Queue offset behind the last message of each queue, now."""
-        return await self._open().run(ending_offsets(self.topic, list(self.offsets())))
+        return await self._open().run(ending_offsets(self.topic, self.offsets()))
 
     def close(self) -> None:
         """Say goodbye to the node and close; nothing is committed. Who polls gets no messages."""
@@ -236,17 +234,3 @@ class AsyncConsumer:
         if self._reading is None:
             raise ConfigError("consumer is not open: async with AsyncConsumer(…)")
         return self._reading
-
-
-def _committed(group: str, topic: str) -> Steps[dict[int, int]]:
-    request = call_request("group_offset", {"group": group, "topic": topic})
-    yield request
-    return offsets_of(call_result(request))
-
-
-def _commit(group: str, topic: str, offsets: Mapping[int, int]) -> Steps[None]:
-    request = call_request(
-        "group_commit", {"group": group, "topic": topic, "offsets": offsets_json(offsets)}
-    )
-    yield request
-    call_result(request)

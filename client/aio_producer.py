@@ -13,17 +13,15 @@ from typing import Self, TypeVar
 import zmq
 
 from ledgermq.client.address import DEFAULT_ADDRESS, local_host, parse_addresses
-from ledgermq.client.admin_steps import ask
-from ledgermq.client.broker import route_of, writable
 from ledgermq.client.delivery import delivery_of
 from ledgermq.client.group import AnyLink, broker_link, writer_group
 from ledgermq.client.link import Context, Link, keys_of
 from ledgermq.client.loop_watch import AsyncRequests, LoopWatch
 from ledgermq.client.outgoing import Body, OutgoingMessage, topic_bytes
 from ledgermq.client.producer import ROUTE_REFRESH_S_MAX
+from ledgermq.client.questions import ask, write_queues
 from ledgermq.client.received import ReceivedMessage
 from ledgermq.client.request_reply import reply_target
-from ledgermq.client.requests import Steps, call_request, call_result
 from ledgermq.client.results import BatchResult, SendResult
 from ledgermq.client.send_future import SendFuture
 from ledgermq.client.send_pipeline import ProducerOptions, SendPipeline
@@ -230,7 +228,7 @@ class AsyncProducer:
             OutcomeUnknownError, NotLeaderError: ask again.
         """
         self._open_link()
-        await self._requests.run(ask("timer_cancel", id=unique_id))
+        await self._requests.cancel_timer(unique_id)
 
     async def cluster(self) -> str:
         """Name of the cluster that the messages go to.
@@ -240,7 +238,8 @@ class AsyncProducer:
         """
         link = self._requests.requests.link
         if link.last_welcome is None:
-            await self._requests.run(_greeted())
+            # Any answer shows that the broker has told what it is.
+            await self._requests.run(ask("topics"))
         assert link.last_welcome is not None
         return link.last_welcome.cluster
 
@@ -308,7 +307,8 @@ class AsyncProducer:
         place = self._places[0]
         endpoint = place.produce
         if not endpoint:
-            await self._requests.run(_greeted())
+            # Any answer shows that the broker has told what it is.
+            await self._requests.run(ask("topics"))
             assert broker.last_welcome is not None
             endpoint = place.produce_endpoint(broker.last_welcome.produce)
         return Link(self._context, endpoint, client=self._name, keys=keys_of(place))
@@ -398,7 +398,7 @@ class AsyncProducer:
             stale = self._routes.stale(topic)
             try:
                 queues = await self._requests.run(
-                    _write_queues(topic), timeout_s=ROUTE_REFRESH_S_MAX if stale else None
+                    write_queues(topic), timeout_s=ROUTE_REFRESH_S_MAX if stale else None
                 )
             except (TimedOutError, NotLeaderError):
                 if stale is None:
@@ -419,16 +419,3 @@ class _Awaited:
 
     def wait_for(self, future: SendFuture[object], timeout: float | None) -> None:
         raise AssertionError("an asyncio producer never blocks")
-
-
-def _write_queues(topic: str) -> Steps[int]:
-    request = call_request("route", {"topic": topic, "create": True})
-    yield request
-    return writable(route_of(call_result(request)))
-
-
-def _greeted() -> Steps[None]:
-    """Any answer shows that the broker has told what it is."""
-    request = call_request("topics", {})
-    yield request
-    call_result(request)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ledgermq.client.broker import Broker, integer
-from ledgermq.model.errors import ProtocolError
+from ledgermq.client.answers import Fields, integer, rows
+from ledgermq.client.asked import asked
+from ledgermq.client.broker import Broker
+from ledgermq.client.questions import ask
+from ledgermq.client.requests import Result, Steps
 
 
 class ArchiveRow(NamedTuple):
@@ -23,26 +26,22 @@ class ArchiveRow(NamedTuple):
     behind: int
 
 
-class ArchiveAdmin:
-    """Orders that wait until they are carried out; one thread at a time may give them."""
+class ArchiveVerbs:
+    """What an admin asks for, and orders."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def archives(self) -> list[ArchiveRow]:
+    @asked
+    def archives(self) -> Steps[list[ArchiveRow]]:
         """All archives that retention waits for, by name.
 
         Raises:
             NotLeaderError: no broker answers.
         """
-        answer = self._broker.call("archive_list")
+        answer = yield from ask("archive_list")
         end = integer(answer, "queued")
-        rows = answer.get("archives")
-        if not isinstance(rows, list):
-            raise ProtocolError("answer without archives", found=type(rows).__name__)
-        return [_row(row, end) for row in rows]
+        return rows(answer, "archives", lambda row: _row(row, end))
 
-    def commit(self, archive: str, position: int) -> None:
+    @asked
+    def commit(self, archive: str, position: int) -> Steps[None]:
         """Let retention wait for ``archive``, which has all of the log below ``position``.
 
         Raises:
@@ -50,20 +49,30 @@ class ArchiveAdmin:
                 further already.
             NoPermissionError: this client is no admin there.
         """
-        self._broker.call("archive_commit", archive=archive, position=position)
+        yield from ask("archive_commit", archive=archive, position=position)
 
-    def remove(self, archive: str) -> None:
+    @asked
+    def remove(self, archive: str) -> Steps[None]:
         """Let nobody wait for ``archive`` any more.
 
         Raises:
             ConfigError: nobody waits for it.
             NoPermissionError: this client is no admin there.
         """
-        self._broker.call("archive_remove", archive=archive)
+        yield from ask("archive_remove", archive=archive)
 
 
-def _row(row: object, end: int) -> ArchiveRow:
-    if not isinstance(row, dict):
-        raise ProtocolError("row of an archive is not an object", row=row)
+class ArchiveAdmin(ArchiveVerbs):
+    """The verbs over a broker's connection; one thread at a time may use it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def run(self, steps: Steps[Result]) -> Result:
+        """See ``Broker.run``."""
+        return self._broker.run(steps)
+
+
+def _row(row: Fields, end: int) -> ArchiveRow:
     position = integer(row, "position")
     return ArchiveRow(str(row.get("archive")), position, integer(row, "at"), max(0, end - position))

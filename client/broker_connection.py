@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 import zmq
 
-from ledgermq.client.address import parse_addresses
+from ledgermq.client.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.broker import Broker
 from ledgermq.client.group import AnyLink, broker_link
 from ledgermq.client.link import Context
 from ledgermq.client.loop_watch import AsyncRequests
+from ledgermq.client.requests import Result, Steps
 from ledgermq.model.errors import ConfigError
+
+TIMEOUT_S = 15.0
 
 
 @contextmanager
@@ -41,10 +44,36 @@ def connect_broker(
 class BrokerClient:
     """What waits for answers of a broker; one thread at a time may ask."""
 
-    def __init__(self, address: str | Sequence[str], *, name: str, timeout_s: float) -> None:
-        """A connection, which is made with the first question; see ``connect_broker``."""
-        self._link = _link_to(address, name)
+    NAME: ClassVar[str]
+    """What it is called when it is given no name."""
+
+    def __init__(
+        self,
+        address: str | Sequence[str] = DEFAULT_ADDRESS,
+        *,
+        name: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        """A connection, which is made with the first question.
+
+        Args:
+            address: as a ``Consumer`` takes it.
+            name: of this client, as the node's operator sees it.
+            timeout_s: for each question: so long no leader may be there.
+
+        Raises:
+            ConfigError: the address cannot be one.
+        """
+        self._link = _link_to(address, self.NAME if name is None else name)
         self._broker = Broker(self._link, timeout_s=timeout_s)
+
+    def run(self, steps: Steps[Result]) -> Result:
+        """What ``steps`` come to, asked one after the other.
+
+        Raises:
+            LedgerError: the broker refused one, or did not answer.
+        """
+        return self._broker.run(steps)
 
     def close(self) -> None:
         """Say goodbye to the node and close."""
@@ -65,11 +94,31 @@ class BrokerClient:
 class AsyncBrokerClient:
     """What awaits answers of a broker; opened by ``async with``."""
 
-    def __init__(self, address: str | Sequence[str], *, name: str, timeout_s: float) -> None:
+    NAME: ClassVar[str]
+    """What it is called when it is given no name."""
+
+    def __init__(
+        self,
+        address: str | Sequence[str] = DEFAULT_ADDRESS,
+        *,
+        name: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
         """See ``BrokerClient``."""
-        self._link = _link_to(address, name)
+        self._link = _link_to(address, self.NAME if name is None else name)
         self._timeout_s = timeout_s
         self._requests: AsyncRequests | None = None
+
+    async def run(self, steps: Steps[Result]) -> Result:
+        """What ``steps`` come to, asked one after the other.
+
+        Raises:
+            ConfigError: this is not open.
+            LedgerError: the broker refused one, or did not answer.
+        """
+        if self._requests is None:
+            raise ConfigError(f"not open: async with {type(self).__name__}(…)")
+        return await self._requests.run(steps)
 
     def close(self) -> None:
         """Say goodbye to the node and close."""
@@ -88,11 +137,6 @@ class AsyncBrokerClient:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _open(self) -> AsyncRequests:
-        if self._requests is None:
-            raise ConfigError(f"not open: async with {type(self).__name__}(…)")
-        return self._requests
 
 
 def _link_to(address: str | Sequence[str], name: str) -> AnyLink:

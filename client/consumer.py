@@ -32,7 +32,13 @@ from ledgermq.client.retries import (
     marked,
     reads_retries,
 )
-from ledgermq.client.start_offsets import Start, check_start, checked_group, starting_offsets
+from ledgermq.client.start_offsets import (
+    Start,
+    check_start,
+    checked_group,
+    ending_offsets,
+    starting_offsets,
+)
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
 from ledgermq.wire.pull_frame import Pull
@@ -226,9 +232,7 @@ class Consumer:
     def ends(self) -> dict[int, int]:
         """Queue offset behind the last message of each queue, now."""
         self._begin()
-        return {
-            queue: self._broker.queue(self.topic, queue).end for queue in self._pulls.positions()
-        }
+        return self._broker.run(ending_offsets(self.topic, self._pulls.positions()))
 
     def close(self) -> None:
         """Say goodbye to the node and close; nothing is committed."""

@@ -1,6 +1,6 @@
 """Dead letters of a group: messages that it has given up, to be looked at and replayed.
 
-``DeadLetters`` waits, ``AsyncDeadLetters`` is awaited; both have the same methods.
+``DeadLetters`` waits, ``AsyncDeadLetters`` is awaited; both have the same verbs.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ledgermq.client.address import DEFAULT_ADDRESS
-from ledgermq.client.broker import integer
-from ledgermq.client.broker_connection import AsyncBrokerClient, BrokerClient
+from ledgermq.client.answers import elements, integer, integers
+from ledgermq.client.asked import asked
+from ledgermq.client.broker_connection import TIMEOUT_S, AsyncBrokerClient, BrokerClient
 from ledgermq.client.group import AnyLink
 from ledgermq.client.message_track import browse
+from ledgermq.client.questions import ask
 from ledgermq.client.received import ReceivedMessage
-from ledgermq.client.requests import Steps, call_request, call_result
+from ledgermq.client.requests import Steps
 from ledgermq.formats.properties import RETRY_TOPIC
 from ledgermq.model.errors import ConfigError, MessageIllegalError, ProtocolError
 from ledgermq.model.group_topics import dead_letter_topic
 
-TIMEOUT_S = 15.0
 MESSAGES_MAX = 1_024
 REPLAYED_AT_ONCE_MAX = 256
 
@@ -76,38 +77,23 @@ class Replay(NamedTuple):
     missing: list[int]
 
 
-class DeadLetters(BrokerClient):
-    """Questions about dead letters that wait for their answer; one thread at a time may ask."""
+class DeadLettersVerbs:
+    """What may be done with the dead letters of a group."""
 
-    def __init__(
-        self,
-        address: str | Sequence[str] = DEFAULT_ADDRESS,
-        *,
-        group: str,
-        name: str = "dead-letters",
-        timeout_s: float = TIMEOUT_S,
-    ) -> None:
-        """A connection, which is made with the first question.
+    NAME = "dead-letters"
+    group: str
+    _link: AnyLink
 
-        Args:
-            address: as a ``Consumer`` takes it.
-            group: whose dead letters.
-            name: of this client, as the node's operator sees it.
-            timeout_s: for each question.
-
-        Raises:
-            ConfigError: the address cannot be one.
-        """
-        super().__init__(address, name=name, timeout_s=timeout_s)
-        self.group = group
-
-    def queues(self) -> list[DeadLetterQueue]:
+    @asked
+    def queues(self) -> Steps[list[DeadLetterQueue]]:
         """The queues of the group's dead letters: one, or none while it has none."""
-        return self._broker.run(_queues(self.group))
+        told = yield from ask("dead_letters", group=self.group)
+        return [_queue(row) for row in elements(told, "queues")]
 
+    @asked
     def read(
         self, offset: int, *, queue_id: int = 0, messages_max: int = MESSAGES_MAX
-    ) -> list[DeadLetter]:
+    ) -> Steps[list[DeadLetter]]:
         """Dead letters from ``offset`` on, or from the first one that is still there.
 
         Nothing counts as consumed by that. Empty behind the last one.
@@ -115,8 +101,20 @@ class DeadLetters(BrokerClient):
         Raises:
             TopicUnknownError: the group has no dead letters.
         """
-        return self._broker.run(_read(self._link, self.group, queue_id, offset, messages_max))
+        told = yield from ask("dead_letters", group=self.group)
+        known = {queue.queue_id: queue for queue in map(_queue, elements(told, "queues"))}
+        queue = known.get(queue_id)
+        first = max(offset, queue.begin if queue is not None else 0)
+        if queue is not None and first >= queue.end:
+            return []
+        topic = dead_letter_topic(self.group)
+        batch = yield from browse(self._link, topic, queue_id, first, messages_max)
+        return [
+            DeadLetter(message, queue is not None and queue.was_replayed(message.queue_offset))
+            for message in batch
+        ]
 
+    @asked
     def replay(
         self,
         offsets: Iterable[int],
@@ -124,7 +122,7 @@ class DeadLetters(BrokerClient):
         queue_id: int = 0,
         origin: bool = False,
         again: bool = False,
-    ) -> Replay:
+    ) -> Steps[Replay]:
         """Give dead letters to the group once more; each becomes one message, whatever dies.
 
         Args:
@@ -138,56 +136,67 @@ class DeadLetters(BrokerClient):
             TimedOutError: no answer; they may be replayed. Who asks anew doubles nothing, unless
                 ``again`` is set.
         """
-        return self._broker.run(
-            _replay(self.group, queue_id, list(offsets), origin=origin, again=again)
-        )
+        waiting = sorted(set(offsets))
+        if not waiting or waiting[0] < 0:
+            raise ConfigError("no offsets of dead letters", group=self.group, offsets=waiting)
+        found = Replay([], [], [])
+        while waiting:
+            piece, waiting = waiting[:REPLAYED_AT_ONCE_MAX], waiting[REPLAYED_AT_ONCE_MAX:]
+            result = yield from ask(
+                "dead_letters_replay",
+                group=self.group,
+                queue=queue_id,
+                offsets=piece,
+                origin=origin,
+                again=again,
+                # One move each; a piece that is asked again is known by it.
+                token=secrets.randbelow(2**62 - 1) + 1,
+            )
+            found.replayed.extend(integers(result, "replayed"))
+            found.already.extend(integers(result, "already"))
+            found.missing.extend(integers(result, "missing"))
+            left = integers(result, "left")
+            if len(left) == len(piece):
+                raise MessageIllegalError(
+                    "dead letters are not replayed", group=self.group, offsets=left
+                )
+            waiting = left + waiting
+        return found
 
 
-class AsyncDeadLetters(AsyncBrokerClient):
-    """See ``DeadLetters``; used as ``async with AsyncDeadLetters(…) as letters:``."""
+class DeadLetters(DeadLettersVerbs, BrokerClient):
+    """Questions about dead letters that wait for their answer; one thread at a time may ask."""
 
     def __init__(
         self,
         address: str | Sequence[str] = DEFAULT_ADDRESS,
         *,
         group: str,
-        name: str = "dead-letters",
+        name: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        """A connection, which is made with the first question; see ``BrokerClient``.
+
+        Args:
+            group: whose dead letters.
+        """
+        super().__init__(address, name=name, timeout_s=timeout_s)
+        self.group = group
+
+
+class AsyncDeadLetters(DeadLettersVerbs, AsyncBrokerClient):
+    """Questions that are awaited: ``async with AsyncDeadLetters(…) as letters:``."""
+
+    def __init__(
+        self,
+        address: str | Sequence[str] = DEFAULT_ADDRESS,
+        *,
+        group: str,
+        name: str | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         super().__init__(address, name=name, timeout_s=timeout_s)
         self.group = group
-
-    async def queues(self) -> list[DeadLetterQueue]:
-        """See ``DeadLetters.queues``."""
-        return await self._open().run(_queues(self.group))
-
-    async def read(
-        self, offset: int, *, queue_id: int = 0, messages_max: int = MESSAGES_MAX
-    ) -> list[DeadLetter]:
-        """See ``DeadLetters.read``."""
-        steps = _read(self._link, self.group, queue_id, offset, messages_max)
-        return await self._open().run(steps)
-
-    async def replay(
-        self,
-        offsets: Iterable[int],
-        *,
-        queue_id: int = 0,
-        origin: bool = False,
-        again: bool = False,
-    ) -> Replay:
-        """See ``DeadLetters.replay``."""
-        steps = _replay(self.group, queue_id, list(offsets), origin=origin, again=again)
-        return await self._open().run(steps)
-
-
-def _queues(group: str) -> Steps[list[DeadLetterQueue]]:
-    request = call_request("dead_letters", {"group": group})
-    yield request
-    rows = call_result(request).get("queues")
-    if not isinstance(rows, list):
-        raise ProtocolError("field missing or not a list", field="queues")
-    return [_queue(row) for row in rows]
 
 
 def _queue(row: object) -> DeadLetterQueue:
@@ -196,58 +205,3 @@ def _queue(row: object) -> DeadLetterQueue:
         raise ProtocolError("not a queue of dead letters", row=row)
     pairs = tuple((int(first), int(end)) for first, end in replayed)
     return DeadLetterQueue(integer(row, "queue"), integer(row, "min"), integer(row, "max"), pairs)
-
-
-def _read(
-    link: AnyLink, group: str, queue_id: int, offset: int, messages_max: int
-) -> Steps[list[DeadLetter]]:
-    known = {queue.queue_id: queue for queue in (yield from _queues(group))}
-    queue = known.get(queue_id)
-    first = max(offset, queue.begin if queue is not None else 0)
-    if queue is not None and first >= queue.end:
-        return []
-    batch = yield from browse(link, dead_letter_topic(group), queue_id, first, messages_max)
-    return [
-        DeadLetter(message, queue is not None and queue.was_replayed(message.queue_offset))
-        for message in batch
-    ]
-
-
-def _replay(
-    group: str, queue_id: int, offsets: Sequence[int], *, origin: bool, again: bool
-) -> Steps[Replay]:
-    """In pieces of one move each; a piece that is asked again is known by its token."""
-    if not offsets or min(offsets) < 0:
-        raise ConfigError("no offsets of dead letters", group=group, offsets=list(offsets))
-    found = Replay([], [], [])
-    waiting = sorted(set(offsets))
-    while waiting:
-        piece, waiting = waiting[:REPLAYED_AT_ONCE_MAX], waiting[REPLAYED_AT_ONCE_MAX:]
-        request = call_request(
-            "dead_letters_replay",
-            {
-                "group": group,
-                "queue": queue_id,
-                "offsets": piece,
-                "origin": origin,
-                "again": again,
-                "token": secrets.randbelow(2**62 - 1) + 1,
-            },
-        )
-        yield request
-        result = call_result(request)
-        found.replayed.extend(_numbers(result, "replayed"))
-        found.already.extend(_numbers(result, "already"))
-        found.missing.extend(_numbers(result, "missing"))
-        left = _numbers(result, "left")
-        if len(left) == len(piece):
-            raise MessageIllegalError("dead letters are not replayed", group=group, offsets=left)
-        waiting = left + waiting
-    return found
-
-
-def _numbers(result: dict[str, object], name: str) -> list[int]:
-    values = result.get(name)
-    if not isinstance(values, list):
-        raise ProtocolError("field missing or not a list", field=name)
-    return [int(value) for value in values]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ledgermq.client.broker import integer
-from ledgermq.client.requests import Steps, call_request, call_result
+from ledgermq.client.answers import elements, integer, rows
+from ledgermq.client.questions import ask
+from ledgermq.client.requests import Steps
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.message_filter import ALL_TAGS
 
@@ -80,15 +81,13 @@ class GroupMembers(NamedTuple):
 
 
 def members_of(group: str) -> Steps[GroupMembers]:
-    """Ask who consumes for ``group``."""
-    asked = call_request("group_members", {"group": group})
-    yield asked
-    result = call_result(asked)
+    """Who consumes for a group now, and which queues each member has."""
+    result = yield from ask("group_members", group=group)
     return GroupMembers(
         group,
-        tuple(_member(row) for row in _rows(result, "members")),
-        tuple(_queue(row) for row in _rows(result, "queues")),
-        tuple(str(one) for one in _list(result, "warnings")),
+        tuple(rows(result, "members", _member)),
+        tuple(rows(result, "queues", _queue)),
+        tuple(str(one) for one in elements(result, "warnings")),
     )
 
 
@@ -116,17 +115,3 @@ def _queue(row: Mapping[str, object]) -> MemberQueue:
         None if row.get("committed") is None else integer(row, "committed"),
         integer(row, "lag"),
     )
-
-
-def _rows(result: Mapping[str, object], name: str) -> list[dict[str, object]]:
-    rows = _list(result, name)
-    if not all(isinstance(row, dict) for row in rows):
-        raise ProtocolError("row is not an object", field=name)
-    return [row for row in rows if isinstance(row, dict)]
-
-
-def _list(result: Mapping[str, object], name: str) -> list[object]:
-    value = result.get(name)
-    if not isinstance(value, list):
-        raise ProtocolError("field missing or not a list", field=name)
-    return value

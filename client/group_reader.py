@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ledgermq.client.allocation import GroupView, Strategy, TopicQueue, share_of
-from ledgermq.client.broker import offsets_json, offsets_of
 from ledgermq.client.pull_pipeline import ConsumerOptions, OffsetReset, PullPipeline
+from ledgermq.client.questions import ask, group_commit, group_offset
 from ledgermq.client.received import MessageBatch, ReceivedMessage
-from ledgermq.client.requests import RequestPipeline, Steps, call_request, call_result
+from ledgermq.client.requests import RequestPipeline, Steps
 from ledgermq.client.start_offsets import Start, starting_offsets
 from ledgermq.model.errors import ConfigError, ProtocolError, TopicUnknownError
 from ledgermq.model.group_topics import RETRY_PREFIX
@@ -248,12 +248,9 @@ def lock_steps(
     group: str, client: str, queues: Iterable[TopicQueue], *, is_ordered: bool
 ) -> Steps[tuple[frozenset[TopicQueue], str]]:
     """Take the locks of ``queues``; those that the member owns then, and the group's version."""
-    asked = call_request(
-        "queue_lock",
-        {"group": group, "client": client, "queues": by_topic(queues), "ordered": is_ordered},
+    result = yield from ask(
+        "queue_lock", group=group, client=client, queues=by_topic(queues), ordered=is_ordered
     )
-    yield asked
-    result = call_result(asked)
     told = result.get("owned")
     if not isinstance(told, dict):
         raise ProtocolError("field missing or not an object", field="owned")
@@ -263,29 +260,20 @@ def lock_steps(
 
 def unlock_steps(group: str, client: str, queues: Iterable[TopicQueue]) -> Steps[str]:
     """Give the locks of ``queues`` back; the group's version then."""
-    asked = call_request(
-        "queue_unlock", {"group": group, "client": client, "queues": by_topic(queues)}
-    )
-    yield asked
-    return str(call_result(asked).get("version", ""))
+    result = yield from ask("queue_unlock", group=group, client=client, queues=by_topic(queues))
+    return str(result.get("version", ""))
 
 
 def leave_steps(group: str, client: str, instance: str) -> Steps[None]:
     """Say goodbye to the group."""
-    asked = call_request("group_leave", {"group": group, "client": client, "instance": instance})
-    yield asked
-    call_result(asked)
+    yield from ask("group_leave", group=group, client=client, instance=instance)
 
 
 def commit_steps(group: str, offsets: Offsets) -> Steps[None]:
     """Note in the broker what the group has consumed."""
     for topic, ids in by_topic(offsets).items():
         of_topic = {one: offsets[TopicQueue(topic, one)] for one in ids}
-        asked = call_request(
-            "group_commit", {"group": group, "topic": topic, "offsets": offsets_json(of_topic)}
-        )
-        yield asked
-        call_result(asked)
+        yield from group_commit(group, topic, of_topic)
 
 
 def begin_steps(
@@ -299,9 +287,7 @@ def begin_steps(
     begin: dict[TopicQueue, int] = {}
     committed: dict[TopicQueue, int] = {}
     for topic, ids in by_topic(queues).items():
-        asked = call_request("group_offset", {"group": group, "topic": topic})
-        yield asked
-        stored = offsets_of(call_result(asked))
+        stored = yield from group_offset(group, topic)
         # A queue that was added since the group began is read from its beginning, and what the
         # group gave back in any case.
         otherwise: Start = "first" if stored or topic.startswith(RETRY_PREFIX) else start

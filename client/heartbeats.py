@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ledgermq.client.allocation import GroupView, TopicQueue
-from ledgermq.client.broker import integer
+from ledgermq.client.answers import integer
 from ledgermq.client.requests import Request, RequestPipeline, call_result
 from ledgermq.model.errors import LedgerError, ProtocolError
 from ledgermq.wire.header import Kind

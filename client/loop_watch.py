@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from ledgermq.client.group import AnyLink
+from ledgermq.client.questions import BrokerQuestions
 from ledgermq.client.requests import Request, RequestPipeline, Result, Steps
 
 SLEEP_S_MAX = 60.0
@@ -70,7 +71,7 @@ class LoopWatch:
         self._descriptors = []
 
 
-class AsyncRequests:
+class AsyncRequests(BrokerQuestions):
     """Questions to the broker that are awaited."""
 
     def __init__(self, link: AnyLink, *, timeout_s: float) -> None:

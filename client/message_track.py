@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from ledgermq.client.broker import offsets_of
+from ledgermq.client.answers import elements
 from ledgermq.client.group import AnyLink
 from ledgermq.client.pull_pipeline import pull_request, pulled_batch
+from ledgermq.client.questions import ask, offsets_of
 from ledgermq.client.received import MessageBatch, ReceivedMessage
-from ledgermq.client.requests import NEVER, Steps, call_request, call_result
+from ledgermq.client.requests import NEVER, Steps
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.wire.pull_frame import BYTES_MAX, MESSAGES_MAX, Pull
 
@@ -64,20 +65,15 @@ def track(message: ReceivedMessage) -> Steps[list[Track]]:
     has no members now, is not online; a ``Consumer`` is no member, and is not known of.
     """
     # Nodes that know of no ``topic`` tell of all, which are left out below.
-    request = call_request("groups", {"topic": message.stored_topic})
-    yield request
-    rows = call_result(request).get("groups")
-    if not isinstance(rows, list):
-        raise ProtocolError("field missing or not a list", field="groups")
+    told = yield from ask("groups", topic=message.stored_topic)
     found = []
-    for one in sorted(_tracks(rows, message)):
-        state = one.state
-        if state is not TrackState.CONSUMED:
-            request = call_request("group_members", {"group": one.group})
-            yield request
-            if not call_result(request).get("members"):
-                state = TrackState.NOT_ONLINE
-        found.append(one._replace(state=state))
+    for one in sorted(_tracks(elements(told, "groups"), message)):
+        if one.state is not TrackState.CONSUMED:
+            told = yield from ask("group_members", group=one.group)
+            if not told.get("members"):
+                found.append(one._replace(state=TrackState.NOT_ONLINE))
+                continue
+        found.append(one)
     return found
 
 

@@ -18,6 +18,7 @@ from ledgermq.client.frames import BatchCallback, OneCallback
 from ledgermq.client.group import AnyLink, broker_link, writer_group
 from ledgermq.client.link import Context, Link, keys_of
 from ledgermq.client.outgoing import Body, OutgoingMessage, topic_bytes
+from ledgermq.client.questions import write_queues
 from ledgermq.client.received import ReceivedMessage
 from ledgermq.client.record_encoder import Form
 from ledgermq.client.request_reply import reply_target
@@ -347,8 +348,8 @@ class Producer:
                 return queues
             stale = self._routes.stale(topic)
             try:
-                queues = self._broker.write_queues(
-                    topic, timeout_s=ROUTE_REFRESH_S_MAX if stale else None
+                queues = self._broker.run(
+                    write_queues(topic), timeout_s=ROUTE_REFRESH_S_MAX if stale else None
                 )
             except (TimedOutError, NotLeaderError):
                 if stale is None:

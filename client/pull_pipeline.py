@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple, get_args
 
-from ledgermq.client.broker import route_of
 from ledgermq.client.group import AnyLink
+from ledgermq.client.questions import route_of
 from ledgermq.client.received import MessageBatch, ReceivedMessage
 from ledgermq.client.requests import Request, RequestPipeline, call_request, call_result
 from ledgermq.formats.java_hash import java_hash

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ledgermq.client.broker import integer
+from ledgermq.client.answers import integer
 from ledgermq.client.pull_pipeline import QUEUES_REFRESH_S, ConsumerOptions, PullPipeline
 from ledgermq.client.received import MessageBatch, ReceivedMessage
 from ledgermq.client.requests import Request, RequestPipeline, Steps, call_request, call_result

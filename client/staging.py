@@ -229,16 +229,7 @@ class SinkClient(BrokerClient):
         name: str = "sink",
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """A connection, which is made with the first call.
-
-        Args:
-            address: as a ``Consumer`` takes it.
-            name: of this client, as the node's operator sees it.
-            timeout_s: for each call: so long no leader may be there.
-
-        Raises:
-            ConfigError: the address cannot be one.
-        """
+        """A connection, which is made with the first call; see ``BrokerClient``."""
         super().__init__(address, name=name, timeout_s=timeout_s)
 
     def commit(

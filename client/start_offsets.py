@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from ledgermq.client.broker import integer, offsets_of, route_of
-from ledgermq.client.requests import Steps, call_request, call_result
+from ledgermq.client.questions import group_offset, offset_by_time, queue, route
+from ledgermq.client.requests import Steps
 from ledgermq.model.errors import ConfigError, TopicUnknownError
 
 Start = Literal["stored", "first", "last"] | int | Mapping[int, int]
@@ -31,42 +31,30 @@ def starting_offsets(
     Raises:
         TopicUnknownError: there is no such topic, or no such queue.
     """
-    asked = call_request("route", {"topic": topic, "create": False})
-    yield asked
-    wanted = wanted_queues(route_of(call_result(asked)).read_queues, queues, topic)
+    wanted = wanted_queues((yield from route(topic, create=False)).read_queues, queues, topic)
     stored: Mapping[int, int] = {}
     if start == "stored" and group is not None:
-        asked = call_request("group_offset", {"group": group, "topic": topic})
-        yield asked
-        stored = offsets_of(call_result(asked))
+        stored = yield from group_offset(group, topic)
     elif isinstance(start, Mapping):
         stored = start
     offsets: dict[int, int] = {}
-    for queue in wanted:
-        where: dict[str, object] = {"topic": topic, "queue": queue}
-        if queue in stored:
-            offsets[queue] = stored[queue]
-            continue
+    for queue_id in wanted:
         begin = start if start in ("first", "last") or isinstance(start, int) else otherwise
-        is_time = isinstance(begin, int)
-        asked = (
-            call_request("offset_by_time", where | {"timestamp": begin})
-            if is_time
-            else (call_request("queue", where))
-        )
-        yield asked
-        name = "offset" if is_time else "max" if begin == "last" else "min"
-        offsets[queue] = integer(call_result(asked), name)
+        if queue_id in stored:
+            offsets[queue_id] = stored[queue_id]
+        elif isinstance(begin, int):
+            offsets[queue_id] = yield from offset_by_time(topic, queue_id, begin)
+        else:
+            held = yield from queue(topic, queue_id)
+            offsets[queue_id] = held.end if begin == "last" else held.begin
     return offsets
 
 
 def ending_offsets(topic: str, queues: Iterable[int]) -> Steps[dict[int, int]]:
     """Queue offset behind the last message of each queue."""
     offsets: dict[int, int] = {}
-    for queue in queues:
-        asked = call_request("queue", {"topic": topic, "queue": queue})
-        yield asked
-        offsets[queue] = integer(call_result(asked), "max")
+    for queue_id in queues:
+        offsets[queue_id] = (yield from queue(topic, queue_id)).end
     return offsets
 
 

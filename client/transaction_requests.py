@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ledgermq.client.broker import integer
+from ledgermq.client.answers import integer
 from ledgermq.client.outgoing import OutgoingMessage
 from ledgermq.client.queries import message_at
 from ledgermq.client.received import ReceivedMessage

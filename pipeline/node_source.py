@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from ledgermq.client.address import parse_addresses
-from ledgermq.client.broker import Broker, integer
+from ledgermq.client.answers import integer
+from ledgermq.client.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.pull_pipeline import pull_request
 from ledgermq.client.requests import Request, call_request, call_result

@@ -1,0 +1,131 @@
+"""Verbs that are declared once: what a type checker and a program see of them, in both forms."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+from mypy import api
+from tests.unit.client.peer import Peer
+
+from ledgermq.client import Admin, DeadLetters, Queries
+from ledgermq.client.aio import AsyncAdmin, AsyncDeadLetters, AsyncQueries
+from ledgermq.model.errors import ConfigError
+
+ROOT = Path(__file__).parents[3]
+
+PROGRAM = """
+from collections.abc import Coroutine
+from typing import Any, assert_type
+
+from ledgermq.client import (
+    Admin, DeadLetters, GroupRow, KeyedMessages, Queries, Replay, TopicSettings
+)
+from ledgermq.client.aio import AsyncAdmin, AsyncDeadLetters, AsyncQueries
+from ledgermq.client.questions import QueueRange
+
+
+def wait(admin: Admin, queries: Queries, letters: DeadLetters) -> None:
+    assert_type(admin.create_topic("t", queues=3), TopicSettings)
+    assert_type(admin.groups(), list[GroupRow])
+    assert_type(Admin.groups(admin), list[GroupRow])
+    assert_type(queries.by_key("t", "k", messages_max=1), KeyedMessages)
+    assert_type(queries.offsets("t", 0), QueueRange)
+    assert_type(letters.replay([1], origin=True), Replay)
+
+
+async def await_(admin: AsyncAdmin, queries: AsyncQueries, letters: AsyncDeadLetters) -> None:
+    groups: Coroutine[Any, Any, list[GroupRow]] = admin.groups()
+    assert_type(await groups, list[GroupRow])
+    assert_type(await admin.create_topic("t", queues=3), TopicSettings)
+    assert_type(await AsyncAdmin.groups(admin), list[GroupRow])
+    assert_type(await queries.by_key("t", "k", messages_max=1), KeyedMessages)
+    assert_type(await queries.offsets("t", 0), QueueRange)
+    assert_type(await letters.replay([1], origin=True), Replay)
+
+
+async def wrong(admin: Admin, aio: AsyncAdmin, queries: Queries) -> None:
+    admin.create_topic("t", queue=3)  # expect: Unexpected keyword argument "queue"
+    admin.create_topic("t", queues="3")  # expect: incompatible type "str"; expected "int | None"
+    admin.create_topic("t", 3)  # expect: Too many positional arguments
+    admin.reset_offsets("g", "t", "begin")  # expect: expected "Literal['first', 'last',
+    await aio.alter_topic("t", force="yes")  # expect: incompatible type "str"; expected "bool"
+    await aio.delete_group("g", with_ofsets=True)  # expect: did you mean "with_offsets"?
+    await aio.lag()  # expect: Too few arguments
+    aio.topics()  # expect: must be used
+    queries.offsets("t")  # expect: Too few arguments
+    Admin.topics(aio)  # expect: incompatible type "AsyncAdmin"; expected "Waits"
+"""
+
+TWINS = [(Admin, AsyncAdmin), (Queries, AsyncQueries), (DeadLetters, AsyncDeadLetters)]
+
+
+@pytest.mark.slow
+def test_a_type_checker_sees_exact_types_in_both_forms_and_refuses_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    cache = f"--cache-dir={tmp_path / 'cache'}"
+
+    told, failed, _ = api.run([str(program), "--config-file=pyproject.toml", cache])
+    found = dict(re.findall(r"program\.py:(\d+): error: (.*)", told))
+    lines = enumerate(PROGRAM.splitlines(), 1)
+    wanted = {str(n): line.split("# expect: ")[1] for n, line in lines if "# expect: " in line}
+
+    assert not failed
+    assert found.keys() == wanted.keys(), told
+    assert [n for n in wanted if wanted[n] not in found[n]] == [], told
+
+
+@pytest.mark.parametrize(("waits", "awaits"), TWINS)
+def test_both_forms_have_the_same_verbs_with_their_words(
+    waits: type[object], awaits: type[object]
+) -> None:
+    verbs = [name for name in dir(waits) if not name.startswith("_") and name.islower()]
+    verbs = [name for name in verbs if name not in ("close", "run")]
+    pairs = [(getattr(waits, name), getattr(awaits, name)) for name in verbs]
+
+    assert verbs
+    for waiting, awaiting in pairs:
+        assert waiting.__doc__
+        assert waiting.__doc__ == awaiting.__doc__
+        assert inspect.signature(waiting) == inspect.signature(awaiting)
+        assert not inspect.iscoroutinefunction(waiting)
+        assert inspect.iscoroutinefunction(awaiting)
+
+
+def test_the_signature_is_that_of_the_declaration() -> None:
+    admin = Admin("ipc:///nowhere")
+
+    assert list(inspect.signature(admin.lag).parameters) == ["group", "topic"]
+    assert list(inspect.signature(admin.members).parameters) == ["group"]
+    assert list(inspect.signature(Admin.members).parameters) == ["self", "group"]
+    assert inspect.isgeneratorfunction(inspect.unwrap(Admin.lag))
+
+
+def test_both_forms_are_told_the_same(peer: Peer) -> None:
+    async def awaited() -> tuple[int, object]:
+        async with AsyncQueries(peer.address) as queries:
+            return await queries.read_queues("T"), await queries.offsets("T", 1)
+
+    with Queries(peer.address) as queries:
+        waited = queries.read_queues("T"), queries.offsets("T", 1)
+
+    assert waited == asyncio.run(awaited())
+
+
+def test_a_misspelt_field_is_refused_before_anything_is_asked() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'queue'"):
+        Admin("ipc:///nowhere").create_topic("t", queue=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'topics'"):
+        Admin("ipc:///nowhere").lag("g", topics="t")  # type: ignore[call-arg]
+
+
+def test_a_client_that_is_not_open_says_so() -> None:
+    with pytest.raises(ConfigError, match=r"not open: async with AsyncAdmin\(…\)"):
+        asyncio.run(AsyncAdmin("ipc:///nowhere").topics())
