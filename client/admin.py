@@ -30,6 +30,7 @@ from ledgermq.client.answers import rows
 from ledgermq.client.asked import asked, question
 from ledgermq.client.broker_connection import AsyncBrokerClient, BrokerClient
 from ledgermq.client.group_members import members_of
+from ledgermq.client.message_options import check_options
 from ledgermq.client.questions import PAGE, ask
 from ledgermq.client.requests import Steps
 from ledgermq.model.errors import ConfigError
@@ -273,9 +274,6 @@ def _given(fields: TopicFields) -> dict[str, object]:
     Raises:
         TypeError: a topic has no such field.
     """
-    known = TopicFields.__annotations__
-    strange = [name for name in fields if name not in known]
-    if strange:
-        raise TypeError(f"got an unexpected keyword argument {strange[0]!r}")
-    values: dict[str, object] = {name: fields.get(name) for name in known}
+    check_options(fields, TopicFields)
+    values: dict[str, object] = {name: fields.get(name) for name in TopicFields.__annotations__}
     return {name: value for name, value in values.items() if value is not None}

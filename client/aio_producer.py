@@ -6,18 +6,17 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeVar, Unpack
 
 import zmq
 
 from ledgermq.client.address import DEFAULT_ADDRESS, local_host, parse_addresses
-from ledgermq.client.delivery import delivery_of
 from ledgermq.client.group import AnyLink, broker_link, writer_group
 from ledgermq.client.link import Context, Link, keys_of
 from ledgermq.client.loop_watch import AsyncRequests, LoopWatch
-from ledgermq.client.outgoing import Body, OutgoingMessage, topic_bytes
+from ledgermq.client.message_options import BatchOptions, Destination, MessageOptions, outgoing
+from ledgermq.client.outgoing import Body, OutgoingMessage
 from ledgermq.client.producer import ROUTE_REFRESH_S_MAX
 from ledgermq.client.questions import ask, write_queues
 from ledgermq.client.received import ReceivedMessage
@@ -25,7 +24,7 @@ from ledgermq.client.request_reply import reply_target
 from ledgermq.client.results import BatchResult, SendResult
 from ledgermq.client.send_future import SendFuture
 from ledgermq.client.send_pipeline import ProducerOptions, SendPipeline
-from ledgermq.client.sender import RECORD_AROUND, Queues, RouteTable, Sender, batch_size
+from ledgermq.client.sender import RECORD_AROUND, RouteTable, Sender, batch_size
 from ledgermq.model.errors import (
     BusyError,
     ConfigError,
@@ -88,70 +87,36 @@ class AsyncProducer:
         self,
         topic: str,
         body: Body,
-        *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        queue_id: int | None = None,
-        queue_key: str | None = None,
-        flag: int = 0,
-        delay_level: int = 0,
-        delay: int | timedelta | None = None,
-        deliver_at: int | datetime | None = None,
-        unique_id: str | None = None,
+        **options: Unpack[MessageOptions],
     ) -> SendResult:
         """Send one message; where it is stored.
 
         Raises:
             LedgerError: as from ``Producer.send`` and from its future.
         """
-        submitted = await self.submit(
-            topic,
-            body,
-            tag=tag,
-            keys=keys,
-            properties=properties,
-            queue_id=queue_id,
-            queue_key=queue_key,
-            flag=flag,
-            delay_level=delay_level,
-            delay=delay,
-            deliver_at=deliver_at,
-            unique_id=unique_id,
-        )
+        submitted = await self.submit(topic, body, **options)
         return await submitted
 
     async def submit(
         self,
         topic: str,
         body: Body,
-        *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        queue_id: int | None = None,
-        queue_key: str | None = None,
-        flag: int = 0,
-        delay_level: int = 0,
-        delay: int | timedelta | None = None,
-        deliver_at: int | datetime | None = None,
-        unique_id: str | None = None,
+        **options: Unpack[MessageOptions],
     ) -> asyncio.Future[SendResult]:
         """Send one message once there is room for it; the future of where it is stored."""
-        delivery = delivery_of(delay_level, delay=delay, deliver_at=deliver_at)
-        count = await self.write_queues(topic)
-        queues = Queues(topic_bytes(topic), count, queue_id, queue_key, delivery)
-        message = OutgoingMessage(body, tag, keys, properties, flag, unique_id=unique_id)
-        return await self.submit_to(queues, message)
+        destination, message = outgoing(topic, body, **options)
+        return await self.submit_to(destination, message, queues=await self.write_queues(topic))
 
     async def submit_to(
-        self, queues: Queues, message: OutgoingMessage
+        self, destination: Destination, message: OutgoingMessage, *, queues: int = 1
     ) -> asyncio.Future[SendResult]:
-        """Send one message to queues that are known; see ``submit``."""
+        """See ``Producer.send_to`` and ``submit``."""
         message = self._compressor.message(message)
 
         def put(now: float, callback: Callback[SendResult]) -> object:
-            return self._sender.put_one(queues, message, now=now, callback=callback)
+            return self._sender.put_one(
+                destination, message, queues=queues, now=now, callback=callback
+            )
 
         return await self._put(len(message.body) + RECORD_AROUND, put)
 
@@ -159,61 +124,31 @@ class AsyncProducer:
         self,
         topic: str,
         messages: Sequence[Body] | Sequence[OutgoingMessage],
-        *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        queue_id: int | None = None,
-        queue_key: str | None = None,
-        flag: int = 0,
-        delay_level: int = 0,
-        delay: int | timedelta | None = None,
-        deliver_at: int | datetime | None = None,
+        **options: Unpack[BatchOptions],
     ) -> BatchResult:
         """Send messages to one queue, stored together or not at all; where they are stored.
 
         Raises:
             LedgerError: as from ``Producer.send_batch`` and from its future.
         """
-        submitted = await self.submit_batch(
-            topic,
-            messages,
-            tag=tag,
-            keys=keys,
-            properties=properties,
-            queue_id=queue_id,
-            queue_key=queue_key,
-            flag=flag,
-            delay_level=delay_level,
-            delay=delay,
-            deliver_at=deliver_at,
-        )
+        submitted = await self.submit_batch(topic, messages, **options)
         return await submitted
 
     async def submit_batch(
         self,
         topic: str,
         messages: Sequence[Body] | Sequence[OutgoingMessage],
-        *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        queue_id: int | None = None,
-        queue_key: str | None = None,
-        flag: int = 0,
-        delay_level: int = 0,
-        delay: int | timedelta | None = None,
-        deliver_at: int | datetime | None = None,
+        **options: Unpack[BatchOptions],
     ) -> asyncio.Future[BatchResult]:
         """Send messages of one queue once there is room; the future of where they are stored."""
-        delivery = delivery_of(delay_level, delay=delay, deliver_at=deliver_at)
-        count = await self.write_queues(topic)
-        queues = Queues(topic_bytes(topic), count, queue_id, queue_key, delivery)
-        shared = OutgoingMessage(b"", tag, keys, properties, flag)
+        destination, shared = outgoing(topic, b"", unique_id=None, **options)
+        queues = await self.write_queues(topic)
         messages = self._compressor.batch(messages, shared)
 
         def put(now: float, callback: Callback[BatchResult]) -> object:
-            return self._sender.put_batch(queues, messages, shared, now=now, callback=callback)
+            return self._sender.put_batch(
+                destination, messages, shared, queues=queues, now=now, callback=callback
+            )
 
         return await self._put(batch_size(messages), put)
 

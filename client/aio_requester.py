@@ -6,14 +6,15 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from ledgermq.client.address import DEFAULT_ADDRESS
 from ledgermq.client.aio_consumer import AsyncConsumer
 from ledgermq.client.aio_producer import AsyncProducer
+from ledgermq.client.message_options import RequestOptions, check_options
 from ledgermq.client.outgoing import Body
 from ledgermq.client.pull_pipeline import ConsumerOptions
 from ledgermq.client.received import ReceivedMessage
@@ -85,12 +86,8 @@ class AsyncRequester:
         topic: str,
         body: Body,
         *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        queue_id: int | None = None,
-        queue_key: str | None = None,
         timeout: float = REQUEST_TIMEOUT_S,
+        **options: Unpack[RequestOptions],
     ) -> ReceivedMessage:
         """Send a request; the reply to it.
 
@@ -101,23 +98,19 @@ class AsyncRequester:
         if self._reader is None:
             raise ConfigError("requester is not open: async with AsyncRequester(…)")
         correlation = uuid.uuid4().hex
-        own = request_properties(
-            properties, correlation_id=correlation, client=self._client, timeout_s=timeout
+        check_options(options, RequestOptions)
+        options["properties"] = request_properties(
+            options.get("properties"),
+            correlation_id=correlation,
+            client=self._client,
+            timeout_s=timeout,
         )
         reply: asyncio.Future[ReceivedMessage] = asyncio.get_running_loop().create_future()
         self._waiting[correlation] = reply
         self._is_wanted.set()
         try:
             async with asyncio.timeout(timeout):
-                await self._producer.send(
-                    topic,
-                    body,
-                    tag=tag,
-                    keys=keys,
-                    properties=own,
-                    queue_id=queue_id,
-                    queue_key=queue_key,
-                )
+                await self._producer.send(topic, body, **options)
                 return await reply
         except TimeoutError:
             raise no_reply(correlation, timeout, self._last_error) from None

@@ -4,43 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 import zmq
 
 from ledgermq.client.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.aio_producer import AsyncProducer
 from ledgermq.client.group import broker_link
-from ledgermq.client.known_transactions import (
-    KnownTransactions,
-    TransactionError,
-    TransactionResult,
-    duplicates_error,
-    no_end,
-)
+from ledgermq.client.known_transactions import TransactionResult
 from ledgermq.client.link import Context
 from ledgermq.client.loop_watch import AsyncRequests
+from ledgermq.client.message_options import Destination, HalfOptions, half_outgoing
 from ledgermq.client.outgoing import Body, OutgoingMessage
+from ledgermq.client.requests import Result, Steps
 from ledgermq.client.results import SendResult
 from ledgermq.client.send_pipeline import ProducerOptions
-from ledgermq.client.transaction_parts import (
-    HALF_QUEUES,
-    HalfArguments,
-    Parts,
-    Turns,
-    check_group,
-)
+from ledgermq.client.transaction_course import TransactionCourse
+from ledgermq.client.transaction_parts import HALF, Turns, check_group
 from ledgermq.client.transaction_requests import (
     Check,
     UndecidedTransaction,
     checks_steps,
-    end_steps,
-    undecided_steps,
 )
 from ledgermq.client.transactions import CHECKS_RETRY_S, CHECKS_TIMEOUT_S
-from ledgermq.model.errors import ConfigError, LedgerError, TransactionUnknownError
+from ledgermq.model.errors import ConfigError, LedgerError
 from ledgermq.model.transactions import Decision
 
 logger = logging.getLogger(__name__)
@@ -52,10 +41,11 @@ AsyncListener = Callable[[UndecidedTransaction], Awaitable[Decision | None]]
 class AsyncTransaction:
     """See ``Transaction``; used by one task at a time, as ``async with producer.transaction()``."""
 
-    def __init__(self, producer: AsyncTransactionalProducer, parts: Parts) -> None:
+    def __init__(self, producer: AsyncTransactionalProducer, course: TransactionCourse) -> None:
         """A transaction of ``producer``, which makes them."""
         self._producer = producer
-        self._parts = parts
+        self._course = course
+        self._parts = course.begin()
         self._sent: list[asyncio.Future[SendResult]] = []
 
     @property
@@ -64,27 +54,16 @@ class AsyncTransaction:
         return self._parts.id
 
     async def send(
-        self,
-        topic: str,
-        body: Body,
-        *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        queue_id: int | None = None,
-        queue_key: str | None = None,
-        flag: int = 0,
-        unique_id: str | None = None,
+        self, topic: str, body: Body, **options: Unpack[HalfOptions]
     ) -> asyncio.Future[SendResult]:
         """Send one half message once there is room for it; the future of where it is stored.
 
         Raises:
             LedgerError: as from ``Transaction.send``.
         """
-        producer = self._producer
-        given = HalfArguments(body, tag, keys, properties, flag, unique_id)
-        where = await producer.choose_queue(topic, queue_id=queue_id, key=queue_key)
-        future = await producer.send_half(self._parts.add(topic, where, given))
+        destination, message = half_outgoing(topic, body, **options)
+        queue_id = await self._producer.choose_queue(topic, destination)
+        future = await self._producer.send_half(self._parts.add(topic, queue_id, message))
         self._sent.append(future)
         return future
 
@@ -92,32 +71,18 @@ class AsyncTransaction:
         """See ``Transaction.commit``."""
         self._parts.close()
         stored, error = await self._outcomes()
-        if error is not None:
-            await self._end_badly(stored)
-            raise TransactionError(
-                "a message of the transaction was not stored; none will be visible",
-                transaction=self.id,
-                cause=str(error),
-            ) from error
-        duplicates = duplicates_error(self.id, stored)
-        if duplicates is not None:
-            await self._end_badly(stored)
-            raise duplicates
-        return await self._producer.end(self._parts, Decision.COMMIT, stored)
+        return await self._producer.run(self._course.commit(self._parts, stored, error))
 
     async def rollback(self) -> TransactionResult:
         """See ``Transaction.rollback``."""
         self._parts.close()
         stored, _ = await self._outcomes()
-        return await self._producer.end(self._parts, Decision.ROLLBACK, stored)
+        return await self._producer.run(self._course.end(self._parts, Decision.ROLLBACK, stored))
 
     async def leave_open(self) -> TransactionResult:
         """See ``Transaction.leave_open``."""
         self._parts.close()
-        stored, error = await self._outcomes()
-        if error is not None:
-            raise error
-        return self._producer.leave(self._parts, stored)
+        return self._course.leave(self._parts, *await self._outcomes())
 
     async def __aenter__(self) -> Self:
         return self
@@ -135,7 +100,7 @@ class AsyncTransaction:
             return
         self._parts.close()
         stored, _ = await self._outcomes()
-        await self._end_badly(stored)
+        await self._producer.run(self._course.end_badly(self._parts, stored))
 
     async def _outcomes(self) -> tuple[list[SendResult], LedgerError | None]:
         """Where the messages are that are stored, and why the first that is not is not."""
@@ -147,13 +112,6 @@ class AsyncTransaction:
             except LedgerError as error:
                 first = first or error
         return stored, first
-
-    async def _end_badly(self, stored: Sequence[SendResult]) -> None:
-        """Roll back, after an error that is more important than one of the rollback."""
-        try:
-            await self._producer.end(self._parts, Decision.ROLLBACK, stored)
-        except LedgerError as error:
-            logger.warning("transaction not rolled back yet: id=%s: %s", self.id, error)
 
 
 class AsyncTransactionalProducer:
@@ -173,7 +131,7 @@ class AsyncTransactionalProducer:
         self._address = address
         self._listener = listener
         self._name = name
-        self._known = KnownTransactions()
+        self._course = TransactionCourse(self.group)
         self._turns = Turns()
         self._producer = AsyncProducer(address, name=name, options=options)
         self.options = self._producer.options
@@ -198,42 +156,21 @@ class AsyncTransactionalProducer:
 
     def transaction(self) -> AsyncTransaction:
         """Begin a transaction; nothing is sent before its first message."""
-        parts = Parts(self.group)
-        self._known.begin(parts.id)
-        return AsyncTransaction(self, parts)
+        return AsyncTransaction(self, self._course)
 
     async def send(
         self,
         topic: str,
         body: Body,
         local: Callable[[str], Awaitable[Decision | None]],
-        *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        queue_id: int | None = None,
-        queue_key: str | None = None,
-        flag: int = 0,
-        unique_id: str | None = None,
+        **options: Unpack[HalfOptions],
     ) -> TransactionResult:
         """Store a half message, do what it tells of, and end it as that went.
 
         See ``TransactionalProducer.send``; ``local`` is awaited.
         """
         async with self.transaction() as transaction:
-            await (
-                await transaction.send(
-                    topic,
-                    body,
-                    tag=tag,
-                    keys=keys,
-                    properties=properties,
-                    queue_id=queue_id,
-                    queue_key=queue_key,
-                    flag=flag,
-                    unique_id=unique_id,
-                )
-            )
+            await (await transaction.send(topic, body, **options))
             decision = await local(transaction.id)
             if decision is Decision.COMMIT:
                 return await transaction.commit()
@@ -252,52 +189,19 @@ class AsyncTransactionalProducer:
             self._calls = None
         await self._producer.close()
 
-    async def choose_queue(self, topic: str, *, queue_id: int | None, key: str | None) -> int:
+    async def choose_queue(self, topic: str, destination: Destination) -> int:
         """The queue for a message of a transaction; for ``AsyncTransaction``."""
-        queues = await self._producer.write_queues(topic)
-        return self._turns.choose(topic, queues, queue_id=queue_id, key=key)
+        return self._turns.choose(destination, await self._producer.write_queues(topic))
 
     async def send_half(self, message: OutgoingMessage) -> asyncio.Future[SendResult]:
         """Store a half message; for ``AsyncTransaction``."""
-        return await self._producer.submit_to(HALF_QUEUES, message)
+        return await self._producer.submit_to(HALF, message)
 
-    def leave(self, parts: Parts, stored: Sequence[SendResult]) -> TransactionResult:
-        """Let the listener tell how a transaction ended; for ``AsyncTransaction``."""
-        self._known.leave(parts.id)
-        return TransactionResult(parts.id, None, tuple(stored))
-
-    async def end(
-        self, parts: Parts, decision: Decision, stored: Sequence[SendResult]
-    ) -> TransactionResult:
-        """End a transaction whose messages have their outcome; for ``AsyncTransaction``."""
-        self._known.decide(parts.id, decision)
-        if parts.count:
-            halves = [one.queue_offset for one in stored if not one.is_duplicate]
-            steps = end_steps(
-                self.group,
-                parts.id,
-                decision,
-                messages=len(halves),
-                offset=max(halves, default=-1),
-            )
-            try:
-                await self._open().run(steps)
-            except TransactionUnknownError:
-                if decision is Decision.COMMIT:
-                    raise
-                # Nothing of it is stored, or no more: as good as rolled back.
-            except LedgerError as error:
-                unknown = no_end(parts.id, error)
-                if unknown is None:
-                    raise
-                raise unknown from error
-        self._known.confirm(parts.id)
-        return TransactionResult(parts.id, decision, tuple(stored))
-
-    def _open(self) -> AsyncRequests:
+    async def run(self, steps: Steps[Result]) -> Result:
+        """What ``steps`` come to; for ``AsyncTransaction``."""
         if self._calls is None:
             raise ConfigError("producer is not open: async with AsyncTransactionalProducer(…)")
-        return self._calls
+        return await self._calls.run(steps)
 
     async def _answer_all(self, calls: AsyncRequests) -> None:
         """Wait for questions, and answer them, until the producer is closed."""
@@ -312,28 +216,21 @@ class AsyncTransactionalProducer:
                 await self._answer(calls, check)
 
     async def _answer(self, calls: AsyncRequests, check: Check) -> None:
+        has_listener = self._listener is not None
         try:
-            decision = await self._decide(calls, check)
-            if decision is None:
-                return
-            count = len(check.positions)
-            await calls.run(
-                end_steps(self.group, check.transaction, decision, messages=count, offset=-1)
-            )
-            self._known.confirm(check.transaction)
+            found = await calls.run(self._course.look_up(check, has_listener=has_listener))
+            if isinstance(found, UndecidedTransaction):
+                found = await self._listened(found)
+            if found is not None:
+                await calls.run(self._course.answer(check, found))
         except LedgerError as error:
             logger.warning("transaction not ended: id=%s: %s", check.transaction, error)
 
-    async def _decide(self, calls: AsyncRequests, check: Check) -> Decision | None:
-        if self._known.is_open(check.transaction):
-            return None
-        known = self._known.decision(check.transaction)
-        if known is not None or self._listener is None:
-            return known
-        undecided = await calls.run(undecided_steps(check))
+    async def _listened(self, undecided: UndecidedTransaction) -> Decision | None:
+        assert self._listener is not None
         try:
             return await self._listener(undecided)
         except Exception:
             # The application's error must not end the answers to all others.
-            logger.exception("listener failed: transaction=%s", check.transaction)
+            logger.exception("listener failed: transaction=%s", undecided.id)
             return None

@@ -71,13 +71,15 @@ class CallThread:
         request.callback = note
         with self._lock:
             if self._is_closing:
-                raise LedgerError("producer is closed")
+                request.error = LedgerError("producer is closed")
+                return
             self._unanswered[id(request)] = answered
             self._fresh.append(request)
         self._bell.ring()
         answered.wait()
         if not request.done():
-            raise LedgerError("producer was closed before the broker answered")
+            # The steps are told like of any other failure: some have more to do after one.
+            request.error = LedgerError("producer was closed before the broker answered")
 
     def _run(self) -> None:
         link = self._requests.link

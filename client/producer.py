@@ -5,19 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeVar, Unpack
 
 import zmq
 
 from ledgermq.client.address import DEFAULT_ADDRESS, local_host, parse_addresses
 from ledgermq.client.broker import Broker
-from ledgermq.client.delivery import delivery_of
 from ledgermq.client.frames import BatchCallback, OneCallback
 from ledgermq.client.group import AnyLink, broker_link, writer_group
 from ledgermq.client.link import Context, Link, keys_of
-from ledgermq.client.outgoing import Body, OutgoingMessage, topic_bytes
+from ledgermq.client.message_options import BatchOptions, Destination, MessageOptions, outgoing
+from ledgermq.client.outgoing import Body, OutgoingMessage
 from ledgermq.client.questions import write_queues
 from ledgermq.client.received import ReceivedMessage
 from ledgermq.client.record_encoder import Form
@@ -26,7 +25,7 @@ from ledgermq.client.results import BatchResult, SendResult
 from ledgermq.client.send_driver import SendDriver
 from ledgermq.client.send_future import SendFuture
 from ledgermq.client.send_pipeline import ProducerOptions, SendPipeline
-from ledgermq.client.sender import RECORD_AROUND, Queues, RouteTable, Sender, batch_size
+from ledgermq.client.sender import RECORD_AROUND, RouteTable, Sender, batch_size
 from ledgermq.model.errors import BusyError, LedgerError, NotLeaderError, TimedOutError
 
 Future = TypeVar("Future")
@@ -96,22 +95,15 @@ class Producer:
         topic: str,
         body: Body,
         *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        queue_id: int | None = None,
-        queue_key: str | None = None,
-        flag: int = 0,
-        delay_level: int = 0,
-        delay: int | timedelta | None = None,
-        deliver_at: int | datetime | None = None,
-        unique_id: str | None = None,
         callback: OneCallback | None = None,
         block: bool = True,
+        **options: Unpack[MessageOptions],
     ) -> SendFuture[SendResult]:
         """Send one message; the future of where it is stored.
 
         Args:
+            callback: called with the future when it is done, from another thread or from this one.
+            block: wait for room in the window.
             tag: what consumers filter by.
             keys: what the index finds the message by.
             queue_id: queue to store it in; without one and without ``queue_key`` the queues take
@@ -123,8 +115,6 @@ class Producer:
             deliver_at: deliver it at this time, epoch milliseconds or a ``datetime`` with a zone.
             unique_id: a topic with a window of de-duplication stores no second message of it within
                 that; drawn when left out. At most 128 printable ASCII characters without a space.
-            callback: called with the future when it is done, from another thread or from this one.
-            block: wait for room in the window.
 
         Raises:
             MessageIllegalError: the message breaks a limit of the format or of the node.
@@ -132,24 +122,26 @@ class Producer:
             BusyError: there is no room; nothing was sent.
             NotLeaderError: no node answers; nothing was sent.
         """
-        delivery = delivery_of(delay_level, delay=delay, deliver_at=deliver_at)
-        queues = Queues(topic_bytes(topic), self.write_queues(topic), queue_id, queue_key, delivery)
-        message = OutgoingMessage(body, tag, keys, properties, flag, unique_id=unique_id)
-        return self.send_to(queues, message, callback=callback, block=block)
+        destination, message = outgoing(topic, body, **options)
+        queues = self.write_queues(topic)
+        return self.send_to(destination, message, queues=queues, callback=callback, block=block)
 
     def send_to(
         self,
-        queues: Queues,
+        destination: Destination,
         message: OutgoingMessage,
         *,
+        queues: int = 1,
         callback: OneCallback | None = None,
         block: bool = True,
     ) -> SendFuture[SendResult]:
-        """Send one message to queues that are known; see ``send``."""
+        """Send one message to a topic of which it is known how many queues it has; see ``send``."""
         message = self._compressor.message(message)
         return self._put(
             len(message.body) + RECORD_AROUND,
-            lambda now: self._sender.put_one(queues, message, now=now, callback=callback),
+            lambda now: self._sender.put_one(
+                destination, message, queues=queues, now=now, callback=callback
+            ),
             block=block,
             is_urgent=callback is not None,
         )
@@ -159,17 +151,9 @@ class Producer:
         topic: str,
         messages: Sequence[Body] | Sequence[OutgoingMessage],
         *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        queue_id: int | None = None,
-        queue_key: str | None = None,
-        flag: int = 0,
-        delay_level: int = 0,
-        delay: int | timedelta | None = None,
-        deliver_at: int | datetime | None = None,
         callback: BatchCallback | None = None,
         block: bool = True,
+        **options: Unpack[BatchOptions],
     ) -> SendFuture[BatchResult]:
         """Send messages to one queue, stored together or not at all; the fast path.
 
@@ -184,14 +168,14 @@ class Producer:
             BusyError: there is no room; nothing was sent.
             NotLeaderError: no node answers; nothing was sent.
         """
-        delivery = delivery_of(delay_level, delay=delay, deliver_at=deliver_at)
-        queues = Queues(topic_bytes(topic), self.write_queues(topic), queue_id, queue_key, delivery)
-        shared = OutgoingMessage(b"", tag, keys, properties, flag)
+        # Messages of one batch have no unique id in common.
+        destination, shared = outgoing(topic, b"", unique_id=None, **options)
+        queues = self.write_queues(topic)
         messages = self._compressor.batch(messages, shared)
         return self._put(
             batch_size(messages),
             lambda now: self._sender.put_batch(
-                queues, messages, shared, now=now, callback=callback
+                destination, messages, shared, queues=queues, now=now, callback=callback
             ),
             block=block,
             is_urgent=callback is not None,

@@ -6,12 +6,13 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from ledgermq.client.address import DEFAULT_ADDRESS
 from ledgermq.client.consumer import Consumer
+from ledgermq.client.message_options import RequestOptions, check_options
 from ledgermq.client.outgoing import Body
 from ledgermq.client.producer import Producer
 from ledgermq.client.pull_pipeline import ConsumerOptions
@@ -71,12 +72,8 @@ class Requester:
         topic: str,
         body: Body,
         *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        queue_id: int | None = None,
-        queue_key: str | None = None,
         timeout: float = REQUEST_TIMEOUT_S,
+        **options: Unpack[RequestOptions],
     ) -> ReceivedMessage:
         """Send a request; the reply to it.
 
@@ -89,23 +86,19 @@ class Requester:
         """
         until = time.monotonic() + timeout
         correlation = uuid.uuid4().hex
-        own = request_properties(
-            properties, correlation_id=correlation, client=self._client, timeout_s=timeout
+        check_options(options, RequestOptions)
+        options["properties"] = request_properties(
+            options.get("properties"),
+            correlation_id=correlation,
+            client=self._client,
+            timeout_s=timeout,
         )
         self._begin()
         with self._news:
             self._waiting[correlation] = None
             self._news.notify_all()
         try:
-            sent = self._producer.send(
-                topic,
-                body,
-                tag=tag,
-                keys=keys,
-                properties=own,
-                queue_id=queue_id,
-                queue_key=queue_key,
-            )
+            sent = self._producer.send(topic, body, **options)
             sent.result(max(0.001, until - time.monotonic()))
             return self._await(correlation, until, timeout)
         finally:

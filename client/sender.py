@@ -8,6 +8,7 @@ from typing import TypeGuard, cast
 
 from ledgermq.client.delivery import AT_ONCE, Delivery, Waiting, delayed, level_of, waiting_place
 from ledgermq.client.frames import BatchCallback, OneCallback, batch_frame
+from ledgermq.client.message_options import Destination
 from ledgermq.client.outgoing import Body, OutgoingMessage, check_unique_id, properties_bytes
 from ledgermq.client.record_encoder import RecordEncoder, Records, Target
 from ledgermq.client.results import BatchResult, SendResult
@@ -16,10 +17,9 @@ from ledgermq.client.send_future import Waiting as Waker
 from ledgermq.client.send_pipeline import SendPipeline
 from ledgermq.formats.delayed_message import RealQueue
 from ledgermq.formats.host_address import Host
-from ledgermq.formats.java_hash import java_hash
 from ledgermq.formats.message_id import UniqueIds
 from ledgermq.formats.properties import DELAY
-from ledgermq.model.errors import MessageIllegalError, TopicUnknownError
+from ledgermq.model.errors import MessageIllegalError
 from ledgermq.wire.send_frame import SendRun
 
 ROUTE_AGE_S_MAX = 30.0
@@ -27,44 +27,6 @@ ROUTE_AGE_S_MAX = 30.0
 
 RECORD_AROUND = 512
 """Estimate, for the window, of what a record has beside its body."""
-
-
-@dataclass(frozen=True, slots=True)
-class Queues:
-    """Where messages of one call may go.
-
-    Attributes:
-        count: queues of the topic.
-        queue_id: the one to take, if the application says.
-        key: messages of one key go to one queue, while the topic has the same number of queues.
-        delivery: when they go there.
-    """
-
-    topic: bytes
-    count: int
-    queue_id: int | None = None
-    key: str | None = None
-    delivery: Delivery = AT_ONCE
-
-    def chosen(self) -> int | None:
-        """The queue that the application asks for, ``None`` when any will do.
-
-        Raises:
-            TopicUnknownError: the topic has no such queue.
-        """
-        if self.queue_id is not None:
-            if not 0 <= self.queue_id < self.count:
-                raise TopicUnknownError(
-                    "topic has no such queue",
-                    topic=self.topic.decode(),
-                    queue_id=self.queue_id,
-                    limit=self.count - 1,
-                )
-            return self.queue_id
-        if self.key is not None:
-            # RocketMQ's SelectMessageQueueByHash: Java's remainder has the sign of the hash.
-            return abs(java_hash(self.key)) % self.count
-        return None
 
 
 @dataclass(slots=True)
@@ -107,13 +69,17 @@ class Sender:
 
     def put_one(
         self,
-        queues: Queues,
+        destination: Destination,
         message: OutgoingMessage,
         *,
+        queues: int,
         now: float,
         callback: OneCallback | None,
     ) -> SendFuture[SendResult]:
         """Put one message into the open frame.
+
+        Args:
+            queues: so many has the topic.
 
         Raises:
             LedgerError: the message cannot be stored; nothing was put.
@@ -122,12 +88,12 @@ class Sender:
         encoder = self._encoder_now()
         if message.unique_id is not None:
             check_unique_id(message.unique_id)
-        chosen = queues.chosen()
-        topic = queues.topic
-        if _may_wait(queues, message):
+        chosen = destination.chosen(queues)
+        topic = destination.topic
+        if _may_wait(destination, message):
             if chosen is None:
-                chosen = self._next_queue(queues)
-            waiting = self._waiting_place(queues, chosen, message)
+                chosen = self._next_queue(destination.topic, queues)
+            waiting = self._waiting_place(destination, chosen, message)
             message = delayed(message, waiting)
             if waiting is not None:
                 topic, chosen = waiting.topic, waiting.queue_id
@@ -138,7 +104,7 @@ class Sender:
         if chosen is None and frame is not None:
             chosen = frame.queues.get(topic)
         if chosen is None:
-            chosen = self._next_queue(queues)
+            chosen = self._next_queue(destination.topic, queues)
         target = Target(topic, chosen, message.flag, message.sys_flag)
         body = message.body
         if type(body) is not bytes:
@@ -159,10 +125,11 @@ class Sender:
 
     def put_batch(
         self,
-        queues: Queues,
+        destination: Destination,
         messages: Sequence[Body] | Sequence[OutgoingMessage],
         shared: OutgoingMessage,
         *,
+        queues: int,
         now: float,
         callback: BatchCallback | None,
     ) -> SendFuture[BatchResult]:
@@ -170,6 +137,7 @@ class Sender:
 
         Args:
             shared: tag, keys, properties and flag of the messages that are bare bodies.
+            queues: so many has the topic.
 
         Raises:
             LedgerError: a message cannot be stored, or they do not fit into one frame; nothing was
@@ -184,13 +152,13 @@ class Sender:
                 messages=len(messages),
                 limit=welcome.frame_records_max,
             )
-        chosen = queues.chosen()
+        chosen = destination.chosen(queues)
         if chosen is None:
-            chosen = self._next_queue(queues)
-        topic = queues.topic
-        if _may_wait(queues, shared) or _have_levels(messages):
-            waiting = self._waiting_place(queues, chosen, shared)
-            level = queues.delivery.level or level_of(shared.properties)
+            chosen = self._next_queue(destination.topic, queues)
+        topic = destination.topic
+        if _may_wait(destination, shared) or _have_levels(messages):
+            waiting = self._waiting_place(destination, chosen, shared)
+            level = destination.delivery.level or level_of(shared.properties)
             messages = _all_delayed(messages, waiting, level)
             shared = delayed(shared, waiting)
             if waiting is not None:
@@ -210,20 +178,20 @@ class Sender:
         return future
 
     def _waiting_place(
-        self, queues: Queues, queue_id: int, message: OutgoingMessage
+        self, destination: Destination, queue_id: int, message: OutgoingMessage
     ) -> Waiting | None:
         welcome = self._pipeline.link.last_welcome
         assert welcome is not None
-        delivery = queues.delivery
+        delivery = destination.delivery
         if delivery == AT_ONCE:
             delivery = Delivery(level_of(message.properties))
-        real = RealQueue(queues.topic.decode(), queue_id)
+        real = RealQueue(destination.topic.decode(), queue_id)
         return waiting_place(delivery, real, welcome.delay_levels)
 
-    def _next_queue(self, queues: Queues) -> int:
-        turn = self._turns.get(queues.topic, -1) + 1
-        self._turns[queues.topic] = turn
-        return turn % queues.count
+    def _next_queue(self, topic: bytes, queues: int) -> int:
+        turn = self._turns.get(topic, -1) + 1
+        self._turns[topic] = turn
+        return turn % queues
 
     def _encoder_now(self) -> RecordEncoder:
         form = self._pipeline.form
@@ -233,9 +201,9 @@ class Sender:
         return self._encoder
 
 
-def _may_wait(queues: Queues, message: OutgoingMessage) -> bool:
+def _may_wait(destination: Destination, message: OutgoingMessage) -> bool:
     """Whether it has to be looked at when a message is delivered."""
-    return queues.delivery is not AT_ONCE or (
+    return destination.delivery is not AT_ONCE or (
         message.properties is not None and DELAY in message.properties
     )
 

@@ -20,13 +20,14 @@ from typing import NamedTuple
 from ledgermq.client.address import DEFAULT_ADDRESS
 from ledgermq.client.broker import Broker
 from ledgermq.client.broker_connection import BrokerClient
+from ledgermq.client.message_options import Destination
 from ledgermq.client.outgoing import Body, OutgoingMessage, topic_bytes
 from ledgermq.client.producer import Producer
 from ledgermq.client.record_encoder import Form, RecordEncoder, Target
 from ledgermq.client.results import SendResult
 from ledgermq.client.send_future import SendFuture
 from ledgermq.client.send_pipeline import ProducerOptions
-from ledgermq.client.sender import RECORD_AROUND, Queues
+from ledgermq.client.sender import RECORD_AROUND
 from ledgermq.formats.message_id import UniqueIds
 from ledgermq.formats.properties import STAGE
 from ledgermq.model.errors import MessageIllegalError, ProtocolError
@@ -43,7 +44,7 @@ UNANSWERED_PACKS = 16
 WAIT_MS = 20_000
 TIMEOUT_S = 120.0
 
-_QUEUES = Queues(STAGED_TOPIC.encode(), 1, 0)
+_STAGED = Destination(STAGED_TOPIC.encode(), 0)
 
 assert PACK_ROWS_MAX <= FRAME_RECORDS_MAX
 
@@ -211,7 +212,7 @@ class StageWriter:
         self._rows += len(self._sizes)
         self._parts, self._sizes, self._runs, self._size = [], array("I"), [], 0
         message = OutgoingMessage(pack, properties=self._properties)
-        self._sent.append(self._producer.send_to(_QUEUES, message))
+        self._sent.append(self._producer.send_to(_STAGED, message))
         if len(self._sent) > UNANSWERED_PACKS:
             self._take_answer()
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ledgermq.client.outgoing import Body, OutgoingMessage, topic_bytes
-from ledgermq.client.sender import RECORD_AROUND, Queues
+from ledgermq.client.message_options import Destination
+from ledgermq.client.outgoing import OutgoingMessage
+from ledgermq.client.sender import RECORD_AROUND
 from ledgermq.client.transaction_requests import half_message
 from ledgermq.model.errors import ConfigError, LedgerError, MessageIllegalError
 from ledgermq.model.transactions import HALF_TOPIC, MESSAGES_MAX, SIZE_MAX
 
 GROUP_SIZE_MAX = 255
-HALF_QUEUES = Queues(HALF_TOPIC.encode(), 1, 0)
+HALF = Destination(HALF_TOPIC.encode(), 0)
 
 
 def check_group(group: str) -> str:
@@ -33,32 +33,20 @@ def check_group(group: str) -> str:
 class Turns:
     """Which queue of a topic comes next, when the application does not say."""
 
-    _turns: dict[str, int] = field(default_factory=dict)
+    _turns: dict[bytes, int] = field(default_factory=dict)
 
-    def choose(self, topic: str, queues: int, *, queue_id: int | None, key: str | None) -> int:
-        """A queue of ``topic``, which has so many.
+    def choose(self, destination: Destination, queues: int) -> int:
+        """A queue of a topic, which has so many.
 
         Raises:
             TopicUnknownError: the topic has no such queue.
         """
-        chosen = Queues(topic_bytes(topic), queues, queue_id, key).chosen()
+        chosen = destination.chosen(queues)
         if chosen is None:
-            turn = self._turns.get(topic, -1) + 1
-            self._turns[topic] = turn
+            turn = self._turns.get(destination.topic, -1) + 1
+            self._turns[destination.topic] = turn
             chosen = turn % queues
         return chosen
-
-
-@dataclass(frozen=True, slots=True)
-class HalfArguments:
-    """What an application gives of a message."""
-
-    body: Body
-    tag: str | None = None
-    keys: Sequence[str] = ()
-    properties: Mapping[str, str] | None = None
-    flag: int = 0
-    unique_id: str | None = None
 
 
 class Parts:
@@ -79,7 +67,7 @@ class Parts:
         """Whether it has been ended, one way or the other."""
         return self._is_closed
 
-    def add(self, topic: str, queue_id: int, given: HalfArguments) -> OutgoingMessage:
+    def add(self, topic: str, queue_id: int, message: OutgoingMessage) -> OutgoingMessage:
         """The half message of a message that is to go to a queue.
 
         Raises:
@@ -88,7 +76,7 @@ class Parts:
             LedgerError: the transaction has ended.
         """
         self._check_open()
-        size = self._size + len(given.body) + RECORD_AROUND
+        size = self._size + len(message.body) + RECORD_AROUND
         if self.count >= MESSAGES_MAX:
             raise MessageIllegalError(
                 "transaction has too many messages", transaction=self.id, limit=MESSAGES_MAX
@@ -97,23 +85,12 @@ class Parts:
             raise MessageIllegalError(
                 "transaction has too many bytes", transaction=self.id, bytes=size, limit=SIZE_MAX
             )
-        message = half_message(
-            OutgoingMessage(
-                given.body,
-                given.tag,
-                given.keys,
-                given.properties,
-                given.flag,
-                unique_id=given.unique_id,
-            ),
-            group=self.group,
-            transaction=self.id,
-            topic=topic,
-            queue_id=queue_id,
+        half = half_message(
+            message, group=self.group, transaction=self.id, topic=topic, queue_id=queue_id
         )
         self.count += 1
         self._size = size
-        return message
+        return half
 
     def close(self) -> None:
         """It ends now.

@@ -10,44 +10,33 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 import zmq
 
 from ledgermq.client.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.call_thread import CallThread
 from ledgermq.client.group import broker_link
-from ledgermq.client.known_transactions import (
-    KnownTransactions,
-    TransactionError,
-    TransactionResult,
-    duplicates_error,
-    no_end,
-)
+from ledgermq.client.known_transactions import TransactionResult
 from ledgermq.client.link import Context
+from ledgermq.client.message_options import Destination, HalfOptions, half_outgoing
 from ledgermq.client.outgoing import Body, OutgoingMessage
 from ledgermq.client.producer import Producer
+from ledgermq.client.requests import Result, Steps
 from ledgermq.client.results import SendResult
 from ledgermq.client.send_future import SendFuture
 from ledgermq.client.send_pipeline import ProducerOptions
-from ledgermq.client.transaction_parts import (
-    HALF_QUEUES,
-    HalfArguments,
-    Parts,
-    Turns,
-    check_group,
-)
+from ledgermq.client.transaction_course import TransactionCourse
+from ledgermq.client.transaction_parts import HALF, Turns, check_group
 from ledgermq.client.transaction_requests import (
     POLL_MS,
     Check,
     UndecidedTransaction,
     checks_steps,
-    end_steps,
-    undecided_steps,
 )
-from ledgermq.model.errors import LedgerError, TransactionUnknownError
+from ledgermq.model.errors import LedgerError
 from ledgermq.model.transactions import Decision
 
 logger = logging.getLogger(__name__)
@@ -66,10 +55,11 @@ class Transaction:
     As a context it is committed where the block ends, and rolled back when it raises.
     """
 
-    def __init__(self, producer: TransactionalProducer, parts: Parts) -> None:
+    def __init__(self, producer: TransactionalProducer, course: TransactionCourse) -> None:
         """A transaction of ``producer``, which makes them."""
         self._producer = producer
-        self._parts = parts
+        self._course = course
+        self._parts = course.begin()
         self._sent: list[SendFuture[SendResult]] = []
 
     @property
@@ -78,27 +68,16 @@ class Transaction:
         return self._parts.id
 
     def send(
-        self,
-        topic: str,
-        body: Body,
-        *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        queue_id: int | None = None,
-        queue_key: str | None = None,
-        flag: int = 0,
-        unique_id: str | None = None,
+        self, topic: str, body: Body, **options: Unpack[HalfOptions]
     ) -> SendFuture[SendResult]:
         """Store one half message; the future of where. The arguments are those of ``Producer``.
 
         Raises:
             LedgerError: as from ``Producer.send``; or the transaction is full, or has been ended.
         """
-        producer = self._producer
-        given = HalfArguments(body, tag, keys, properties, flag, unique_id)
-        where = producer.choose_queue(topic, queue_id=queue_id, key=queue_key)
-        future = producer.send_half(self._parts.add(topic, where, given))
+        destination, message = half_outgoing(topic, body, **options)
+        queue_id = self._producer.choose_queue(topic, destination)
+        future = self._producer.send_half(self._parts.add(topic, queue_id, message))
         self._sent.append(future)
         return future
 
@@ -115,20 +94,8 @@ class Transaction:
                 this producer, or the listener of another one, is there to answer.
         """
         self._parts.close()
-        try:
-            stored = [future.result() for future in self._sent]
-        except LedgerError as error:
-            self._end_badly()
-            raise TransactionError(
-                "a message of the transaction was not stored; none will be visible",
-                transaction=self.id,
-                cause=str(error),
-            ) from error
-        duplicates = duplicates_error(self.id, stored)
-        if duplicates is not None:
-            self._end_badly()
-            raise duplicates
-        return self._producer.end(self._parts, Decision.COMMIT, stored)
+        stored, error = self._outcomes()
+        return self._producer.run(self._course.commit(self._parts, stored, error))
 
     def rollback(self) -> TransactionResult:
         """Let no message ever be visible.
@@ -138,18 +105,14 @@ class Transaction:
             OutcomeUnknownError: no answer in time; the broker will ask, and be told.
         """
         self._parts.close()
-        stored: list[SendResult] = []
-        for future in self._sent:
-            # What was not stored needs no rollback; what perhaps was is told when it is asked for.
-            if future.exception() is None:
-                stored.append(future.result())
-        return self._producer.end(self._parts, Decision.ROLLBACK, stored)
+        # What was not stored needs no rollback; what perhaps was is told when it is asked for.
+        stored, _ = self._outcomes()
+        return self._producer.run(self._course.end(self._parts, Decision.ROLLBACK, stored))
 
     def leave_open(self) -> TransactionResult:
         """End nothing: the broker will ask the listener later."""
         self._parts.close()
-        stored = [future.result() for future in self._sent]
-        return self._producer.leave(self._parts, stored)
+        return self._course.leave(self._parts, *self._outcomes())
 
     def __enter__(self) -> Self:
         return self
@@ -166,15 +129,19 @@ class Transaction:
             self.commit()
             return
         self._parts.close()
-        self._end_badly()
+        stored, _ = self._outcomes()
+        self._producer.run(self._course.end_badly(self._parts, stored))
 
-    def _end_badly(self) -> None:
-        """Roll back, after an error that is more important than one of the rollback."""
-        stored = [future.result() for future in self._sent if future.exception() is None]
-        try:
-            self._producer.end(self._parts, Decision.ROLLBACK, stored)
-        except LedgerError as error:
-            logger.warning("transaction not rolled back yet: id=%s: %s", self.id, error)
+    def _outcomes(self) -> tuple[list[SendResult], LedgerError | None]:
+        """Where the messages are that are stored, and why the first that is not is not."""
+        stored: list[SendResult] = []
+        first: LedgerError | None = None
+        for future in self._sent:
+            try:
+                stored.append(future.result())
+            except LedgerError as error:
+                first = first or error
+        return stored, first
 
 
 class TransactionalProducer:
@@ -206,7 +173,7 @@ class TransactionalProducer:
         """
         self.group = check_group(group)
         self._listener = listener
-        self._known = KnownTransactions()
+        self._course = TransactionCourse(self.group)
         self._turns = Turns()
         self._turns_lock = threading.Lock()
         self._producer = Producer(address, name=name, options=options)
@@ -223,23 +190,14 @@ class TransactionalProducer:
     def transaction(self) -> Transaction:
         """Begin a transaction; nothing is sent before its first message."""
         self._answer_checks()
-        parts = Parts(self.group)
-        self._known.begin(parts.id)
-        return Transaction(self, parts)
+        return Transaction(self, self._course)
 
     def send(
         self,
         topic: str,
         body: Body,
         local: Callable[[str], Decision | None],
-        *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        queue_id: int | None = None,
-        queue_key: str | None = None,
-        flag: int = 0,
-        unique_id: str | None = None,
+        **options: Unpack[HalfOptions],
     ) -> TransactionResult:
         """Store a half message, do what it tells of, and end it as that went.
 
@@ -253,17 +211,7 @@ class TransactionalProducer:
                 ``Transaction.commit`` and ``rollback``.
         """
         with self.transaction() as transaction:
-            transaction.send(
-                topic,
-                body,
-                tag=tag,
-                keys=keys,
-                properties=properties,
-                queue_id=queue_id,
-                queue_key=queue_key,
-                flag=flag,
-                unique_id=unique_id,
-            ).result()
+            transaction.send(topic, body, **options).result()
             decision = local(transaction.id)
             if decision is Decision.COMMIT:
                 return transaction.commit()
@@ -290,48 +238,19 @@ class TransactionalProducer:
     ) -> None:
         self.close()
 
-    def choose_queue(self, topic: str, *, queue_id: int | None, key: str | None) -> int:
+    def choose_queue(self, topic: str, destination: Destination) -> int:
         """The queue for a message of a transaction; for ``Transaction``."""
         queues = self._producer.write_queues(topic)
         with self._turns_lock:
-            return self._turns.choose(topic, queues, queue_id=queue_id, key=key)
+            return self._turns.choose(destination, queues)
 
     def send_half(self, message: OutgoingMessage) -> SendFuture[SendResult]:
         """Store a half message; for ``Transaction``."""
-        return self._producer.send_to(HALF_QUEUES, message)
+        return self._producer.send_to(HALF, message)
 
-    def leave(self, parts: Parts, stored: Sequence[SendResult]) -> TransactionResult:
-        """Let the listener tell how a transaction ended; for ``Transaction``."""
-        self._known.leave(parts.id)
-        return TransactionResult(parts.id, None, tuple(stored))
-
-    def end(
-        self, parts: Parts, decision: Decision, stored: Sequence[SendResult]
-    ) -> TransactionResult:
-        """End a transaction whose messages have their outcome; for ``Transaction``."""
-        self._known.decide(parts.id, decision)
-        if parts.count:
-            halves = [one.queue_offset for one in stored if not one.is_duplicate]
-            steps = end_steps(
-                self.group,
-                parts.id,
-                decision,
-                messages=len(halves),
-                offset=max(halves, default=-1),
-            )
-            try:
-                self._calls.run(steps, timeout_s=self.options.timeout_s)
-            except TransactionUnknownError:
-                if decision is Decision.COMMIT:
-                    raise
-                # Nothing of it is stored, or no more: as good as rolled back.
-            except LedgerError as error:
-                unknown = no_end(parts.id, error)
-                if unknown is None:
-                    raise
-                raise unknown from error
-        self._known.confirm(parts.id)
-        return TransactionResult(parts.id, decision, tuple(stored))
+    def run(self, steps: Steps[Result]) -> Result:
+        """What ``steps`` come to; for ``Transaction``."""
+        return self._calls.run(steps, timeout_s=self.options.timeout_s)
 
     def _answer_checks(self) -> None:
         if self._answering is None:
@@ -357,32 +276,21 @@ class TransactionalProducer:
                     self._answer(check)
 
     def _answer(self, check: Check) -> None:
+        has_listener = self._listener is not None
         try:
-            decision = self._decide(check)
-            if decision is None:
-                return
-            steps = end_steps(
-                self.group,
-                check.transaction,
-                decision,
-                messages=len(check.positions),
-                offset=-1,
-            )
-            self._calls.run(steps, timeout_s=self.options.timeout_s)
-            self._known.confirm(check.transaction)
+            found = self.run(self._course.look_up(check, has_listener=has_listener))
+            if isinstance(found, UndecidedTransaction):
+                found = self._listened(found)
+            if found is not None:
+                self.run(self._course.answer(check, found))
         except LedgerError as error:
             logger.warning("transaction not ended: id=%s: %s", check.transaction, error)
 
-    def _decide(self, check: Check) -> Decision | None:
-        if self._known.is_open(check.transaction):
-            return None
-        known = self._known.decision(check.transaction)
-        if known is not None or self._listener is None:
-            return known
-        undecided = self._calls.run(undecided_steps(check), timeout_s=self.options.timeout_s)
+    def _listened(self, undecided: UndecidedTransaction) -> Decision | None:
+        assert self._listener is not None
         try:
             return self._listener(undecided)
         except Exception:
             # The application's error must not end the answers to all others.
-            logger.exception("listener failed: transaction=%s", check.transaction)
+            logger.exception("listener failed: transaction=%s", undecided.id)
             return None

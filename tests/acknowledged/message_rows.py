@@ -24,12 +24,12 @@ from tests.acknowledged.steps import (
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.delivery import delivery_of
+from ledgermq.client.message_options import Destination
 from ledgermq.client.outgoing import OutgoingMessage, properties_bytes
 from ledgermq.client.record_encoder import Form, RecordEncoder, Target
 from ledgermq.client.results import SendResult
 from ledgermq.client.send_future import SendFuture
-from ledgermq.client.sender import Queues
-from ledgermq.client.transaction_parts import HALF_QUEUES, HalfArguments, Parts
+from ledgermq.client.transaction_parts import HALF, Parts
 from ledgermq.formats.message_id import UniqueIds
 from ledgermq.formats.properties import STAGE
 from ledgermq.model.errors import LedgerError, MessageIllegalError
@@ -67,8 +67,9 @@ def _put(
     delay_ms: int | None = None,
 ) -> SendFuture[SendResult]:
     delivery = delivery_of(level, delay=delay_ms, deliver_at=None)
-    queues = Queues(topic.encode(), TOPICS[topic], 0, None, delivery)
-    return to.producer.send_to(queues, OutgoingMessage(body, unique_id=unique_id))
+    destination = Destination(topic.encode(), 0, None, delivery)
+    message = OutgoingMessage(body, unique_id=unique_id)
+    return to.producer.send_to(destination, message, queues=TOPICS[topic])
 
 
 def _body(note: Note) -> bytes:
@@ -233,9 +234,9 @@ class TimerCancel(Row):
 def _half(note: Note, to: Connections, group: str = PRODUCERS) -> SendFuture[SendResult]:
     note.facts["group"] = group
     parts = Parts(group)
-    half = parts.add(BOUGHT, 0, HalfArguments(_body(note)))
+    half = parts.add(BOUGHT, 0, OutgoingMessage(_body(note)))
     note.facts["transaction"] = parts.id
-    return to.producer.send_to(HALF_QUEUES, half)
+    return to.producer.send_to(HALF, half)
 
 
 def _end(note: Note, decision: str) -> Arguments:
@@ -448,7 +449,7 @@ class SinkBatch(Row):
         )
         stage = Stage(f"sink-{note.name}", 1, "stage")
         message = OutgoingMessage(pack, properties={STAGE: stage.label})
-        return producer.send_to(Queues(STAGED_TOPIC.encode(), 1, 0), message)
+        return producer.send_to(Destination(STAGED_TOPIC.encode(), 0), message)
 
     def _commit(self, note: Note) -> Arguments:
         return {
