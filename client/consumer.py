@@ -12,7 +12,7 @@ import zmq
 from ledgermq.client.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.broker import Broker, wait_for_link
 from ledgermq.client.group import broker_link
-from ledgermq.client.link import Context
+from ledgermq.client.link import NEVER, Context
 from ledgermq.client.pull_pipeline import (
     ConsumerOptions,
     OffsetReset,
@@ -252,7 +252,7 @@ class Consumer:
 
     def _next_batch(self, timeout: float | None) -> MessageBatch:
         pulls, requests = self._begun(), self._broker.requests
-        until = float("inf") if timeout is None else time.monotonic() + timeout
+        until = NEVER if timeout is None else time.monotonic() + timeout
         while True:
             now = time.monotonic()
             pulls.advance(now)

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from ledgermq.client.address import Address
-from ledgermq.client.link import Context, FoundLink, Link, Part, keys_of
+from ledgermq.client.link import NEVER, Context, FoundLink, Link, Part, keys_of
 from ledgermq.model.errors import LedgerError, NotLeaderError, ProtocolError
 from ledgermq.wire.header import Kind
 from ledgermq.wire.session import Standing, Welcome, decode_role
@@ -28,7 +28,6 @@ from ledgermq.wire.session import Standing, Welcome, decode_role
 LOOK_S = 0.001
 """The links to the others are looked at no more often: their descriptors stay readable."""
 
-NEVER = float("inf")
 ASK_S_MIN, ASK_S_MAX = 2.0, 10.0
 """After so long without a leader the nodes are asked again, at first, and at last; up to twice as
 long by chance, so that not all clients ask at once."""

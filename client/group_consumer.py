@@ -22,7 +22,7 @@ from ledgermq.client.group_member import (
     client_id,
 )
 from ledgermq.client.heartbeat_thread import HeartbeatThread
-from ledgermq.client.link import Context
+from ledgermq.client.link import NEVER, Context
 from ledgermq.client.pull_pipeline import ConsumerOptions, OffsetReset
 from ledgermq.client.rebalance_listener import RebalanceListener, tell_at_once
 from ledgermq.client.received import MessageBatch, ReceivedMessage, no_messages
@@ -232,7 +232,7 @@ class GroupConsumer:
     def _next_batch(self, timeout: float | None) -> MessageBatch:
         member, thread = self._begin()
         requests = self._broker.requests
-        until = float("inf") if timeout is None else time.monotonic() + timeout
+        until = NEVER if timeout is None else time.monotonic() + timeout
         while True:
             thread.note_poll()
             news = member.news(time.monotonic())

@@ -33,6 +33,9 @@ from ledgermq.wire.session import Welcome, decode_refused, decode_welcome, encod
 Context = zmq.Context[zmq.Socket[bytes]]
 Part = bytes | memoryview
 
+NEVER = float("inf")
+"""A deadline that does not come."""
+
 REOPEN_MS_MIN = 5
 REOPEN_MS_MAX = 500
 HELLO_TIMEOUT_S = 5.0
@@ -134,7 +137,7 @@ class Link:
         """When ``advance`` has work that no descriptor tells of."""
         if self._socket is None:
             return self._reopen_at
-        return self._hello_until if self._awaits_greeting else float("inf")
+        return self._hello_until if self._awaits_greeting else NEVER
 
     @property
     def _awaits_greeting(self) -> bool:
@@ -230,7 +233,7 @@ class Link:
             self._close(GOODBYE_LINGER_MS)
         else:
             self._close(0)
-        self._reopen_at = float("inf")
+        self._reopen_at = NEVER
 
     def _open(self, now: float) -> None:
         socket = self._context.socket(zmq.DEALER)
@@ -303,7 +306,7 @@ class Link:
         if header.kind is Kind.WELCOME:
             self.welcome = self.last_welcome = decode_welcome(parts[1])
             self._is_locked_out = self._is_asking = False
-            self._hello_until = float("inf")
+            self._hello_until = NEVER
             return
         refusal = decode_refused(parts[1])
         if refusal.retriable or self._is_asking:

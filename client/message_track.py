@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from ledgermq.client.answers import elements
 from ledgermq.client.group import AnyLink
+from ledgermq.client.link import NEVER
 from ledgermq.client.pull_pipeline import pull_request, pulled_batch
 from ledgermq.client.questions import ask, offsets_of
 from ledgermq.client.received import MessageBatch, ReceivedMessage
-from ledgermq.client.requests import NEVER, Steps
+from ledgermq.client.requests import Steps
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.wire.pull_frame import BYTES_MAX, MESSAGES_MAX, Pull
 

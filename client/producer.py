@@ -14,7 +14,7 @@ from ledgermq.client.address import DEFAULT_ADDRESS, local_host, parse_addresses
 from ledgermq.client.broker import Broker
 from ledgermq.client.frames import BatchCallback, OneCallback
 from ledgermq.client.group import AnyLink, broker_link, writer_group
-from ledgermq.client.link import Context, Link, keys_of
+from ledgermq.client.link import NEVER, Context, Link, keys_of
 from ledgermq.client.message_options import BatchOptions, Destination, MessageOptions, outgoing
 from ledgermq.client.outgoing import Body, OutgoingMessage
 from ledgermq.client.questions import write_queues
@@ -237,7 +237,7 @@ class Producer:
         Raises:
             TimedOutError: some have none; they stay under way.
         """
-        until = time.monotonic() + timeout if timeout is not None else float("inf")
+        until = time.monotonic() + timeout if timeout is not None else NEVER
         if not self._driver.wait_until_idle(until):
             raise TimedOutError(
                 "messages without an outcome",
@@ -250,7 +250,7 @@ class Producer:
         if self._is_closed:
             return
         self._is_closed = True
-        until = time.monotonic() + timeout if timeout is not None else float("inf")
+        until = time.monotonic() + timeout if timeout is not None else NEVER
         self._driver.wait_until_idle(until)
         self._driver.close()
         with self._broker_lock:

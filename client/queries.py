@@ -13,10 +13,11 @@ from ledgermq.client.answers import integer
 from ledgermq.client.asked import asked, question
 from ledgermq.client.broker_connection import AsyncBrokerClient, BrokerClient
 from ledgermq.client.group import AnyLink
+from ledgermq.client.link import NEVER
 from ledgermq.client.message_track import browse, track
 from ledgermq.client.questions import ask
 from ledgermq.client.received import MessageBatch, ReceivedMessage
-from ledgermq.client.requests import NEVER, Request, Steps
+from ledgermq.client.requests import Request, Steps
 from ledgermq.formats.message_id import decode_offset_id
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.wire.header import Kind

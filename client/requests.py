@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from typing import TypeVar
 
 from ledgermq.client.group import AnyLink, Group
-from ledgermq.client.link import Part
+from ledgermq.client.link import NEVER, Part
 from ledgermq.model.errors import (
     FilterIllegalError,
     LedgerError,
@@ -21,7 +21,6 @@ from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.session import decode_body, decode_refused, encode_call
 
 BACKOFF_S = 0.05
-NEVER = float("inf")
 
 Result = TypeVar("Result")
 Steps = Generator["Request", None, Result]

@@ -19,8 +19,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ledgermq.client.frames import AnyFuture
+from ledgermq.client.link import NEVER
 from ledgermq.client.send_future import SendFuture
-from ledgermq.client.send_pipeline import NEVER, SendPipeline
+from ledgermq.client.send_pipeline import SendPipeline
 from ledgermq.model.errors import TimedOutError
 
 logger = logging.getLogger(__name__)

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ledgermq.client.compressed import Compressor
-from ledgermq.client.frames import AnyFuture, Frame, OpenFrame
+from ledgermq.client.frames import AnyFuture, Frame, OneCallback, OpenFrame
 from ledgermq.client.group import AnyLink
-from ledgermq.client.link import Part
-from ledgermq.client.record_encoder import Form
-from ledgermq.client.results import FrameResult
+from ledgermq.client.link import NEVER, Part
+from ledgermq.client.record_encoder import Form, Records, Target
+from ledgermq.client.results import FrameResult, SendResult
+from ledgermq.client.send_future import SendFuture, Waiting
 from ledgermq.formats.host_address import Host, encode_host
 from ledgermq.model.errors import (
     BusyError,
@@ -36,7 +37,6 @@ from ledgermq.wire.session import Refusal, Welcome, decode_refused
 
 BACKOFF_MS_MIN = 2
 BACKOFF_MS_MAX = 250
-NEVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,38 +170,55 @@ class SendPipeline:
         waiting = self.unanswered_bytes
         return waiting == 0 or waiting + size <= self.options.window_bytes
 
-    def joinable_frame(self, form: Form, size: int) -> OpenFrame | None:
-        """The open frame, if a message of ``size`` bytes may join it; call ``added`` afterwards.
+    def frame_queues(self, form: Form, size: int) -> dict[bytes, int]:
+        """The queue of each topic for messages that may go to any, in the frame of the next one.
 
-        One that it does not fit into is closed.
+        Args:
+            size: of the next message, nearly; an open frame that it does not fit into is closed.
         """
         frame = self._open
-        if frame is not None:
-            welcome = self.link.last_welcome
-            assert welcome is not None
-            if (
-                frame.form != form
-                or frame.size + size > max(size, self.options.batch_bytes)
-                or frame.records >= welcome.frame_records_max
-            ):
-                self._close_open()
-                frame = None
-        return frame
+        if frame is None:
+            return {}
+        welcome = self.link.last_welcome
+        assert welcome is not None
+        if (
+            frame.form != form
+            or frame.size + size > max(size, self.options.batch_bytes)
+            or frame.records >= welcome.frame_records_max
+        ):
+            self._close_open()
+            return {}
+        return frame.queues
 
-    def open_frame(self, form: Form, now: float) -> OpenFrame:
-        """A new frame, for a message that is added at once; call ``added`` afterwards."""
-        assert self._open is None
-        frame = self._open = OpenFrame(form, opened_at=now)
-        self._open_is_due = False
-        self._expire_at = min(self._expire_at, now + self.options.timeout_s)
-        return frame
+    def add(
+        self,
+        form: Form,
+        target: Target,
+        records: Records,
+        *,
+        is_any_queue: bool,
+        now: float,
+        waiting: Waiting,
+        callback: OneCallback | None,
+    ) -> SendFuture[SendResult]:
+        """Take one message into the open frame, or into a new one; the future of its result.
 
-    def added(self, size: int) -> None:
-        """A message of ``size`` bytes joined the open frame."""
-        self.unanswered_bytes += size
-        assert self._open is not None
-        if self._open.size >= self.options.batch_bytes:
+        Args:
+            records: the message, encoded: what cannot be encoded opens no frame.
+            is_any_queue: others of the topic that may go to any queue go to this one, too.
+        """
+        frame = self._open
+        if frame is None:
+            frame = self._open = OpenFrame(form, opened_at=now)
+            self._open_is_due = False
+            self._expire_at = min(self._expire_at, now + self.options.timeout_s)
+        if is_any_queue:
+            frame.queues[target.topic] = target.queue_id
+        future = frame.add(target.topic, target.queue_id, records, waiting, callback)
+        self.unanswered_bytes += records.size
+        if frame.size >= self.options.batch_bytes:
             self._open_is_due = True
+        return future
 
     def put(self, frame: Frame, now: float) -> None:
         """Take a whole frame, behind all that came before."""

@@ -99,10 +99,10 @@ class Sender:
                 topic, chosen = waiting.topic, waiting.queue_id
         properties = properties_bytes(message.tag, message.keys, message.properties)
         estimate = len(message.body) + RECORD_AROUND + len(properties)
-        frame = pipeline.joinable_frame(encoder.form, estimate)
+        frame_queues = pipeline.frame_queues(encoder.form, estimate)
         is_any_queue = chosen is None
-        if chosen is None and frame is not None:
-            chosen = frame.queues.get(topic)
+        if chosen is None:
+            chosen = frame_queues.get(topic)
         if chosen is None:
             chosen = self._next_queue(destination.topic, queues)
         target = Target(topic, chosen, message.flag, message.sys_flag)
@@ -114,14 +114,15 @@ class Sender:
             records = encoder.encode_bodies(target, (body,), properties)
         else:
             records = encoder.encode_messages(target, (replace(message, body=body),))
-        # Not before it is encoded: a frame that an illegal message opened would go without records.
-        if frame is None:
-            frame = pipeline.open_frame(encoder.form, now)
-        if is_any_queue:
-            frame.queues[topic] = chosen
-        future = frame.add(topic, chosen, records, self._waiting, callback)
-        pipeline.added(records.size)
-        return future
+        return pipeline.add(
+            encoder.form,
+            target,
+            records,
+            is_any_queue=is_any_queue,
+            now=now,
+            waiting=self._waiting,
+            callback=callback,
+        )
 
     def put_batch(
         self,

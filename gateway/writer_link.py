@@ -21,11 +21,11 @@ from typing import NamedTuple
 import zmq
 
 from ledgermq.client.frames import Frame
-from ledgermq.client.link import Link
+from ledgermq.client.link import NEVER, Link
 from ledgermq.client.outgoing import Body
 from ledgermq.client.record_encoder import Form
 from ledgermq.client.results import FrameResult
-from ledgermq.client.send_pipeline import NEVER, ProducerOptions, SendPipeline
+from ledgermq.client.send_pipeline import ProducerOptions, SendPipeline
 from ledgermq.model.errors import (
     BusyError,
     LedgerError,
