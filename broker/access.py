@@ -22,6 +22,8 @@ from typing import Self
 from ledgermq.broker.documents import Document, read_flag, read_table
 from ledgermq.broker.remote_address import check_pattern
 from ledgermq.broker.sealed_secret import SEALED_SIZE_MAX, is_sealed
+from ledgermq.broker.table import Table
+from ledgermq.broker.table_changes import UserSet
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import FORBIDDEN_TOPICS
 
@@ -152,16 +154,16 @@ class User:
         return bool(owned & right)
 
 
-class UserTable:
-    """All users by name.
+class UserTable(Table[UserSet]):
+    """All users by name. Invariant: a public key belongs to one user at most."""
 
-    Invariants: a public key belongs to one user at most; ``revision`` grows with every change.
-    """
+    file = FILE
+    takes = (UserSet,)
 
     def __init__(self) -> None:
+        super().__init__()
         self._users: dict[str, User] = {}
         self._owners: dict[str, str] = {}
-        self.revision = 0
 
     @classmethod
     def read(cls, document: Document) -> Self:
@@ -204,6 +206,13 @@ class UserTable:
             owner = self._owners.get(key, user.name)
             if owner != user.name:
                 raise ConfigError("public key is another user's", key=key, user=owner)
+
+    def apply(self, change: UserSet, _place: int, _at_ms: int, /) -> None:
+        """See ``Table``."""
+        if change.fields is None:
+            self.delete(change.name)
+        else:
+            self.put(User.read(change.name, change.fields))
 
     def put(self, user: User) -> None:
         """Have ``user`` instead of the one of that name."""

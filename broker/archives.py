@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from typing import NamedTuple, Self
 
 from ledgermq.broker.documents import Document, read_integer, read_table
+from ledgermq.broker.table import Table
+from ledgermq.broker.table_changes import ArchiveSet
 from ledgermq.model.errors import ConfigError
 
 FILE = "archives.json"
@@ -55,12 +57,15 @@ class ArchiveMark(NamedTuple):
         return {"position": self.position, "at": self.at_ms}
 
 
-class ArchiveTable:
-    """All archives by name. Invariant: ``revision`` grows with every change."""
+class ArchiveTable(Table[ArchiveSet]):
+    """All archives by name."""
+
+    file = FILE
+    takes = (ArchiveSet,)
 
     def __init__(self) -> None:
+        super().__init__()
         self._marks: dict[str, ArchiveMark] = {}
-        self.revision = 0
 
     @classmethod
     def read(cls, document: Document) -> Self:
@@ -92,6 +97,13 @@ class ArchiveTable:
     def last(self) -> int:
         """Up to where all archives have the log; 0 without one."""
         return min((mark.position for mark in self._marks.values()), default=0)
+
+    def apply(self, change: ArchiveSet, _place: int, _at_ms: int, /) -> None:
+        """See ``Table``."""
+        if change.fields is None:
+            self.delete(change.name)
+        else:
+            self.put(change.name, ArchiveMark.read(change.name, change.fields))
 
     def put(self, name: str, mark: ArchiveMark) -> None:
         """Have ``mark`` for ``name``."""

@@ -6,53 +6,28 @@ on from the files applies to each table what it lacks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from ledgermq.broker import (
-    access,
-    archives,
-    delays,
-    group_offsets,
-    groups,
-    moves,
-    name_values,
-    queue_locks,
-    quotas,
-    sinks,
-    topics,
-)
-from ledgermq.broker.access import User, UserTable
-from ledgermq.broker.archives import ArchiveMark, ArchiveTable
-from ledgermq.broker.delays import DelayTable
 from ledgermq.broker.documents import Document, Steps, finish, read_integer
 from ledgermq.broker.given_back import GivenBack, GivenBackTokens
-from ledgermq.broker.group_offsets import GroupOffsets
-from ledgermq.broker.groups import GroupTable, SubscriptionGroup
-from ledgermq.broker.moves import Moved, MoveEnded, MoveTable
-from ledgermq.broker.name_values import NameValues
-from ledgermq.broker.queue_locks import QueueLocks
-from ledgermq.broker.quotas import Quota, QuotaTable
-from ledgermq.broker.sinks import SinkMoved, SinkSet, SinkTable
-from ledgermq.broker.snapshot_tables import SnapshotTables, read_in_steps
+from ledgermq.broker.moves import MoveTable
 from ledgermq.broker.state_commands import (
     SNAPSHOT_TAG,
     STATE_TAG,
-    ArchiveSet,
     Command,
-    GroupSet,
-    LocksSet,
-    NamesSet,
-    OffsetsSet,
     Part,
-    QuotaSet,
-    TableChange,
-    TopicSet,
-    UserSet,
     decode_command,
     decode_part,
 )
-from ledgermq.broker.topics import Topic, TopicTable
+from ledgermq.broker.state_tables import (
+    FILES,
+    YOUNGER_FILES,
+    SnapshotTables,
+    read_snapshot,
+    read_tables,
+)
+from ledgermq.broker.table import Table
 from ledgermq.model.queue_name import QueueName
 
 APPLIED_KEY = "ledgermqApplied"
@@ -61,25 +36,9 @@ is, and the queue may begin anywhere."""
 
 FROM_FIRST = -1
 
-OWN_FILES = (
-    queue_locks.FILE,
-    access.FILE,
-    quotas.FILE,
-    moves.FILE,
-    sinks.FILE,
-    archives.FILE,
-    name_values.FILE,
-)
-"""Tables that RocketMQ does not know; their files are not in its folder."""
-
 ENDS = "queue-ends"
 """In a snapshot beside the tables: the ends of all queues. It is no state of commands, and each
 node has its own."""
-
-FILES = (topics.FILE, groups.FILE, group_offsets.FILE, delays.FILE, *OWN_FILES)
-
-YOUNGER_FILES = (delays.FILE, *OWN_FILES)
-"""Not in stores from before there were such tables."""
 
 
 class Applied(NamedTuple):
@@ -120,17 +79,14 @@ class BrokerState:
         missing = {file for file, document in own.items() if not document}
         for document in own.values():
             document.pop(APPLIED_KEY, None)
-        self.topics = TopicTable.read(own[topics.FILE])
-        self.groups = GroupTable.read(own[groups.FILE])
-        self.offsets = GroupOffsets.read(own[group_offsets.FILE])
-        self.locks = QueueLocks.read(own[queue_locks.FILE])
-        self.users = UserTable.read(own[access.FILE])
-        self.quotas = QuotaTable.read(own[quotas.FILE])
-        self.delays = DelayTable.read(own[delays.FILE])
-        self.moves = MoveTable.read(own[moves.FILE])
-        self.sinks = SinkTable.read(own[sinks.FILE])
-        self.archives = ArchiveTable.read(own[archives.FILE])
-        self.names = NameValues.read(own[name_values.FILE])
+        tables = finish(read_tables(own))
+        (self.topics, self.groups, self.offsets, self.locks, self.users, self.quotas, self.delays,
+         self.moves, self.sinks, self.archives, self.names) = tables  # fmt: skip
+        self._by_file = tables.by_file()
+        self._takers: dict[type, list[Table[Any]]] = {}
+        for table in self._by_file.values():
+            for kind in table.takes:
+                self._takers.setdefault(kind, []).append(table)
         self.given_back = GivenBackTokens()
         self.snapshots = 0
         """How often all tables were replaced."""
@@ -147,8 +103,7 @@ class BrokerState:
 
     def _is_empty(self, file: str) -> bool:
         """Whether a table's file has nothing but what that of a new store has."""
-        written = self._writers()[file]()
-        return all(value == {} for value in written.values())
+        return all(value == {} for value in self._by_file[file].to_document().values())
 
     def _place_younger(self, missing: set[str]) -> set[str]:
         """Find the places of younger tables that have no file; those that apply the whole log."""
@@ -253,7 +208,7 @@ class BrokerState:
         parts = [part] if part.number == 1 else [*self._parts, part]
         is_whole = part.number == part.parts == len(parts)
         if is_whole and (len(parts) == 1 or (offset == self._next_offset and self._follows(part))):
-            self._prepared = offset, part, (yield from read_in_steps(parts))
+            self._prepared = offset, part, (yield from read_snapshot(parts))
 
     def pass_over(self, offset: int) -> None:
         """What stands at ``offset`` of the state queue can be no command: it counts as applied."""
@@ -269,12 +224,11 @@ class BrokerState:
 
         In the middle of a snapshot that is its first part: who goes on there reads it whole.
         """
-        return {**self._writers()[file](), APPLIED_KEY: self._place_told(file)}
+        return {**self._by_file[file].to_document(), APPLIED_KEY: self._place_told(file)}
 
     def document_later(self, file: str) -> dict[str, object]:
         """The same, whose rows another thread may make (``config_json.encode_in_steps``)."""
-        write = {**self._writers(), **self._late_writers()}[file]
-        return {**write(), APPLIED_KEY: self._place_told(file)}
+        return {**self._by_file[file].to_document_later(), APPLIED_KEY: self._place_told(file)}
 
     def _place_told(self, file: str) -> int:
         place = self._places[file]
@@ -285,38 +239,19 @@ class BrokerState:
 
     def tables(self) -> dict[str, dict[str, object]]:
         """The tables alone, as a snapshot carries them."""
-        return {file: write() for file, write in self._writers().items()}
+        return {file: table.to_document() for file, table in self._by_file.items()}
 
     def tables_later(self) -> dict[str, dict[str, object]]:
         """The same, of which the rows are made when they are written."""
-        writers = {**self._writers(), **self._late_writers()}
-        return {file: write() for file, write in writers.items()}
+        return {file: table.to_document_later() for file, table in self._by_file.items()}
 
-    def _late_writers(self) -> dict[str, Callable[[], dict[str, object]]]:
-        return {
-            topics.FILE: self.topics.to_document_later,
-            groups.FILE: self.groups.to_document_later,
-            group_offsets.FILE: self.offsets.to_document_later,
-        }
-
-    def _writers(self) -> dict[str, Callable[[], dict[str, object]]]:
-        return {
-            topics.FILE: self.topics.to_document,
-            groups.FILE: self.groups.to_document,
-            group_offsets.FILE: self.offsets.to_document,
-            queue_locks.FILE: self.locks.to_document,
-            access.FILE: self.users.to_document,
-            quotas.FILE: self.quotas.to_document,
-            delays.FILE: self.delays.to_document,
-            moves.FILE: self.moves.to_document,
-            sinks.FILE: self.sinks.to_document,
-            archives.FILE: self.archives.to_document,
-            name_values.FILE: self.names.to_document,
-        }
+    def revisions(self) -> dict[str, int]:
+        """Of each table, by its file: another one with each change, and with each snapshot."""
+        return {file: table.revision for file, table in self._by_file.items()}
 
     def moves_of(self, topic: str) -> MoveTable:
         """The table that says how far the queues of ``topic`` are moved."""
-        return self.delays if topic == delays.TOPIC else self.moves
+        return self.delays if self.delays.has(topic) else self.moves
 
     def open_moves(self) -> list[tuple[QueueName, int]]:
         """Queues whose last move is not known to be whole, and the place of its command."""
@@ -338,7 +273,7 @@ class BrokerState:
         parts, self._parts = self._parts, []
         prepared, self._prepared = self._prepared, None
         if prepared is None or prepared[:2] != (offset, part):
-            fresh = finish(read_in_steps(parts))
+            fresh = finish(read_snapshot(parts))
         else:
             fresh = prepared[2]
         self._replace(offset, fresh)
@@ -350,36 +285,13 @@ class BrokerState:
 
     def _replace(self, offset: int, fresh: SnapshotTables) -> None:
         """Have the snapshot's tables, but not where ours has more than the snapshot already."""
-        if offset >= self._places[topics.FILE]:
-            self.topics.replace_with(fresh.topics)
-        if offset >= self._places[groups.FILE]:
-            self.groups.replace_with(fresh.groups)
-        if offset >= self._places[group_offsets.FILE]:
-            self.offsets.replace_with(fresh.offsets)
-        if offset >= self._places[queue_locks.FILE]:
-            self.locks.replace_with(fresh.locks)
-        self._replace_own(offset, fresh.users, fresh.quotas, fresh.archives)
-        if offset >= self._places[delays.FILE]:
-            self.delays.replace_with(fresh.delays)
-        if offset >= self._places[moves.FILE]:
-            self.moves.replace_with(fresh.moves)
-        if offset >= self._places[sinks.FILE]:
-            self.sinks.replace_with(fresh.sinks)
-        if offset >= self._places[name_values.FILE]:
-            self.names.replace_with(fresh.names)
+        others = fresh.tables.by_file()
+        for file, table in self._by_file.items():
+            if offset >= self._places[file]:
+                table.replace_with(others[file])
         self.told_ends = fresh.documents.get(ENDS, self.told_ends)
         self.snapshots += 1
         self.needs_snapshot = False
-
-    def _replace_own(
-        self, offset: int, users: UserTable, fresh_quotas: QuotaTable, archived: ArchiveTable
-    ) -> None:
-        if offset >= self._places[access.FILE]:
-            self.users.replace_with(users)
-        if offset >= self._places[quotas.FILE]:
-            self.quotas.replace_with(fresh_quotas)
-        if offset >= self._places[archives.FILE]:
-            self.archives.replace_with(archived)
 
     def _note_tokens(self, command: Command) -> None:
         for change in command.changes:
@@ -388,79 +300,6 @@ class BrokerState:
 
     def _apply(self, offset: int, command: Command) -> None:
         for change in command.changes:
-            if not isinstance(change, GivenBack):
-                self._apply_change(offset, change, command.at_ms)
-
-    def _apply_change(self, offset: int, change: TableChange, at_ms: int) -> None:
-        if isinstance(change, TopicSet):
-            if offset >= self._places[topics.FILE]:
-                self._set_topic(change, at_ms)
-        elif isinstance(change, GroupSet):
-            if offset >= self._places[groups.FILE]:
-                self._set_group(change, at_ms)
-            if change.fields is None and offset >= self._places[queue_locks.FILE]:
-                self.locks.forget_group(change.name)
-        elif isinstance(change, OffsetsSet):
-            if offset >= self._places[group_offsets.FILE]:
-                self.offsets.set(change.group, change.topic, change.offsets)
-        elif isinstance(change, LocksSet):
-            if offset >= self._places[queue_locks.FILE]:
-                self.locks.set(change.group, change.topic, change.locks)
-        elif isinstance(change, Moved | MoveEnded):
-            self._move(offset, change)
-        elif isinstance(change, SinkSet | SinkMoved):
-            self._apply_sink(offset, change)
-        else:
-            self._apply_own(offset, change)
-
-    def _apply_sink(self, offset: int, change: SinkSet | SinkMoved) -> None:
-        if offset >= self._places[sinks.FILE]:
-            self.sinks.apply(change)
-
-    def _apply_own(self, offset: int, change: UserSet | QuotaSet | ArchiveSet | NamesSet) -> None:
-        if isinstance(change, ArchiveSet):
-            if offset >= self._places[archives.FILE]:
-                self._set_archive(change)
-        elif isinstance(change, NamesSet):
-            if offset >= self._places[name_values.FILE]:
-                self.names.put(change.name, change.fields)
-        elif isinstance(change, QuotaSet):
-            if offset >= self._places[quotas.FILE]:
-                self._set_quota(change)
-        elif offset >= self._places[access.FILE]:
-            self._set_user(change)
-
-    def _set_user(self, change: UserSet) -> None:
-        if change.fields is None:
-            self.users.delete(change.name)
-        else:
-            self.users.put(User.read(change.name, change.fields))
-
-    def _set_quota(self, change: QuotaSet) -> None:
-        if change.fields is None:
-            self.quotas.delete(change.owner)
-        else:
-            self.quotas.put(change.owner, Quota.read(change.owner, change.fields))
-
-    def _set_archive(self, change: ArchiveSet) -> None:
-        if change.fields is None:
-            self.archives.delete(change.name)
-        else:
-            self.archives.put(change.name, ArchiveMark.read(change.name, change.fields))
-
-    def _set_topic(self, change: TopicSet, at_ms: int) -> None:
-        if change.fields is None:
-            self.topics.delete(change.name, at_ms)
-        else:
-            self.topics.put(Topic.read(change.name, change.fields), at_ms)
-
-    def _set_group(self, change: GroupSet, at_ms: int) -> None:
-        if change.fields is None:
-            self.groups.delete(change.name, at_ms)
-        else:
-            self.groups.put(SubscriptionGroup.read(change.name, change.fields), at_ms)
-
-    def _move(self, offset: int, change: Moved | MoveEnded) -> None:
-        is_delay = change.queue.topic == delays.TOPIC
-        if offset >= self._places[delays.FILE if is_delay else moves.FILE]:
-            self.moves_of(change.queue.topic).apply(offset, change)
+            for table in self._takers.get(type(change), ()):
+                if offset >= self._places[table.file]:
+                    table.apply(change, offset, command.at_ms)

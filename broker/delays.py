@@ -18,25 +18,33 @@ FILE = "delayOffset.json"
 TOPIC = DELAY_TOPIC
 
 _LEVELS = "offsetTable"
-_MOVES = "ledgermqMoves"
 
 
 class DelayTable(MoveTable):
     """The table of moves of RocketMQ's delay topic."""
 
+    file = FILE
+    key = "ledgermqMoves"
+    is_own = False
+
     @classmethod
-    def read(cls, document: Document, *, file: str = FILE, key: str = _MOVES) -> Self:
+    def has(cls, topic: str) -> bool:
+        """See ``MoveTable``."""
+        return topic == TOPIC
+
+    @classmethod
+    def read(cls, document: Document) -> Self:
         """The table in the document of ``delayOffset.json``.
 
         Raises:
             ConfigError: an offset is none; names the level.
         """
-        if key in document:
-            return super().read(document, file=file, key=key)
+        if cls.key in document:
+            return super().read(document)
         table = cls()
-        levels = read_table(document, _LEVELS, file=file)
+        levels = read_table(document, _LEVELS, file=FILE)
         for level in levels:
-            offset = read_integer(levels, level, 0, file=file, owner=_LEVELS)
+            offset = read_integer(levels, level, 0, file=FILE, owner=_LEVELS)
             # A name that is no level means nothing to RocketMQ, either.
             if level.isdecimal() and int(level) > 0:
                 table._sources[QueueName(TOPIC, int(level) - 1)] = Source(offset)
@@ -45,4 +53,4 @@ class DelayTable(MoveTable):
     def to_document(self) -> dict[str, object]:
         """The document to write; RocketMQ that goes on from it may repeat, and misses nothing."""
         levels = {queue.queue_id + 1: source.safe_offset for queue, source in sorted(self)}
-        return {_LEVELS: levels, _MOVES: self.to_table()}
+        return {_LEVELS: levels, self.key: self.to_table()}

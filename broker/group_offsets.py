@@ -11,6 +11,8 @@ from itertools import chain
 from typing import NamedTuple, Self
 
 from ledgermq.broker.documents import ROWS_PER_STEP, Document, Steps, finish, read_table
+from ledgermq.broker.table import Table
+from ledgermq.broker.table_changes import OffsetsSet
 from ledgermq.formats.config_json import Rows
 from ledgermq.model.errors import ConfigError, MessageIllegalError
 
@@ -32,22 +34,25 @@ class GroupTopic(NamedTuple):
         return f"{self.topic}{SEPARATOR}{self.group}"
 
 
-class GroupOffsets:
+class GroupOffsets(Table[OffsetsSet]):
     """The offsets of all groups.
 
-    Invariants: ``revision`` grows with every change, so who has written revision ``r`` to the file
-    has everything to write again exactly when ``revision > r``. ``_topics`` has the topics of each
-    group in ``_table``, ``_groups`` the groups of each topic, and neither has anything else.
+    Invariant: ``_topics`` has the topics of each group in ``_table``, ``_groups`` the groups of
+    each topic, and neither has anything else.
     """
 
+    file = FILE
+    takes = (OffsetsSet,)
+    is_own = is_younger = False
+
     def __init__(self) -> None:
+        super().__init__()
         self._table: dict[GroupTopic, dict[int, int]] = {}
         # There may be thousands of either, and lists of all ask for each.
         self._topics: dict[str, set[str]] = {}
         self._groups: dict[str, set[str]] = {}
         self._unknown_keys: dict[str, object] = {}
         self._unknown: dict[str, object] = {}
-        self._revision = 0
 
     @classmethod
     def read(cls, document: Document) -> Self:
@@ -88,11 +93,6 @@ class GroupOffsets:
         known = list(self._table.items())
         rows = ((owner.key, dict(sorted(queues.items()))) for owner, queues in known)
         return {_TABLE: Rows(chain(rows, list(self._unknown_keys.items()))), **self._unknown}
-
-    @property
-    def revision(self) -> int:
-        """How many changes the table has seen since it was read."""
-        return self._revision
 
     def __iter__(self) -> Iterator[tuple[GroupTopic, Mapping[int, int]]]:
         return iter(self._table.items())
@@ -155,6 +155,10 @@ class GroupOffsets:
                 )
         return {**stored, **offsets} != stored
 
+    def apply(self, change: OffsetsSet, _place: int, _at_ms: int, /) -> None:
+        """See ``Table``."""
+        self.set(change.group, change.topic, change.offsets)
+
     def set(self, group: str, topic: str, offsets: Mapping[int, int] | None) -> bool:
         """Know ``offsets`` from now on, or forget all of group and topic; true for a change."""
         owner = GroupTopic(group, topic)
@@ -166,7 +170,7 @@ class GroupOffsets:
             self._put(owner, merged)
         else:
             self._remove(owner)
-        self._revision += 1
+        self.revision += 1
         return True
 
     def _put(self, owner: GroupTopic, queues: dict[int, int]) -> None:
@@ -185,7 +189,7 @@ class GroupOffsets:
         self._table, self._unknown = other._table, other._unknown
         self._topics, self._groups = other._topics, other._groups
         self._unknown_keys = other._unknown_keys
-        self._revision += 1
+        self.revision += 1
 
 
 def _discard(index: dict[str, set[str]], key: str, name: str) -> None:

@@ -15,7 +15,7 @@ from ledgermq.broker.groups import (
     SubscriptionGroup,
     check_group_name,
 )
-from ledgermq.broker.state_commands import Change, GroupSet, OffsetsSet
+from ledgermq.broker.table_changes import Change, GroupSet, OffsetsSet
 from ledgermq.model.errors import GroupUnknownError, MessageIllegalError, NoPermissionError
 from ledgermq.model.limits import QUEUE_ID_MAX
 

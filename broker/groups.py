@@ -17,6 +17,8 @@ from ledgermq.broker.documents import (
     read_table,
     rows_in_steps,
 )
+from ledgermq.broker.table import Table
+from ledgermq.broker.table_changes import GroupSet
 from ledgermq.formats.config_json import Rows
 from ledgermq.model.errors import ConfigError, MessageIllegalError, NoPermissionError
 from ledgermq.model.limits import TOPIC_CHARACTERS
@@ -102,13 +104,18 @@ def check_group_name(name: str) -> None:
         )
 
 
-class GroupTable:
+class GroupTable(Table[GroupSet]):
     """All subscription groups by name, and the version of the table.
 
     Invariant: ``version`` grows by one with every change that must be written to the file.
     """
 
+    file = FILE
+    takes = (GroupSet,)
+    is_own = is_younger = False
+
     def __init__(self) -> None:
+        super().__init__()
         self._groups: dict[str, SubscriptionGroup] = {}
         self._version = DataVersion()
         self._unknown: dict[str, object] = {}
@@ -176,7 +183,7 @@ class GroupTable:
         for name in missing:
             self._groups[name] = SubscriptionGroup(name)
         if missing:
-            self._version = self._version.next_version(now_ms)
+            self._advance(now_ms)
         return bool(missing)
 
     def plan_use(self, name: str, rules: TopicsSection) -> SubscriptionGroup:
@@ -201,22 +208,34 @@ class GroupTable:
             raise NoPermissionError("group may not consume", group=name, field="consumeEnable")
         return group
 
+    def apply(self, change: GroupSet, _place: int, at_ms: int, /) -> None:
+        """See ``Table``."""
+        if change.fields is None:
+            self.delete(change.name, at_ms)
+        else:
+            self.put(SubscriptionGroup.read(change.name, change.fields), at_ms)
+
     def put(self, group: SubscriptionGroup, now_ms: int) -> bool:
         """The table has ``group`` from now on; true when that is a change."""
         known = self._groups.get(group.name)
         if known is not None and known.to_fields() == group.to_fields():
             return False
         self._groups[group.name] = group
-        self._version = self._version.next_version(now_ms)
+        self._advance(now_ms)
         return True
 
     def delete(self, name: str, now_ms: int) -> bool:
         """The table has no group called ``name`` from now on; true when that is a change."""
         if self._groups.pop(name, None) is None:
             return False
-        self._version = self._version.next_version(now_ms)
+        self._advance(now_ms)
         return True
 
     def replace_with(self, other: GroupTable) -> None:
         """Have what ``other`` has."""
         self._groups, self._version, self._unknown = other._groups, other._version, other._unknown
+        self.revision += 1
+
+    def _advance(self, now_ms: int) -> None:
+        self._version = self._version.next_version(now_ms)
+        self.revision += 1

@@ -19,17 +19,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 from zlib import crc32
 
 from ledgermq.broker.documents import Document, read_integer, read_table
+from ledgermq.broker.table import Table
 from ledgermq.formats.message import BODY_CRC_AT, QUEUE_ID_AT, properties_in, queue_of
 from ledgermq.model.errors import ConfigError, CorruptLogError
+from ledgermq.model.limits import DELAY_TOPIC
 from ledgermq.model.offset_ranges import offsets_in, ranges_of
 from ledgermq.model.queue_name import QueueName
 
 FILE = "moves.json"
-_TABLE = "moves"
 _NUMBERS = Struct(">ii")
 
 GROUP_RECORDS_MAX = 2_048
@@ -150,25 +151,30 @@ class Source:
         return min(self.next_offset, self.open_from)
 
 
-class MoveTable:
-    """The sources by queue.
+class MoveTable(Table[Moved | MoveEnded]):
+    """The sources by queue; those of delay levels have a table of their own (``delays``).
 
-    Invariant: ``revision`` grows with every change.
+    Attributes:
+        key: of the table in the file's document.
     """
 
+    file = FILE
+    takes = (Moved, MoveEnded)
+    key: ClassVar[str] = "moves"
+
     def __init__(self) -> None:
+        super().__init__()
         self._sources: dict[QueueName, Source] = {}
-        self._revision = 0
 
     @classmethod
-    def read(cls, document: Document, *, file: str = FILE, key: str = _TABLE) -> Self:
-        """The table at ``key`` of a document.
+    def read(cls, document: Document) -> Self:
+        """The table in the document of its file.
 
         Raises:
             ConfigError: a number is none; names the queue.
         """
-        table = cls()
-        for name, value in read_table(document, key, file=file).items():
+        table, file = cls(), cls.file
+        for name, value in read_table(document, cls.key, file=file).items():
             if not isinstance(value, Mapping):
                 raise ConfigError("not a JSON object", file=file, key=name)
             queue = _queue_of(name)
@@ -184,7 +190,7 @@ class MoveTable:
 
     def to_document(self) -> dict[str, object]:
         """The document to write."""
-        return {_TABLE: self.to_table()}
+        return {self.key: self.to_table()}
 
     def to_table(self) -> dict[str, object]:
         """The sources by the name of their queue."""
@@ -200,11 +206,6 @@ class MoveTable:
             table[_key_of(queue)] = fields
         return table
 
-    @property
-    def revision(self) -> int:
-        """How many changes the table has seen since it was read."""
-        return self._revision
-
     def __iter__(self) -> Iterator[tuple[QueueName, Source]]:
         return iter(self._sources.items())
 
@@ -212,8 +213,15 @@ class MoveTable:
         """How far ``queue`` is moved; one that never was is at its begin."""
         return self._sources.get(queue, Source())
 
-    def apply(self, place: int, change: Moved | MoveEnded) -> None:
-        """Take a change of the command at ``place`` in the state's queue."""
+    @classmethod
+    def has(cls, topic: str) -> bool:
+        """Whether it is this table that says how far the queues of ``topic`` are moved."""
+        return topic != DELAY_TOPIC
+
+    def apply(self, change: Moved | MoveEnded, place: int, _at_ms: int, /) -> None:
+        """See ``Table``."""
+        if not self.has(change.queue.topic):
+            return
         if isinstance(change, MoveEnded):
             known = self[change.queue]
             self.put(change.queue, Source(known.next_offset, known.marks))
@@ -226,12 +234,12 @@ class MoveTable:
     def put(self, queue: QueueName, source: Source) -> None:
         """Know ``source`` from now on."""
         self._sources[queue] = source
-        self._revision += 1
+        self.revision += 1
 
     def replace_with(self, other: MoveTable) -> None:
         """Have what ``other`` has."""
         self._sources = other._sources
-        self._revision += 1
+        self.revision += 1
 
 
 def record_sum(record: memoryview) -> int:

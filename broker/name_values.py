@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from typing import Self
 
 from ledgermq.broker.documents import Document, read_table
+from ledgermq.broker.table import Table
+from ledgermq.broker.table_changes import NamesSet
 from ledgermq.model.errors import ConfigError
 
 FILE = "name-values.json"
@@ -33,12 +35,15 @@ NAMESPACE_SIZE_MAX = 256 * 1024
 _TABLE = "nameValues"
 
 
-class NameValues:
-    """All texts. Invariant: ``revision`` grows with every change; no namespace is empty."""
+class NameValues(Table[NamesSet]):
+    """All texts. Invariant: no namespace is empty."""
+
+    file = FILE
+    takes = (NamesSet,)
 
     def __init__(self) -> None:
+        super().__init__()
         self._spaces: dict[str, dict[str, str]] = {}
-        self.revision = 0
 
     @classmethod
     def read(cls, document: Document) -> Self:
@@ -63,6 +68,10 @@ class NameValues:
     def get(self, namespace: str, key: str) -> str | None:
         """One text."""
         return self.of(namespace).get(key)
+
+    def apply(self, change: NamesSet, _place: int, _at_ms: int, /) -> None:
+        """See ``Table``."""
+        self.put(change.name, change.fields)
 
     def put(self, namespace: str, values: object) -> None:
         """Have these texts in ``namespace``, and no other ones; nothing there at all without.

@@ -12,6 +12,8 @@ from typing import NamedTuple, Self
 
 from ledgermq.broker.documents import Document, read_table
 from ledgermq.broker.group_offsets import SEPARATOR, GroupTopic
+from ledgermq.broker.table import Table
+from ledgermq.broker.table_changes import GroupSet, LocksSet
 from ledgermq.model.errors import ConfigError
 
 FILE = "queue-locks.json"
@@ -31,15 +33,15 @@ class Lock(NamedTuple):
     lease_ms: int
 
 
-class QueueLocks:
-    """The locks of all groups.
+class QueueLocks(Table[LocksSet | GroupSet]):
+    """The locks of all groups. Invariant: a queue has at most one owner in a group."""
 
-    Invariants: a queue has at most one owner in a group; ``revision`` grows with every change.
-    """
+    file = FILE
+    takes = (LocksSet, GroupSet)
 
     def __init__(self) -> None:
+        super().__init__()
         self._table: dict[GroupTopic, dict[int, Lock]] = {}
-        self._revision = 0
 
     @classmethod
     def read(cls, document: Document) -> Self:
@@ -71,11 +73,6 @@ class QueueLocks:
             }
         }
 
-    @property
-    def revision(self) -> int:
-        """How many changes the table has seen since it was read."""
-        return self._revision
-
     def __iter__(self) -> Iterator[tuple[GroupTopic, Mapping[int, Lock]]]:
         return iter(self._table.items())
 
@@ -89,6 +86,13 @@ class QueueLocks:
             owner.topic: queues for owner, queues in self._table.items() if owner.group == group
         }
 
+    def apply(self, change: LocksSet | GroupSet, _place: int, _at_ms: int, /) -> None:
+        """See ``Table``."""
+        if isinstance(change, LocksSet):
+            self.set(change.group, change.topic, change.locks)
+        elif change.fields is None:
+            self.forget_group(change.name)
+
     def set(self, group: str, topic: str, locks: Mapping[int, Lock | None]) -> bool:
         """Have these locks from now on, none where ``None`` stands; true for a change."""
         owner = GroupTopic(group, topic)
@@ -100,7 +104,7 @@ class QueueLocks:
             self._table[owner] = merged
         else:
             del self._table[owner]
-        self._revision += 1
+        self.revision += 1
         return True
 
     def forget_group(self, group: str) -> None:
@@ -111,7 +115,7 @@ class QueueLocks:
     def replace_with(self, other: QueueLocks) -> None:
         """Have what ``other`` has."""
         self._table = other._table
-        self._revision += 1
+        self.revision += 1
 
 
 def read_lock(value: object) -> Lock | None:

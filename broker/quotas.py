@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from ledgermq.broker.documents import Document, read_integer, read_table
+from ledgermq.broker.table import Table
+from ledgermq.broker.table_changes import QuotaSet
 from ledgermq.model.errors import ConfigError
 
 FILE = "quotas.json"
@@ -68,12 +70,15 @@ class Quota:
 UNLIMITED = Quota()
 
 
-class QuotaTable:
-    """All quotas by owner. Invariant: ``revision`` grows with every change."""
+class QuotaTable(Table[QuotaSet]):
+    """All quotas by owner."""
+
+    file = FILE
+    takes = (QuotaSet,)
 
     def __init__(self) -> None:
+        super().__init__()
         self._quotas: dict[str, Quota] = {}
-        self.revision = 0
 
     @classmethod
     def read(cls, document: Document) -> Self:
@@ -101,6 +106,13 @@ class QuotaTable:
     def get(self, owner: str) -> Quota | None:
         """The quota of ``owner``; None: what the settings say holds."""
         return self._quotas.get(owner)
+
+    def apply(self, change: QuotaSet, _place: int, _at_ms: int, /) -> None:
+        """See ``Table``."""
+        if change.fields is None:
+            self.delete(change.owner)
+        else:
+            self.put(change.owner, Quota.read(change.owner, change.fields))
 
     def put(self, owner: str, quota: Quota) -> None:
         """Have ``quota`` for ``owner``."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 from ledgermq.broker.documents import Document, read_flag, read_integer, read_table
+from ledgermq.broker.table import Table
 from ledgermq.formats.message import Message
 from ledgermq.formats.properties import STAGE
 from ledgermq.model.errors import ConfigError, CorruptLogError
@@ -137,19 +138,20 @@ class Sink:
         return {**fields, "owner": self.owner} if self.owner else fields
 
 
-class SinkTable:
+class SinkTable(Table[SinkSet | SinkMoved]):
     """The sinks by their names.
-
-    Invariant: ``revision`` grows with every change.
 
     Attributes:
         unmoved: sinks with packs that are not messages yet.
     """
 
+    file = FILE
+    takes = (SinkSet, SinkMoved)
+
     def __init__(self) -> None:
+        super().__init__()
         self.unmoved: set[str] = set()
         self._sinks: dict[str, Sink] = {}
-        self._revision = 0
 
     @classmethod
     def read(cls, document: Document) -> Self:
@@ -167,11 +169,6 @@ class SinkTable:
         """The document to write to ``sinks.json``."""
         return {_TABLE: {name: sink.to_fields() for name, sink in sorted(self._sinks.items())}}
 
-    @property
-    def revision(self) -> int:
-        """How many changes the table has seen since it was read."""
-        return self._revision
-
     def __iter__(self) -> Iterator[tuple[str, Sink]]:
         return iter(self._sinks.items())
 
@@ -182,12 +179,8 @@ class SinkTable:
         """The sink's last batch; None when nothing is known of it."""
         return self._sinks.get(name)
 
-    def apply(self, change: SinkSet | SinkMoved) -> None:
-        """Take a change of a command.
-
-        Raises:
-            ConfigError: its fields are none of a sink.
-        """
+    def apply(self, change: SinkSet | SinkMoved, _place: int, _at_ms: int, /) -> None:
+        """See ``Table``."""
         if isinstance(change, SinkMoved):
             self._move(change)
         elif change.fields is None:
@@ -195,12 +188,12 @@ class SinkTable:
             self.unmoved.discard(change.name)
         else:
             self._put(change.name, Sink.read(change.name, change.fields))
-        self._revision += 1
+        self.revision += 1
 
     def replace_with(self, other: SinkTable) -> None:
         """Have what ``other`` has."""
         self._sinks, self.unmoved = other._sinks, other.unmoved
-        self._revision += 1
+        self.revision += 1
 
     def _move(self, change: SinkMoved) -> None:
         sink = self._sinks.get(change.name)

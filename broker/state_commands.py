@@ -38,6 +38,19 @@ from ledgermq.broker.given_back import GivenBack
 from ledgermq.broker.moves import Moved, MoveEnded, decode_move
 from ledgermq.broker.queue_locks import Lock, read_lock
 from ledgermq.broker.sinks import SinkMoved, SinkSet, decode_sink_moved
+from ledgermq.broker.table_changes import (
+    ArchiveSet,
+    Change,
+    Fields,
+    GroupSet,
+    LocksSet,
+    NamedSet,
+    NamesSet,
+    OffsetsSet,
+    QuotaSet,
+    TopicSet,
+    UserSet,
+)
 from ledgermq.formats.config_json import Rows
 from ledgermq.formats.json_steps import decode_in_steps
 from ledgermq.model.errors import CorruptLogError
@@ -54,71 +67,6 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 _ROW_DEPTH = 4
 """Of a snapshot: its document, the tables, one file, a table in it; then rows."""
-
-Fields = Mapping[str, object]
-
-
-class TopicSet(NamedTuple):
-    """The topic is so from now on; without ``fields`` there is none of that name."""
-
-    name: str
-    fields: Fields | None
-
-
-class GroupSet(NamedTuple):
-    """The subscription group is so from now on; without ``fields`` there is none of that name."""
-
-    name: str
-    fields: Fields | None
-
-
-class OffsetsSet(NamedTuple):
-    """Up to where a group has consumed these queues; without ``offsets`` none is known any more."""
-
-    group: str
-    topic: str
-    offsets: Mapping[int, int] | None
-
-
-class LocksSet(NamedTuple):
-    """Who owns these queues in a group from now on; ``None``: nobody."""
-
-    group: str
-    topic: str
-    locks: Mapping[int, Lock | None]
-
-
-class UserSet(NamedTuple):
-    """The user is so from now on; without ``fields`` there is none of that name."""
-
-    name: str
-    fields: Fields | None
-
-
-class QuotaSet(NamedTuple):
-    """The quota is so from now on; without ``fields`` what the settings say holds."""
-
-    owner: str
-    fields: Fields | None
-
-
-class ArchiveSet(NamedTuple):
-    """The archive is so far from now on; without ``fields`` nothing waits for it."""
-
-    name: str
-    fields: Fields | None
-
-
-class NamesSet(NamedTuple):
-    """The namespace has these texts from now on; without ``fields`` it has none."""
-
-    name: str
-    fields: Fields | None
-
-
-NamedSet = TopicSet | GroupSet | UserSet | QuotaSet | SinkSet | ArchiveSet | NamesSet
-TableChange = NamedSet | OffsetsSet | LocksSet | SinkMoved | Moved | MoveEnded
-Change = TableChange | GivenBack
 
 
 class Command(NamedTuple):

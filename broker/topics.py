@@ -21,6 +21,8 @@ from ledgermq.broker.documents import (
     read_table,
     rows_in_steps,
 )
+from ledgermq.broker.table import Table
+from ledgermq.broker.table_changes import TopicSet
 from ledgermq.formats.config_json import Rows
 from ledgermq.model.errors import (
     ConfigError,
@@ -215,7 +217,7 @@ def builtin_topics(node: NodeSection, rules: TopicsSection) -> list[Topic]:
     return topics
 
 
-class TopicTable:
+class TopicTable(Table[TopicSet]):
     """All topics by name, and the version of the table.
 
     Invariant: ``version`` grows by one with every change that must be written to the file.
@@ -224,7 +226,12 @@ class TopicTable:
         changes: how many topics became another one since the table was read.
     """
 
+    file = FILE
+    takes = (TopicSet,)
+    is_own = is_younger = False
+
     def __init__(self) -> None:
+        super().__init__()
         self._topics: dict[str, Topic] = {}
         self._version = DataVersion()
         self._unknown: dict[str, object] = {}
@@ -317,7 +324,7 @@ class TopicTable:
             self._topics[topic.name] = topic
             self._note_change(topic.name)
         if missing:
-            self._version = self._version.next_version(now_ms)
+            self._advance(now_ms)
         return bool(missing)
 
     def plan_on_first_use(
@@ -381,6 +388,13 @@ class TopicTable:
             return existing
         return replace(existing, read_queues=queues, write_queues=queues)
 
+    def apply(self, change: TopicSet, _place: int, at_ms: int, /) -> None:
+        """See ``Table``."""
+        if change.fields is None:
+            self.delete(change.name, at_ms)
+        else:
+            self.put(Topic.read(change.name, change.fields), at_ms)
+
     def put(self, topic: Topic, now_ms: int) -> bool:
         """The table has ``topic`` from now on; true when that is a change."""
         known = self._topics.get(topic.name)
@@ -389,7 +403,7 @@ class TopicTable:
         self._topics[topic.name] = topic
         self._deleted.pop(topic.name, None)
         self._note_change(topic.name)
-        self._version = self._version.next_version(now_ms)
+        self._advance(now_ms)
         return True
 
     def is_deleted(self, name: str) -> bool:
@@ -405,7 +419,7 @@ class TopicTable:
             return False
         self._deleted[name] = now_ms
         self._note_change(name)
-        self._version = self._version.next_version(now_ms)
+        self._advance(now_ms)
         return True
 
     def changed_since(self, changes: int) -> list[str]:
@@ -416,6 +430,10 @@ class TopicTable:
                 break
             found.append(name)
         return found
+
+    def _advance(self, now_ms: int) -> None:
+        self._version = self._version.next_version(now_ms)
+        self.revision += 1
 
     def _note_change(self, name: str) -> None:
         self._changed.pop(name, None)
@@ -429,6 +447,7 @@ class TopicTable:
                 self._note_change(name)
         self._topics, self._version, self._unknown = other._topics, other._version, other._unknown
         self._deleted = other._deleted
+        self.revision += 1
 
 
 assert SYSTEM_TOPIC in SYSTEM_TOPICS

@@ -15,14 +15,8 @@ from pathlib import Path
 from typing import Self
 
 from ledgermq.broker import access
-from ledgermq.broker.broker_state import (
-    APPLIED_KEY,
-    FILES,
-    FROM_FIRST,
-    OWN_FILES,
-    YOUNGER_FILES,
-    BrokerState,
-)
+from ledgermq.broker.broker_state import APPLIED_KEY, FROM_FIRST, BrokerState
+from ledgermq.broker.state_tables import FILES, OWN_FILES, YOUNGER_FILES
 from ledgermq.model.errors import DiskFullError
 from ledgermq.process.config_file import ConfigFile
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ledgermq.broker import access
 from ledgermq.broker.access import User
 from ledgermq.broker.quotas import Quota, check_owner
-from ledgermq.broker.state_commands import Change, QuotaSet, UserSet
+from ledgermq.broker.table_changes import Change, QuotaSet, UserSet
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_arguments import Arguments, fields, text

@@ -8,15 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ledgermq.broker.access import UserTable
-from ledgermq.broker.archives import ArchiveTable
-from ledgermq.broker.broker_state import FILES, BrokerState
-from ledgermq.broker.group_offsets import GroupOffsets
-from ledgermq.broker.groups import GroupTable
-from ledgermq.broker.name_values import NameValues
-from ledgermq.broker.queue_locks import QueueLocks
-from ledgermq.broker.quotas import QuotaTable
-from ledgermq.broker.topics import TopicTable
+from ledgermq.broker.broker_state import BrokerState
+from ledgermq.broker.state_tables import FILES
 from ledgermq.model.errors import NotLeaderError
 from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import NodeSection, Settings
@@ -26,6 +19,9 @@ from ledgermq.process.user_secrets import UserSecrets
 
 class AppliedTables:
     """Tables that were loaded, and to which commands are applied through ``state``.
+
+    Those of ``state`` that others ask for are attributes, too: each is what it is as far as the log
+    is applied.
 
     Attributes:
         secrets: seals and opens those of users.
@@ -44,7 +40,10 @@ class AppliedTables:
         self.secrets = UserSecrets(settings)
         self._settings = settings
         self._files = table_files(directory)
-        self.state = BrokerState({file: self._files[file].load() for file in FILES})
+        self.state = state = BrokerState({file: self._files[file].load() for file in FILES})
+        self.topics, self.groups, self.offsets = state.topics, state.groups, state.offsets
+        self.locks, self.users, self.quotas = state.locks, state.users, state.quotas
+        self.archives, self.names = state.archives, state.names
         self.topics.reserve_builtin(settings.node, settings.topics)
 
     def settle(self) -> bool:
@@ -79,47 +78,7 @@ class AppliedTables:
         """Names of this node."""
         return self._settings.node
 
-    @property
-    def topics(self) -> TopicTable:
-        """As far as the log is applied."""
-        return self.state.topics
-
-    @property
-    def groups(self) -> GroupTable:
-        """As far as the log is applied."""
-        return self.state.groups
-
-    @property
-    def offsets(self) -> GroupOffsets:
-        """As far as the log is applied."""
-        return self.state.offsets
-
     def first_offset(self, queue: QueueName) -> int:
         """Where a queue begins that had messages of an earlier topic of the same name."""
         topic = self.topics.get(queue.topic)
         return 0 if topic is None else topic.first_offsets.get(queue.queue_id, 0)
-
-    @property
-    def locks(self) -> QueueLocks:
-        """As far as the log is applied."""
-        return self.state.locks
-
-    @property
-    def users(self) -> UserTable:
-        """As far as the log is applied."""
-        return self.state.users
-
-    @property
-    def quotas(self) -> QuotaTable:
-        """As far as the log is applied."""
-        return self.state.quotas
-
-    @property
-    def archives(self) -> ArchiveTable:
-        """As far as the log is applied."""
-        return self.state.archives
-
-    @property
-    def names(self) -> NameValues:
-        """As far as the log is applied."""
-        return self.state.names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ledgermq.broker.archives import ArchiveMark, check_name
-from ledgermq.broker.state_commands import ArchiveSet, Change
+from ledgermq.broker.table_changes import ArchiveSet, Change
 from ledgermq.model.errors import ConfigError
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_arguments import integer, text

@@ -14,19 +14,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from ledgermq.broker import (
-    access,
-    archives,
-    delays,
-    group_offsets,
-    groups,
-    moves,
-    name_values,
-    queue_locks,
-    quotas,
-    sinks,
-    topics,
-)
+from ledgermq.broker import access, delays, moves, quotas, sinks, topics
 from ledgermq.broker.documents import Document
 from ledgermq.broker.topics import queues_for_writing
 from ledgermq.formats.config_json import encode_document, encode_in_steps
@@ -58,7 +46,9 @@ WRITERS = 16
 
 RETRY_NS = 1_000_000_000
 WRITE_POLL_MS = 5
-VERSION_BITS = 48
+
+ACCESS_FILES = (access.FILE, quotas.FILE)
+"""Written at once, before those that RocketMQ has."""
 
 
 def _nobody() -> None:
@@ -196,7 +186,7 @@ class BrokerTables(AppliedTables):
 
     @property
     def _has_new_topics(self) -> bool:
-        return self._revision(topics.FILE) != self._saved_revisions[topics.FILE]
+        return self.topics.revision != self._saved_revisions[topics.FILE]
 
     @property
     def _has_new_access(self) -> bool:
@@ -231,15 +221,14 @@ class BrokerTables(AppliedTables):
             self._told[self.topics_revision] = self._noted
         if self._has_new_access:
             # First: where they are missing, they are taken to be as new as what RocketMQ has, too.
-            self._save({file: self.state.document(file) for file in (access.FILE, quotas.FILE)})
+            self._save({file: self.state.document(file) for file in ACCESS_FILES})
             self._saved_access = self._access_revision
         fresh: dict[str, int] = {}
-        for file, rows in ((topics.FILE, len(self.topics)), (groups.FILE, len(self.groups))):
-            revision = self._revision(file)
-            is_new = revision != self._saved_revisions[file]
+        for table in (self.topics, self.groups):
+            is_new = table.revision != self._saved_revisions[table.file]
             # While it is being written, the next time is soon enough.
-            if is_new and rows <= ROWS_AT_ONCE_MAX and file not in self._writing:
-                fresh[file] = revision
+            if is_new and len(table) <= ROWS_AT_ONCE_MAX and table.file not in self._writing:
+                fresh[table.file] = table.revision
         if fresh:
             self._save({file: self.state.document(file) for file in fresh})
             self._saved_revisions |= fresh
@@ -299,18 +288,12 @@ class BrokerTables(AppliedTables):
             logger.error("ends of queues that were told not kept: %s", error)
 
     def _revisions(self) -> dict[str, int]:
-        """In the order in which they are written."""
-        return {
-            moves.FILE: self.state.moves.revision,
-            delays.FILE: self.state.delays.revision,
-            sinks.FILE: self.state.sinks.revision,
-            queue_locks.FILE: self.locks.revision,
-            group_offsets.FILE: self.offsets.revision,
-            archives.FILE: self.archives.revision,
-            name_values.FILE: self.names.revision,
-            topics.FILE: self._revision(topics.FILE),
-            groups.FILE: self._revision(groups.FILE),
-        }
+        """In the order in which they are written: the largest come last.
+
+        Those of users and quotas have a revision of their own.
+        """
+        revisions = self.state.revisions()
+        return {file: revisions[file] for file in reversed(revisions) if file not in ACCESS_FILES}
 
     def _writable(self, name: str) -> WritableTopic | None:
         topic = self.topics.get(name)
@@ -319,11 +302,6 @@ class BrokerTables(AppliedTables):
         return WritableTopic(
             queues_for_writing(topic), topic.deduplication_window_ms, topic.first_offsets
         )
-
-    def _revision(self, file: str) -> int:
-        """Of topics or groups: another one with each change, and with each snapshot."""
-        version = self.topics.version if file == topics.FILE else self.groups.version
-        return self.state.snapshots << VERSION_BITS | version
 
     def _begin_write(self) -> None:
         revisions = self._revisions()

@@ -9,7 +9,7 @@ from ledgermq.broker.given_back import TOKEN_SIZE_MAX, GivenBack
 from ledgermq.broker.group_offsets import GroupTopic
 from ledgermq.broker.group_plans import is_builtin, names_of, plan_alter, plan_create, plan_delete
 from ledgermq.broker.groups import SubscriptionGroup
-from ledgermq.broker.state_commands import Change, GroupSet, TopicSet
+from ledgermq.broker.table_changes import Change, GroupSet, TopicSet
 from ledgermq.model.errors import GroupUnknownError, ProtocolError
 from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import TopicsSection

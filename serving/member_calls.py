@@ -19,7 +19,7 @@ from ledgermq.broker.membership import MODELS, Member, Membership
 from ledgermq.broker.offset_plans import MEMBERS_NAMED_MAX
 from ledgermq.broker.queue_leases import QueueLeases
 from ledgermq.broker.queue_locks import Lock
-from ledgermq.broker.state_commands import Change, GroupSet, LocksSet
+from ledgermq.broker.table_changes import Change, GroupSet, LocksSet
 from ledgermq.broker.topics import check_topic_name
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.errors import (

@@ -13,7 +13,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from ledgermq.broker.moves import Moved, Source, count_present, record_sum, rest_of
-from ledgermq.broker.state_commands import Change, Command, decode_command
+from ledgermq.broker.state_commands import Command, decode_command
+from ledgermq.broker.table_changes import Change
 from ledgermq.formats.message import decode_message, queue_of
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.errors import BusyError, CorruptLogError, LedgerError, MessageIllegalError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledgermq.broker import name_values
-from ledgermq.broker.state_commands import Change, NamesSet
+from ledgermq.broker.table_changes import Change, NamesSet
 from ledgermq.model.errors import ProtocolError
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_arguments import text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ledgermq.broker.state_commands import Change, GroupSet, OffsetsSet
+from ledgermq.broker.table_changes import Change, GroupSet, OffsetsSet
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.errors import LedgerError, MessageIllegalError, ProtocolError, TopicUnknownError
 from ledgermq.model.queue_name import QueueName

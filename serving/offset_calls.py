@@ -13,7 +13,7 @@ from ledgermq.broker.offset_plans import (
     moves_of,
     reset_offset,
 )
-from ledgermq.broker.state_commands import Change, GroupSet, OffsetsSet
+from ledgermq.broker.table_changes import Change, GroupSet, OffsetsSet
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.errors import GroupUnknownError, ProtocolError
 from ledgermq.model.queue_name import QueueName

@@ -15,7 +15,7 @@ from ledgermq.broker.access import Right
 from ledgermq.broker.given_back import TOKEN_SIZE_MAX, GivenBack
 from ledgermq.broker.groups import check_group_name
 from ledgermq.broker.retries import Returned, give_back
-from ledgermq.broker.state_commands import Change
+from ledgermq.broker.table_changes import Change
 from ledgermq.formats.message import Message, decode_message, encode_message
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.delay_levels import delay_levels_ms

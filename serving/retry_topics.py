@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ledgermq.broker.groups import SubscriptionGroup
 from ledgermq.broker.retries import DEAD_LETTER_QUEUES, check_writable
-from ledgermq.broker.state_commands import Change, GroupSet, TopicSet
+from ledgermq.broker.table_changes import Change, GroupSet, TopicSet
 from ledgermq.broker.topics import Topic
 from ledgermq.model.group_topics import retry_topic
 from ledgermq.model.settings import TopicsSection

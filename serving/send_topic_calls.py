@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ledgermq.broker.groups import check_group_name
-from ledgermq.broker.state_commands import Change, TopicSet
+from ledgermq.broker.table_changes import Change, TopicSet
 from ledgermq.broker.topics import Permission, Topic, check_topic_name
 from ledgermq.model.errors import NoPermissionError, TopicUnknownError
 from ledgermq.model.group_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX

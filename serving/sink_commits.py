@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ledgermq.broker.sinks import QUEUE, Sink, SinkSet
-from ledgermq.broker.state_commands import Change
+from ledgermq.broker.table_changes import Change
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.errors import (
     BusyError,

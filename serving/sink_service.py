@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ledgermq.broker.moves import Moved
 from ledgermq.broker.sinks import QUEUE, Sink, SinkMoved, SinkSet
-from ledgermq.broker.state_commands import Change
+from ledgermq.broker.table_changes import Change
 from ledgermq.model.errors import (
     BusyError,
     CorruptLogError,

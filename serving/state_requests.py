@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ledgermq.broker.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved, record_sum
-from ledgermq.broker.state_commands import Change
+from ledgermq.broker.table_changes import Change
 from ledgermq.model.errors import LedgerError
 
 Result = Mapping[str, object]

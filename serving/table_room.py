@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from ledgermq.broker.groups import GroupTable
-from ledgermq.broker.state_commands import Change, GroupSet, TopicSet
+from ledgermq.broker.table_changes import Change, GroupSet, TopicSet
 from ledgermq.broker.token_bucket import TokenBucket
 from ledgermq.broker.topics import TopicTable
 from ledgermq.ipc.counters import BrokerCounter, Counts

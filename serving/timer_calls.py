@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ledgermq.broker.access import Right
-from ledgermq.broker.state_commands import Change
+from ledgermq.broker.table_changes import Change
 from ledgermq.formats.delayed_message import DELIVER_AT, real_queue
 from ledgermq.formats.message import decode_message
 from ledgermq.ipc.counters import BrokerCounter

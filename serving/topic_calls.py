@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 
-from ledgermq.broker.state_commands import Change, OffsetsSet, TopicSet
+from ledgermq.broker.table_changes import Change, OffsetsSet, TopicSet
 from ledgermq.broker.topic_plans import (
     PERMISSION_MAX,
     SYS_FLAG_MAX,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ledgermq.broker.half_table import CheckRules, HalfTable, TransactionKey
 from ledgermq.broker.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved
-from ledgermq.broker.state_commands import Change, OffsetsSet, TopicSet
+from ledgermq.broker.table_changes import Change, OffsetsSet, TopicSet
 from ledgermq.broker.topics import Topic
 from ledgermq.broker.transactions import (
     GROUP,

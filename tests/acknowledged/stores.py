@@ -18,8 +18,9 @@ from typing import NamedTuple
 from tests.process.running import topics_document
 
 from ledgermq.broker import delays, group_offsets, groups, moves, sinks, topics
-from ledgermq.broker.broker_state import APPLIED_KEY, OWN_FILES
+from ledgermq.broker.broker_state import APPLIED_KEY
 from ledgermq.broker.groups import SubscriptionGroup
+from ledgermq.broker.state_tables import OWN_FILES
 from ledgermq.serving.broker_tables import ROWS_AT_ONCE_MAX
 
 AT_NO_PLACE: dict[str, dict[str, object]] = {

@@ -12,10 +12,12 @@ from tests.process.remoting_requests import TEMPLATES
 
 from ledgermq.broker import state_commands
 from ledgermq.broker.access import UserTable
+from ledgermq.broker.given_back import GivenBack
 from ledgermq.broker.sealed_secret import open_sealed, seal
 from ledgermq.broker.sql_filter import parse_sql
 from ledgermq.broker.state_commands import Command as StateCommand
-from ledgermq.broker.state_commands import GivenBack, Snapshot, TopicSet
+from ledgermq.broker.state_commands import Snapshot
+from ledgermq.broker.table_changes import TopicSet
 from ledgermq.formats.batch_payload import decode_batch
 from ledgermq.formats.config_json import decode_document as decode_config
 from ledgermq.formats.message import Message, decode_message, encode_message

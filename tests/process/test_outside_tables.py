@@ -22,8 +22,9 @@ from tests.process.group_nodes import TOPIC, make_group, producer
 from tests.process.running import topics_document
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.broker.broker_state import APPLIED_KEY, FILES, OWN_FILES
+from ledgermq.broker.broker_state import APPLIED_KEY
 from ledgermq.broker.state_commands import STATE_QUEUE_ID
+from ledgermq.broker.state_tables import FILES, OWN_FILES
 from ledgermq.client import Consumer, DeadLetters, Producer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.pull_pipeline import ConsumerOptions

@@ -19,8 +19,9 @@ from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.broker.broker_state import APPLIED_KEY, FILES, OWN_FILES
+from ledgermq.broker.broker_state import APPLIED_KEY
 from ledgermq.broker.group_offsets import GroupOffsets
+from ledgermq.broker.state_tables import FILES, OWN_FILES
 from ledgermq.broker.topics import TopicTable
 from ledgermq.client.address import parse_addresses
 from ledgermq.client.broker import Broker

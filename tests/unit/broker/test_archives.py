@@ -11,13 +11,13 @@ from ledgermq.broker.broker_state import BrokerState
 from ledgermq.broker.state_commands import (
     SNAPSHOT_TAG,
     STATE_TAG,
-    ArchiveSet,
     Command,
     Snapshot,
     decode_command,
     encode_command,
     encode_snapshot,
 )
+from ledgermq.broker.table_changes import ArchiveSet
 from ledgermq.model.errors import ConfigError
 
 FIELDS = {"position": 1_200, "at": 17}

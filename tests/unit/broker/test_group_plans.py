@@ -7,7 +7,7 @@ import pytest
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.broker.group_plans import names_of, plan_alter, plan_create, plan_delete
 from ledgermq.broker.groups import GroupTable, SubscriptionGroup
-from ledgermq.broker.state_commands import GroupSet, OffsetsSet
+from ledgermq.broker.table_changes import GroupSet, OffsetsSet
 from ledgermq.model.errors import GroupUnknownError, MessageIllegalError, NoPermissionError
 from ledgermq.model.settings import TopicsSection
 

@@ -58,11 +58,11 @@ def test_a_command_that_is_no_move_is_refused(change: bytes) -> None:
 
 def test_a_move_is_open_until_its_end_is_in_the_log() -> None:
     table = MoveTable()
-    table.apply(7, Moved(QUEUE, (4, 5), 2, 6, {"a": 1}))
+    table.apply(Moved(QUEUE, (4, 5), 2, 6, {"a": 1}), 7, 0)
     begun = table[QUEUE]
     again = MoveTable.read(table.to_document())
-    table.apply(8, MoveEnded(QUEUE))
-    table.apply(9, Moved(QUEUE, (), 0, 8, {}))
+    table.apply(MoveEnded(QUEUE), 8, 0)
+    table.apply(Moved(QUEUE, (), 0, 8, {}), 9, 0)
 
     assert begun == again[QUEUE] == Source(6, {"a": 1}, 7, 4)
     assert begun.safe_offset == 4
@@ -80,7 +80,7 @@ def test_a_table_that_is_none_is_refused_with_its_file(table: dict[str, object])
 
 def test_levels_are_read_from_what_rocketmq_wrote_and_written_for_it() -> None:
     table = DelayTable.read({"offsetTable": {"2": 17, "18": 3, "x": 4}})
-    table.apply(5, Moved(LEVEL, (17, 18), 2, 19, {}))
+    table.apply(Moved(LEVEL, (17, 18), 2, 19, {}), 5, 0)
     document = table.to_document()
 
     assert table[QueueName(delays.TOPIC, 17)].next_offset == 3

@@ -10,12 +10,12 @@ from ledgermq.broker.state_commands import (
     SNAPSHOT_TAG,
     STATE_TAG,
     Command,
-    NamesSet,
     Snapshot,
     decode_command,
     encode_command,
     encode_snapshot,
 )
+from ledgermq.broker.table_changes import NamesSet
 from ledgermq.model.errors import ConfigError
 
 

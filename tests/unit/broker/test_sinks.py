@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.broker.test_state import apply_all, command, fresh
 
-from ledgermq.broker.broker_state import APPLIED_KEY, FILES, YOUNGER_FILES, BrokerState
+from ledgermq.broker.broker_state import APPLIED_KEY, BrokerState
 from ledgermq.broker.sinks import FILE, Sink, SinkMoved, SinkSet, SinkTable, packs_in
 from ledgermq.broker.state_commands import Snapshot, decode_command
+from ledgermq.broker.state_tables import FILES, YOUNGER_FILES
 from ledgermq.model.errors import ConfigError, CorruptLogError, ProtocolError
 from ledgermq.model.offset_ranges import ranges_of
 from ledgermq.model.stages import SINK_SIZE_MAX, Stage, check_sink_name
@@ -23,10 +24,10 @@ def made(sink: Sink, name: str = "q") -> SinkSet:
 
 def test_packs_are_moved_up_to_where_the_command_says_and_forgotten_at_the_end() -> None:
     table = SinkTable()
-    table.apply(made(SINK))
+    table.apply(made(SINK), 0, 0)
     steps = []
     for packs in (1, 3, 3, 4):
-        table.apply(SinkMoved("q", 4, packs))
+        table.apply(SinkMoved("q", 4, packs), 0, 0)
         known = table.get("q")
         assert known is not None
         steps.append((known.left, set(table.unmoved)))
@@ -39,9 +40,9 @@ def test_packs_are_moved_up_to_where_the_command_says_and_forgotten_at_the_end()
 
 def test_the_end_of_an_earlier_batch_does_not_touch_a_later_one() -> None:
     table = SinkTable()
-    table.apply(made(SINK))
-    table.apply(SinkMoved("q", 3, 4))
-    table.apply(SinkMoved("nobody", 4, 4))
+    table.apply(made(SINK), 0, 0)
+    table.apply(SinkMoved("q", 3, 4), 0, 0)
+    table.apply(SinkMoved("nobody", 4, 4), 0, 0)
 
     assert table.get("q") == SINK
     assert len(table) == 1
@@ -49,8 +50,8 @@ def test_the_end_of_an_earlier_batch_does_not_touch_a_later_one() -> None:
 
 def test_a_sink_that_is_forgotten_is_gone() -> None:
     table = SinkTable()
-    table.apply(made(SINK))
-    table.apply(SinkSet("q", None))
+    table.apply(made(SINK), 0, 0)
+    table.apply(SinkSet("q", None), 0, 0)
 
     assert table.get("q") is None
     assert table.unmoved == set()
@@ -94,7 +95,7 @@ def test_a_store_from_before_there_were_sinks_has_none_and_lacks_no_command() ->
 )
 def test_fields_that_are_none_of_a_sink_are_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
-        SinkTable().apply(SinkSet("q", fields))
+        SinkTable().apply(SinkSet("q", fields), 0, 0)
 
 
 def test_a_move_of_packs_without_its_numbers_is_refused() -> None:

@@ -9,22 +9,19 @@ from typing import NamedTuple
 import pytest
 
 from ledgermq.broker import group_offsets, groups, queue_locks, state_commands, topics
-from ledgermq.broker.broker_state import APPLIED_KEY, FILES, YOUNGER_FILES, BrokerState
+from ledgermq.broker.broker_state import APPLIED_KEY, BrokerState
 from ledgermq.broker.groups import SubscriptionGroup
 from ledgermq.broker.queue_locks import Lock
 from ledgermq.broker.state_commands import (
     SNAPSHOT_TAG,
     STATE_TAG,
-    Change,
     Command,
-    GroupSet,
-    LocksSet,
-    OffsetsSet,
     Snapshot,
-    TopicSet,
     encode_command,
     encode_snapshot,
 )
+from ledgermq.broker.state_tables import FILES, YOUNGER_FILES
+from ledgermq.broker.table_changes import Change, GroupSet, LocksSet, OffsetsSet, TopicSet
 from ledgermq.broker.topics import Topic
 from ledgermq.model.errors import ConfigError, CorruptLogError
 

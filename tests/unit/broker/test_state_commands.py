@@ -13,20 +13,16 @@ from ledgermq.broker import state_commands
 from ledgermq.broker.queue_locks import Lock
 from ledgermq.broker.sinks import SinkMoved, SinkSet
 from ledgermq.broker.state_commands import (
-    Change,
     Command,
-    GroupSet,
-    LocksSet,
-    OffsetsSet,
     Part,
     Snapshot,
-    TopicSet,
     decode_command,
     decode_part,
     decode_snapshot,
     encode_command,
     encode_snapshot,
 )
+from ledgermq.broker.table_changes import Change, GroupSet, LocksSet, OffsetsSet, TopicSet
 from ledgermq.model.errors import CorruptLogError
 
 NAMES = st.text("abc%-_", min_size=1, max_size=5)

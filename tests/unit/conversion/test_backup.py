@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ledgermq.broker.broker_state import OWN_FILES
+from ledgermq.broker.state_tables import OWN_FILES
 from ledgermq.cli.main import EXIT_CONFIG, EXIT_STORAGE, main
 from ledgermq.conversion import backup_create
 from ledgermq.conversion.backup_create import Backup, create_backup

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.broker.broker_state import APPLIED_KEY, FILES, YOUNGER_FILES
+from ledgermq.broker.broker_state import APPLIED_KEY
+from ledgermq.broker.state_tables import FILES, YOUNGER_FILES
 from ledgermq.formats.config_json import decode_document
 from ledgermq.model.errors import StorageError
 from ledgermq.process.table_files import UnsettledTables, table_files

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.serving.test_state_log import FOLLOWS, LEADS, Broker, MemoryLog
 
 from ledgermq.broker.documents import ROWS_PER_STEP
-from ledgermq.broker.state_commands import OffsetsSet, TopicSet
+from ledgermq.broker.table_changes import OffsetsSet, TopicSet
 from ledgermq.model.errors import NotLeaderError
 from ledgermq.process.clock import MachineClock
 from ledgermq.serving.state_log import PROPOSAL_MS

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ledgermq.broker.groups import GroupTable
-from ledgermq.broker.state_commands import GroupSet, TopicSet
+from ledgermq.broker.table_changes import GroupSet, TopicSet
 from ledgermq.broker.topics import Topic, TopicTable
 from ledgermq.model.errors import LedgerError, NoPermissionError, TopicUnknownError
 from ledgermq.model.settings import NodeSection, TopicsSection

@@ -11,7 +11,7 @@ from tests.unit.serving.memory_log import MemoryLog, root_of
 
 from ledgermq.broker.moves import GROUP_RECORDS_MAX
 from ledgermq.broker.sinks import QUEUE
-from ledgermq.broker.state_commands import TopicSet
+from ledgermq.broker.table_changes import TopicSet
 from ledgermq.broker.topics import Topic
 from ledgermq.formats.message import Message, encode_message
 from ledgermq.formats.properties import encode_properties

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.serving.memory_log import root_of
 
-from ledgermq.broker.state_commands import TopicSet
+from ledgermq.broker.table_changes import TopicSet
 from ledgermq.broker.topics import Topic
 from ledgermq.ipc.counters import BrokerCounter, no_counts
 from ledgermq.model.errors import QuotaError
