@@ -26,21 +26,15 @@ from ledgermq.model.events import Event
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import ScrubSection, Settings
 from ledgermq.repair.index_scrub import IndexFault, IndexScrub
+from ledgermq.repair.scrub_pace import ScrubPace
 from ledgermq.repair.unit_scrub import UnitPatch, UnitScrub
 from ledgermq.store.dispatch_build import DispatchBuilder
 from ledgermq.store.dispatch_tables import DispatchTables
 
 logger = logging.getLogger(__name__)
 
-FIRST_PASS_NS = 60_000_000_000
-"""A node that starts has other things to read; unless passes are wanted more often."""
-
-STEPS_PER_S = 4
-STEP_SIZE_MIN = 64 * 1024
-STEP_SIZE_MAX = 1024 * 1024
 KEYS_SPAN_MAX = 8 * 1024 * 1024
 DAMAGE_RETRY_NS = 500_000_000
-_S = 1_000_000_000
 _QUEUE_ID_AT, _QUEUE_OFFSET_AT, _POSITION_AT, _RECORD_MIN = 12, 20, 28, 91
 
 
@@ -172,7 +166,7 @@ class DerivedScrub:
         """
         self._counts = ScrubCounts()
         self._settings = settings
-        self._scrub = settings.scrub
+        self._pace = ScrubPace(settings.scrub, now_ns)
         self._report_damage = report_damage
         self._thread = background or ThreadPoolExecutor(1, thread_name_prefix="scrub")
         self._spans = LogSpans.of(settings)
@@ -180,14 +174,11 @@ class DerivedScrub:
         self._check: DerivedCheck | None = None
         self._job: Future[Checked] | None = None
         self._at: Position | None = None
-        self._is_passing = False
-        self._pass_due_ns = now_ns + min(FIRST_PASS_NS, self._scrub.every_s * _S)
-        self._step_due_ns = self._keys_due_ns = 0
+        self._keys_due_ns = 0
 
     def change(self, settings: ScrubSection, now_ns: int) -> None:
         """Take other settings while it runs."""
-        self._pass_due_ns = min(self._pass_due_ns, now_ns + settings.every_s * _S)
-        self._scrub = settings
+        self._pace.change(settings, now_ns)
 
     def turn(self, builder: DispatchBuilder, end: Position, now_ns: int) -> None:
         """Go on, bounded; all before ``end`` is committed and dispatched.
@@ -206,7 +197,7 @@ class DerivedScrub:
         if builder.keys_from is not None:
             self._put_keys(builder, now_ns)
             return
-        if self._scrub.rate_bytes_per_s and now_ns >= self._step_due_ns:
+        if now_ns >= self._pace.due_ns:
             self._begin_step(end, now_ns)
 
     def take_counts(self) -> ScrubCounts:
@@ -233,19 +224,18 @@ class DerivedScrub:
             self._check.close()
         self._builder = builder
         self._check = DerivedCheck(self._settings, builder)
-        self._is_passing, self._at = False, None
+        self._go_on_at(None)
+
+    def _go_on_at(self, position: Position | None) -> None:
+        """The next step begins there; None: the pass is over."""
+        self._at = position
+        if position is None:
+            self._pace.end_pass()
 
     def _begin_step(self, end: Position, now_ns: int) -> None:
-        check, rate = self._check, self._scrub.rate_bytes_per_s
+        check, at = self._check, self._at
         assert check is not None
-        if not self._is_passing:
-            if now_ns < self._pass_due_ns:
-                return
-            self._pass_due_ns = now_ns + self._scrub.every_s * _S
-            self._is_passing, self._at = True, None
-        size = max(STEP_SIZE_MIN, min(STEP_SIZE_MAX, rate // STEPS_PER_S))
-        self._step_due_ns = now_ns + size * _S // rate
-        at = self._at
+        size = self._pace.begin_step(now_ns)
         self._job = self._thread.submit(check.step, at, end, size)
 
     def _take(self, builder: DispatchBuilder, job: Future[Checked], now_ns: int) -> None:
@@ -255,9 +245,9 @@ class DerivedScrub:
         except (StorageError, OSError) as error:
             # Whoever needs the file says so, too; a file that retention deleted nobody needs.
             logger.warning("queues and index not compared with the log: %s", error)
-            self._is_passing = False
+            self._go_on_at(None)
             return
-        self._at, self._is_passing = found.position, found.position is not None
+        self._go_on_at(found.position)
         self._counts.bytes += found.size
         if builder is not self._builder:
             return
@@ -273,7 +263,7 @@ class DerivedScrub:
                 )  # fmt: skip
         if found.fault is not None:
             self._drop_keys(builder, found.fault)
-            self._is_passing = False
+            self._go_on_at(None)
 
     def _drop_keys(self, builder: DispatchBuilder, fault: IndexFault) -> None:
         """Have keys put again from the index file on that differs from the log."""

@@ -32,7 +32,8 @@ from ledgermq.model.settings import ScrubSection
 from ledgermq.process.environment import Environment
 from ledgermq.raft.core import RaftCore
 from ledgermq.repair.log_repair import Repair, accept_entries, check_item_terms
-from ledgermq.repair.log_scrub import STEP_SIZE, Damage, Family, LogPlaces, LogScrub, ScrubEnd, Step
+from ledgermq.repair.log_scrub import Damage, Family, LogPlaces, LogScrub, ScrubEnd, Step
+from ledgermq.repair.scrub_pace import ScrubPace
 from ledgermq.replication.damage_report import LISTED_MAX, DamageStatus, write_report
 from ledgermq.replication.repair_case import RepairCase, RepairState, Suspect, damaged_entries
 from ledgermq.replication.repair_source import entries_for, repair_answer
@@ -47,20 +48,13 @@ from ledgermq.wire.repair_frames import (
 
 logger = logging.getLogger(__name__)
 
-FIRST_PASS_NS = 60_000_000_000
-"""A node that starts has other things to read; unless passes are wanted more often."""
-
 ANSWER_NS = 2_000_000_000
 WRITE_NS = 5_000_000_000
 RING_FULL_NS = 100_000_000
 RETRY_NS = 15_000_000_000
 """What nobody had is asked for again after this long: a member may have been away."""
 
-STEPS_PER_S = 4
-STEP_SIZE_MIN = 64 * 1024
 SUSPECTS_MAX = 64
-
-_S = 1_000_000_000
 
 SendParts = Callable[[NodeId, Sequence[bytes]], bool]
 WriteBytes = Callable[[RepairedBytes, bytes | memoryview], bool]
@@ -137,7 +131,7 @@ class Scrub:
             term_of: the term that the log has at an index.
             report: the file that tells the operator what is damaged.
         """
-        self._settings = settings
+        self._pace = ScrubPace(settings, now_ns)
         self._node = node
         self._executor = executor
         self._send = send
@@ -155,9 +149,6 @@ class Scrub:
         self._suspects: deque[Suspect] = deque()
         self._job: _Job | None = None
         self._point: EntryPoint | None = None
-        self._is_passing = False
-        self._pass_due_ns = now_ns + min(FIRST_PASS_NS, settings.every_s * _S)
-        self._step_due_ns = 0
         # Answers to an earlier life of this process carry other numbers.
         self._number = now_ns
         self._scrubbed = self._repaired_entries = self._repaired_bytes = 0
@@ -180,8 +171,7 @@ class Scrub:
 
     def change(self, settings: ScrubSection, now_ns: int) -> None:
         """Take other settings while it runs."""
-        self._pass_due_ns = min(self._pass_due_ns, now_ns + settings.every_s * _S)
-        self._settings = settings
+        self._pace.change(settings, now_ns)
 
     def suspect_entry(self, index: Index) -> None:
         """Entry ``index`` was read, and is not whole."""
@@ -291,22 +281,15 @@ class Scrub:
                 lambda: log.look_at(suspect.place, end, is_position=suspect.is_position),
                 suspect=suspect,
             )
-        elif self._settings.rate_bytes_per_s and now_ns >= self._step_due_ns:
+        elif now_ns >= self._pace.due_ns:
             self._begin_step(log, end, now_ns)
 
     def _begin_step(self, log: LogScrub, end: ScrubEnd, now_ns: int) -> None:
-        rate = self._settings.rate_bytes_per_s
-        size = max(STEP_SIZE_MIN, min(STEP_SIZE, rate // STEPS_PER_S))
-        if not self._is_passing:
-            if now_ns < self._pass_due_ns:
-                return
-            self._pass_due_ns = now_ns + self._settings.every_s * _S
-            self._point = log.begin(end)
-            self._is_passing = self._point is not None
-        point = self._point
+        size = self._pace.begin_step(now_ns)
+        point = log.begin(end) if self._point is None else self._point
         if point is None:
+            self._pace.end_pass()
             return
-        self._step_due_ns = now_ns + size * _S // rate
         self._submit(lambda: log.step(point, end, size))
 
     def _submit(
@@ -336,8 +319,7 @@ class Scrub:
             return
         if isinstance(found, Step):
             self._scrubbed += found.size
-            self._point = found.point
-            self._is_passing = found.point is not None
+            self._go_on_at(found.point)
             if found.damage is not None:
                 self._note(found.damage, now_ns)
             return
@@ -358,7 +340,13 @@ class Scrub:
         if job.case is not None:
             self._drop(job.case)
         elif job.suspect is None:
-            self._point, self._is_passing = None, False
+            self._go_on_at(None)
+
+    def _go_on_at(self, point: EntryPoint | None) -> None:
+        """The next step begins there; None: the pass is over."""
+        self._point = point
+        if point is None:
+            self._pace.end_pass()
 
     def _note(self, damage: Damage, now_ns: int) -> None:
         """``damage`` was read."""
