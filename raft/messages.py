@@ -1,7 +1,11 @@
 """Messages between members as values, and the ids of entries.
 
 Every message has a term. ``term`` is the sender's current one, but for ``PreVote``: there it is the
-one that the sender would campaign in.
+one that the sender would campaign in. Who hears of a higher term follows in it (but again for
+``PreVote``); what is of a lower one is answered with ours, or counts for nothing.
+
+Messages may be lost, repeated and reordered, and nobody waits for an answer: what got none is said
+again by the next heartbeat or election.
 """
 
 from __future__ import annotations
@@ -62,7 +66,16 @@ class LogTail:
 
 @dataclass(frozen=True, slots=True)
 class PreVote:
-    """Would you vote for me in ``term``? Changes nothing at the one who is asked."""
+    """Would you vote for me in ``term``? Changes nothing at the one who is asked.
+
+    Sent to all voters by a node that has heard of no leader for an election timeout, and persisted
+    nowhere. Only a majority of agreeing ``PreVoteReply`` lets it raise its term and campaign: so a
+    node that was cut off and comes back, or cannot win, unseats nobody (thesis, section 9.6).
+
+    Attributes:
+        term: the one that it would campaign in, one above all that it knows.
+        last: last entry of its log.
+    """
 
     term: Term
     last: EntryId
@@ -71,6 +84,11 @@ class PreVote:
 @dataclass(frozen=True, slots=True)
 class Vote:
     """Vote for me in ``term``.
+
+    Sent to all voters by a candidate, whose own vote is durable by then. It gets theirs when they
+    have given none in this term, hear from no leader, and have no longer log (Raft paper, section
+    5.4.1); they make it durable before they answer. An answer that is lost is asked for again in
+    the next term.
 
     Attributes:
         last: last entry of the candidate's log.
@@ -94,7 +112,11 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PreVoteReply:
-    """Answer to the ``PreVote`` of term ``asked``; granted without a ``reason``."""
+    """Answer to the ``PreVote`` of term ``asked``; granted without a ``reason``.
+
+    Who grants it promises nothing, and may grant it to several. A refusal says why, for the
+    operator who asks why there is no leader; its ``term`` may be higher, and ends the attempt.
+    """
 
     term: Term
     asked: Term
@@ -103,7 +125,11 @@ class PreVoteReply:
 
 @dataclass(frozen=True, slots=True)
 class VoteReply:
-    """Answer to the ``Vote`` of term ``asked``; granted without a ``reason``."""
+    """Answer to the ``Vote`` of term ``asked``; granted without a ``reason``.
+
+    A vote that was granted is durable, and the only one of that term. The candidate that has a
+    majority of them leads, says so by its first heartbeat, and has its writer granted the term.
+    """
 
     term: Term
     asked: Term
@@ -113,6 +139,13 @@ class VoteReply:
 @dataclass(frozen=True, slots=True)
 class Append:
     """The leader's entries; their bytes travel beside the message. Without runs: a heartbeat.
+
+    The terms of the entries are in the message, so that the core can tell without the bytes which
+    of them a follower has, and from where on its log is another one's: that part it has cut, and is
+    sent the rest afterwards. Several are under way to a follower at once (``FlowLimits``). A
+    heartbeat goes to each member in rounds: it keeps followers from campaigning, tells them the
+    commit index, asks those behind where their log ends, and confirms, when a majority has answered
+    its round, that the leader leads still. A leader that hears of no majority for long steps down.
 
     Attributes:
         previous: entry before the first of ``runs``.
@@ -132,6 +165,12 @@ class Append:
 @dataclass(frozen=True, slots=True)
 class AppendReply:
     """A follower's position in the log of the leader of ``term``.
+
+    Sent for each heartbeat, when more of the leader's entries is held (written or durable, as the
+    group acknowledges), and after a cut. The leader commits what a majority holds. Where the
+    follower did not accept, it says how its log ends, all terms of it: one reply is enough for the
+    leader to find the last entry that both have, and go on behind it. If the leader's log does not
+    reach so far back any more, it ships files.
 
     Attributes:
         round: largest round that it has seen in this term.
@@ -153,14 +192,25 @@ class AppendReply:
 
 @dataclass(frozen=True, slots=True)
 class TimeoutNow:
-    """Leader to its successor: campaign at once (thesis, section 3.10)."""
+    """Leader to its successor: campaign at once (thesis, section 3.10).
+
+    Sent when the leader's writer has stopped (a sick disk is not waited for) and the successor has
+    all of its log, and again with each heartbeat until somebody else leads or the hand-over is
+    abandoned. The successor asks for votes with ``transfer``, without a pre-vote; the old leader
+    steps down when it hears of the new term.
+    """
 
     term: Term
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """Which index must a reader have seen, who asks now? ``read`` names the question."""
+    """Which index must a reader have seen, who asks now? ``read`` names the question.
+
+    Sent by a follower on behalf of a reader who wants all that was acknowledged before. The leader
+    notes its commit index, and answers once a round of heartbeats that began afterwards is
+    confirmed by a majority: then nobody else led when it looked (thesis, section 6.4).
+    """
 
     term: Term
     read: int
@@ -168,7 +218,11 @@ class ReadRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReadReply:
-    """Answer to ``ReadRequest``; without an index: not the leader any more, ask again."""
+    """Answer to ``ReadRequest``; without an index: not the leader any more, ask again.
+
+    The reader may be served from any log that is committed and applied up to the index. A question
+    that gets no answer in time counts as one without an index.
+    """
 
     term: Term
     read: int
