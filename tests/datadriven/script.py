@@ -32,8 +32,8 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
-from tests.simulation.disk import Entry
-from tests.simulation.world import World
+from tests.raft_group.disk import Entry
+from tests.raft_group.group import RaftGroup
 
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import Index, NodeId, Term
@@ -45,7 +45,7 @@ class Script:
     """Carries out the commands of one file."""
 
     def __init__(self) -> None:
-        self.world: World | None = None
+        self._group: RaftGroup | None = None
         self.preferred: list[str] = []
         self.logs: dict[str, list[int]] = {}
         self.terms: dict[str, tuple[int, str | None]] = {}
@@ -63,9 +63,9 @@ class Script:
         return said or "ok"
 
     @property
-    def group(self) -> World:
-        assert self.world is not None, "start comes first"
-        return self.world
+    def group(self) -> RaftGroup:
+        assert self._group is not None, "start comes first"
+        return self._group
 
     def do_preferred(self, *names: str) -> None:
         self.preferred = list(names)
@@ -77,9 +77,9 @@ class Script:
         self.terms[name] = (int(term), vote)
 
     def do_start(self, *names: str) -> None:
-        self.world = World(1, membership(names))
-        self.world.preferred = tuple(NodeId(name) for name in self.preferred)
-        self.world.sent = []
+        self._group = RaftGroup(1, membership(names))
+        self._group.preferred = tuple(NodeId(name) for name in self.preferred)
+        self._group.sent = []
         for name in names:
             self._add(name.rstrip("w"))
 

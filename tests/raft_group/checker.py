@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.simulation.disk import Entry, SimDisk
+from tests.raft_group.disk import Entry, SimDisk
 
 from ledgermq.raft.messages import RaftRole
 

@@ -1,6 +1,6 @@
 """Groups under random faults: seeds are runs, and a failing one is repeated by its number.
 
-``LEDGERMQ_SEEDS=2000 python -m pytest tests/simulation`` looks at more of them, and
+``LEDGERMQ_SEEDS=2000 python -m pytest tests/raft_group`` looks at more of them, and
 ``LEDGERMQ_FIRST_SEED=547`` begins there.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from tests.simulation.runs import Run, failure
+from tests.raft_group.runs import Run, failure
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
 COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "200"))
@@ -31,7 +31,7 @@ def test_a_seed_is_one_run() -> None:
     for _ in range(2):
         run = Run(7)
         run.go()
-        histories.append([*run.world.history])
+        histories.append([*run.group.history])
 
     assert histories[0] == histories[1]
 
@@ -43,8 +43,8 @@ def test_runs_do_something() -> None:
     for seed in range(10):
         run = Run(seed)
         run.go()
-        acknowledged += len(run.world.checker.acknowledged)
-        leaders += len(run.world.checker.leaders)
+        acknowledged += len(run.group.checker.acknowledged)
+        leaders += len(run.group.checker.leaders)
 
     assert acknowledged > 200
     assert leaders > 20

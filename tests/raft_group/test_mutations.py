@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.simulation.node import SimNode
-from tests.simulation.runs import failure
+from tests.raft_group.node import SimNode
+from tests.raft_group.runs import failure
 
 from ledgermq.model.ids import Index, NodeId
 from ledgermq.raft import candidate, follower, leader

@@ -1,4 +1,4 @@
-"""One node of the simulator: the real core, and around it a process, a writer and a disk."""
+"""One member of the group: the real core, and around it a process, a writer and a disk."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from tests.simulation.checker import Checker
-from tests.simulation.disk import Entry, SimDisk
+from tests.raft_group.checker import Checker
+from tests.raft_group.disk import Entry, SimDisk
 
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft.core import RaftCore

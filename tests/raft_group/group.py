@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from tests.simulation.checker import Checker, require
-from tests.simulation.disk import Entry, SimDisk
-from tests.simulation.node import SimNode
+from tests.raft_group.checker import Checker, require
+from tests.raft_group.disk import Entry, SimDisk
+from tests.raft_group.node import SimNode
 
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import NodeId
@@ -40,7 +40,7 @@ class Weather:
     crash_points: float = 0.0
 
 
-class World:
+class RaftGroup:
     """All that a run consists of; ``history`` keeps the last lines for a failure."""
 
     def __init__(self, seed: int, membership: Membership, *, fsync: bool = True) -> None:

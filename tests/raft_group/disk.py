@@ -1,4 +1,4 @@
-"""A node's disk in the simulator: term and vote, and a log that a crash may shorten."""
+"""A member's disk: term and vote, and a log that a crash may shorten."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""One run of the simulator: a seed decides on the group, the faults and their times."""
+"""One run of a group: a seed decides on the group, the faults and their times."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
 
-from tests.simulation.checker import require
-from tests.simulation.node import SimNode
-from tests.simulation.world import TIMING, Weather, World
+from tests.raft_group.checker import require
+from tests.raft_group.group import TIMING, RaftGroup, Weather
+from tests.raft_group.node import SimNode
 
 from ledgermq.model.ids import Index, NodeId
 from ledgermq.raft.membership import Membership
@@ -30,18 +30,18 @@ class Run:
         witness = frozenset(names[-1:]) if self.random.random() < 0.15 else frozenset()
         membership = Membership(frozenset(names), witnesses=witness)
         fsync = self.random.random() < 0.7
-        self.world = World(self.random.getrandbits(64), membership, fsync=fsync)
+        self.group = RaftGroup(self.random.getrandbits(64), membership, fsync=fsync)
         if self.random.random() < 0.4:
-            self.world.preferred = tuple(self.random.sample(names, 2))
-        self.world.batch = self.random.choice((1, 2, 5))
+            self.group.preferred = tuple(self.random.sample(names, 2))
+        self.group.batch = self.random.choice((1, 2, 5))
         self.storm = self.random.random() < 0.3 or storm
         if self.storm:
             # Candidates that wake up at the same time.
-            self.world.timing = replace(TIMING, election_max=TIMING.election_min + 10)
+            self.group.timing = replace(TIMING, election_max=TIMING.election_min + 10)
         for name in names:
-            self.world.add(name)
+            self.group.add(name)
             drift = self.random.randint(900, 1_100)
-            self.world.clocks[name] = (drift, self.random.randint(0, 1_000))
+            self.group.clocks[name] = (drift, self.random.randint(0, 1_000))
         self.sent = 0
         self.fault_every = STORM_FAULT_EVERY if self.storm else FAULT_EVERY
         self.worst = Weather(
@@ -58,12 +58,12 @@ class Run:
         Raises:
             BrokenPromiseError: a promise was broken.
         """
-        world = self.world
-        world.weather = self.worst
-        while world.now < self.ticks:
+        group = self.group
+        group.weather = self.worst
+        while group.now < self.ticks:
             for _ in range(self.random.randint(1, 4)):
                 self.client()
-                world.run(self.random.randint(1, self.fault_every // 2))
+                group.run(self.random.randint(1, self.fault_every // 2))
             if self.storm:
                 self.storm_fault()
             else:
@@ -71,22 +71,22 @@ class Run:
         self.heal()
 
     def client(self) -> None:
-        world = self.world
-        leaders = world.leaders()
+        group = self.group
+        leaders = group.leaders()
         if leaders:
             node = self.random.choice(leaders)
             for _ in range(self.random.choice((1, 1, 3, 12))):
                 self.sent += 1
-                world.propose(node.name, f"m{self.sent}")
+                group.propose(node.name, f"m{self.sent}")
         if self.random.random() < 0.2:
-            world.read(self.random.choice(list(world.nodes)))
+            group.read(self.random.choice(list(group.nodes)))
 
     def fault(self) -> None:
         verbs = (
             (self.crash_or_start, 4),
             (self.kill_writer, 2),
             (self.partition, 4),
-            (self.world.heal, 3),
+            (self.group.heal, 3),
             (self.pause, 2),
             (self.sicken, 1),
             (self.jump, 1),
@@ -99,98 +99,98 @@ class Run:
 
     def storm_fault(self) -> None:
         """Elections and nothing else: leaders are cut off or die, and are back soon."""
-        world = self.world
-        verb = self.random.choice((self.crash_or_start, self.partition, world.heal, self.wake_all))
+        group = self.group
+        verb = self.random.choice((self.crash_or_start, self.partition, group.heal, self.wake_all))
         verb()
-        for node in world.leaders():
+        for node in group.leaders():
             if self.random.random() < 0.2:
-                world.isolate(node.name)
+                group.isolate(node.name)
 
     def wake_all(self) -> None:
-        for name, node in self.world.nodes.items():
+        for name, node in self.group.nodes.items():
             if node.core is None:
-                self.world.start(name)
+                self.group.start(name)
 
     def some(self) -> SimNode:
         """Leaders are hit more often: most trouble begins with them."""
-        leaders = self.world.leaders()
+        leaders = self.group.leaders()
         if leaders and self.random.random() < 0.5:
             return self.random.choice(leaders)
-        return self.random.choice(list(self.world.nodes.values()))
+        return self.random.choice(list(self.group.nodes.values()))
 
     def crash_or_start(self) -> None:
-        world = self.world
-        down = [name for name, node in world.nodes.items() if node.core is None]
+        group = self.group
+        down = [name for name, node in group.nodes.items() if node.core is None]
         if down and self.random.random() < 0.6:
-            world.start(self.random.choice(down))
+            group.start(self.random.choice(down))
         elif self.random.random() < 0.1:
-            for name in world.nodes:
-                world.crash(name)
+            for name in group.nodes:
+                group.crash(name)
         else:
-            world.crash(self.some().name)
+            group.crash(self.some().name)
 
     def kill_writer(self) -> None:
         node = self.some()
         if node.core is not None and node.writer_alive:
-            self.world.trace(f"{node.name} loses its writer")
+            self.group.trace(f"{node.name} loses its writer")
             node.stop_writer()
-            self.world.schedule(self.random.randint(1, 100), "writer", node.name)
+            self.group.schedule(self.random.randint(1, 100), "writer", node.name)
 
     def partition(self) -> None:
-        world = self.world
-        world.heal()
+        group = self.group
+        group.heal()
         if self.random.random() < 0.4:
-            world.isolate(self.some().name)
+            group.isolate(self.some().name)
             return
-        for source in world.nodes:
-            for target in world.nodes:
+        for source in group.nodes:
+            for target in group.nodes:
                 if self.random.random() < 0.35:
-                    world.blocked.add((source, target))
+                    group.blocked.add((source, target))
                     if self.random.random() < 0.5:
-                        world.blocked.add((target, source))
+                        group.blocked.add((target, source))
 
     def pause(self) -> None:
         name = self.some().name
-        self.world.paused[name] = self.world.now + self.random.choice((20, 150, 500))
+        self.group.paused[name] = self.group.now + self.random.choice((20, 150, 500))
 
     def sicken(self) -> None:
         node = self.some()
         node.sick = not node.sick
-        self.world.trace(f"{node.name} sick: {node.sick}")
-        self.world.ask(node.name, "disk_is_sick", node.sick)
+        self.group.trace(f"{node.name} sick: {node.sick}")
+        self.group.ask(node.name, "disk_is_sick", node.sick)
 
     def jump(self) -> None:
         name = self.some().name
-        rate, offset = self.world.clocks[name]
-        self.world.clocks[name] = (rate, offset + self.random.choice((-300, 300, 5_000)))
+        rate, offset = self.group.clocks[name]
+        self.group.clocks[name] = (rate, offset + self.random.choice((-300, 300, 5_000)))
 
     def transfer(self) -> None:
-        leaders = self.world.leaders()
+        leaders = self.group.leaders()
         if leaders:
-            target = NodeId(self.random.choice(list(self.world.nodes)))
-            self.world.ask(self.random.choice(leaders).name, "transfer_leadership", target)
+            target = NodeId(self.random.choice(list(self.group.nodes)))
+            self.group.ask(self.random.choice(leaders).name, "transfer_leadership", target)
 
     def change_members(self) -> None:
-        leader = self.world.leader()
+        leader = self.group.leader()
         if leader is None or leader.core is None:
             return
         old = leader.core.membership
         if old.learners:
             new = Membership(old.voters | old.learners, frozenset(), old.witnesses)
         elif len(old.voters) < 5 and self.random.random() < 0.5:
-            gone = [known for known in self.world.nodes if known not in old.members]
-            name = NodeId(gone[0] if gone else f"n{len(self.world.nodes)}")
+            gone = [known for known in self.group.nodes if known not in old.members]
+            name = NodeId(gone[0] if gone else f"n{len(self.group.nodes)}")
             new = Membership(old.voters, frozenset({name}), old.witnesses)
         elif len(old.voters) > 2:
             leaving = frozenset({self.random.choice(sorted(old.voters))})
             new = Membership(old.voters - leaving, old.learners, old.witnesses - leaving)
         else:
             return
-        refusal = self.world.ask(leader.name, "propose_membership", new)
-        self.world.trace(f"{leader.name} {sorted(new.voters)} {sorted(new.learners)} {refusal}")
+        refusal = self.group.ask(leader.name, "propose_membership", new)
+        self.group.trace(f"{leader.name} {sorted(new.voters)} {sorted(new.learners)} {refusal}")
         if not refusal:
-            for name in sorted(new.members - self.world.nodes.keys()):
-                self.world.add(name)
+            for name in sorted(new.members - self.group.nodes.keys()):
+                self.group.add(name)
 
     def compact(self) -> None:
         node = self.some()
@@ -201,35 +201,35 @@ class Run:
             first = self.random.randint(node.disk.first, max(node.disk.first, limit))
             node.disk.commit = max(node.disk.commit, first - 1)
             node.disk.compact(first)
-            self.world.ask(node.name, "log_compacted", Index(first))
+            self.group.ask(node.name, "log_compacted", Index(first))
 
     def heal(self) -> None:
         """Faults end: a leader emerges, everything is committed, all logs are the same."""
-        world = self.world
-        world.heal()
-        world.weather = Weather()
-        world.paused.clear()
-        world.trace("quiet")
-        for name, node in world.nodes.items():
+        group = self.group
+        group.heal()
+        group.weather = Weather()
+        group.paused.clear()
+        group.trace("quiet")
+        for name, node in group.nodes.items():
             node.sick = False
             if node.core is None:
-                world.start(name)
+                group.start(name)
             elif not node.writer_alive:
                 node.start_writer()
-            world.ask(name, "disk_is_sick", False)
-        world.run(QUIET_TICKS)
-        leader = world.leader()
+            group.ask(name, "disk_is_sick", False)
+        group.run(QUIET_TICKS)
+        leader = group.leader()
         assert leader is not None and leader.core is not None, "a quiet group has no leader"
-        require(world.propose(leader.name, "last"), "a quiet leader takes messages", leader.name)
-        world.run(500)
+        require(group.propose(leader.name, "last"), "a quiet leader takes messages", leader.name)
+        group.run(500)
         last = leader.disk.last
         for name in sorted(leader.core.membership.members):
-            node = world.nodes[name]
+            node = group.nodes[name]
             assert node.core is not None
             require(node.disk.last == last, "a quiet member has all", name, node.disk.last, last)
             require(node.core.commit == last.index, "a quiet member commits all", name)
             require(node.core.last == last, "the core knows the log", name, node.core.last, last)
-        for index, entry in world.checker.acknowledged.items():
+        for index, entry in group.checker.acknowledged.items():
             if index >= leader.disk.first:
                 held = leader.disk.entry(index)
                 require(held == entry, "acknowledged entries survive", index, held, entry)
@@ -241,6 +241,6 @@ def failure(seed: int, *, storm: bool = False) -> str | None:
     try:
         run.go()
     except Exception as error:  # whatever it is, the seed belongs to it
-        trace = "\n".join([*run.world.history][-120:])
+        trace = "\n".join([*run.group.history][-120:])
         return f"seed {seed}: {type(error).__name__}: {error}\n{trace}"
     return None
