@@ -1,4 +1,27 @@
-"""Producer and Consumer, synchronous and asyncio; needs only pyzmq."""
+"""Producer and Consumer, synchronous and asyncio; needs only pyzmq.
+
+Applications import from here, or from ``ledgermq.client.aio``. Inside, the rules of asking, sending
+and pulling (``RequestPipeline``, ``SendPipeline``, ``PullPipeline``) never block, and have no
+thread and no clock. They are driven; one question to a broker is this loop:
+
+    nodes = parse_addresses(address)
+    link = broker_link(zmq.Context.instance(), nodes, client="example", group="")
+    pipeline = RequestPipeline(link)
+    request = call_request("route", {"topic": topic, "create": False})
+    pipeline.ask(request)
+    while not request.done():
+        now = time.monotonic()
+        pipeline.advance(now)
+        if not request.done():
+            wait_for_link(link, pipeline.deadline - now)
+    result = call_result(request)
+    link.close()
+
+``advance`` opens the session, sends what may go, takes what has come, and begins anew after a lost
+connection or with another leader. ``SendDriver`` is such a loop for threads, ``LoopWatch`` for
+asyncio. Begin with ``link.py`` (one session), ``group.py`` (the leader among several nodes), then
+``requests.py``. It may import ``wire``, ``formats`` and ``model``, and nothing of a node.
+"""
 
 from ledgermq.client.admin import Admin
 from ledgermq.client.admin_results import (

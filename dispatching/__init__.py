@@ -1,1 +1,5 @@
-"""The dispatcher process: builds ConsumeQueues and Index from what is committed."""
+"""The dispatcher process: ConsumeQueues and Index, built from what is committed.
+
+Begin with ``dispatcher.py``; how they are built is ``store/dispatch_build.py``. It may import
+``process`` and below, and no other process.
+"""

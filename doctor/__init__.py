@@ -1,1 +1,5 @@
-"""Measures what a node needs of its host, its disk and its group (``ledgermq doctor``)."""
+"""Measurements of a node's host, disk and group, with findings (``ledgermq doctor``).
+
+Begin with ``examination.py``: all checks, in order. It may import ``daemon`` and below, and leaves
+nothing behind.
+"""

@@ -1,1 +1,6 @@
-"""RocketMQ's clients: a port of the broker process that speaks their protocol."""
+"""The port of RocketMQ's clients: a part of the broker process, or processes of its own.
+
+Begin with ``port.py``; each ``*_codes.py`` answers some request codes. ``broker_process.py`` and
+``port_process.py`` are what the supervisor starts. The bytes are ``remoting``. It may import
+``serving``, ``client`` and below: it stores as a producer at the writer's socket.
+"""

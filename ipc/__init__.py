@@ -1,1 +1,5 @@
-"""How our processes talk on one machine: cursor page, append ring, sockets, doorbells."""
+"""Communication of a node's processes on one machine: cursor page, append ring, bells, orders.
+
+Begin with ``cursor_page.py``: which cursors there are, and who alone writes each; then
+``doorbell.py`` and ``orders.py``. It may import ``formats`` and ``model``.
+"""

@@ -1,1 +1,6 @@
-"""The raft process: the consensus core and its peers, entries on their way, repair, shipping."""
+"""The raft process: elections, entries between members, scrub and repair, shipping of files.
+
+Begin with ``raft_process.py``, whose worker carries out the effects of the consensus core
+(``raft``) between ``peer_group.py`` and ``writer_link.py``. It may import ``process`` and below,
+and no other process.
+"""

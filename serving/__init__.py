@@ -1,1 +1,7 @@
-"""The broker process: answers consumers and administrators, and runs what a broker promises."""
+"""The broker process: pulls, calls, and the services of the leader's broker.
+
+Begin with ``broker_process.py``; then ``consume_service.py`` and ``pull_service.py`` for consumers,
+``call_service.py`` for calls, ``state_log.py`` for changes that go through the log, and
+``moves.py`` for deliveries. The rules are those of ``broker``. It may import ``process`` and below,
+and no other process.
+"""

@@ -1,1 +1,5 @@
-"""The whole group in one process, one seed a run: real workers; fake network, disk and clock."""
+"""The simulator: a whole group in one process, one seed a run (docs/simulation.md).
+
+Workers are the real ones; network, disk and clock are made up. Begin with ``runs.py`` and
+``world.py``. It may import everything but ``cli``, ``client``, ``doctor`` and ``pipeline``.
+"""

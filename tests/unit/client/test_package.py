@@ -1,0 +1,38 @@
+"""The loop that the package's docstring shows asks a broker."""
+
+from __future__ import annotations
+
+import time
+
+import zmq
+from tests.suite.docstring_code import shown_code
+from tests.unit.client.peer import Peer
+
+import ledgermq.client
+from ledgermq.client.address import parse_addresses
+from ledgermq.client.broker import route_of, wait_for_link
+from ledgermq.client.group import broker_link
+from ledgermq.client.requests import RequestPipeline, call_request, call_result
+
+
+def test_the_loop_of_the_docstring_asks_a_broker(peer: Peer) -> None:
+    peer.topics["T"] = 3
+    names = {
+        "RequestPipeline": RequestPipeline,
+        "address": peer.address,
+        "broker_link": broker_link,
+        "call_request": call_request,
+        "call_result": call_result,
+        "parse_addresses": parse_addresses,
+        "time": time,
+        "topic": "T",
+        "wait_for_link": wait_for_link,
+        "zmq": zmq,
+    }
+    found: dict[str, object] = {}
+
+    exec(shown_code(ledgermq.client), names, found)
+
+    result = found["result"]
+    assert isinstance(result, dict)
+    assert route_of(result).write_queues == 3
