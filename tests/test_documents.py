@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LINE_LENGTH_MAX = 110
+_MODULE = re.compile(r"`([a-z_]+(?:/[a-z_0-9]+)+\.py)`")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -52,6 +53,14 @@ def test_every_link_leads_to_a_file(name: str) -> None:
         for link in links
         if "://" not in link and not (document.parent / link).resolve().exists()
     ]
+
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", documents())
+def test_every_module_that_is_named_is_there(name: str) -> None:
+    named = set(_MODULE.findall((ROOT / name).read_text()))
+    missing = sorted(module for module in named if not (ROOT / module).exists())
 
     assert missing == []
 
