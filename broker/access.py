@@ -1,4 +1,4 @@
-"""User table: who they are known by, and their rights. ``ROOT/ledgermq/access.json``.
+"""User table: names, keys and rights of users. ``ROOT/ledgermq/access.json``.
 
     {"users": {NAME: {
         "admin": false, "publicKeys": [Z85, ...], "secretKey": TEXT, "whiteRemoteAddress": TEXT,

@@ -1,4 +1,4 @@
-"""Subscription group table: who may consume; RocketMQ's ``config/subscriptionGroup.json``."""
+"""Subscription group table: settings of groups; RocketMQ's ``config/subscriptionGroup.json``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rate limits of one direction, by quota: who may go on now, and who waits how long."""
+"""Rate limits of one direction, by quota: admissions, and waiting times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the verbs of ``topic``, ``group`` and ``offset`` have in common: a node, JSON, examples.
+"""Shared parts of the verbs of ``topic``, ``group`` and ``offset``: a node, JSON, examples.
 
 Exit status: 0 done; 1 the command line, or the node refused, did not answer, or is not there.
 """

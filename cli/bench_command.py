@@ -1,4 +1,4 @@
-"""``ledgermq bench``: load on a running node, and what it bore. Messages stay in the topic.
+"""``ledgermq bench``: load test of a running node. Messages stay in the topic.
 
 Exit status: 0 measured; otherwise as every command.
 """

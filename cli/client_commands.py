@@ -1,4 +1,4 @@
-"""``ledgermq send`` and ``receive``: what a client of a node does, by hand.
+"""``ledgermq send`` and ``receive``: messages by hand.
 
 They need nothing of a node but its address. Exit status: 0 done; 1 the command line, or the node
 refused, did not answer, or is not there.

@@ -1,4 +1,4 @@
-"""``ledgermq cluster demo``: three nodes on this machine, and what comes of the death of one."""
+"""``ledgermq cluster demo``: three nodes on this machine, and the fail-over from one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ledgermq config``: check a settings file, show what is in force, translate RocketMQ's."""
+"""``ledgermq config``: check of a settings file, settings in force, translation of RocketMQ's."""
 
 from __future__ import annotations
 

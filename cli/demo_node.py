@@ -1,4 +1,4 @@
-"""A node for the demo: in a folder of its own, started as a program, stopped in order."""
+"""Demo node: in a folder of its own, started as a program, stopped in order."""
 
 from __future__ import annotations
 

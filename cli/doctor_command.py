@@ -1,4 +1,4 @@
-"""``ledgermq doctor``: measure what a node needs, and say what to change.
+"""``ledgermq doctor``: measurements of what a node needs, and what to change.
 
 Exit status: 0 nothing fails, there may be warnings; 4 something fails; 1 the command line.
 """

@@ -1,4 +1,4 @@
-"""``ledgermq keys``: the keys by which the members of a group know one another."""
+"""``ledgermq keys``: keys of a group's members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``ledgermq`` command: finds the sub-command, runs it, turns errors into exit statuses.
+"""Entry point of the ``ledgermq`` command: sub-commands, and errors as exit statuses.
 
 A module of sub-commands exposes ``register(subparsers)`` and sets ``func`` on each of its parsers
 to ``(arguments) -> exit status``. Only the module of the command that was asked for is imported; it

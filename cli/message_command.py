@@ -1,4 +1,4 @@
-"""``ledgermq message``: look at messages without consuming them, and at who has consumed them.
+"""``ledgermq message``: messages shown without being consumed, and their consumers.
 
 Exit status: 0 found; 1 nothing found, the command line, or the node refused or did not answer.
 """

@@ -1,4 +1,4 @@
-"""A stored message as RocketMQ's client shows it, ready for JSON.
+"""Stored messages as JSON, as RocketMQ's client shows them.
 
 Bodies come decompressed, hosts in Java's notation, and a message that was read from a queue has
 two properties more, which the client adds: the queue's bounds at that moment.

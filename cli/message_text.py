@@ -1,4 +1,4 @@
-"""Messages as a person reads them: a line each, or everything about one."""
+"""Messages as text for people: a line each, or everything about one."""
 
 from __future__ import annotations
 

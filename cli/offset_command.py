@@ -1,4 +1,4 @@
-"""``ledgermq offset``: show, reset and clone what groups have consumed."""
+"""``ledgermq offset``: consumed offsets of groups, shown, reset and cloned."""
 
 from __future__ import annotations
 

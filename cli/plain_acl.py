@@ -1,4 +1,4 @@
-"""RocketMQ's ``plain_acl.yml``, read for its users.
+"""Users of RocketMQ's ``plain_acl.yml``.
 
 What has no meaning here is named, and left out: ``globalWhiteRemoteAddresses`` let anybody do
 anything, whoever they are.

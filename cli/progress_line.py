@@ -1,4 +1,4 @@
-"""One line on stderr that tells how far a command is; only a terminal gets it."""
+"""Progress line on stderr, for terminals alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message that a client got, as JSON."""
+"""Received messages as JSON."""
 
 from __future__ import annotations
 

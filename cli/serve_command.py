@@ -1,4 +1,4 @@
-"""``ledgermq serve``: be the supervisor of a node, which is what systemd starts.
+"""``ledgermq serve``: the supervisor of a node, which systemd starts.
 
 Exit status: 0 stopped on demand; 1 the settings; 2 the store, or another node that holds it; 3 a
 process of the node failed too often, or did not stop.

@@ -1,4 +1,4 @@
-"""The last events of weight of a node, as the journal has them."""
+"""Last events of a node in the journal."""
 
 from __future__ import annotations
 

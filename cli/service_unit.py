@@ -1,4 +1,4 @@
-"""The unit that runs a node, as systemd knows it (``systemctl show``)."""
+"""Systemd unit that runs a node (``systemctl show``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ledgermq spark stats``: what the messages are like."""
+"""``ledgermq spark stats``: rates, sizes, latencies and keys of messages."""
 
 from __future__ import annotations
 

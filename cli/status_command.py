@@ -1,4 +1,4 @@
-"""``ledgermq status``: what the node in a runtime directory is doing.
+"""``ledgermq status``: status of the node in a runtime directory.
 
 Exit status: 0 a node answered (and is ready, if that was asked for); 1 the settings or the command
 line; 2 no node is running there, or it is not ready in time.

@@ -1,4 +1,4 @@
-"""``ledgermq store check DIR``: what is wrong with a store directory, and what to do about it.
+"""``ledgermq store check DIR``: check of a store directory, with remedies.
 
 | exit status | meaning |
 |---|---|

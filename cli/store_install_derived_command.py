@@ -1,4 +1,4 @@
-"""``ledgermq store install-derived DIR``: what ``ledgermq spark rebuild`` built takes its place."""
+"""``ledgermq store install-derived DIR``: installation of what ``ledgermq spark rebuild`` built."""
 
 from __future__ import annotations
 

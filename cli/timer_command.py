@@ -1,4 +1,4 @@
-"""``ledgermq timer``: messages that wait for a time of their own, listed and taken back.
+"""``ledgermq timer``: pending timers, listed and cancelled.
 
 Exit status: 0 done; 1 none of that id waits, or the node refused or did not answer.
 """

@@ -1,4 +1,4 @@
-"""What two looks at a cluster come to: rates between them, and who is how far behind.
+"""Figures of ``top``: rates between two looks at a cluster, and lags.
 
 Rates are a second, by each node's own clock. They are ``None`` for what was not there at the look
 before, and after a restart, when counters begin anew.

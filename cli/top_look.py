@@ -1,4 +1,4 @@
-"""What all nodes of a group tell of themselves at one moment, asked beside one another.
+"""Snapshot of a cluster for ``top``: the reports of all nodes at one moment.
 
 A node that is away costs the others nothing: it is asked by a thread of its own, and nobody waits
 for it beyond the time of one look.

@@ -1,4 +1,4 @@
-"""A cluster's figures as a screen of text, which 80 columns are enough for."""
+"""Screen of ``top``: a cluster's figures as text, for which 80 columns are enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A terminal that is drawn on as a whole, and whose keys come one by one."""
+"""Terminal of ``top``: drawn as a whole, with keys one by one."""
 
 from __future__ import annotations
 

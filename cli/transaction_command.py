@@ -1,4 +1,4 @@
-"""``ledgermq transaction``: transactions that wait for their end, shown, and ended by hand.
+"""``ledgermq transaction``: pending transactions, shown, and ended by hand.
 
 Exit status: 0 done; 1 there is none of that name, it has ended the other way, or the node refused
 or did not answer.

@@ -1,4 +1,4 @@
-"""Users, their rights, and quotas: what an admin asks of a broker."""
+"""Administration of users, rights and quotas."""
 
 from __future__ import annotations
 

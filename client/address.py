@@ -1,4 +1,4 @@
-"""Where a node is: endpoints of its two sockets, from one address."""
+"""Addresses of nodes: the endpoints of both sockets, and the keys, from one text."""
 
 from __future__ import annotations
 

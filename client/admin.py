@@ -1,4 +1,4 @@
-"""Admin: topics, groups and consumed offsets, as an operator orders them.
+"""Administration of topics, groups and consumed offsets.
 
 ``Admin`` waits, ``AsyncAdmin`` is awaited; both have the same verbs. Every call goes to the leader,
 and again to the next one when it changes; to ask twice for the same does no harm. When a change

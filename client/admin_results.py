@@ -1,4 +1,4 @@
-"""What an ``Admin`` is told of topics, groups and offsets, read with its types checked."""
+"""Results of administration: topics, groups and offsets, with checked types."""
 
 from __future__ import annotations
 

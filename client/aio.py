@@ -1,4 +1,4 @@
-"""Producers, consumers and admins for asyncio.
+"""Public names for asyncio: producers, consumers and admins.
 
 They run in the loop itself: ZeroMQ's descriptors are watched, and its sockets read when there is
 something, without a thread and without a future a message part.

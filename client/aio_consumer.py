@@ -1,4 +1,4 @@
-"""``AsyncConsumer``: what ``Consumer`` is, for asyncio."""
+"""``AsyncConsumer``: ``Consumer`` for asyncio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``AsyncGroupConsumer``: what ``GroupConsumer`` is, for asyncio."""
+"""``AsyncGroupConsumer``: ``GroupConsumer`` for asyncio."""
 
 from __future__ import annotations
 

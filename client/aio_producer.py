@@ -1,4 +1,4 @@
-"""``AsyncProducer``: what ``Producer`` is, for asyncio."""
+"""``AsyncProducer``: ``Producer`` for asyncio."""
 
 from __future__ import annotations
 

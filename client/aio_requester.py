@@ -1,4 +1,4 @@
-"""``AsyncRequester``: what ``Requester`` is, for asyncio."""
+"""``AsyncRequester``: ``Requester`` for asyncio."""
 
 from __future__ import annotations
 

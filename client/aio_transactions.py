@@ -1,4 +1,4 @@
-"""``AsyncTransactionalProducer``: what ``TransactionalProducer`` is, for asyncio."""
+"""``AsyncTransactionalProducer``: ``TransactionalProducer`` for asyncio."""
 
 from __future__ import annotations
 

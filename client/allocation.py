@@ -1,4 +1,4 @@
-"""How the members of a group share the queues of its topics: each computes it for itself.
+"""Allocation of queues to the members of a group, which each member computes for itself.
 
 All members compute from the same view, so that each queue is wanted by exactly one of them. Where
 the views differ for a moment, the locks of the queues in the broker decide.

@@ -1,4 +1,4 @@
-"""Archives that retention waits for: what an admin asks of a broker."""
+"""Administration of archives, for which retention waits."""
 
 from __future__ import annotations
 

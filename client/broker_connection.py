@@ -1,4 +1,4 @@
-"""Connections to a broker for calls alone: what tools need, without a stream of messages."""
+"""Connections for calls alone, as tools need them, without a stream of messages."""
 
 from __future__ import annotations
 

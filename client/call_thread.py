@@ -1,4 +1,4 @@
-"""A thread that asks the broker for other threads, any number of questions at a time."""
+"""Background thread for calls of other threads, any number of them at a time."""
 
 from __future__ import annotations
 

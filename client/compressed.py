@@ -1,4 +1,4 @@
-"""Compressing what a producer sends: large bodies, where that makes them smaller."""
+"""Compression of message bodies by a producer: large ones, where that makes them smaller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters of a group: messages that it has given up, to be looked at and replayed.
+"""Dead letters of a group: listed, and replayed.
 
 ``DeadLetters`` waits, ``AsyncDeadLetters`` is awaited; both have the same verbs.
 """

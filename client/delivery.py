@@ -1,4 +1,4 @@
-"""When a message is to be delivered: at once, after one of RocketMQ's delay levels, or at a time.
+"""Time of delivery of a message: at once, after one of RocketMQ's delay levels, or at a time.
 
 A delayed message is sent to the topic where it waits; the properties say where it belongs.
 """

@@ -1,4 +1,4 @@
-"""The nodes of a group as one link: that to the leader, whoever leads.
+"""Nodes of a Raft group as one link: that to the leader, whoever leads.
 
 A ``Group`` has what a ``Link`` has, so that pipelines need not know how many nodes there are. It
 keeps a session with every node. A node says in its WELCOME what it is, and in a ROLE whenever that

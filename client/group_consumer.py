@@ -1,4 +1,4 @@
-"""``GroupConsumer``: shares the queues of topics with the other members of its group."""
+"""``GroupConsumer``: shares the queues of topics with the other members of its consumer group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One member of a group: what it says of itself, and how it comes to its queues, step by step.
+"""Life of one group member: subscriptions, and its way to its queues, step by step.
 
 The steps are generators, which ask and tell; ``GroupConsumer`` waits for what they ask, and
 ``AsyncGroupConsumer`` awaits it.

@@ -1,4 +1,4 @@
-"""Who consumes for a group, as the leader's broker tells it."""
+"""Members of a consumer group, as the leader's broker tells them."""
 
 from __future__ import annotations
 

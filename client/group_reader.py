@@ -1,4 +1,4 @@
-"""The rules of a member of a group: which queues to take, which to give away, what to read next.
+"""Rebalancing rules of a group member: queues to lock, to give up, and to read next.
 
 Never blocks, has no thread and no clock: ``GroupConsumer`` and ``AsyncGroupConsumer`` drive it.
 """

@@ -1,4 +1,4 @@
-"""The thread that sends the heartbeats of a ``GroupConsumer``, over a connection of its own.
+"""Heartbeat thread of a ``GroupConsumer``, over a connection of its own.
 
 So a consumer whose application works for long is still there for the others.
 """

@@ -1,4 +1,4 @@
-"""The heartbeats of a member of a group, and what they tell of the others.
+"""Heartbeats of a group member, and the view of the group that they bring back.
 
 Never blocks, has no thread and no clock: ``GroupConsumer`` drives it in a thread of its own,
 ``AsyncGroupConsumer`` in its loop.

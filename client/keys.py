@@ -1,4 +1,4 @@
-"""The CURVE keys of a client: a file that names the node's public key and has its own two.
+"""CURVE keys of a client: a file with the node's public key and its own two.
 
     server = "…"
     public = "…"

@@ -1,4 +1,4 @@
-"""What a producer knows of its own transactions when the broker asks how they ended."""
+"""Memory of a producer's own transactions, for the broker's checks."""
 
 from __future__ import annotations
 

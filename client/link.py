@@ -1,4 +1,4 @@
-"""One session with one socket of a node: opened, watched, and opened anew when it ends.
+"""Link: one session with one socket of a node, opened anew when it ends.
 
 A ``Link`` never blocks and has no thread; whoever owns it polls its file descriptors and calls
 ``advance`` and ``receive``. It is not safe to share among threads without a lock.

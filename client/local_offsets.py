@@ -1,4 +1,4 @@
-"""What a broadcasting consumer has read: in a file of its own machine, as RocketMQ keeps it.
+"""Offsets of a broadcasting consumer, in a file of its own machine, as RocketMQ keeps them.
 
     DIRECTORY/CLIENT/GROUP/offsets.json    {"offsetTable": {TOPIC: {QUEUE: OFFSET}}}
 

@@ -1,4 +1,4 @@
-"""Links in an asyncio loop: woken by their descriptors and by their deadlines, without a thread."""
+"""Links in an asyncio loop: driven by their descriptors and deadlines, without a thread."""
 
 from __future__ import annotations
 

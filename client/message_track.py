@@ -1,4 +1,4 @@
-"""Browsing a queue, and the track of a message: which groups have consumed it."""
+"""Browsing of a queue, and message tracks: which groups have consumed a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages to be sent: what an application gives, checked, and as properties on disk."""
+"""Outgoing messages: an application's arguments, checked, and as properties on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of a consumer: one question a queue under way, answers kept ahead, positions.
+"""Pull pipeline of a consumer: one pull a queue in flight, answers kept ahead, positions.
 
 Never blocks, has no thread and no clock: ``Consumer`` and ``AsyncConsumer`` drive it.
 """

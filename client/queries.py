@@ -1,4 +1,4 @@
-"""Questions about messages outside of any queue's order: by id, by position, by key, by time.
+"""Queries for messages by id, position, key or time, outside of any queue's order.
 
 ``Queries`` waits, ``AsyncQueries`` is awaited; both have the same verbs. Nothing is found that is
 not committed. Of several nodes the leader is asked.

@@ -1,4 +1,4 @@
-"""What an application is told when queues come and go; every method does nothing by itself."""
+"""Rebalance listener: an application's callbacks when queues come and go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that came: a view of one answer, decoded as far as somebody looks.
+"""Received messages: a view of one answer, decoded as far as somebody looks.
 
 Records are laid out as in ``formats/message.py``. A ``ReceivedMessage`` keeps the whole answer
 alive; ``bytes(message.body)`` is what to keep for long.

@@ -1,4 +1,6 @@
-"""Encodes messages as they will stand on disk, many at once: the hot path of a producer.
+"""Record encoder: messages as they will stand on disk, many at once.
+
+This is the hot path of a producer.
 
 Layout of a record: ``formats/message.py``; in front of it a hole for the entry header. Everything
 that is the same for the messages of one batch is packed once, and each costs one ``pack``, one

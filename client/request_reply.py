@@ -1,4 +1,4 @@
-"""Requests and replies: messages with RocketMQ's properties, over the cluster's reply topic.
+"""Request and reply messages with RocketMQ's properties, over the cluster's reply topic.
 
 A request is a message of any topic that names who asks (``REPLY_TO_CLIENT``), the request
 (``CORRELATION_ID``), and for how long the answer is of use (``TTL``, ms). A reply is a message of

@@ -1,4 +1,4 @@
-"""Questions to the broker: calls and pulls, asked again on a new connection when one ends.
+"""Request pipeline: calls and pulls, repeated on a new connection when one ends.
 
 Never blocks, has no thread and no clock. Every question may be asked twice without harm.
 """

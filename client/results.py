@@ -1,4 +1,4 @@
-"""What a producer learns of its messages: where each one is stored, and what that is worth."""
+"""Results of sends: where each message is stored, and how durably."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Giving messages back, and reading them again: what a consumer of a group does beside its topic.
+"""Retries of a group: messages given back, and reads of its retry topic.
 
 A message that is given back comes again by way of the group's retry topic, later and later each
 time, and in the end it is a dead letter. Reading goes on behind it meanwhile.

@@ -1,4 +1,4 @@
-"""Threads around a ``SendPipeline``: who polls the sockets, and who waits for whom.
+"""Driver threads of a ``SendPipeline``: a poller at a time, and those that wait for it.
 
 One thread at a time polls, the *poller*. A thread that waits for a result polls itself when no
 other waiting thread does: it sends, polls, and takes its own answer, and no other thread runs. A

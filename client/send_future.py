@@ -1,4 +1,4 @@
-"""A result to come: lighter than ``concurrent.futures.Future``, of which a producer makes many."""
+"""Future of a send: lighter than ``concurrent.futures.Future``, for a producer makes many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of a producer: gathering, window, answers, refusals, lost connections, time limits.
+"""Send pipeline of a producer: window, answers, refusals, lost connections, timeouts.
 
 Never blocks, has no thread and no clock: ``Producer`` and ``AsyncProducer`` drive it, one caller at
 a time. Frames leave in the order in which they were made. After a refusal nothing is sent until

@@ -1,4 +1,4 @@
-"""Messages into frames: choice of the queue, encoding, room; shared by both kinds of producer."""
+"""Sender: choice of the queue, encoding and room in frames, for both kinds of producer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that become messages when their batch is committed: staged in bulk, committed by one call.
+"""Staged batches: rows staged in bulk, which become messages by one commit.
 
 A *sink* writes batches with rising numbers. Who writes a part of one stages its rows with a
 ``StageWriter``, as packs of many (``wire/staged_pack.py``); nobody sees them. Then somebody commits

@@ -1,4 +1,4 @@
-"""Where a consumer begins to read each queue of its topic."""
+"""Starting offsets of a consumer's queues."""
 
 from __future__ import annotations
 

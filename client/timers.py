@@ -1,4 +1,4 @@
-"""Messages that wait for a time of their own, as the broker tells of them."""
+"""Pending timers, as the broker tells of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One transaction while its messages are made: what both kinds of transactional producer share."""
+"""Parts of a transaction under way, shared by both kinds of transactional producer."""
 
 from __future__ import annotations
 

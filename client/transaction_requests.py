@@ -1,4 +1,4 @@
-"""What a transactional producer asks of the broker: to end transactions, and what to answer."""
+"""Requests of a transactional producer: ends of transactions, and answers to checks."""
 
 from __future__ import annotations
 

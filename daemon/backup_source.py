@@ -1,4 +1,4 @@
-"""What a backup takes of a store: of a running node up to what is committed at this moment."""
+"""Source of a backup: a store, of a running node up to what is committed at this moment."""
 
 from __future__ import annotations
 

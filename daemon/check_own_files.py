@@ -1,4 +1,4 @@
-"""Files under ``ROOT/ledgermq/`` that only a node's processes understand, looked at offline.
+"""Offline check of the files under ``ROOT/ledgermq/`` that only a node understands.
 
 Term and vote, identity, peers and members: each carries CRCs. DLedger's ``currterm`` mirrors the
 first of them, and is compared with it.

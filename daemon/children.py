@@ -1,4 +1,4 @@
-"""The supervisor's children: forked, watched, counted.
+"""Child processes of the supervisor: forked, watched, counted.
 
 A child is forked from a supervisor that has one thread, no ZeroMQ context, and all modules
 imported; so a restart takes milliseconds, and the pages of code are shared.

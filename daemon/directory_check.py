@@ -1,4 +1,4 @@
-"""Whether settings fit what is in the store's directory; looks, and touches nothing."""
+"""Check of a store's directory against the settings; read-only."""
 
 from __future__ import annotations
 

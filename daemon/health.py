@@ -1,4 +1,4 @@
-"""Whether the node may be called ready, and whether it may feed systemd's watchdog."""
+"""Readiness of the node, and its watchdog for systemd."""
 
 from __future__ import annotations
 

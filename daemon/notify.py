@@ -1,4 +1,4 @@
-"""What the supervisor tells systemd (sd_notify); without a ``NOTIFY_SOCKET`` all of it is a no-op.
+"""Notifications to systemd (sd_notify); without a ``NOTIFY_SOCKET`` all of it is a no-op.
 
 Only the supervisor notifies (``NotifyAccess=main``): ``close`` is called in every child.
 """

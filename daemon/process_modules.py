@@ -1,4 +1,4 @@
-"""Which module is which process, and importing them all before the first fork.
+"""Table of process modules, and their import before the first fork.
 
 Every process module has ``run(settings, stop) -> exit status``.
 """

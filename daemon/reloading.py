@@ -1,4 +1,4 @@
-"""A reload, from SIGHUP until every process has taken the settings that were published."""
+"""Reload of settings: from SIGHUP until every process has taken what was published."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of sockets and orders: who gets in, and that it is the node's alone to change."""
+"""Runtime directory: owner, modes, and who gets in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``systemctl status`` shows of the node: its role, term and lag in one sentence."""
+"""Status sentence for ``systemctl status``: role, term and lag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``status`` answers: everything about the node that can be told without asking its children.
+"""Status document: everything about the node that is known without asking its children.
 
 Sizes and positions are bytes; ``_ms`` and ``_s`` are durations unless the name says otherwise.
 """

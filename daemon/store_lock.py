@@ -1,4 +1,4 @@
-"""Locks on the directories of a node: one that Java honours, and one that children share.
+"""Store locks: one that Java honours, and one that children share.
 
 ``ROOT/lock`` is RocketMQ's: it holds the text ``lock``, and its owner has a POSIX lock on byte 0.
 The kernel drops a POSIX lock as soon as its process closes any descriptor of the file, so nothing

@@ -1,4 +1,4 @@
-"""The supervisor: the process that systemd starts, and that starts, watches and stops the others.
+"""Supervisor: the process that systemd starts, and that starts, watches and stops the others.
 
 It alone writes the header of the cursor page and its own slot; ``ROOT/lock``, ``ROOT/abort`` and
 ``ROOT/ledgermq/lock``; ``supervisor.lock``, ``control.sock`` and ``settings.toml`` in the runtime

@@ -1,4 +1,4 @@
-"""Compares queues and index with the log while the node runs, and puts right what differs.
+"""Scrub of derived files: queues and index compared with the log in use, and put right.
 
 Owned by the dispatcher, which alone writes these files. A thread reads the log once more, block by
 block at ``scrub.rate_bytes_per_s``, makes units and keys of it as dispatch does, and compares:

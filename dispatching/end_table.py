@@ -1,4 +1,4 @@
-"""The table of queue ends, as the dispatcher keeps it beside the queues (``store/queue_ends.py``).
+"""Table of queue ends, as the dispatcher keeps it (``store/queue_ends.py``).
 
 What the table says of a queue counts where the queue has no unit: its messages are gone from the
 log, and its files were not shipped, were lost, or are not those of a queue. Such a queue ends where

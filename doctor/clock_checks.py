@@ -1,4 +1,4 @@
-"""Whether something keeps the machine's clock right, as the kernel knows it (adjtimex)."""
+"""Clock checks: whether something keeps the machine's clock right (adjtimex)."""
 
 from __future__ import annotations
 

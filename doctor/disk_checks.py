@@ -1,4 +1,4 @@
-"""The directories: that they can be written, what is free there, and how long a sync takes."""
+"""Disk checks: directories that can be written, free space, and the time of a sync."""
 
 from __future__ import annotations
 

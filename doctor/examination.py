@@ -1,4 +1,4 @@
-"""All checks in their order; one that cannot be made is a finding, too."""
+"""Examination: all checks in their order; one that cannot be made is a finding, too."""
 
 from __future__ import annotations
 

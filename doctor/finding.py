@@ -1,4 +1,4 @@
-"""What a check found: a verdict, what was measured, the limit, and what to change."""
+"""Finding of a check: a verdict, what was measured, the limit, and what to change."""
 
 from __future__ import annotations
 

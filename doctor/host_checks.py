@@ -1,4 +1,4 @@
-"""The machine: kernel, processors, memory, and how the kernel treats memory."""
+"""Host checks: kernel, processors, memory, and how the kernel treats memory."""
 
 from __future__ import annotations
 

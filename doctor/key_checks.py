@@ -1,4 +1,4 @@
-"""The keys: there, readable by the node alone, and one for each member."""
+"""Key checks: there, readable by the node alone, and one for each member."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of the node's processes, or of this one when the node does not run."""
+"""Limit checks: resource limits of the node's processes, or of this one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The other members: whether they can be reached, let this node in, and have the same time."""
+"""Peer checks: whether the other members are reached, let this node in, and have its time."""
 
 from __future__ import annotations
 

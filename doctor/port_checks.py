@@ -1,4 +1,4 @@
-"""The ports that the settings name: free, or the node's own."""
+"""Port checks: those of the settings are free, or the node's own."""
 
 from __future__ import annotations
 

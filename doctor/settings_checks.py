@@ -1,4 +1,4 @@
-"""The settings: that they can be used, and what of them is unwise where this node stands."""
+"""Settings checks: that they can be used, and what of them is unwise on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store: who holds it, how the last stop went, and what is known to be damaged."""
+"""Store checks: who holds it, how the last stop went, and known damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom the doctor looks at: a node's settings, and the node itself if it runs."""
+"""Subject of an examination: a node's settings, and the node itself if it runs."""
 
 from __future__ import annotations
 

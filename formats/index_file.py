@@ -1,4 +1,4 @@
-"""Index file codec: which messages carry a key, as a hash table with chains.
+"""Index file codec: a hash table with chains, from keys to messages.
 
 Layout, big-endian (RocketMQ ``IndexFile``, ``IndexHeader``); S slots, M items:
 

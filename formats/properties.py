@@ -1,4 +1,4 @@
-"""Properties codec: the map of texts that a message carries beside its body.
+"""Properties codec: a message's map of texts, beside its body.
 
 Layout (RocketMQ ``MessageDecoder.messageProperties2String``), UTF-8, repeated for each property:
 

@@ -1,4 +1,4 @@
-"""Users and their rights, as RocketMQ's administrators look at them and change them.
+"""Codes about users and their rights, as RocketMQ's administrators show and change them.
 
 They are the replicated users of this group: RocketMQ has an account in a file of each broker. No
 secret is given out, and no address is let do everything.

@@ -1,4 +1,4 @@
-"""Where the nodes of the group listen for RocketMQ's clients, and who is which broker id."""
+"""Addresses of the group's nodes for RocketMQ's clients, and their broker ids."""
 
 from __future__ import annotations
 

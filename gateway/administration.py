@@ -1,4 +1,4 @@
-"""All that RocketMQ's administrators ask a broker for, in one piece for the port."""
+"""Codes of RocketMQ's administrators, in one piece for the port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has come from clients and is not answered yet, served connection by connection.
+"""Fair queueing of requests by what each connection has cost.
 
 A request costs what its sender likes. So each turn ends in time, whatever has come, and the time
 is shared: next is who has had least of it (start-time fair queueing, Goyal et al. 1996). Whoever

@@ -1,4 +1,4 @@
-"""Our own clients and RocketMQ's, as one side of the broker's services."""
+"""Routing of the broker's answers to our own sessions, or to the port that asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker as RocketMQ's tools see it: settings, figures, and what cleans it up."""
+"""Codes about the broker: settings, figures, and clean-up."""
 
 from __future__ import annotations
 

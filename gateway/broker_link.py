@@ -1,4 +1,4 @@
-"""The way of a port process to the broker process: what it does not answer itself goes there.
+"""Link of a port process to the broker process, for what it does not answer itself.
 
 While the broker process is away, requests are refused as by a node that is starting, and clients
 stay connected. When it is back it is told who is connected: the last heartbeat of each client.

@@ -1,4 +1,4 @@
-"""Changes that administrators ask for at the port: through the leader's log, each with its line.
+"""Changes by RocketMQ's administrators: through the leader's log, each with its audit line.
 
 A follower hands such a request to the leader as it has come, signature and all, and its answer
 back: tools ask every node of a cluster for some of them.

@@ -1,4 +1,4 @@
-"""Who is connected in which group, as tools ask for it."""
+"""Groups of the connected clients: consumers of a topic, and subscriptions of a group."""
 
 from __future__ import annotations
 

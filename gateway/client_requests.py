@@ -1,4 +1,4 @@
-"""What the broker asks of RocketMQ's clients, or tells them, on the connections that they made.
+"""Requests of the broker to RocketMQ's clients, on the connections that they made.
 
 Requests of this direction have numbers of their own; the connection tells the two apart. Their
 headers are JSON: all clients read that.

@@ -1,4 +1,4 @@
-"""RocketMQ's connected clients, as the port sees them: its own, or those of port processes."""
+"""Connections of RocketMQ's clients: the port's own, and those of port processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of RocketMQ's clients are connected to this node, and what they produce and consume.
+"""Client table: RocketMQ's clients connected to this node, by their heartbeats.
 
 As in RocketMQ's ``ProducerManager`` and ``ConsumerManager`` this is known from heartbeats alone, is
 kept in memory, and belongs to a connection: it goes with it. Otherwise than there each consumer has

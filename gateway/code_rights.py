@@ -1,4 +1,4 @@
-"""What each request code needs, one row for each: rights to what it names, or an admin; by whom.
+"""Rights that each request code needs, a row for each, and where it is answered.
 
 No code can be answered that has no row here, and no row is left without an answer
 (``RemotingPort``).

@@ -1,4 +1,4 @@
-"""Clients that are connected to this node, and what tools ask them through it."""
+"""Codes about connected clients, and requests of tools that are passed on to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that RocketMQ's consumers ask for, as one part of the port."""
+"""Codes of RocketMQ's consumers, as one part of the port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tools have done to the consumers of a group: new offsets, what they have, one message."""
+"""Codes by which tools direct the consumers of a group: offset resets, status, one message."""
 
 from __future__ import annotations
 

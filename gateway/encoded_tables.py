@@ -1,4 +1,4 @@
-"""Answers that show whole tables: of what has not changed since the last one nothing is made anew.
+"""Cache of encoded tables: what has not changed since the last answer is not made anew.
 
 Whoever can ask may ask again and again, over many connections: an answer of some thousand rows
 takes tens of milliseconds to make, in which nobody else is served.

@@ -1,4 +1,4 @@
-"""Connections that port processes have taken, as the broker process sees them.
+"""Connections of port processes, as the broker process sees them.
 
 Each port process has one link, a Unix stream, over which come the commands that it does not answer
 itself, and go the replies. A connection is known here from its first such command on. A link that

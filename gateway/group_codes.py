@@ -1,4 +1,4 @@
-"""Consumer groups and their offsets, as RocketMQ's administrators look at them and change them."""
+"""Codes about consumer groups and their offsets, for RocketMQ's administrators."""
 
 from __future__ import annotations
 

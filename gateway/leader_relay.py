@@ -1,4 +1,4 @@
-"""Requests of administrators that only the leader can do, handed on to it by a follower."""
+"""Relay of administrators' requests from a follower to the leader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the settings want the port to be, what it bears, and the sockets that listen there."""
+"""Listening sockets of the port, by the settings, and its limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locks of queues, by which ordered consumers of RocketMQ keep one another away (41, 42).
+"""Codes of queue locks, for RocketMQ's ordered consumers (41, 42).
 
 They are those of our own consumers, and in the log: neither an election nor a restart gives a queue
 to two. What RocketMQ's clients own bears their mark, so that nobody takes them for ours.

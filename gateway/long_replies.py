@@ -1,4 +1,4 @@
-"""Replies whose bodies are built between turns, for who asks for all that tables have."""
+"""Replies that are built between turns, for whole tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages looked up by key, unique id and offset id (12, 33), and the check of a filter (46)."""
+"""Codes of queries by key, unique id and offset id (12, 33), and of filter checks (46)."""
 
 from __future__ import annotations
 

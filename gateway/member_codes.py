@@ -1,4 +1,4 @@
-"""Heartbeats and goodbyes of RocketMQ's clients, and who is in a group.
+"""Codes of membership: heartbeats and goodbyes of RocketMQ's clients, and lists of a group.
 
 Every node keeps who is connected to it: consumers tell all nodes of a broker name, so that one that
 begins to lead knows a group's members already. What a heartbeat makes, the group and its retry

@@ -1,4 +1,4 @@
-"""The node as one of RocketMQ's name servers, and as a broker that registers with others."""
+"""Name service: the node as a name server, and its registration with RocketMQ's own."""
 
 from __future__ import annotations
 

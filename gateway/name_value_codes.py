@@ -1,4 +1,4 @@
-"""What tools keep at RocketMQ's name servers, and what they change there: in the log, for all."""
+"""Codes of name values, which tools keep at RocketMQ's name servers; here in the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What groups have consumed, and what queues hold: asked and told by RocketMQ's clients and tools.
+"""Codes of offsets: those consumed by groups, and the bounds of queues.
 
 What is asked about a queue is answered by any node, from its own store; a queue that is not there
 is an empty one, as in RocketMQ.

@@ -1,7 +1,7 @@
-"""What RocketMQ's consumers have consumed, gathered: one command of the log for many of them.
+"""Batching of offset commits by RocketMQ's consumers: one command of the log for many.
 
-They commit with each pull, and all they have every five seconds. The latest offset of a queue is
-the one that counts; what the tables have already is not sent at all.
+Consumers commit with each pull, and all they have every five seconds. The latest offset of a queue
+is the one that counts; what the tables have already is not sent at all.
 """
 
 from __future__ import annotations

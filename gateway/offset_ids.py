@@ -1,4 +1,4 @@
-"""Offset ids of the messages of a batch, as one text."""
+"""Offset ids of a batch's messages, as one text."""
 
 from __future__ import annotations
 

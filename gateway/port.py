@@ -1,4 +1,4 @@
-"""The port of RocketMQ's clients: requests to those who answer their codes, replies back."""
+"""The port of RocketMQ's clients: dispatch of requests by their code, and replies."""
 
 from __future__ import annotations
 

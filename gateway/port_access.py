@@ -1,4 +1,4 @@
-"""Who sends a request, by RocketMQ's signatures, and what that user may do.
+"""Authentication and rights at the port, by RocketMQ's signatures.
 
 Where ``access.enabled`` is off nothing is asked, but that admin calls are allowed over sockets
 (``access.admin_over_clients``). A request with an access key must have the signature that the

@@ -1,4 +1,4 @@
-"""Calls of the port to the broker's own services: the verbs that our clients use, too.
+"""Calls of the port to the broker's services: the verbs that our clients use, too.
 
 What RocketMQ's clients want mostly is what ours want, in other words. An answer that comes through
 the log comes later, to whoever asked.

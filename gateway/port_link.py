@@ -1,4 +1,4 @@
-"""One end of the link between a port process and the broker process: a stream, frames both ways.
+"""Frames between a port process and the broker process, over one stream.
 
 A frame, big-endian:
 

@@ -1,4 +1,4 @@
-"""A port process: serves connections of RocketMQ's clients beside others of its kind.
+"""Port process: serves connections of RocketMQ's clients beside others of its kind.
 
 It writes no file. It reads what the broker does: queues and log as far as they are dispatched, and
 the tables from the broker's files and the log; and it asks the broker for all else

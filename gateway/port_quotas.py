@@ -1,4 +1,4 @@
-"""Quotas of RocketMQ's clients: what they read, and what a user's producers send.
+"""Quotas of RocketMQ's clients, for reads and for a user's sends.
 
 What a topic may take is asked by the writer, whatever way it comes by. Of who sends, the writer
 knows the port alone; so the port asks for the quotas of users.

@@ -1,4 +1,4 @@
-"""What a port process does with requests: stores and pulls by itself, the rest is the broker's.
+"""Dispatch of requests in a port process: own sends and pulls, and the broker's rest.
 
 It knows the tables as far as the log is applied, and of clients their last heartbeat. Where that is
 not enough (a topic that is to be made, a consumer that has not said what it wants), the request is

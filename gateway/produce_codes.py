@@ -1,4 +1,4 @@
-"""Messages that RocketMQ's clients send: ``SEND_MESSAGE`` and its kin (``SendMessageProcessor``).
+"""Codes of sends: ``SEND_MESSAGE`` and its kin (``SendMessageProcessor``).
 
 Each is checked by the rules of the writer, encoded as it will stand in the log, and handed to the
 link to the writer, which sends what a turn has gathered as one frame. The reply comes when the

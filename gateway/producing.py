@@ -1,4 +1,4 @@
-"""All that producers ask of the port, in one place: messages, transactions, answers."""
+"""Codes of RocketMQ's producers in one piece: sends, transactions, replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What RocketMQ's consumers may pull, and which messages they want of it.
+"""Admission of pulls by RocketMQ's consumers, and their filters.
 
 The filter is a request's own expression, or that of the consumer's heartbeat.
 """

@@ -1,4 +1,4 @@
-"""Pulls of RocketMQ's consumers: the broker's own answers to pulls, in the other protocol's words.
+"""Codes of pulls by RocketMQ's consumers, answered by the broker's pull service.
 
 A pull that finds nothing is held by ``PullService`` like one of our own clients': no thread, no
 timer. What a reply's code and offsets mean is RocketMQ's ``PullMessageProcessor``; records go out

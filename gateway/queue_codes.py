@@ -1,4 +1,4 @@
-"""A queue's units, as RocketMQ's tools look at them."""
+"""Codes about the units of a queue, for RocketMQ's tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tools want to know of queues: where they begin and end, how old what is in them is."""
+"""Figures of queues for tools: begin, end, and ages."""
 
 from __future__ import annotations
 

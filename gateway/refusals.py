@@ -1,4 +1,4 @@
-"""What RocketMQ's clients are told of an error: the code by which they decide to go elsewhere."""
+"""Response codes of errors, by which RocketMQ's clients decide to go elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registers this node with RocketMQ's own name servers, so that its broker joins their cluster.
+"""Registration of this node with RocketMQ's name servers.
 
 The leader is the broker with id 0, and tells of the topics; followers are its slaves. Each server
 is told at once when the node's role or a topic changes, and every half minute; it has to answer,

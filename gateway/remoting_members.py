@@ -1,4 +1,4 @@
-"""RocketMQ's consumers in the words of our own: what the tools show of a group."""
+"""RocketMQ's consumers as members of groups, for the tools of ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of RocketMQ's clients as they will stand in the log.
+"""Record encoder for messages of RocketMQ's clients, as they will stand in the log.
 
 The layout is that of ``formats/message.py``, with a hole for the entry header before it. What only
 the leader knows is left empty: the writer stamps it.

@@ -1,4 +1,4 @@
-"""The connections of RocketMQ's clients: TCP, one ``epoll`` for all, commands in and replies out.
+"""Connections of RocketMQ's clients: TCP, one ``epoll`` for all, commands in, replies out.
 
 An idle connection costs a descriptor and a small object. A connection that sends what is no
 command, or does not read what it asked for, is closed, and no other one is harmed.

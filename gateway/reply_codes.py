@@ -1,4 +1,4 @@
-"""Answers of RocketMQ's clients to messages of one another: ``SEND_REPLY_MESSAGE`` and its kin.
+"""Codes of request and reply: ``SEND_REPLY_MESSAGE`` and its kin.
 
 Whoever answers a message names the client that asked. That one is told at once, on its connection
 (``PUSH_REPLY_MESSAGE_TO_CLIENT``), and the answer is stored besides in the topic of answers, as

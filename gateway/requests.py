@@ -1,4 +1,4 @@
-"""One request of a RocketMQ client, and the shape of what answers it."""
+"""A request of a RocketMQ client, and the shape of what answers it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that RocketMQ's consumers give back because they could not process them (36)."""
+"""Codes of retries: messages that RocketMQ's consumers give back (36)."""
 
 from __future__ import annotations
 

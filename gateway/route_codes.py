@@ -1,4 +1,4 @@
-"""What RocketMQ's name servers answer of topics and brokers: every node does, from its tables."""
+"""Codes of routes and brokers, which every node answers from its tables, as name servers do."""
 
 from __future__ import annotations
 

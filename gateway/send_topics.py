@@ -1,4 +1,4 @@
-"""The topics that RocketMQ's clients send to: looked up, and made where a client may have it."""
+"""Topics of sends by RocketMQ's clients: looked up, and created where a client may."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The properties that a RocketMQ client sends with a message: what the broker reads of them, and
-the bytes that it stores.
+"""Properties of a send by a RocketMQ client: those that the broker reads, and the stored bytes.
 
 The text is stored as it came, but for ``WAIT``, which tells the broker alone something, and with
 the cluster's name behind it, by which a reply finds its way back. A message that is to wait, for

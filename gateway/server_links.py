@@ -1,4 +1,4 @@
-"""Connections that this node makes itself: to name servers, and to the node that leads.
+"""Outgoing connections of the node: to name servers, and to the leader.
 
 None waits for anything: a connection is made with the first request, ends when an answer stays out,
 and is made anew with the next request. Hosts are addresses: to look a name up would wait.

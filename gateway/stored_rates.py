@@ -1,4 +1,4 @@
-"""How much is stored and read a second, over RocketMQ's three windows."""
+"""Rates of storing and reading, over RocketMQ's three windows."""
 
 from __future__ import annotations
 

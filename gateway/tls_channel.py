@@ -1,4 +1,4 @@
-"""TLS on a connection of the port, as bytes in and bytes out; it owns no socket.
+"""TLS channel of a connection, as bytes in and bytes out; it owns no socket.
 
 It shares the port with clients in clear: the first byte tells the two apart, for a TLS handshake
 begins with 0x16, and a frame with the highest byte of its size, which is 0 or 1.

@@ -1,4 +1,4 @@
-"""Topics, as RocketMQ's administrators make, change, delete and look at them."""
+"""Codes about topics, for RocketMQ's administrators."""
 
 from __future__ import annotations
 

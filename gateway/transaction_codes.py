@@ -1,4 +1,4 @@
-"""Transactions of RocketMQ's producers: their ends, and the questions about those without one.
+"""Codes of transactions by RocketMQ's producers: ends, and checks of those without one.
 
 ``END_TRANSACTION`` names the half message by its place. What it means is a transaction here: the
 half message's unique id, which stays the same when it is stored anew to be asked for. Our own

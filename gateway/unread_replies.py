@@ -1,4 +1,4 @@
-"""Clients that do not read what they were given are given no more."""
+"""Back-pressure on clients that do not read their replies."""
 
 from __future__ import annotations
 

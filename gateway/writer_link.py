@@ -1,4 +1,4 @@
-"""The port as a producer at the writer's socket: what has come in a turn goes as one frame.
+"""The port's producer at the writer's socket: what came in a turn goes as one frame.
 
 RocketMQ's clients wait for each message, or for each batch: there are many small ones under way at
 a time, of many connections. While as many frames as may be are under way, what comes is gathered;

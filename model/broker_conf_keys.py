@@ -1,4 +1,4 @@
-"""RocketMQ 4.9's keys of ``broker.conf``: which setting of ours each is, or why it has none."""
+"""RocketMQ 4.9's keys of ``broker.conf``: our setting for each, or why there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Named integer types, so that an index is never taken for a position.
+"""Named integer types: positions, indexes, queue offsets, terms.
 
 Vocabulary (see docs/architecture.md):
 

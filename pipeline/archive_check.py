@@ -1,4 +1,4 @@
-"""Whether the files of an archive are those of its manifest, and the manifest is without holes."""
+"""Check of an archive: its files against its manifest, and the manifest for holes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of an archive: its manifest, and how the files of a run become part of it.
+"""Archive folder: the manifest, and how the files of a run become part of it.
 
 A run writes its files into a staging folder. They belong to the archive as soon as their document
 of the manifest is written, all at once; after that they are renamed to where readers find them.

@@ -1,4 +1,4 @@
-"""``archive``: what a store or a cluster has beyond its archive, as Parquet files.
+"""``archive`` job: messages beyond the archive's end, of a store or a cluster, as Parquet files.
 
 Queues say what there is, and how far the archive has each of them. A run adds what is new, in files
 by topic and day, and one document of the manifest; without anything new it adds nothing.

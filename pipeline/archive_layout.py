@@ -1,4 +1,4 @@
-"""What an archive's manifest says: one document a run, and what all of them together tell.
+"""Archive manifest: one document a run, and what all of them together tell.
 
 docs/formats/archive.md describes folders and documents. Nothing here touches a disk.
 """

@@ -1,4 +1,4 @@
-"""What one task of ``archive`` does: messages of its part of the log, written as Parquet files.
+"""Task of ``archive``: messages of its part of the log, written as Parquet files.
 
 Bodies go from the map of the log through Arrow into the files; only what the manifest says of them
 goes back to the driver.

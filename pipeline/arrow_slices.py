@@ -1,4 +1,4 @@
-"""Slices of the log's bytes as Arrow columns: each byte is copied once."""
+"""Arrow columns from slices of the log's bytes: each byte is copied once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``audit``: the replicas of a group against each other, and each against itself.
+"""``audit`` job: the replicas of a group against each other, and each against itself.
 
 Each replica is checked as ``ledgermq store check`` does it, with its files spread over the workers:
 CRCs, positions, contiguity, queues and index against the log. Then digests of stretches of all logs

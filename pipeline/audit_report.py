@@ -1,4 +1,4 @@
-"""What an audit leaves: a table as Parquet, everything as JSON, and a page with pictures."""
+"""Audit report: a table as Parquet, everything as JSON, and a page with pictures."""
 
 from __future__ import annotations
 

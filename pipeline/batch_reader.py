@@ -1,4 +1,4 @@
-"""Batch reads: what the driver plans, and what each task does."""
+"""Batch reads: the driver's plan, and the work of each task."""
 
 from __future__ import annotations
 

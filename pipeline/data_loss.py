@@ -1,4 +1,4 @@
-"""What is said when messages that were asked for are not in the store any more."""
+"""Data loss: the error or the warning when messages that were asked for are gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Index files from the keys of all parts of the log: one task builds one file.
+"""Index files of a rebuild: from the keys of all parts of the log, one task a file.
 
 A key's number in the log says into which file it goes, and the last key before a file is all that
 its header takes over from the file before it. So each file is built without the others.

@@ -1,4 +1,4 @@
-"""What a task of ``rebuild`` does with its part of the log: units into queue files, keys aside.
+"""Task of ``rebuild``: units into queue files, keys aside.
 
 Queue offsets say where units belong, so tasks write them into the same files side by side, without
 a shuffle; no two write the same bytes, and a task that is run again writes what it wrote before.

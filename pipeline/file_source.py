@@ -1,4 +1,4 @@
-"""What store directories have in common for those who read their queues beside a node. Read-only.
+"""Shared part of the sources that read store directories beside a node. Read-only.
 
 Nothing is locked, and no process of a node is asked. How far the log is committed say the queues: a
 node puts a unit only when its entry is committed. A store without queues, sealed files alone, is

@@ -1,4 +1,4 @@
-"""One self-contained page of HTML: nothing in it comes from elsewhere."""
+"""Self-contained HTML page: nothing in it comes from elsewhere."""
 
 from __future__ import annotations
 

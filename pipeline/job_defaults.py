@@ -1,6 +1,4 @@
-"""What a job of Spark does unless it is told otherwise; the command line names these, and its
-``--help`` needs no library of Spark for that.
-"""
+"""Defaults of Spark's jobs, which the command line names without a library of Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's Spark session, and how its work goes to the workers and the outcomes come back.
+"""Spark session of a job: work out to the workers, outcomes back.
 
 What tasks give back is small: numbers, findings, manifests. Bytes of the log stay in the workers.
 """

@@ -1,4 +1,4 @@
-"""Digests of stretches of the log of several replicas, and in which stretches they differ.
+"""Digests of stretches of several replicas' logs, and the stretches that differ.
 
 All replicas of a group have the same bytes at the same positions. The log is divided at a grid, at
 the edges of files, and where a replica's log begins and ends, so that a stretch is whole on a

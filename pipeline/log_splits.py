@@ -1,4 +1,4 @@
-"""The committed log of a store, divided at its records for tasks that walk through one part."""
+"""Splits of a store's committed log, at its records, one for each task."""
 
 from __future__ import annotations
 

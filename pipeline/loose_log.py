@@ -1,4 +1,4 @@
-"""The log files of one replica, each on its own: what is missing or cut does not spoil the others.
+"""Log files of one replica, each on its own: a missing or cut one does not spoil the others.
 
 ``LogReader`` reads a log that is whole, and refuses gaps and files of wrong sizes. Where other
 replicas have what one lacks, each of its files is worth something.

@@ -1,4 +1,4 @@
-"""The columns of a message, the same for Spark and for Arrow, whichever way it was read.
+"""Message schema: the columns of a message, the same for Spark and for Arrow.
 
 docs/formats/spark-rows.md says what each holds. The order is part of the interface.
 """

@@ -1,4 +1,4 @@
-"""A running cluster for those who read its queues: pulls over ZeroMQ, answers made columns whole.
+"""Source on a running cluster: pulls over ZeroMQ, answers made columns whole.
 
 The broker shows nothing that is not committed and dispatched. Queue offsets, and with them rows,
 are those of the store directories of any member.

@@ -1,4 +1,4 @@
-"""Properties of many messages as Arrow maps, by the rules of ``properties.decode_properties``."""
+"""Property columns: properties of many messages as Arrow maps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters of a query that the source can apply itself, so that files are not even opened."""
+"""Pushed filters: those of a query that the source applies itself."""
 
 from __future__ import annotations
 

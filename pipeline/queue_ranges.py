@@ -1,4 +1,4 @@
-"""Which messages are meant: queue offsets of queues, and how options and JSON name them."""
+"""Queue ranges: queue offsets of queues, and how options and JSON name them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that were read as messages of queues, and what their rows are."""
+"""Records read as messages of queues, and their rows."""
 
 from __future__ import annotations
 

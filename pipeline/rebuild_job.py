@@ -1,4 +1,4 @@
-"""``rebuild``: ConsumeQueues and Index of a store from its log, by many workers at once.
+"""``rebuild`` job: ConsumeQueues and Index of a store from its log, by many workers at once.
 
 The store itself is only read. What is built stands in a folder of its own, byte for byte what the
 dispatcher builds, until ``ledgermq store install-derived`` puts it in place.

@@ -1,4 +1,4 @@
-"""Records as they stand in the log, made to Arrow columns, some thousands at once.
+"""Record columns: records of the log made to Arrow columns, some thousands at once.
 
 Nothing here runs once a message but what is rare: bodies that are inflated, properties that are
 not UTF-8, hosts that were not seen before. Layouts are those of ``message`` and ``dledger_entry``.

@@ -1,4 +1,4 @@
-"""A replay through the sink: each run of the archive is a batch, which is stored as a whole.
+"""Replay through the sink: each run of the archive is a batch, stored as a whole.
 
 The batch has the run's number, and the sink a name that was drawn when the replay was begun. So the
 brokers know what is stored: nothing has to be looked for in the target's queues, and a run that is

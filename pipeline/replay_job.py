@@ -1,4 +1,4 @@
-"""``replay``: messages of an archive, sent into topics of a running cluster."""
+"""``replay`` job: messages of an archive, sent into topics of a running cluster."""
 
 from __future__ import annotations
 

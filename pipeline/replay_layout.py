@@ -1,4 +1,4 @@
-"""What a replay is told, and what it writes down of how far it is.
+"""Replay state: its arguments, and notes of its progress.
 
 A document for each queue of the archive stands in the replay's folder:
 

@@ -1,4 +1,4 @@
-"""What one task of ``replay`` does: messages of some queues of an archive, sent in their order.
+"""Task of ``replay``: messages of some queues of an archive, sent in their order.
 
 It goes on where an earlier one was stopped. What that one has stored beyond its last note is found
 in the target's queues by a property that each replayed message has, and left out.

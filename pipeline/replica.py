@@ -1,4 +1,4 @@
-"""One replica's store directory among several: what of it can be read, whatever else is damaged."""
+"""One replica's store directory among several: whatever can be read of it."""
 
 from __future__ import annotations
 

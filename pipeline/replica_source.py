@@ -1,4 +1,4 @@
-"""Store directories of several replicas of one group, read as one store. Read-only.
+"""Source on store directories of several replicas, read as one store. Read-only.
 
 Replicas have the same entries at the same positions, so what one lacks another one has:
 

@@ -1,4 +1,4 @@
-"""Which rows are wanted, as far as that is known before they are made."""
+"""Row filter: conditions that are known before rows are made."""
 
 from __future__ import annotations
 

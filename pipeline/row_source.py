@@ -1,4 +1,4 @@
-"""What rows are read from: the one shape of store directories and of running clusters."""
+"""Row source: the one interface of store directories and of running clusters."""
 
 from __future__ import annotations
 

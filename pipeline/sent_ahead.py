@@ -1,4 +1,4 @@
-"""Batches for the JVM so that it has each as soon as it is made, and not with the next one."""
+"""Prefetch of Arrow batches to the JVM: each goes as soon as it is made."""
 
 from __future__ import annotations
 

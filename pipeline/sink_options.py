@@ -1,4 +1,4 @@
-"""Options of ``df.write.format("ledgermq")`` and of ``writeStream``.
+"""Sink options: those of ``df.write.format("ledgermq")`` and of ``writeStream``.
 
 docs/operating/spark.md explains them. Each wrong one is named in the error, with what is allowed.
 """

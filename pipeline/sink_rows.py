@@ -1,4 +1,4 @@
-"""Rows of Arrow batches as messages to be staged: properties and queues for all rows at once.
+"""Rows of Arrow batches as messages to be staged: properties and queues in bulk.
 
 The columns of a sink, all but ``body`` left out at will, or null in a row:
 

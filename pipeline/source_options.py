@@ -1,4 +1,6 @@
-"""Options of ``spark.read.format("ledgermq")`` and of ``readStream``; Kafka's names where it fits.
+"""Source options: those of ``spark.read.format("ledgermq")`` and of ``readStream``.
+
+Names are Kafka's where they fit.
 
 docs/operating/spark.md explains them. Each wrong one is named in the error, with what is allowed.
 """

@@ -1,4 +1,4 @@
-"""``df.write.format("ledgermq")`` and ``writeStream``: rows become messages, each once.
+"""Spark sink: ``df.write.format("ledgermq")`` and ``writeStream``; each row becomes one message.
 
 Each ``write`` of a task stages its rows under a name that is drawn anew. The driver's commit names
 what the tasks that count have staged; the brokers remember the last batch of each query, so that

@@ -1,4 +1,4 @@
-"""``spark.read.format("ledgermq")`` and ``readStream``: the source as Spark finds it.
+"""Spark source: ``spark.read.format("ledgermq")`` and ``readStream``, as Spark finds it.
 
 from ledgermq.pipeline.spark_source import register
 register(spark)

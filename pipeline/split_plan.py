@@ -1,4 +1,4 @@
-"""How what is to be read is divided into tasks of about the same size."""
+"""Split plan: tasks of about the same size."""
 
 from __future__ import annotations
 

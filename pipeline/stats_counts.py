@@ -1,4 +1,4 @@
-"""What one task of ``stats`` counts, and how the counts of tasks become one.
+"""Task of ``stats``: its counts, and how the counts of tasks become one.
 
 Bodies are not touched: their sizes stand in the records' heads.
 """

@@ -1,4 +1,4 @@
-"""``stats``: rates, sizes, latencies and keys of a store's or a cluster's messages, and lags."""
+"""``stats`` job: rates, sizes, latencies and keys of messages, and lags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``stats`` leaves: tables as Parquet, everything small as JSON, and a page with plots."""
+"""Stats report: tables as Parquet, everything small as JSON, and a page with plots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store directory for those who read its queues beside a node, or without one. Read-only."""
+"""Source on a store directory, beside a node or without one. Read-only."""
 
 from __future__ import annotations
 

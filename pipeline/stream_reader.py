@@ -1,4 +1,4 @@
-"""Micro-batches: offsets a queue, kept by Spark in its checkpoint; how much a batch takes."""
+"""Micro-batches of a stream: offsets a queue, and how much a batch takes."""
 
 from __future__ import annotations
 

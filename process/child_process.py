@@ -1,4 +1,4 @@
-"""The first and the last moments of a child: from the fork to its entry point, and its exit."""
+"""Life of a child process: from the fork to its entry point, and its exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CURVE keys between a node and its clients over tcp.
+"""CURVE keys between a node and its clients over tcp.
 
 The node's is the secret key alone, one line of Z85, in ``listen.curve_secret_file``, the same on
 all members of a group or one each. A client's file has three lines, which ``client.keys`` reads:

@@ -1,4 +1,4 @@
-"""Who a client is, and what it may do: found once a connection, and again when users change.
+"""Identity and rights of a client: found once a connection, and again when users change.
 
 A client of the unix sockets is who the kernel says (``SO_PEERCRED``), mapped by
 ``access.unix_users``; one of tcp is who has its CURVE key, or without CURVE who has its address.

@@ -1,4 +1,4 @@
-"""The sockets that clients connect to: ROUTERs, always on ipc, on tcp if the settings say so."""
+"""Client sockets: ROUTERs, always on ipc, on tcp if the settings say so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a worker has its time and its chance from: the machine, or the simulator."""
+"""Clock and chance of a worker: the machine's, or the simulator's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One of RocketMQ's JSON files under ``config/``, and the copy of its content before the last one.
+"""Configuration files of RocketMQ's, JSON under ``config/``, each with a copy of its last content.
 
 Java deletes the file and renames the new one to its name; here one rename does both, so that there
 is a whole file at any moment, and all of it is durable when ``save`` returns.

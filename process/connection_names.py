@@ -1,4 +1,4 @@
-"""Names that a ROUTER knows its connections by: nobody outside may foresee them.
+"""Routing ids of a ROUTER's connections: drawn so that nobody outside may foresee them.
 
 ZeroMQ names a connection that has chosen no name itself by a zero and a number that it counts up,
 and takes any name from the wire, one of that form too. If the next number has a connection already,

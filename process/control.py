@@ -1,4 +1,4 @@
-"""The control socket: JSON lines over a unix stream, one answer a request, in order.
+"""Control socket: JSON lines over a unix stream, one answer a request, in order.
 
     → {"verb": "status"}
     ← {"state": "ready", …}

@@ -1,4 +1,4 @@
-"""Entries on their way between nodes: read for the peers, and verified when they come in."""
+"""Entries between nodes: read for the peers, and verified when they come in."""
 
 from __future__ import annotations
 

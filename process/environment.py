@@ -1,4 +1,4 @@
-"""What a worker reaches the rest of the world through.
+"""Environment of a worker: settings, page, inbox and bells, which the simulator replaces.
 
 ``node.Surroundings`` is the real one. The simulator has another, with the same workers in it.
 """

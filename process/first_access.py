@@ -1,4 +1,4 @@
-"""All that makes access to a new group or node safe: made at once, a folder for each place.
+"""First access to a new group or node: keys, certificates and users, a folder for each place.
 
     NODE/               for that node alone, to be copied to one place there
         keys/           ``raft.keys_dir``, where there are several nodes (``peer_keys``)

@@ -1,4 +1,4 @@
-"""Whether what was written has become durable in time, seen from the cursors alone."""
+"""Watch on the flusher: whether what was written becomes durable in time, by the cursors alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python's garbage collector, which else looks at all tables again and again.
+"""Garbage collection of long-lived tables: frozen, so that full collections pass over them.
 
 A full collection looks at every object that can be part of a cycle: with some ten thousand topics
 and offsets that is 50 ms, twice a second while much is asked, and it finds nothing: tables have no

@@ -1,4 +1,4 @@
-"""Listening sockets that systemd holds for the node, and passes to it (sd_listen_fds(3)).
+"""Listening sockets of socket activation: systemd holds and passes them (sd_listen_fds(3)).
 
 They are there while no process of the node is: who connects meanwhile waits in the kernel's queue
 instead of being refused. The supervisor takes them over once, before it forks; every process that

@@ -1,4 +1,4 @@
-"""Log lines for systemd's journal, by its native protocol: each with fields that can be asked for.
+"""Structured log lines for systemd's journal, by its native protocol.
 
     MESSAGE            the line, as it would stand on stderr
     PRIORITY           syslog's number for its level

@@ -1,4 +1,4 @@
-"""Which CURVE keys may connect: the answers to ZeroMQ's question (ZAP, RFC 27), in the loop."""
+"""ZAP authenticator (RFC 27): which CURVE keys may connect, answered in the process's loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a leader is on its way from its election to all of its services, for those who ask.
+"""Take-over by a new leader: its stages from the election to serving, for those who ask.
 
 RocketMQ's leader does the same in one step, which waits until all that is in its log is committed
 and dispatched, and may wait for ever under load. Here each stage lets something begin:

@@ -1,4 +1,4 @@
-"""Log lines, one format for all processes: a constant phrase, then its values.
+"""Log line format of all processes: a constant phrase, then its values.
 
     2026-01-31T12:00:00.123 INFO writer: process started pid=4711
 

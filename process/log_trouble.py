@@ -1,4 +1,4 @@
-"""What a process does that finds its log damaged: notes it, and has the whole node opened anew.
+"""Reaction to a damaged log: the damage is noted, and the whole node opened anew.
 
 Opening begins with recovery, which looks at the log from the noted place on, and decides
 (docs/decisions/0009). All processes begin again, for the log may be shorter then than what they

@@ -1,4 +1,4 @@
-"""The log as the broker reads it: whole files by position, without a copy."""
+"""Read-only view of the log for the broker: mapped files by position, without a copy."""
 
 from __future__ import annotations
 

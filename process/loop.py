@@ -1,4 +1,4 @@
-"""Main loop shared by the processes: poll, drain a bounded number, tick, flush once a turn."""
+"""Main loop of a process: poll, drain a bounded number, tick, flush once a turn."""
 
 from __future__ import annotations
 

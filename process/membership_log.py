@@ -1,4 +1,4 @@
-"""Where memberships stand in the log: found when they are written, and again after a start."""
+"""Membership entries in the log: where they stand, found when written and again after a start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every process of a node opens first: the page, its inbox, its bells."""
+"""Surroundings that every process of a node opens first: page, inbox, bells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node's page and its processes tell: for ``status``, and for clients that ask.
+"""Node status from the cursor page and the processes, for ``status`` and for clients.
 
 Sizes and positions are bytes; ``_ms`` and ``_s`` are durations unless the name says otherwise.
 """

@@ -1,4 +1,4 @@
-"""The CURVE keys of a group: made for all members at once, and read by each.
+"""CURVE keys of a group's members: made for all at once, and read by each.
 
 One folder a member, flat, which is copied to the member's ``raft.keys_dir``:
 

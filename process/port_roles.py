@@ -1,4 +1,4 @@
-"""Which processes serve RocketMQ's clients: the broker alone, or some of their own."""
+"""Roles that serve RocketMQ's clients: the broker alone, or port processes."""
 
 from __future__ import annotations
 

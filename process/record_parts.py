@@ -1,4 +1,4 @@
-"""The records of one answer: looked up, checked, and made into one part without a loop over them.
+"""Records of one answer: looked up, checked, and joined into one part in bulk.
 
 Records that lie close to one another in the log are handed out as one view of the map, with what
 lies between them; records that are scattered are gathered into a buffer of their own.

@@ -1,4 +1,4 @@
-"""What is worth a line of the log, where others choose how often it happens: refusals, and more."""
+"""Rate limit of log lines whose number others choose: refusals, and the like."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that are read again (SIGHUP): checked once by the supervisor, then taken by all.
+"""Reload of settings (SIGHUP): checked once by the supervisor, then taken by all processes.
 
 The supervisor reads the operator's file, keeps what needs a restart as it was, and publishes the
 result as ``RUNTIME/settings.toml``; then it passes SIGHUP on. So a child never sees a file that

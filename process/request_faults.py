@@ -1,4 +1,4 @@
-"""A bug that one request meets costs its sender the answer, and nobody else the process.
+"""Containment of a bug that one request meets: its sender gets no answer, the process lives on.
 
 For the processes that clients talk to and that change no file of the log: broker and ports. Writer
 and raft go on ending at the first thing they do not expect, for bytes on disk are at stake there.

@@ -1,4 +1,4 @@
-"""The membership of the group as an entry of the log carries it, and as the store remembers it.
+"""Membership codec: the group's members as an entry of the log, and as a file of the store.
 
 The log is the truth. The file ``ROOT/ledgermq/members`` says where in the log it stands, so that
 nobody has to look for it: it is written before an entry with a membership goes to the writer, and

@@ -1,4 +1,4 @@
-"""Files and sockets of one running node."""
+"""Paths in the runtime directory: files and sockets of one running node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many sessions there may be at a time, and how many of them one host or account may have.
+"""Session limits: how many at a time, and how many of one host or account.
 
 ZeroMQ does not tell when a connection ends. So nobody is refused because others were here before:
 where all places are taken, the session that has been idle for longest makes way, one of the same

@@ -1,4 +1,4 @@
-"""Settings files from disk; what they mean is decided in ``model.settings_file``."""
+"""Loading of settings files from disk; ``model.settings_file`` decides what they mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients over tcp have sent and nobody has taken yet: bounded, for ZeroMQ does not bound it.
+"""Bound on unread input of tcp clients, which ZeroMQ keeps without one: the kernel is asked.
 
 ZeroMQ keeps the parts of a message until its last one has come, however many there are, and counts
 whole messages alone. So the kernel is asked what has come over a connection, and what the process

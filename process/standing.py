@@ -1,4 +1,4 @@
-"""What a node tells its clients of itself: who leads, and whether it is this node."""
+"""Standing of a node, as its clients are told: who leads, and whether it is this node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From where on the log must be kept for the broker's tables: its last snapshot begins there.
+"""State mark: the log position of the last snapshot, from which retention keeps the log.
 
 ``ROOT/ledgermq/state-snapshot`` is written by the broker, and read by who deletes files of the log.
 """

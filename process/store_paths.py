@@ -1,4 +1,4 @@
-"""The store's paths that a node's processes use, by its settings."""
+"""Paths of the store, by the settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that the node writes for itself, on the reserved system topic."""
+"""System entries: records that the node writes for itself, on the reserved system topic."""
 
 from __future__ import annotations
 

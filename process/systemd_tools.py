@@ -1,4 +1,4 @@
-"""What systemd's programs say of this machine."""
+"""Answers of systemd's tools about this machine."""
 
 from __future__ import annotations
 

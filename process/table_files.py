@@ -1,4 +1,4 @@
-"""The files of the broker's tables, and where in the log those stand that come from outside.
+"""Table files of the broker, and the log positions of those that come from outside.
 
 Each file says under ``ledgermqApplied`` which commands of the log are in it. RocketMQ drops the
 key, and an operator may write a file without it: such a file is newer than what the log has when

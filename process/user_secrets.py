@@ -1,4 +1,4 @@
-"""The keys with which secrets of users are sealed in the log: the same on all members of a group.
+"""Sealing keys of users' secrets: the same on all members of a group.
 
 ``users.key`` in ``raft.keys_dir`` has a key a line (Z85). The first one seals; the others only
 open, so that a key can be changed while messages flow; a file that is put in its place counts as

@@ -1,4 +1,4 @@
-"""Terms of the log's entries as runs: all that consensus needs to know of the log.
+"""Terms of the log's entries as runs, all that consensus needs of the log.
 
 Invariants: ``before.index < first``; runs follow one another with no gap; terms of runs increase.
 """

@@ -1,4 +1,4 @@
-"""Progress of one peer, as its leader knows it: what it holds, and what is in flight to it."""
+"""Progress of one peer, as its leader knows it: match index, and appends in flight."""
 
 from __future__ import annotations
 

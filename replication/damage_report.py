@@ -1,4 +1,4 @@
-"""What of the log is damaged now, told by the raft process to who asks for a status.
+"""Damage report: a file of the raft process that lists what is damaged now.
 
 ``RUNTIME/damage`` is a JSON list, replaced when it changes; empty or not there without damage.
 """

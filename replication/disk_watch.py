@@ -1,4 +1,4 @@
-"""Whether this node's disk is fit for a leader: the log becomes durable, and the writer lives.
+"""Disk watch: whether this node's disk and writer are fit for a leader.
 
 The raft process looks at what the writer publishes; it touches no disk itself, so that it can tell
 of one that hangs.

@@ -1,4 +1,4 @@
-"""A leader's entries on their way out: read from the log, checked when in doubt, and sent."""
+"""Sending of entries by a leader: read from the log, checked when in doubt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The follower's side of shipping files: asks for them, verifies them, and keeps what is whole.
+"""The follower's side of shipping: log files asked for, verified, and kept when whole.
 
 One file after the other: slices are asked for ahead, at most ``WINDOW_SLICES`` of them; each must
 have its digest. When a file is there, the leader's digest of it is compared, and then every entry

@@ -1,4 +1,4 @@
-"""The leader's side of shipping files: offers them, and answers what the receiver asks for.
+"""The leader's side of shipping: log files offered, read and digested in threads.
 
 The log is read, and digests are computed, in threads of their own: the raft process's loop neither
 waits for a disk nor for a gigabyte to be read. Bounds: a receiver has at most ``ASKS_MAX`` asks

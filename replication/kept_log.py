@@ -1,4 +1,4 @@
-"""Up to where the raft process lets go of the log, so that the writer may delete it.
+"""Release of the log: up to where raft lets the writer delete it.
 
 The writer publishes where the log is to begin. A leader keeps what a member lacks that is not
 further behind than ``retention.keep_for_members``, and files that it ships; whoever is further

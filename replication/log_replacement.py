@@ -1,4 +1,4 @@
-"""The log gives way to the one that another member has shipped: while no other process runs.
+"""Replacement of the log by one that was shipped, while no other process runs.
 
 ``ROOT/ledgermq/shipped/`` is filled by the raft process (``replication/file_receiver.py``). Once
 all is there, verified and durable, ``complete`` is made in it: from then on there is no way back.

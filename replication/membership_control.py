@@ -1,4 +1,4 @@
-"""What an operator asks to change about who belongs to the group, one step a request."""
+"""Membership changes by an operator: one step a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is let into the group: the rules that a peer's preamble has to meet, one after the other."""
+"""Admission of peers: the rules that a preamble has to meet, one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The other nodes of the group, as the raft process sees them: who votes, and the way to them.
+"""Peers over the network: one socket that receives from all, one to each of them.
 
 One ROUTER receives from all, one DEALER a peer sends. Every message begins with a preamble
 (``wire.peer_preamble``) that is checked once for each connection; later ones are compared with it.

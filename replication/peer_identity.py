@@ -1,4 +1,4 @@
-"""Who this disk is, and which disks the other members are known to have.
+"""Identity of a store, and those that are known of the other members.
 
 A node that has lost its log, or runs on a copy of another one's, must not vote: it would forget
 what it has promised. So each store has an identity, drawn once, and each member trusts the first

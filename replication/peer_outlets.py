@@ -1,4 +1,4 @@
-"""The ways to all other members: opened as the group grows, closed as it shrinks."""
+"""Outgoing connections to the other members: opened and closed as the group changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a peer is not let in, or does not let this node in: logged once, shown while it lasts."""
+"""Refusals between peers: logged once, shown while they last."""
 
 from __future__ import annotations
 

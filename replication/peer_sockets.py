@@ -1,4 +1,4 @@
-"""The sockets between members: one that receives from all, one to each that only sends.
+"""Sockets between members: one that receives from all, one to each that only sends.
 
 Nothing waits: a send that cannot be taken now is refused. Nothing is queued for a peer that is not
 connected. A connection on which nothing comes any more is given up, so that its place is taken by a

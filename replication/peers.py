@@ -1,4 +1,4 @@
-"""What the raft process needs of the way to the other nodes; ``PeerGroup`` is the real one."""
+"""Interface of the raft process to its peers; ``PeerGroup`` is the real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged records of a plain CommitLog: nobody has another copy, so they are told, and looked at.
+"""Damage of a plain CommitLog: reported and watched, for nobody has another copy.
 
 Owned by the raft process, as the repairs of a DLedger log are (``scrub.py``). Readers and the
 dispatcher's scrub say where they found a record that is not what was written.

@@ -1,4 +1,4 @@
-"""What an operator may ask the raft process, over its own socket (``RUNTIME/raft.sock``).
+"""Control socket of the raft process (``RUNTIME/raft.sock``): status, transfer, members.
 
 → {"verb": "status"}                        ← role, term, leader, members, how far each is
 → {"verb": "why-no-leader"}                 ← {"leader": …, "reasons": […]}

@@ -1,4 +1,4 @@
-"""The consensus core as a node's settings want it, and its time."""
+"""Construction of the consensus core from a node's settings, and its ticks."""
 
 from __future__ import annotations
 

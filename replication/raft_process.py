@@ -1,4 +1,4 @@
-"""The raft process: term, vote and commit cursor of this node, and its word with the other nodes.
+"""The raft process: the consensus core at work between its peers and this node's writer.
 
 It alone writes ``ROOT/ledgermq/term``, DLedger's ``currterm``, the cursors ``committed`` and
 ``grant``, and the append ring. It reads the cursors ``written`` and ``durable``, and the log. It

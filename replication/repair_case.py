@@ -1,4 +1,4 @@
-"""One damage of the log, and how far its repair has got (``scrub.py``)."""
+"""Repair case: one damage of the log, and how far its repair has got (``scrub.py``)."""
 
 from __future__ import annotations
 

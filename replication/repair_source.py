@@ -1,4 +1,4 @@
-"""What a member is sent that asks for entries which are damaged on its own disk."""
+"""Repair answers to peers: entries damaged on their disk, read from this one."""
 
 from __future__ import annotations
 

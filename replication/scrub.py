@@ -1,4 +1,4 @@
-"""Finds damaged bytes of the committed log, and has them repaired from the other members.
+"""Scrub of the committed log: damaged bytes found, and repaired from the other members.
 
 Owned by the raft process, which has the peers. Reading is a thread's, one block at a time; writing
 is the writer's (REPAIR in the append ring). A damage goes through

@@ -1,4 +1,4 @@
-"""Whole files of the log on their way between members, as the raft process sees it: both sides.
+"""Shipping of whole log files between members: both sides, for the raft process.
 
 A follower that lacks entries which the leader's log has no more is offered the leader's files
 (docs/decisions/0008-shipping-files.md). ``take`` what peers send, ``offer`` what the core asks for,

@@ -1,4 +1,4 @@
-"""Which follower a leader sends readers of old messages to.
+"""Choice of the follower to which readers of old messages are sent.
 
 One that takes the log in order, has answered lately, and holds all that was committed at the last
 look: what a consumer has read at the leader it finds there, too. Who asks it for more than it has

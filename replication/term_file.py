@@ -1,4 +1,4 @@
-"""Term and vote of this node on disk: our two slots, and DLedger's ``currterm`` beside them."""
+"""Term and vote on this node's disk: our two slots, and DLedger's ``currterm`` beside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raft's way to the writer: who may write the log now, and what raft has for it.
+"""Link from raft to its writer: handshakes, entries, proposals, repairs.
 
 A *handshake* says whether this node's writer stamps (GRANT) or takes another leader's entries as
 they are (FOLLOW), and begins a fresh append ring. Its order is repeated until it is answered; what

@@ -1,4 +1,4 @@
-"""Answers that consumers have asked for and not taken: bounded for each, and for all together.
+"""Limits of unread answers: of each consumer, and of all together.
 
 A consumer that does not read its socket holds what ZeroMQ keeps for it, up to its window and one
 answer. It is refused more until it reads, and nobody waits for it. When all together hold more than

@@ -1,4 +1,4 @@
-"""The broker's tables as their files and the log have them, for whoever only reads them.
+"""Read-only copy of the broker's tables, from their files and the log.
 
 Any process of the node may have its own: it begins with the files that the broker writes, each of
 which says up to where in the log it goes, and applies what is behind that (``state_reader``).

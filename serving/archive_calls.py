@@ -1,4 +1,4 @@
-"""Calls about archives: up to where each has the log, for which retention waits."""
+"""Calls about archives, for which retention waits."""
 
 from __future__ import annotations
 

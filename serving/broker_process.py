@@ -1,4 +1,4 @@
-"""The broker process: gives messages to consumers, and keeps topics, groups and their offsets.
+"""The broker process: serves consumers and calls, and runs the broker's services.
 
 It alone writes ``ROOT/config/topics.json``, ``subscriptionGroup.json`` and ``consumerOffset.json``,
 from what the log says of them (``state_log``), which the leader's broker proposes to the writer. It

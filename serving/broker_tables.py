@@ -1,4 +1,4 @@
-"""The broker's tables and their files: all with each change, those that change a lot a bit later.
+"""Persistence of the broker's tables: files written with each change, or a little later.
 
 The log is what counts (``broker/broker_state.py``); the files are what RocketMQ reads, and what a
 start goes on from. Moves, locks and offsets are written by another thread, so that no

@@ -1,4 +1,4 @@
-"""Arguments of a call, read with their types and ranges checked."""
+"""Arguments of a call, with checked types and ranges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each verb needs, one row for each: rights to topics and groups, or an admin; who answers.
+"""Rights that each verb needs, a row for each, and who answers it.
 
 No service can answer a verb that has no row here (``CallService.register``), and no row is left
 without a service (``CallService.check_whole``).

@@ -1,4 +1,4 @@
-"""The verbs of CALL, each with the service that answers it.
+"""Dispatch of CALL: verbs, each with the service that answers it.
 
 A call that changes something is answered when the change has come back through the log
 (``state_log``); that of a topic when the writer has read the table besides (``writer_notice``). All

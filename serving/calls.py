@@ -1,4 +1,4 @@
-"""One CALL, and the shape of what answers it.
+"""A CALL, and the shape of what answers it.
 
 A service that answers calls has ``verbs``: functions by the name that clients give. ``CallService``
 puts those of all services into one table.

@@ -1,4 +1,4 @@
-"""The consumers' side of the broker: sessions, requests in, answers out.
+"""Consumers' sessions at the broker: requests in, answers out.
 
 A client that does not read what it asked for is refused more, and then loses its session; it never
 makes anybody else wait.

@@ -1,4 +1,4 @@
-"""The broker's clients, as its worker sees them.
+"""Interface of the broker to its clients; ``ConsumeService`` is the real one.
 
 ``consume_service.ConsumeService`` is the real side. The simulator has another, around the same
 worker.

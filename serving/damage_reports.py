@@ -1,4 +1,4 @@
-"""Damaged places of the log, told to raft by whoever reads them for consumers."""
+"""Reports to raft of damaged places that were met while reading for consumers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls about dead letters: which there are, and their replay.
+"""Calls about dead letters: lists and replays.
 
 A replay is a move of dead letters (``moves.py``), so that each becomes one message, whatever dies.
 """

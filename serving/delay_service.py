@@ -1,4 +1,4 @@
-"""Delivers messages of RocketMQ's delay levels when their time has come, each level in its order.
+"""Delivery of RocketMQ's delay levels, each level in its order.
 
 The unit of such a message has its time of delivery where others have the hash of their tag. What is
 due goes to its real topic by moves (``moves``), up to a group at a time, so that each is there

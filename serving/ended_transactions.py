@@ -1,4 +1,4 @@
-"""How transactions ended that nobody remembers any more: the log's index finds their op messages.
+"""Look-up of transactions that ended long ago, by their op messages in the index.
 
 The leader remembers the last ones to end (``broker/half_table.py``). Who asks about an earlier one,
 because an answer was lost long ago, is told from the log, as long as the log has it.

@@ -1,4 +1,4 @@
-"""Calls about subscription groups: which there are, what is to become of them, how far they are."""
+"""Calls about subscription groups: lists, changes, and how far they are."""
 
 from __future__ import annotations
 

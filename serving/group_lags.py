@@ -1,4 +1,4 @@
-"""How far all groups are behind, without ever looking at all of their queues at once.
+"""Lags of all groups, found a part at a time.
 
 There may be thousands of groups, and to look at a queue takes microseconds: whoever asks gets the
 figures that are known, and makes this look at the next few, in turn.

@@ -1,4 +1,4 @@
-"""The half queue and the op queue as the leader reads them into its table of half messages."""
+"""Reader of the half queue and the op queue, into the leader's table of half messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topics and queues that this node knows: from the table, and from the folders of its store."""
+"""Topics and queues of this node: those of the table, and those of the store's folders."""
 
 from __future__ import annotations
 

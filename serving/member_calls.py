@@ -1,4 +1,4 @@
-"""Calls of the members of groups: heartbeats, locks of queues, goodbyes; and who they are.
+"""Calls of group members: heartbeats, queue locks, goodbyes.
 
 A heartbeat that finds its group as the member knows it is answered when the group changes, or after
 ``groups.heartbeat_ms``: so each member has one question here at all times, and learns of a change

@@ -1,4 +1,4 @@
-"""Moves of messages as the leader's broker makes them, and what it does about those that were cut.
+"""Moves at the leader: proposed and appended, finished after a crash has cut one.
 
 A service that moves (delivery of what was delayed, and the like) says for its source topic what a
 message becomes (``register``), and asks for a move with ``request``. What a crash has cut is found

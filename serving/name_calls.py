@@ -1,4 +1,4 @@
-"""Calls about what tools keep at a name server: texts by namespace and key."""
+"""Calls about name values, which tools keep at a name server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of those who watch the cluster: what this node does now, and how far all groups are.
+"""Calls that watch the cluster: a node's report, and the lags of all groups.
 
 Both are answered by every member of a group, about itself. Sizes and positions are bytes.
 """

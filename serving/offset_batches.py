@@ -1,4 +1,4 @@
-"""The call that stores what many groups have consumed at once, as RocketMQ's clients commit it.
+"""The call that commits offsets of many groups at once, as RocketMQ's clients send them.
 
 They may go back: their tools reset groups so. An offset that its queue does not have is refused,
 where RocketMQ stores it: messages that come later would be passed over.

@@ -1,4 +1,4 @@
-"""Calls about what groups have consumed: committed by themselves, set by an operator."""
+"""Calls about consumed offsets: commits by members, resets by operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads of old messages that leave the page cache as they found it.
+"""Cold reads: old messages read without displacing the page cache.
 
 What the kernel reads from the disk for a consumer that is far behind would push out what all others
 need: the newest messages. So the log is looked after in blocks. A block that is mostly not in the

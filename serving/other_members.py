@@ -1,7 +1,7 @@
-"""Members of groups that speak another protocol: who consumes beside our own clients, and instead.
+"""Group members of the other protocol: a group is consumed by one kind at a time.
 
-A group is consumed by one kind at a time. Ours share its queues by locks, RocketMQ's reckon their
-shares from the list of members: together they would read some queues twice, and others not at all.
+Ours share its queues by locks, RocketMQ's reckon their shares from the list of members: together
+they would read some queues twice, and others not at all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stored messages that the node can make nothing of: counted, named, and passed over.
+"""Poison messages: stored ones that a service cannot handle, counted, named and passed over.
 
 They stay in the log, and are read again by each consumer and each service that comes to them, on
 every node: nothing that they do may end more than the look at themselves. Whoever reads what is

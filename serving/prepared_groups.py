@@ -1,4 +1,4 @@
-"""The call that makes a group and its retry topic, where settings allow, before it consumes."""
+"""The call that creates a group and its retry topic on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of a queue's messages an SQL expression wants: their properties are read from the log.
+"""Property scan: which of a queue's messages match an SQL expression, read from the log.
 
 The one scan of the broker that costs time for each message: it is bounded by the pull and by the
 turn (``pull_service``).

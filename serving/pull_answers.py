@@ -1,4 +1,4 @@
-"""Answers to pulls, and pulls that wait for theirs."""
+"""Answers to pulls as values, and pulls that are held."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers to pulls: from the store at once, or held until the queue grows or the time ends."""
+"""Pull service: answers from the store at once, or a long poll."""
 
 from __future__ import annotations
 

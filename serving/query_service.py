@@ -1,4 +1,4 @@
-"""Answers to queries: messages by position, by key, and the times of the oldest ones.
+"""Query service: messages by position and key, and the times of the oldest ones.
 
 Nothing is shown that is not dispatched, and what is shown is whole: RocketMQ looks at four bytes
 wherever a client points, and hands out what follows.

@@ -1,4 +1,4 @@
-"""Calls about what one queue holds."""
+"""Calls about the content of one queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the broker may show of the store: queues and records up to the cursor ``dispatched``."""
+"""Committed view of the store: queues and records up to the cursor ``dispatched``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topics that a group has of its own, made when they are needed."""
+"""Creation of a group's retry and dead-letter topics, when they are needed."""
 
 from __future__ import annotations
 

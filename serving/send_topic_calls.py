@@ -1,4 +1,4 @@
-"""The call that makes a topic because a RocketMQ client sends to it (``createTopicInSendMessage``).
+"""The call that creates a topic on a RocketMQ client's first send (``createTopicInSendMessage``).
 
 RocketMQ's clients name a *template*: a topic whose settings the new one gets, if it may be
 inherited from. A group's own topics are made as its other users make them.

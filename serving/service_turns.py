@@ -1,4 +1,4 @@
-"""Turns of the broker's services, one beside the other: what ends one of them ends no other one.
+"""Isolation of the broker's services: an error ends the turn of one, not of the others.
 
 A service that meets what nobody has thought of rests, longer each time, and begins anew from what
 the log says; clients and the other services go on meanwhile. What the disk refuses ends the

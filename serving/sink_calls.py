@@ -1,4 +1,4 @@
-"""Calls about batches of sinks: their commits and aborts, and which sinks there are."""
+"""Calls about sinks: commits and aborts of batches, and lists."""
 
 from __future__ import annotations
 

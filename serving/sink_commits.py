@@ -1,4 +1,4 @@
-"""Commits of batches: the leader looks at all of their packs, and proposes one command for each.
+"""Commits of batches at the leader: all packs are checked, one command is proposed.
 
 What is committed is in the log, and known to each node's ``SinkTable``; nothing here outlives a
 leader.

@@ -1,4 +1,4 @@
-"""Batches of sinks: what the leader's broker does with rows that are staged.
+"""Sink service: the leader moves committed rows, and drops what nobody commits.
 
 A commit names the packs of a batch, each by its offset in the staged queue. The leader looks at
 each of them, and proposes one command with all (``broker/sinks.py``). From then on it moves them,

@@ -1,4 +1,4 @@
-"""Answers that take longer than others should wait for: built slice by slice, other work between.
+"""Long answers in slices: built part by part, with other work between.
 
 A list of all groups is tens of milliseconds of work, however well it is written. Whoever asks for
 one gets it later by some turns; everybody else waits for one slice of it.

@@ -1,4 +1,4 @@
-"""Packs as they lie in the staged queue, and the records that they become."""
+"""Staged packs in their queue, and the records that they become."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker's state in the log: proposed by the leader's broker, applied by every node's.
+"""State log: changes proposed by the leader's broker, applied by every node's.
 
 What it applies is a queue like any other, read as far as it is dispatched. What it proposes goes to
 the writer as an order, and comes back through that queue; only then are those answered who asked.

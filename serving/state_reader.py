@@ -1,4 +1,4 @@
-"""Commands of the broker's state, read from their queue and applied to tables in their order.
+"""Reader of the state log: commands applied to the tables in their order.
 
 The broker does so, which proposes them (``state_log``), and whoever else of the node needs the
 tables. What it reads is a queue like any other, as far as it is dispatched.

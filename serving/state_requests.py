@@ -1,4 +1,4 @@
-"""What the broker's services ask of the state log, and what they are answered."""
+"""Requests of the broker's services to the state log, and their replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process owes the store that it reads: files that are gone, and pages nobody needs."""
+"""Upkeep of a reader's maps: deleted files closed, unused pages let go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many topics and groups there may be: all members keep them until somebody deletes them."""
+"""Limits of the number of topics and groups, which all members keep until they are deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls about messages that wait for a time of their own: which there are, and taking one back."""
+"""Calls about pending timers: lists and cancellations."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Timers as they stand in their queue: their times read many at once, and the records that end
-them.
+"""Timer records in their queue: due times parsed in bulk, and cancellations encoded.
 
 ``formats/delayed_message`` has the layout.
 """

@@ -1,4 +1,4 @@
-"""Delivers messages at the time that each has of its own, and knows which wait.
+"""Timer service: delivery of messages at the time that each has of its own.
 
 Every node's broker reads the timers' queue as it grows (``broker/timer_index.py`` says what of it
 waits), so that who begins to lead has nothing to read. Only the leader's moves what is due.

@@ -1,4 +1,4 @@
-"""The table of queue ends in the snapshots of the broker's tables.
+"""Queue ends in the snapshots of the broker's tables.
 
 A leader's snapshot carries what its node knows of the ends (``store/queue_ends.py``). A member
 whose own table lacks a queue, as one that an older version has filled without any, keeps what it

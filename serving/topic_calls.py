@@ -1,4 +1,4 @@
-"""Calls about topics: which there are, and what is to become of them."""
+"""Calls about topics: lists, and changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls about transactions: their ends, the questions about them, and which there are."""
+"""Calls about transactions: ends, checks, and lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions about half messages on their way to producers: who waits for them, and who is asked.
+"""Check desk: transaction checks that wait for a producer, and producers that wait for one.
 
 RocketMQ writes to a connection that a producer has opened. Here a producer asks what there is to be
 answered, and its call waits until there is something: a long poll. What nobody has fetched until

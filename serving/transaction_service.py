@@ -1,4 +1,4 @@
-"""Ends of transactions, and questions about those that have none: what the leader does with them.
+"""Transaction service: ends of half messages, and checks of those without one.
 
 A half message is moved to what it becomes (``broker/transactions.py``) exactly once, by one group
 in the log for each lot of ends (``serving/moves.py``). Only the leader's table of half messages

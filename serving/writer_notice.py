@@ -1,4 +1,4 @@
-"""What the writer has read of the topic table, and the answers that wait until it has.
+"""Notice of topic changes to the writer, and the answers that wait for it.
 
 A producer who is told of a new topic sends to it at once, and who is told that one is deleted
 expects that it takes nothing any more: both are true when the writer has read the table.

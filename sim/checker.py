@@ -1,4 +1,4 @@
-"""What must hold at every step, for the whole group: the promises I1 to I16 of consensus and log.
+"""Invariants of consensus and log at every step: the promises I1 to I16.
 
 The checker sees what everybody sees: the files, the cursor pages, the messages on the network and
 the answers to the clients. It believes nobody.

@@ -1,4 +1,4 @@
-"""Connections of clients to a node: in order, with a delay, and gone when the node's process is."""
+"""Simulated connections of clients to a node: in order, delayed, gone with its process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node's clock: it drifts, it may jump, and it never goes back."""
+"""Simulated clock of a node: it drifts, it may jump, and it never goes back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of clients to a node's broker: in order, delayed, and unanswered when its process dies."""
+"""Simulated calls of clients to a broker: in order, delayed, unanswered when it dies."""
 
 from __future__ import annotations
 

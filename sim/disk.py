@@ -1,4 +1,4 @@
-"""A node's disk: real files, and beside them what of them a power failure would leave.
+"""Simulated disk: real files, and what of them a power failure would leave.
 
 The files are in memory (tmpfs, where there is one). Whenever the node makes something durable
 (``store.disk_sync``) its content is noted here. A power failure then leaves, chosen by the seed:

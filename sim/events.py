@@ -1,4 +1,4 @@
-"""The simulator's time: what is to happen, in the order of its time.
+"""Event queue: the simulator's time, and what is to happen in it.
 
 Global time is in nanoseconds. Events that are due at the same time happen in the order in which
 they were scheduled, so one seed is one run.

@@ -1,4 +1,4 @@
-"""The quiet phase: faults end, and the group must be well again (I6, I8 to I10, I19)."""
+"""Quiet phase: faults end, and the group must recover (I6, I8 to I10, I19)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member's store as its processes keep it, for runs about the ends of queues.
+"""Member's store in runs about idle queues.
 
 Real: the log's recovery and writer, the numbering, the dispatcher, what retention may delete, the
 files' way from one member to another, and their taking the place of a log. There is no consensus:

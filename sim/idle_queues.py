@@ -1,4 +1,4 @@
-"""Runs about queues that nobody uses for long: logs are deleted and shipped, and leaders change.
+"""Runs about idle queues: logs are deleted and shipped, and leaders change.
 
 ``python -m ledgermq.sim --idle --seed N --count M``. Three members (``sim/idle_member.py``); most
 messages go to one queue, and the others are used now and then. Files of the log are deleted as soon

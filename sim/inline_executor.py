@@ -1,4 +1,4 @@
-"""Work beside a process's loop, done at once: a simulation has one thread, and one order."""
+"""Inline executor: work beside a process's loop, done at once, in one thread and one order."""
 
 from __future__ import annotations
 

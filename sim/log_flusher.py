@@ -1,4 +1,4 @@
-"""The writer's second thread as events: a sync begins, takes its time, and is over."""
+"""Simulated flusher: a sync begins, takes its time, and is over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The network between the members: loses, repeats, delays and so reorders; one way, or both."""
+"""Simulated network: loses, repeats, delays and so reorders; one way, or both."""
 
 from __future__ import annotations
 

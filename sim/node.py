@@ -1,4 +1,4 @@
-"""One node: the real workers of raft process and writer, on a simulated disk and clock."""
+"""Simulated node: the real workers of raft and writer, on a simulated disk and clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks at one node after each turn: what do its page and its files say, and may they?"""
+"""Observer of one node after each turn: its page and files, against what they may say."""
 
 from __future__ import annotations
 

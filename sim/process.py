@@ -1,4 +1,4 @@
-"""A process of a simulated node: the loop of ``process.loop`` around a real worker."""
+"""Simulated process: the loop of ``process.loop`` around a real worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that sends messages, looks for the leader, and sends again what was not answered."""
+"""Simulated producer: sends, looks for the leader, and sends again what was not answered."""
 
 from __future__ import annotations
 

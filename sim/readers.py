@@ -1,4 +1,4 @@
-"""A node's processes that read the log: dispatcher and broker, with what its clients connect to."""
+"""Simulated dispatcher and broker of a node, with what its clients connect to."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the broker's services promise: each message once where it belongs, at its time, or never.
+"""Invariants of the broker's services: each message once where it belongs, at its time.
 
-It looks at committed entries alone, as every other reader of the log does, and at the answers to
-clients.
+The checker looks at committed entries alone, as every other reader of the log does, and at the
+answers to clients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clients of the broker's services: what they send and ask for is drawn from the run's seed.
+"""Simulated clients of the broker's services, drawn from the run's seed.
 
 Each has one thing under way at a time. What has no answer may have happened, or may happen yet: it
 is asked again where that is harmless, and else counts as doubtful.

@@ -1,4 +1,4 @@
-"""What a group leaves when it was stopped in peace: files that are alike, whole, and dispatchable.
+"""State of a group that was stopped in peace: files alike, whole, and dispatchable.
 
 Promises I8 (byte-identical), I9 (every record parses and is where its index item says) and I10 (the
 ConsumeQueue is a function of the log).

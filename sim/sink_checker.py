@@ -1,4 +1,4 @@
-"""What a sink promises: all rows of a committed batch become messages, once, and no others do."""
+"""Invariants of a sink: all rows of a committed batch become messages once, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that writes rows in batches, each staged by attempts of which one is to count."""
+"""Simulated writer of batches: each staged by attempts, of which one is to count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A group on one machine and in one thread: nodes, network, producers, and who looks at them."""
+"""World of a run: nodes, network, producers, and their observers, in one thread."""
 
 from __future__ import annotations
 

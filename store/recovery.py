@@ -1,4 +1,4 @@
-"""Recovery of the log at a start: load, verify the tail, cut what is not whole.
+"""Recovery of the log at a start: load, verify the tail, cut a torn end.
 
 Both logs, after clean and unclean stops (``DLedgerMmapFileStore.recover``,
 ``CommitLog.recoverNormally``). Better than the reference: the scan begins at our own checkpoint

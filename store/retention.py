@@ -1,4 +1,4 @@
-"""Retention policy: which log files are deleted, and why not more; pure.
+"""Retention policy, pure: log files to delete, and reasons to keep the others.
 
 Three reasons, one order (the oldest first), whole files: the time is over
 (``CommitLog.deleteExpiredFile``; with DLedger an hour more), the store has more bytes than it may,

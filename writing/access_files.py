@@ -1,4 +1,4 @@
-"""Users and quotas as the broker has written them, for the process that only reads them."""
+"""Users and quotas as the writer reads them, from the files that the broker writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What producers may have stored of delayed messages: each names a queue that they may write to.
+"""Admission of delayed messages in a frame: each names a queue that its producer may write to.
 
 A client encodes a message as it stands on disk, so one that is delayed comes with the topic where
 it waits. It is looked at here before it is stored, message by message; messages that are not

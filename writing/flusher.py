@@ -1,4 +1,4 @@
-"""The writer's second thread: makes the log durable, all that waits with one sync.
+"""Flusher: the writer's second thread; one sync for all that waits.
 
 It alone publishes the cursor ``durable`` and writes our checkpoint and DLedger's. A sync that fails
 ends the process at once: after it the page cache cannot be trusted, and neither can a later sync.

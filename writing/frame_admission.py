@@ -1,4 +1,4 @@
-"""What a producer's frame has to pass before it is looked at record by record.
+"""Admission of a frame as a whole: rights, unanswered bytes, quotas.
 
 Rights once a topic and connection, bytes that are not answered yet, quotas: nothing here looks at a
 single message. A frame that is refused stored nothing, and took nothing of a quota.

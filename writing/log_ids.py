@@ -1,4 +1,4 @@
-"""The unique ids of messages: in a frame, and in the log."""
+"""Unique ids of messages, in a frame and in the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening the log for writing: recovery, and the queue offsets behind the dispatched position."""
+"""Opening of the log for writing: recovery, and the queue offsets behind what is dispatched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The writer deletes old files of the log, when raft has let go of them.
+"""Log retention: deletion of old files of the log, once raft has released them.
 
 A survey and the deletions run in a thread; the writer's loop decides (``store/retention.py``), and
 goes step by step: publish where the log is to begin; raft stops reading before that, or says who

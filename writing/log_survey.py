@@ -1,4 +1,4 @@
-"""What retention is told of a store: its files, who needs them, how full the disk is.
+"""Survey of a store for retention: its files, who needs them, how full the disk is.
 
 Everything is read from the files, in a thread of the writer, which alone deletes files of the log:
 none goes away meanwhile. Files of queues and of the broker may change under the survey.

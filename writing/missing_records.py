@@ -1,4 +1,4 @@
-"""Frames of which the log may hold something already: only what is missing is stored.
+"""Storage of a frame's missing records: those that the log does not hold already.
 
 Either a client sends a frame again, and does not know what became of it before; or messages are for
 a topic with a window of de-duplication, and have unique ids that were stored within it. All records

@@ -1,4 +1,4 @@
-"""Records that the node itself appends: of its terms, members and tables, and moved messages."""
+"""Appends of the node's own records: terms, members, tables, and moved messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The producers' side of the writer: sessions, frames in, acknowledgements out.
+"""Producers' sessions at the writer: frames in, acknowledgements out.
 
 A turn takes a bounded number of frames, checks each, stages them in the log one behind the other
 under the put lock, and writes all of them with one call. A frame that is refused stored nothing.

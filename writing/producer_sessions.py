@@ -1,4 +1,4 @@
-"""Sessions of producers: connections that have said HELLO, as many as there may be at a time.
+"""Sessions of producers: connections that have said HELLO, a bounded number of them.
 
 Where there is no place for one more, an idle one makes way (``process/session_room.py``). If its
 client is still there, the refusal of its next frame tells it to say HELLO again.

@@ -1,4 +1,4 @@
-"""Frames that go into the log with one write, and what is taken back when that write fails."""
+"""Batch of frames for one write, and its roll-back when that write fails."""
 
 from __future__ import annotations
 

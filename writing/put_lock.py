@@ -1,4 +1,4 @@
-"""The put lock: who is stamping and appending, and since when, for everyone to see.
+"""Put lock: its holder, and since when, for all processes to see.
 
 The writer process is the only one that puts, so the lock excludes nobody in ordinary times. It is
 there for two reasons: its slot in the cursor page shows a put that hangs, and a writer that follows

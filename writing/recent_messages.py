@@ -1,4 +1,4 @@
-"""Finding messages that are in the log already, by the unique id that their client gave them.
+"""Look-up of resent messages among the last bytes of the log, by unique id.
 
 A producer that was cut off does not know what became of its unanswered frames, and sends them
 again. Those are looked up among the last messages of the log: as many bytes as clients may have had

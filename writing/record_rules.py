@@ -1,4 +1,4 @@
-"""Which records of a producer's frame may be stored."""
+"""Admission of a frame's records, one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A frame that is sent again: which of its records the log holds already, and which it lacks."""
+"""Resent frames: records that the log holds already, and those that it lacks."""
 
 from __future__ import annotations
 

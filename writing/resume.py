@@ -1,4 +1,4 @@
-"""From where on the log is not known to be dispatched."""
+"""Dispatched position at a start: behind it the log is not known to be dispatched."""
 
 from __future__ import annotations
 

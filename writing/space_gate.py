@@ -1,4 +1,4 @@
-"""Whether this node's disk has room for what producers send; owned by the writer.
+"""Space gate: producers are refused while this node's disk has no room.
 
 Three states: there is room; the watermark ``retention.refuse_above`` is passed; a write was refused
 for want of space. In the latter two producers are refused, raft hands the lead over, and the disk

@@ -1,4 +1,4 @@
-"""Which packs of rows may be staged: what they become is appended later, and not looked at again.
+"""Admission of packs: the rows that a frame stages for later.
 
 A pack is one message whose body has whole records of other topics (``wire/staged_pack.py``). Each
 of them has to pass what the record of any producer's frame has to.

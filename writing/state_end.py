@@ -1,4 +1,4 @@
-"""Where the broker's commands end in the log that is there before anything new comes into it."""
+"""End of the state log in the log that is there before anything new comes into it."""
 
 from __future__ import annotations
 

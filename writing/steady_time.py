@@ -1,4 +1,4 @@
-"""The time by which messages get old: the machine's, as far as something else speaks for it.
+"""Steady time for retention: the machine's clock, as far as something else confirms it.
 
 A clock that is set wrong by days would make all but the last files older than they may get, and
 have them deleted for good. So two things do not count:

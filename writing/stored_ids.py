@@ -1,4 +1,4 @@
-"""Where messages stand by the hash of their unique id: the newest ones, in bounded memory.
+"""Hash table of stored unique ids: positions of the newest messages, in bounded memory.
 
 Ids are kept in *generations*, hash tables of one size that are filled one behind the other. What
 is older than anybody looks for goes first; then, when memory is full, the oldest generation, if

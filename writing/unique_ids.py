@@ -1,4 +1,4 @@
-"""De-duplication: which messages of a frame have unique ids that were stored within the window.
+"""De-duplication of messages by unique id, within the window of their topic.
 
 A topic may have a window (``Topic.deduplication_window_ms``). The newest ids of all such topics are
 in memory, by their hash; what lies behind that is looked up in the Index. Whatever is found is read

@@ -1,4 +1,4 @@
-"""What the writer tells a producer that says HELLO."""
+"""WELCOME of the writer to a producer."""
 
 from __future__ import annotations
 

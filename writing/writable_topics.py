@@ -1,4 +1,4 @@
-"""The topics that producers may send to, as the broker's table on disk says."""
+"""Writable topics: those that producers may send to, from the broker's table on disk."""
 
 from __future__ import annotations
 
