@@ -10,8 +10,9 @@ from tests.unit.client.peer import Peer
 
 import ledgermq.client
 from ledgermq.client.address import parse_addresses
-from ledgermq.client.broker import route_of, wait_for_link
+from ledgermq.client.broker import wait_for_link
 from ledgermq.client.group import broker_link
+from ledgermq.client.questions import route_of
 from ledgermq.client.requests import RequestPipeline, call_request, call_result
 
 
