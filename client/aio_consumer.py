@@ -4,79 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator
+from functools import cached_property
 from types import TracebackType
 from typing import Self
 
-import zmq
-
-from ledgermq.client.address import DEFAULT_ADDRESS, parse_addresses
-from ledgermq.client.group import broker_link
-from ledgermq.client.link import Context
 from ledgermq.client.loop_watch import AsyncRequests
-from ledgermq.client.pull_pipeline import (
-    ConsumerOptions,
-    OffsetReset,
-    PullPipeline,
-    checked_filter,
-    pull_request,
-    pulled_batch,
-)
+from ledgermq.client.pull_pipeline import OffsetReset, pulled_batch
 from ledgermq.client.received import MessageBatch, ReceivedMessage, no_messages
-from ledgermq.client.retries import (
-    GivenBack,
-    Marks,
-    Reading,
-    RetryPulls,
-    give_back_requests,
-    given_back,
-    marked,
-    reads_retries,
-)
-from ledgermq.client.start_offsets import (
-    Start,
-    check_start,
-    checked_group,
-    ending_offsets,
-    starting_offsets,
-)
+from ledgermq.client.requests import Result, Steps
+from ledgermq.client.retries import GivenBack, Reading, give_back_requests, given_back
+from ledgermq.client.start_offsets import checked_group
+from ledgermq.client.topic_reader import TopicReader
 from ledgermq.model.errors import ConfigError
-from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
-from ledgermq.wire.pull_frame import Pull
 
 
-class AsyncConsumer:
+class AsyncConsumer(TopicReader):
     """Reads one topic; see ``Consumer``, which has the same arguments and the same methods.
 
     Used as ``async with AsyncConsumer(…) as consumer:``, by one task at a time.
     """
 
-    def __init__(
-        self,
-        address: str | Sequence[str] = DEFAULT_ADDRESS,
-        *,
-        topic: str,
-        group: str | None = None,
-        queues: Iterable[int] | None = None,
-        start: Start = "stored",
-        tags: str = ALL_TAGS,
-        filter: MessageFilter | None = None,
-        name: str = "consumer",
-        options: ConsumerOptions | None = None,
-        retries: bool | None = None,
-    ) -> None:
-        self.topic = topic
-        self.group = group
-        self.options = options or ConsumerOptions()
-        context: Context = zmq.Context.instance()
-        self._link = broker_link(context, parse_addresses(address), client=name, group=group or "")
-        self._filter = checked_filter(tags, filter)
-        self._reads_retries = reads_retries(group, queues, retries)
-        self._queues = None if queues is None else list(queues)
-        self._start = check_start(start)
-        self._requests: AsyncRequests | None = None
-        self._reading: Reading | None = None
-        self._arrived = asyncio.Event()
+    _requests: AsyncRequests | None = None
+    _reading: Reading | None = None
+
+    @cached_property
+    def _arrived(self) -> asyncio.Event:
+        return asyncio.Event()
 
     @property
     def resets(self) -> list[OffsetReset]:
@@ -86,18 +40,12 @@ class AsyncConsumer:
     async def __aenter__(self) -> Self:
         requests = self._requests = AsyncRequests(self._link, timeout_s=self.options.timeout_s)
         try:
-            offsets = await requests.run(
-                starting_offsets(self.topic, self.group, self._queues, self._start)
-            )
+            offsets = await requests.run(self._starting_offsets())
         except BaseException:
             requests.close()
             raise
-        pulls = PullPipeline(requests.requests, self.topic, self._filter, self.options)
-        pulls.begin(offsets, follows_route=self._queues is None, now=time.monotonic())
-        retries = None
-        if self._reads_retries:
-            retries = RetryPulls(requests.requests, checked_group(self.group), self.options)
-        self._reading = Reading(pulls, retries)
+        self._reading = self._reading_of(requests.requests)
+        self._begin_reading(self._reading, offsets)
         requests.on_turn = self._turn
         requests.turn()
         return self
@@ -135,37 +83,9 @@ class AsyncConsumer:
         self, queue_id: int, offset: int, *, messages_max: int | None = None, hold_ms: int = 0
     ) -> MessageBatch:
         """Messages of one queue from ``offset`` on, apart from what ``poll`` gives."""
-        pull = Pull(
-            0,
-            self.topic,
-            queue_id,
-            offset,
-            messages_max or self.options.messages_max,
-            self.options.bytes_max,
-            hold_ms,
-        )
-        until = time.monotonic() + hold_ms / 1_000 + self.options.timeout_s
-        request = pull_request(pull, self._link, deadline=until)
+        request = self._pull_request(queue_id, offset, messages_max, hold_ms)
         await self._open().ask(request)
         return pulled_batch(self.topic, queue_id, request)
-
-    def seek(self, queue_id: int, offset: int) -> None:
-        """Let ``poll`` go on at ``offset`` of a queue."""
-        self._begun().own.seek(queue_id, offset)
-
-    def offsets(self) -> dict[int, int]:
-        """Queue offset of the next message to be given, by queue id."""
-        return self._begun().own.positions()
-
-    async def committed(self) -> dict[int, int]:
-        """The group's offsets in the broker, by queue id; queues never committed are left out."""
-        return await self._open().group_offset(checked_group(self.group), self.topic)
-
-    async def commit(self, offsets: Marks = None) -> None:
-        """Note in the broker what the group has read; see ``Consumer.commit``."""
-        group, requests = checked_group(self.group), self._open()
-        for topic, noted in marked(offsets, self.topic, self._begun).items():
-            await requests.group_commit(group, topic, noted)
 
     async def retry_later(
         self,
@@ -186,9 +106,9 @@ class AsyncConsumer:
             retries.look()
         return found
 
-    async def ends(self) -> dict[int, int]:
-        """Queue offset behind the last message of each queue, now."""
-        return await self._open().run(ending_offsets(self.topic, self.offsets()))
+    async def run(self, steps: Steps[Result]) -> Result:
+        """What ``steps`` come to; for the questions that both forms of consumer ask."""
+        return await self._open().run(steps)
 
     def close(self) -> None:
         """Say goodbye to the node and close; nothing is committed. Who polls gets no messages."""

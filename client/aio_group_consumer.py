@@ -4,37 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
+from functools import cached_property
 from types import TracebackType
 from typing import Self
 
-import zmq
-
-from ledgermq.client.address import DEFAULT_ADDRESS, parse_addresses
-from ledgermq.client.allocation import TopicQueue
-from ledgermq.client.group import broker_link
-from ledgermq.client.group_member import (
-    Course,
-    GroupMember,
-    GroupOptions,
-    Notice,
-    Subscriptions,
-    client_id,
-)
-from ledgermq.client.link import Context
+from ledgermq.client.group_member import Course, GroupMember, Notice
 from ledgermq.client.loop_watch import AsyncRequests
-from ledgermq.client.pull_pipeline import ConsumerOptions, OffsetReset
-from ledgermq.client.rebalance_listener import RebalanceListener, tell
+from ledgermq.client.rebalance_listener import tell
 from ledgermq.client.received import MessageBatch, ReceivedMessage, no_messages
+from ledgermq.client.requests import Result, Steps
 from ledgermq.client.retries import GivenBack, given_back
-from ledgermq.client.start_offsets import checked_group
+from ledgermq.client.subscriber import Subscriber
 from ledgermq.model.errors import ConfigError, LedgerError
-from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
 
 GOODBYE_S = 2.0
 
 
-class AsyncGroupConsumer:
+class AsyncGroupConsumer(Subscriber):
     """A member of a group; see ``GroupConsumer``, which has the same arguments and methods.
 
     Used as ``async with AsyncGroupConsumer(…) as consumer:``, after ``subscribe`` or with
@@ -42,64 +29,18 @@ class AsyncGroupConsumer:
     longer than the broker waits loses the queues.
     """
 
-    def __init__(
-        self,
-        address: str | Sequence[str] = DEFAULT_ADDRESS,
-        *,
-        group: str,
-        name: str | None = None,
-        listener: RebalanceListener | None = None,
-        group_options: GroupOptions | None = None,
-        options: ConsumerOptions | None = None,
-    ) -> None:
-        self.group = checked_group(group)
-        self.group_options = group_options or GroupOptions()
-        self.options = options or ConsumerOptions()
-        places = parse_addresses(address)
-        self.name = client_id(name, self.group_options.model, places)
-        context: Context = zmq.Context.instance()
-        self._link = broker_link(context, places, client=self.name)
-        self._listener = listener or RebalanceListener()
-        self._subscriptions = Subscriptions()
-        self._requests: AsyncRequests | None = None
-        self._member: GroupMember | None = None
-        self._arrived = asyncio.Event()
-        self._polled_at = 0.0
-        self._is_silent = False
+    _requests: AsyncRequests | None = None
+    _polled_at = 0.0
+    _is_silent = False
 
-    def subscribe(
-        self, topics: str | Sequence[str], expression: str | MessageFilter = ALL_TAGS
-    ) -> None:
-        """See ``GroupConsumer.subscribe``."""
-        self._subscriptions.add(topics, expression)
-
-    @property
-    def assignment(self) -> frozenset[TopicQueue]:
-        """The queues that it reads now."""
-        return frozenset() if self._member is None else self._member.reader.queues
-
-    @property
-    def resets(self) -> list[tuple[str, OffsetReset]]:
-        """Queues that did not hold what came next, with their topics: messages were skipped."""
-        return [] if self._member is None else self._member.reader.resets
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Members of the group that do not want the same, as the broker says."""
-        news = None if self._member is None else self._member.heartbeats.news
-        return () if news is None else news.warnings
+    @cached_property
+    def _arrived(self) -> asyncio.Event:
+        return asyncio.Event()
 
     async def __aenter__(self) -> Self:
         requests = AsyncRequests(self._link, timeout_s=self.options.timeout_s)
         try:
-            self._member = GroupMember(
-                requests.requests,
-                self.group_options,
-                self.options,
-                group=self.group,
-                client=self.name,
-                subscription=self._subscriptions.fixed(),
-            )
+            self._join(requests.requests)
         except BaseException:
             requests.close()
             raise
@@ -129,10 +70,6 @@ class AsyncGroupConsumer:
                 for message in self._begun().reader.messages_of(batch):
                     yield message
 
-    async def commit(self, offsets: Mapping[TopicQueue, int] | None = None) -> None:
-        """See ``GroupConsumer.commit``."""
-        await self._open().run(self._begun().commit(offsets))
-
     async def retry_later(
         self,
         message: ReceivedMessage,
@@ -146,21 +83,9 @@ class AsyncGroupConsumer:
         await self._open().ask_all(requests)
         return [given_back(request) for request in requests]
 
-    def positions(self) -> dict[TopicQueue, int]:
-        """Queue offset of the next message to be given, by queue."""
-        return self._begun().reader.positions()
-
-    def seek(self, queue: TopicQueue, offset: int) -> None:
-        """See ``GroupConsumer.seek``."""
-        self._begun().reader.seek(queue, offset)
-
-    def pause(self, queue: TopicQueue) -> None:
-        """See ``GroupConsumer.pause``."""
-        self._begun().reader.pause(queue)
-
-    def resume(self, queue: TopicQueue) -> None:
-        """See ``GroupConsumer.resume``."""
-        self._begun().reader.resume(queue)
+    async def run(self, steps: Steps[Result]) -> Result:
+        """What ``steps`` come to; for the questions that both forms of consumer ask."""
+        return await self._open().run(steps)
 
     async def close(self) -> None:
         """See ``GroupConsumer.close``. Who polls gets no messages."""

@@ -22,10 +22,12 @@ from collections.abc import Coroutine
 from typing import Any, assert_type
 
 from ledgermq.client import (
-    Admin, DeadLetters, GroupRow, KeyedMessages, Queries, Replay, TopicSettings
+    Admin, BatchResult, Consumer, DeadLetters, GroupRow, KeyedMessages, Producer, Queries, Replay,
+    Requester, SendResult, TopicSettings, Transaction,
 )
-from ledgermq.client.aio import AsyncAdmin, AsyncDeadLetters, AsyncQueries
+from ledgermq.client.aio import AsyncAdmin, AsyncDeadLetters, AsyncProducer, AsyncQueries
 from ledgermq.client.questions import QueueRange
+from ledgermq.client.send_future import SendFuture
 
 
 def wait(admin: Admin, queries: Queries, letters: DeadLetters) -> None:
@@ -45,6 +47,24 @@ async def await_(admin: AsyncAdmin, queries: AsyncQueries, letters: AsyncDeadLet
     assert_type(await queries.by_key("t", "k", messages_max=1), KeyedMessages)
     assert_type(await queries.offsets("t", 0), QueueRange)
     assert_type(await letters.replay([1], origin=True), Replay)
+
+
+async def send(producer: Producer, aio: AsyncProducer, consumer: Consumer) -> None:
+    assert_type(producer.send("t", b"", tag="a", delay=5, block=False), SendFuture[SendResult])
+    assert_type(producer.send_batch("t", [b""], keys=["k"]), SendFuture[BatchResult])
+    assert_type(await aio.send("t", b"", queue_key="k"), SendResult)
+    assert_type(consumer.committed(), dict[int, int])
+
+
+async def misspelt(
+    producer: Producer, aio: AsyncProducer, transaction: Transaction, requester: Requester
+) -> None:
+    producer.send("t", b"", tga="a")  # expect: Unexpected keyword argument "tga"
+    producer.send("t", b"", keys=7)  # expect: incompatible type "int"; expected "Sequence[str]"
+    producer.send_batch("t", [b""], unique_id="u")  # expect: keyword argument "unique_id"
+    await aio.submit("t", b"", block=True)  # expect: Unexpected keyword argument "block"
+    transaction.send("t", b"", delay=5)  # expect: Unexpected keyword argument "delay"
+    requester.request("t", b"", flag=1)  # expect: Unexpected keyword argument "flag"
 
 
 async def wrong(admin: Admin, aio: AsyncAdmin, queries: Queries) -> None:

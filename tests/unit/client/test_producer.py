@@ -11,6 +11,7 @@ import pytest
 from tests.suite.patience import PATIENCE_S
 from tests.unit.client.peer import STORE_HOST, Peer
 
+from ledgermq.client.message_options import half_outgoing
 from ledgermq.client.outgoing import OutgoingMessage
 from ledgermq.client.producer import Producer
 from ledgermq.client.results import SendResult
@@ -493,3 +494,18 @@ def test_who_waits_takes_over_from_the_background_and_gives_back(peer: Peer) -> 
         wait_until(lambda: len(called) == 800)
 
     assert len(peer.seen) == 800
+
+
+def test_an_option_that_no_message_has_is_refused_and_nothing_is_sent(peer: Peer) -> None:
+    with Producer(peer.address) as producer:
+        with pytest.raises(TypeError, match="unexpected keyword argument 'tga'"):
+            producer.send("T", b"a", tga="b")  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match="'unique_id'"):
+            producer.send_batch("T", [b"a", b"b"], unique_id="u")  # type: ignore[call-arg]
+
+    assert peer.seen == []
+
+
+def test_a_message_of_a_transaction_has_no_time_of_its_own() -> None:
+    with pytest.raises(TypeError, match="'delay'"):
+        half_outgoing("T", b"a", delay=5)  # type: ignore[call-arg]
