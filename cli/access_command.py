@@ -10,8 +10,10 @@ import json
 import re
 from pathlib import Path
 
-from ledgermq.cli.node_options import add_node_options
+from ledgermq.cli.node_verbs import asks
+from ledgermq.cli.output import tell
 from ledgermq.client.access_admin import AccessAdmin
+from ledgermq.client.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import NodeId
@@ -24,7 +26,6 @@ from ledgermq.process.first_access import (
     read_first_users,
 )
 
-NAME = "ledgermq-cli"
 _NODE = re.compile(r"(?P<name>[a-zA-Z][0-9]{1,8})=(?P<address>[0-9A-Za-z][0-9A-Za-z.\-]{0,252})")
 _KINDS = {"topic": "topicPerms", "group": "groupPerms"}
 
@@ -65,8 +66,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     init.set_defaults(func=_init)
     apply = verbs.add_parser("apply", help="give the users of such a folder to a running node")
     apply.add_argument("directory", type=Path, metavar="DIR")
-    apply.set_defaults(func=_apply)
-    add_node_options(apply)
+    asks(apply, connect_broker, _apply)
 
 
 def _init(arguments: argparse.Namespace) -> int:
@@ -96,17 +96,11 @@ def _init(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _apply(arguments: argparse.Namespace) -> int:
+def _apply(broker: Broker, arguments: argparse.Namespace) -> int:
     users = read_first_users(arguments.directory)
-    with connect_broker(arguments.address, name=NAME, timeout_s=arguments.timeout) as broker:
-        admin = AccessAdmin(broker)
-        for name, fields in users.items():
-            admin.set_user(name, fields, mode="set")
-    if arguments.json:
-        print(json.dumps({"users": sorted(users)}))
-    else:
-        print(f"users: {', '.join(sorted(users))}")
-    return 0
+    for name, fields in users.items():
+        AccessAdmin(broker).set_user(name, fields, mode="set")
+    return tell(arguments, {"users": sorted(users)}, f"users: {', '.join(sorted(users))}")
 
 
 def _nodes(text: str) -> list[NewNode]:

@@ -6,16 +6,16 @@ Exit status: 0 done, and with ``check`` allowed; 1 refused, not allowed, or the 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from ledgermq.broker.access import Right, User
-from ledgermq.cli.node_options import add_node_options
+from ledgermq.cli.node_verbs import asks
+from ledgermq.cli.output import tell
 from ledgermq.client.access_admin import AccessAdmin, Mode, UserRow
+from ledgermq.client.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import ConfigError
 
-NAME = "ledgermq-cli"
 EXIT_NOT_ALLOWED = 1
 
 
@@ -24,26 +24,22 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = subparsers.add_parser("acl", help="say who may do what")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     listing = verbs.add_parser("list", help="show the users and their rights")
-    listing.set_defaults(func=_list)
     for mode, summary in (("add", "add a user"), ("alter", "change what is given of a user")):
         verb = verbs.add_parser(mode, help=summary)
         _add_user_options(verb)
-        verb.set_defaults(func=_set, mode=mode)
-        add_node_options(verb)
+        verb.set_defaults(mode=mode)
+        asks(verb, connect_broker, _set)
     remove = verbs.add_parser("remove", help="remove a user")
     remove.add_argument("user", metavar="USER")
-    remove.set_defaults(func=_remove)
     take = verbs.add_parser("import", help="take the users of a RocketMQ broker's plain_acl.yml")
     take.add_argument("file", type=Path, metavar="FILE")
     take.add_argument("--dry-run", action="store_true", help="only say what would be taken")
-    take.set_defaults(func=_import)
     check = verbs.add_parser("check", help="say whether a user may do something")
     check.add_argument("user", metavar="USER")
     what = check.add_mutually_exclusive_group(required=True)
     what.add_argument("--topic", metavar="TOPIC")
     what.add_argument("--group", metavar="GROUP")
     check.add_argument("--right", choices=("PUB", "SUB"), default="SUB", help="default: SUB")
-    check.set_defaults(func=_check)
     keys = verbs.add_parser(
         "keys",
         help="make keys for tcp",
@@ -62,8 +58,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     keys.add_argument("--server", metavar="KEY", help="public key of the node")
     keys.add_argument("--json", action="store_true", help="print JSON")
     keys.set_defaults(func=_keys)
-    for verb in (listing, remove, take, check):
-        add_node_options(verb)
+    answers = ((listing, _list), (remove, _remove), (take, _import), (check, _check))
+    for verb, answer in answers:
+        asks(verb, connect_broker, answer)
 
 
 def _add_user_options(parser: argparse.ArgumentParser) -> None:
@@ -81,66 +78,47 @@ def _add_user_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--addresses", metavar="PATTERN", help="known by these alone, as 10.0.0.*")
 
 
-def _list(arguments: argparse.Namespace) -> int:
-    with connect_broker(arguments.address, name=NAME, timeout_s=arguments.timeout) as broker:
-        rows = AccessAdmin(broker).users()
-    if arguments.json:
-        print(json.dumps({"users": [row._asdict() for row in rows]}))
-    elif rows:
-        _print_table(rows)
-    else:
-        print("no users yet: ledgermq acl add USER --topic TOPIC=PUB")
-    return 0
+def _list(broker: Broker, arguments: argparse.Namespace) -> int:
+    rows = AccessAdmin(broker).users()
+    none = "no users yet: ledgermq acl add USER --topic TOPIC=PUB"
+    document = {"users": [row._asdict() for row in rows]}
+    return tell(arguments, document, (lambda: _print_table(rows)) if rows else none)
 
 
-def _set(arguments: argparse.Namespace) -> int:
+def _set(broker: Broker, arguments: argparse.Namespace) -> int:
     mode: Mode = arguments.mode
     fields = _fields(arguments)
     if mode == "alter" and not fields:
         raise ConfigError("nothing to change: name it with options", user=arguments.user)
-    with connect_broker(arguments.address, name=NAME, timeout_s=arguments.timeout) as broker:
-        admin = AccessAdmin(broker)
-        if mode == "alter":
-            _merge_rights(fields, admin, arguments.user)
-        row = admin.set_user(arguments.user, fields, mode=mode)
-    if arguments.json:
-        print(json.dumps(row._asdict()))
-    else:
-        _print_table([row])
-    return 0
+    admin = AccessAdmin(broker)
+    if mode == "alter":
+        _merge_rights(fields, admin, arguments.user)
+    row = admin.set_user(arguments.user, fields, mode=mode)
+    return tell(arguments, row._asdict(), lambda: _print_table([row]))
 
 
-def _remove(arguments: argparse.Namespace) -> int:
-    with connect_broker(arguments.address, name=NAME, timeout_s=arguments.timeout) as broker:
-        AccessAdmin(broker).remove_user(arguments.user)
-    print(
-        json.dumps({"removed": arguments.user}) if arguments.json else f"{arguments.user} is gone"
-    )
-    return 0
+def _remove(broker: Broker, arguments: argparse.Namespace) -> int:
+    AccessAdmin(broker).remove_user(arguments.user)
+    return tell(arguments, {"removed": arguments.user}, f"{arguments.user} is gone")
 
 
-def _import(arguments: argparse.Namespace) -> int:
+def _import(broker: Broker, arguments: argparse.Namespace) -> int:
     # Needs a package that no other command does.
     from ledgermq.cli.plain_acl import read_plain_acl
 
     found = read_plain_acl(arguments.file)
     if not arguments.dry_run:
-        with connect_broker(arguments.address, name=NAME, timeout_s=arguments.timeout) as broker:
-            for user, fields in found.users.items():
-                AccessAdmin(broker).set_user(user, fields, mode="set")
-    if arguments.json:
-        print(json.dumps({"users": sorted(found.users), "left_out": found.left_out}))
-        return 0
+        for user, fields in found.users.items():
+            AccessAdmin(broker).set_user(user, fields, mode="set")
     taken = "would be taken" if arguments.dry_run else "taken"
-    print(f"users {taken}: {', '.join(sorted(found.users)) or 'none'}")
-    for text in found.left_out:
-        print(f"left out: {text}")
-    return 0
+    lines = [f"users {taken}: {', '.join(sorted(found.users)) or 'none'}"]
+    lines += [f"left out: {text}" for text in found.left_out]
+    document = {"users": sorted(found.users), "left_out": found.left_out}
+    return tell(arguments, document, "\n".join(lines))
 
 
-def _check(arguments: argparse.Namespace) -> int:
-    with connect_broker(arguments.address, name=NAME, timeout_s=arguments.timeout) as broker:
-        rows = {row.user: row for row in AccessAdmin(broker).users()}
+def _check(broker: Broker, arguments: argparse.Namespace) -> int:
+    rows = {row.user: row for row in AccessAdmin(broker).users()}
     row = rows.get(arguments.user)
     if row is None:
         raise ConfigError("user does not exist: ledgermq acl list", user=arguments.user)
@@ -155,10 +133,8 @@ def _check(arguments: argparse.Namespace) -> int:
     why = "it is named" if is_named else "by default"
     if user.admin and not user.topics and not user.groups:
         why = "an admin"
-    if arguments.json:
-        print(json.dumps({"user": user.name, "allowed": is_allowed, "why": why}))
-    else:
-        print(f"{user.name}: {what}: {'allowed' if is_allowed else 'not allowed'} ({why})")
+    text = f"{user.name}: {what}: {'allowed' if is_allowed else 'not allowed'} ({why})"
+    tell(arguments, {"user": user.name, "allowed": is_allowed, "why": why}, text)
     return 0 if is_allowed else EXIT_NOT_ALLOWED
 
 
@@ -168,10 +144,8 @@ def _keys(arguments: argparse.Namespace) -> int:
 
     if arguments.users is not None:
         make_user_key(arguments.users)
-        told = {"file": str(arguments.users)}
-        print(json.dumps(told) if arguments.json else f"{arguments.users}: copy to raft.keys_dir of"
-              " all members, and reload them")  # fmt: skip
-        return 0
+        text = f"{arguments.users}: copy to raft.keys_dir of all members, and reload them"
+        return tell(arguments, {"file": str(arguments.users)}, text)
     if arguments.node is not None:
         public = make_node_key(arguments.node)
         hint = f"listen.curve_secret_file = {str(arguments.node)!r}; clients get --server KEY"
@@ -180,11 +154,7 @@ def _keys(arguments: argparse.Namespace) -> int:
     else:
         public = make_client_keys(arguments.client, server=arguments.server)
         hint = f"ledgermq acl alter USER --public-key KEY; address tcp://…?keys={arguments.client}"
-    if arguments.json:
-        print(json.dumps({"public": public}))
-    else:
-        print(f"public key: {public}\n{hint}")
-    return 0
+    return tell(arguments, {"public": public}, f"public key: {public}\n{hint}")
 
 
 def _fields(arguments: argparse.Namespace) -> dict[str, object]:

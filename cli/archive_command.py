@@ -6,14 +6,12 @@ Exit status: 0 done; 1 refused, or the command line.
 from __future__ import annotations
 
 import argparse
-import json
-from datetime import UTC, datetime
 
-from ledgermq.cli.node_options import add_node_options
+from ledgermq.cli.node_verbs import asks
+from ledgermq.cli.output import tell, time_text
 from ledgermq.client.archive_admin import ArchiveAdmin
+from ledgermq.client.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
-
-NAME = "ledgermq-cli"
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -21,33 +19,25 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = subparsers.add_parser("archive", help="show the archives that retention waits for")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     listing = verbs.add_parser("list", help="show how far each archive is")
-    listing.set_defaults(func=_list)
     remove = verbs.add_parser("remove", help="let retention wait for an archive no more")
     remove.add_argument("archive", metavar="NAME")
-    remove.set_defaults(func=_remove)
-    for verb in (listing, remove):
-        add_node_options(verb)
+    asks(listing, connect_broker, _list)
+    asks(remove, connect_broker, _remove)
 
 
-def _list(arguments: argparse.Namespace) -> int:
-    with connect_broker(arguments.address, name=NAME, timeout_s=arguments.timeout) as broker:
-        rows = ArchiveAdmin(broker).archives()
-    if arguments.json:
-        print(json.dumps({"archives": [row._asdict() for row in rows]}))
-    elif not rows:
-        print("retention waits for no archive: ledgermq spark archive --watermark NAME")
-    for row in () if arguments.json else rows:
-        told = datetime.fromtimestamp(row.at_ms / 1_000, UTC).isoformat(timespec="seconds")
-        print(
-            f"{row.archive}: has the log up to {row.position:,}, lacks {row.behind:,} bytes;"
-            f" said so at {told}"
-        )
-    return 0
+def _list(broker: Broker, arguments: argparse.Namespace) -> int:
+    rows = ArchiveAdmin(broker).archives()
+    none = "retention waits for no archive: ledgermq spark archive --watermark NAME"
+    lines = [
+        f"{row.archive}: has the log up to {row.position:,}, lacks {row.behind:,} bytes;"
+        f" said so at {time_text(row.at_ms, unit='seconds')}"
+        for row in rows
+    ]
+    document = {"archives": [row._asdict() for row in rows]}
+    return tell(arguments, document, "\n".join(lines) or none)
 
 
-def _remove(arguments: argparse.Namespace) -> int:
-    with connect_broker(arguments.address, name=NAME, timeout_s=arguments.timeout) as broker:
-        ArchiveAdmin(broker).remove(arguments.archive)
-    removed = {"removed": arguments.archive}
-    print(json.dumps(removed) if arguments.json else f"{arguments.archive}: is not waited for")
-    return 0
+def _remove(broker: Broker, arguments: argparse.Namespace) -> int:
+    ArchiveAdmin(broker).remove(arguments.archive)
+    text = f"{arguments.archive}: is not waited for"
+    return tell(arguments, {"removed": arguments.archive}, text)

@@ -6,9 +6,9 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 
+from ledgermq.cli.output import tell, time_text
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.store_sizes import add_size_options, store_section
 from ledgermq.conversion.backup_create import Backup, create_backup
@@ -108,14 +108,11 @@ def _create(arguments: argparse.Namespace) -> int:
                     f"{error.message}: say --runtime-dir to back up a running node",
                     **error.details,
                 ) from error
-    if arguments.json:
-        print(json.dumps({"backup": str(backup.folder), **_as_json(backup.manifest)}))
-    else:
-        print(
-            f"{backup.folder}: positions {backup.manifest.first:,} to {backup.manifest.end:,},"
-            f" {backup.linked / _MIB:,.1f} MiB linked, {backup.copied / _MIB:,.1f} MiB copied"
-        )
-    return 0
+    text = (
+        f"{backup.folder}: positions {backup.manifest.first:,} to {backup.manifest.end:,},"
+        f" {backup.linked / _MIB:,.1f} MiB linked, {backup.copied / _MIB:,.1f} MiB copied"
+    )
+    return tell(arguments, {"backup": str(backup.folder), **_as_json(backup.manifest)}, text)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -123,10 +120,10 @@ def _list(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print(json.dumps({"backup": str(folder), **_as_json(manifest)}))
             continue
-        moment = datetime.fromtimestamp(manifest.created_ms / 1_000, UTC)
+        moment = time_text(manifest.created_ms, unit="seconds")
         size = sum(file.used for file in manifest.files.values())
         print(
-            f"{folder.name}  {moment.isoformat(timespec='seconds')}  {manifest.self_id or '-'}"
+            f"{folder.name}  {moment}  {manifest.self_id or '-'}"
             f"  positions {manifest.first:,} to {manifest.end:,}  {size / _MIB:,.1f} MiB"
         )
     return 0
@@ -135,11 +132,8 @@ def _list(arguments: argparse.Namespace) -> int:
 def _verify(arguments: argparse.Namespace) -> int:
     with ProgressLine("MiB read") as line:
         manifest = verify_backup(arguments.backup, told=_counted(line))
-    if arguments.json:
-        print(json.dumps({"backup": str(arguments.backup), **_as_json(manifest)}))
-    else:
-        print(f"{len(manifest.files)} files are what was backed up")
-    return 0
+    text = f"{len(manifest.files)} files are what was backed up"
+    return tell(arguments, {"backup": str(arguments.backup), **_as_json(manifest)}, text)
 
 
 def _restore(arguments: argparse.Namespace) -> int:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import argparse
 
 from ledgermq.cli import receive_command, send_command
-from ledgermq.cli.node_options import add_node_options
-
-NAME = "ledgermq-cli"
+from ledgermq.cli.node_options import NAME, add_node_options
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -8,6 +8,7 @@ import json
 import sys
 from pathlib import Path
 
+from ledgermq.cli.output import tell
 from ledgermq.model.broker_conf import Untranslated, translate_broker_conf, write_translation
 from ledgermq.model.settings import Settings
 from ledgermq.model.settings_change import cluster_fingerprint
@@ -44,11 +45,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _check(arguments: argparse.Namespace) -> int:
     path: Path = arguments.file
     fingerprint = cluster_fingerprint(load_settings(path))
-    if arguments.json:
-        print(json.dumps({"file": str(path), "ok": True, "cluster_fingerprint": fingerprint}))
-    else:
-        print(f"{path}: ok, cluster fingerprint {fingerprint}")
-    return 0
+    document = {"file": str(path), "ok": True, "cluster_fingerprint": fingerprint}
+    return tell(arguments, document, f"{path}: ok, cluster fingerprint {fingerprint}")
 
 
 def _show(arguments: argparse.Namespace) -> int:

@@ -7,19 +7,19 @@ refused or did not answer.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 
-from ledgermq.cli.message_text import preview, print_details, print_table, time_text
-from ledgermq.cli.node_options import add_node_options
-from ledgermq.cli.received_json import received_as_json
+from ledgermq.cli.message_json import received_as_json
+from ledgermq.cli.message_text import preview, print_details
+from ledgermq.cli.node_options import NAME, add_node_options
+from ledgermq.cli.output import print_table, tell, time_text
+from ledgermq.cli.query_command import EXIT_NOTHING
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.dead_letters import DeadLetter, DeadLetterQueue, DeadLetters, Replay
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.group_topics import DEAD_LETTER_PREFIX
 
-NAME = "ledgermq-cli"
 LISTED_DEFAULT = 50
 
 
@@ -83,20 +83,19 @@ def _list(arguments: argparse.Namespace) -> int:
             for queue in queues
             for letter in _read(letters, queue, arguments.first, arguments.max)
         ][: arguments.max]
-    if arguments.json:
-        rows = [_as_json(letter) for letter in found]
-        print(json.dumps({"group": arguments.group, "queues": _sums(queues), "messages": rows}))
-        return 0
-    if not found:
-        print(f"no dead letters of group {arguments.group}")
-        return 0
+    rows = [_as_json(letter) for letter in found] if arguments.json else []
+    document = {"group": arguments.group, "queues": _sums(queues), "messages": rows}
+    total = sum(queue.end - max(queue.begin, arguments.first) for queue in queues)
+    none = f"no dead letters of group {arguments.group}"
+    return tell(arguments, document, (lambda: _print_letters(found, total)) if found else none)
+
+
+def _print_letters(found: list[DeadLetter], total: int) -> None:
     head = ("offset", "stored", "topic", "tries", "replayed", "id", "body")
     print_table(head, (_row(letter) for letter in found))
-    total = sum(queue.end - max(queue.begin, arguments.first) for queue in queues)
     if total > len(found):
         last = found[-1].message.queue_offset
         print(f"{total - len(found):,} more: --from {last + 1}, or a higher --max", file=sys.stderr)
-    return 0
 
 
 def _list_groups(arguments: argparse.Namespace) -> int:
@@ -112,24 +111,23 @@ def _list_groups(arguments: argparse.Namespace) -> int:
         arguments.group = group
         with _open(arguments) as letters:
             found.append((group, letters.queues()))
-    if arguments.json:
-        rows = [{"group": group, "queues": _sums(queues)} for group, queues in found]
-        print(json.dumps({"groups": rows}))
-    elif found:
-        print_table(
-            ("group", "dead letters", "replayed"),
+    rows = [{"group": group, "queues": _sums(queues)} for group, queues in found]
+    none = "no group has dead letters"
+    return tell(arguments, {"groups": rows}, (lambda: _print_groups(found)) if found else none)
+
+
+def _print_groups(found: list[tuple[str, list[DeadLetterQueue]]]) -> None:
+    print_table(
+        ("group", "dead letters", "replayed"),
+        (
             (
-                (
-                    group,
-                    f"{sum(queue.end - queue.begin for queue in queues):,}",
-                    f"{sum(queue.replayed_count for queue in queues):,}",
-                )
-                for group, queues in found
-            ),
-        )
-    else:
-        print("no group has dead letters")
-    return 0
+                group,
+                f"{sum(queue.end - queue.begin for queue in queues):,}",
+                f"{sum(queue.replayed_count for queue in queues):,}",
+            )
+            for group, queues in found
+        ),
+    )
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -137,21 +135,20 @@ def _show(arguments: argparse.Namespace) -> int:
         found = letters.read(arguments.offset, queue_id=arguments.queue, messages_max=1)
     letter = found[0] if found else None
     if letter is None or letter.message.queue_offset != arguments.offset:
-        if arguments.json:
-            print(json.dumps({"message": None}))
-        else:
-            print(
-                f"ledgermq: group {arguments.group} has no dead letter at offset "
-                f"{arguments.offset}: ledgermq dlq list {arguments.group} shows which it has",
-                file=sys.stderr,
-            )
-        return 1
-    if arguments.json:
-        print(json.dumps({"message": _as_json(letter)}))
-    else:
-        print_details(letter.message)
-        print("replayed" if letter.is_replayed else "not replayed")
-    return 0
+        none = (
+            f"ledgermq: group {arguments.group} has no dead letter at offset "
+            f"{arguments.offset}: ledgermq dlq list {arguments.group} shows which it has"
+        )
+        tell(arguments, {"message": None}, lambda: print(none, file=sys.stderr))
+        return EXIT_NOTHING
+    known = letter
+    document = {"message": _as_json(known)} if arguments.json else None
+    return tell(arguments, document, lambda: _print_letter(known))
+
+
+def _print_letter(letter: DeadLetter) -> None:
+    print_details(letter.message)
+    print("replayed" if letter.is_replayed else "not replayed")
 
 
 def _replay(arguments: argparse.Namespace) -> int:
@@ -165,19 +162,18 @@ def _replay(arguments: argparse.Namespace) -> int:
                 origin=arguments.to == "origin",
                 again=arguments.again,
             )
-    if arguments.json:
-        print(json.dumps({"group": arguments.group, **done._asdict()}))
-    else:
-        target = f"group {arguments.group}" if arguments.to == "group" else "their topics"
-        print(f"{len(done.replayed):,} replayed to {target}")
-        for offset in done.already:
-            print(
-                f"offset {offset} was replayed before; --again replays it once more",
-                file=sys.stderr,
-            )
-        for offset in done.missing:
-            print(f"offset {offset} is not there (any more)", file=sys.stderr)
+    document = {"group": arguments.group, **done._asdict()}
+    tell(arguments, document, lambda: _print_replay(done, arguments))
     return 1 if arguments.offset and len(done.replayed) < len(set(arguments.offset)) else 0
+
+
+def _print_replay(done: Replay, arguments: argparse.Namespace) -> None:
+    target = f"group {arguments.group}" if arguments.to == "group" else "their topics"
+    print(f"{len(done.replayed):,} replayed to {target}")
+    for offset in done.already:
+        print(f"offset {offset} was replayed before; --again replays it once more", file=sys.stderr)
+    for offset in done.missing:
+        print(f"offset {offset} is not there (any more)", file=sys.stderr)
 
 
 def _wanted(letters: DeadLetters, arguments: argparse.Namespace) -> list[int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 
-from ledgermq.cli.admin_verbs import ON_OFF, add_command, add_verb, confirm, when
-from ledgermq.cli.message_text import print_table, shown
+from ledgermq.cli.node_verbs import ON_OFF, add_command, add_verb, confirm
+from ledgermq.cli.output import print_table, shown, tell, when
 from ledgermq.client.admin import Admin
 from ledgermq.client.admin_results import GroupRow, QueueLag
 from ledgermq.model.errors import ConfigError
@@ -188,12 +188,9 @@ def _fields(arguments: argparse.Namespace) -> dict[str, bool | int]:
 
 
 def _told(row: GroupRow, arguments: argparse.Namespace) -> int:
-    if arguments.json:
-        print(json.dumps(row._asdict()))
-    else:
-        consumes = "may consume" if row.fields.get("consumeEnable") else "may not consume"
-        print(f"{row.group}: {consumes}, {row.fields.get('retryMaxTimes')} retries")
-    return 0
+    consumes = "may consume" if row.fields.get("consumeEnable") else "may not consume"
+    text = f"{row.group}: {consumes}, {row.fields.get('retryMaxTimes')} retries"
+    return tell(arguments, row._asdict(), text)
 
 
 def _delete(admin: Admin, arguments: argparse.Namespace) -> int:
@@ -203,27 +200,19 @@ def _delete(admin: Admin, arguments: argparse.Namespace) -> int:
     admin.delete_group(
         arguments.group, with_offsets=arguments.offsets, with_topics=arguments.topics
     )
-    if arguments.json:
-        print(json.dumps({"deleted": arguments.group}))
-    else:
-        print(f"{arguments.group}: deleted")
-    return 0
+    return tell(arguments, {"deleted": arguments.group}, f"{arguments.group}: deleted")
 
 
 def _lag(admin: Admin, arguments: argparse.Namespace) -> int:
     rows = admin.lag(arguments.group, arguments.topic)
     total = sum(row.lag for row in rows)
-    if arguments.json:
-        queues = [row._asdict() for row in rows]
-        print(json.dumps({"group": arguments.group, "lag": total, "queues": queues}))
-    else:
-        print_lag(rows)
-        print(f"lag {total:,}")
-    return 0
+    queues = [row._asdict() for row in rows]
+    document = {"group": arguments.group, "lag": total, "queues": queues}
+    return tell(arguments, document, lambda: print_lag(rows, total))
 
 
-def print_lag(rows: list[QueueLag]) -> None:
-    """Print a table, a line for each queue."""
+def print_lag(rows: list[QueueLag], total: int | None = None) -> None:
+    """Print a table, a line for each queue, and below it ``total``."""
     print_table(
         ["topic", "queue", "first", "end", "consumed", "lag", "last consumed"],
         [
@@ -239,3 +228,5 @@ def print_lag(rows: list[QueueLag]) -> None:
             for row in rows
         ],
     )
+    if total is not None:
+        print(f"lag {total:,}")

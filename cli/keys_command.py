@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from pathlib import Path
 
+from ledgermq.cli.output import tell
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import NodeId
 from ledgermq.process.peer_keys import init_keys
@@ -34,13 +34,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _init(arguments: argparse.Namespace) -> int:
     nodes = _nodes(arguments.nodes)
     folders = init_keys(arguments.directory, nodes)
-    if arguments.json:
-        made = {node: str(folder) for node, folder in zip(nodes, folders, strict=True)}
-        print(json.dumps({"folders": made}))
-        return 0
-    for node, folder in zip(nodes, folders, strict=True):
-        print(f"{folder}: copy to raft.keys_dir of {node}")
-    return 0
+    made = {node: str(folder) for node, folder in zip(nodes, folders, strict=True)}
+    lines = (f"{folder}: copy to raft.keys_dir of {node}" for node, folder in made.items())
+    return tell(arguments, {"folders": made}, "\n".join(lines))
 
 
 def _nodes(text: str) -> list[NodeId]:

@@ -6,26 +6,28 @@ Exit status: 0 found; 1 nothing found, the command line, or the node refused or 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
-from ledgermq.cli.message_text import preview, print_details, print_table, time_text
-from ledgermq.cli.node_options import add_node_options, parse_time
-from ledgermq.cli.query_command import add_key_options, by_key
-from ledgermq.cli.received_json import received_as_json
+from ledgermq.cli.message_json import received_as_json
+from ledgermq.cli.message_text import preview, print_details
+from ledgermq.cli.node_options import parse_time
+from ledgermq.cli.output import print_table, tell, time_text
+from ledgermq.cli.query_command import (
+    add_key_options,
+    add_query,
+    by_key,
+    nothing_found,
+    show_message,
+)
 from ledgermq.client.message_track import Track
 from ledgermq.client.queries import Queries
 from ledgermq.client.received import ReceivedMessage
 from ledgermq.model.errors import ConfigError
 from ledgermq.wire.query_frame import TIMESTAMP_MAX
 
-NAME = "ledgermq-cli"
 COUNT_DEFAULT = 32
 PULLED_MAX = 256
-
-Ask = Callable[[Queries, argparse.Namespace], int]
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -38,18 +40,18 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
-    show = _verb(verbs, "show", "all about one message", _show)
-    track = _verb(verbs, "track", "which groups have consumed a message", _track)
+    show = add_query(verbs, "show", "all about one message", _show)
+    track = add_query(verbs, "track", "which groups have consumed a message", _track)
     for verb in (show, track):
         verb.add_argument("id", metavar="ID", help="an offset id, or with --topic a unique id")
         verb.add_argument("--topic", help="where a producer's unique id is looked for")
 
-    find = _verb(verbs, "find", "the messages of a topic with a key, or of a time", _find)
+    find = add_query(verbs, "find", "the messages of a topic with a key, or of a time", _find)
     find.add_argument("topic", metavar="TOPIC")
     find.add_argument("--key", help="a key or a unique id (as ledgermq query key)")
     add_key_options(find)
 
-    browse = _verb(verbs, "browse", "the messages of a queue, from some place on", _browse)
+    browse = add_query(verbs, "browse", "the messages of a queue, from some place on", _browse)
     browse.add_argument("topic", metavar="TOPIC")
     browse.add_argument("--queue", type=int, default=0, metavar="N", help="default: 0")
     browse.add_argument("--from", dest="begin", type=int, metavar="OFFSET")
@@ -63,47 +65,27 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )  # fmt: skip
 
 
-def _verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, ask: Ask
-) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(name, help=text, description=f"Shows {text}.")
-    add_node_options(parser)
-
-    def run(arguments: argparse.Namespace) -> int:
-        with Queries(arguments.address, name=NAME, timeout_s=arguments.timeout) as queries:
-            return ask(queries, arguments)
-
-    parser.set_defaults(func=run)
-    return parser
-
-
 def _show(queries: Queries, arguments: argparse.Namespace) -> int:
-    message = queries.message_by_id(arguments.id, topic=arguments.topic)
-    if message is None:
-        return _nothing(arguments, {"message": None})
-    if arguments.json:
-        print(json.dumps({"message": received_as_json(message)}))
-    else:
-        print_details(message)
-    return 0
+    found = queries.message_by_id(arguments.id, topic=arguments.topic)
+    return show_message(found, arguments, print_details)
 
 
 def _track(queries: Queries, arguments: argparse.Namespace) -> int:
     message = queries.message_by_id(arguments.id, topic=arguments.topic)
     if message is None:
-        return _nothing(arguments, {"message": None})
+        return nothing_found(arguments, {"message": None})
     tracks = queries.track(message)
-    if arguments.json:
-        rows = [_track_json(one) for one in tracks]
-        print(json.dumps({"message": received_as_json(message), "groups": rows}))
-    elif tracks:
-        print_table(
-            ("group", "state", "consumed up to"),
-            ((one.group, one.state, str(one.consumed_to)) for one in tracks),
-        )
-    else:
-        print(f"no group has consumed anything of topic {message.stored_topic} yet")
-    return 0
+    none = f"no group has consumed anything of topic {message.stored_topic} yet"
+    rows = [_track_json(one) for one in tracks]
+    document = {"message": received_as_json(message), "groups": rows} if arguments.json else None
+    return tell(arguments, document, (lambda: _print_tracks(tracks)) if tracks else none)
+
+
+def _print_tracks(tracks: list[Track]) -> None:
+    print_table(
+        ("group", "state", "consumed up to"),
+        ((one.group, one.state, str(one.consumed_to)) for one in tracks),
+    )
 
 
 def _find(queries: Queries, arguments: argparse.Namespace) -> int:
@@ -176,10 +158,12 @@ def _checked_count(count: int, option: str) -> int:
 
 def _show_all(found: list[ReceivedMessage], arguments: argparse.Namespace) -> int:
     if not found:
-        return _nothing(arguments, {"messages": []})
-    if arguments.json:
-        print(json.dumps({"messages": [received_as_json(message) for message in found]}))
-        return 0
+        return nothing_found(arguments, {"messages": []})
+    rows = [received_as_json(message) for message in found] if arguments.json else []
+    return tell(arguments, {"messages": rows}, lambda: _print_rows(found))
+
+
+def _print_rows(found: list[ReceivedMessage]) -> None:
     print_table(
         ("queue", "offset", "stored", "tag", "id", "body"),
         (
@@ -194,16 +178,7 @@ def _show_all(found: list[ReceivedMessage], arguments: argparse.Namespace) -> in
             for message in found
         ),
     )
-    return 0
 
 
 def _track_json(track: Track) -> dict[str, object]:
     return {"group": track.group, "state": track.state, "consumedTo": track.consumed_to}
-
-
-def _nothing(arguments: argparse.Namespace, document: dict[str, object]) -> int:
-    if arguments.json:
-        print(json.dumps(document))
-    else:
-        print("ledgermq: no such message", file=sys.stderr)
-    return 1

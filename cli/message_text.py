@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
-
+from ledgermq.cli.output import shown, time_text
 from ledgermq.client.received import ReceivedMessage
 
 PREVIEW_SIZE_MAX = 60
 BODY_SIZE_MAX = 4_096
 """More of a body is not shown without being asked for."""
-
-
-def shown(text: str, *, keeps: str = "") -> str:
-    """``text`` with a dot for each letter that cannot be seen: others may have chosen it, and a
-    terminal does what such letters say.
-
-    Args:
-        keeps: letters that stay all the same.
-    """
-    return "".join(one if one.isprintable() or one in keeps else "·" for one in text)
-
-
-def time_text(timestamp_ms: int) -> str:
-    """A time of a message in UTC."""
-    return datetime.fromtimestamp(timestamp_ms / 1_000, UTC).isoformat(timespec="milliseconds")
 
 
 def preview(message: ReceivedMessage) -> str:
@@ -65,23 +48,3 @@ def print_details(message: ReceivedMessage) -> None:
     print(shown(body[:BODY_SIZE_MAX].decode(errors="backslashreplace"), keeps="\n\t"))
     if len(body) > BODY_SIZE_MAX:
         print(f"… {len(body) - BODY_SIZE_MAX:,} bytes more: --json shows all of it")
-
-
-def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows in columns as wide as their widest; numbers to the right."""
-    lines = [list(head), *(list(map(shown, row)) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    is_number = [
-        all(_is_number(line[column]) for line in lines[1:]) and len(lines) > 1
-        for column in range(len(head))
-    ]
-    for line in lines:
-        cells = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(line, widths, is_number, strict=True)
-        ]
-        print("  ".join(cells).rstrip())
-
-
-def _is_number(cell: str) -> bool:
-    return cell == "-" or cell.replace(",", "").isdecimal()

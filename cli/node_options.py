@@ -8,6 +8,9 @@ from datetime import datetime
 from ledgermq.client.address import DEFAULT_ADDRESS
 from ledgermq.model.errors import ConfigError
 
+NAME = "ledgermq-cli"
+"""What a node's operator sees of a command."""
+
 
 def add_node_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--address``, ``--timeout`` and ``--json``."""

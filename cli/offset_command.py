@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 
-from ledgermq.cli.admin_verbs import add_command, add_verb
 from ledgermq.cli.group_command import print_lag
-from ledgermq.cli.message_text import print_table
 from ledgermq.cli.node_options import parse_time
+from ledgermq.cli.node_verbs import add_command, add_verb
+from ledgermq.cli.output import print_table, tell
 from ledgermq.client.admin import Admin, Target
 from ledgermq.client.admin_results import OffsetMove
 from ledgermq.model.errors import ConfigError
@@ -80,14 +79,10 @@ def parse_target(text: str) -> tuple[Target, int | None]:
 
 def _show(admin: Admin, arguments: argparse.Namespace) -> int:
     rows = admin.lag(arguments.group, arguments.topic)
-    if arguments.json:
-        queues = [row._asdict() for row in rows]
-        print(json.dumps({"group": arguments.group, "queues": queues}))
-    elif rows:
-        print_lag(rows)
-    else:
-        print(f"{arguments.group} has consumed nothing yet")
-    return 0
+    none = f"{arguments.group} has consumed nothing yet"
+    queues = [row._asdict() for row in rows]
+    document = {"group": arguments.group, "queues": queues}
+    return tell(arguments, document, (lambda: print_lag(rows)) if rows else none)
 
 
 def _reset(admin: Admin, arguments: argparse.Namespace) -> int:
@@ -116,11 +111,12 @@ def _clone(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 def _told(moves: list[OffsetMove], arguments: argparse.Namespace) -> int:
-    if arguments.json:
-        told = [move._asdict() for move in moves]
-        done = not arguments.dry_run
-        print(json.dumps({"group": arguments.group, "done": done, "queues": told}))
-        return 0
+    told = [move._asdict() for move in moves]
+    document = {"group": arguments.group, "done": not arguments.dry_run, "queues": told}
+    return tell(arguments, document, lambda: _print_moves(moves, is_done=not arguments.dry_run))
+
+
+def _print_moves(moves: list[OffsetMove], *, is_done: bool) -> None:
     print_table(
         ["topic", "queue", "from", "to"],
         [
@@ -133,6 +129,5 @@ def _told(moves: list[OffsetMove], arguments: argparse.Namespace) -> int:
             for move in moves
         ],
     )
-    if arguments.dry_run:
+    if not is_done:
         print("nothing was changed (--dry-run)")
-    return 0

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
+from ledgermq.cli.output import tell
 from ledgermq.model.errors import BusyError, NotLeaderError, TimedOutError
 from ledgermq.model.settings import ListenSection
 from ledgermq.process import control
@@ -148,22 +149,17 @@ def _transfer(arguments: argparse.Namespace) -> int:
             )
         time.sleep(LOOK_AGAIN_S)
     took_ms = round((time.monotonic() - begin) * 1_000)
-    if arguments.json:
-        print(json.dumps({"leader": status["leader"], "term": status["term"], "took_ms": took_ms}))
-    else:
-        print(f"{status['leader']} leads in term {status['term']}, after {took_ms} ms")
-    return 0
+    document = {"leader": status["leader"], "term": status["term"], "took_ms": took_ms}
+    text = f"{status['leader']} leads in term {status['term']}, after {took_ms} ms"
+    return tell(arguments, document, text)
 
 
 def _forget(arguments: argparse.Namespace) -> int:
     answer = _ask(arguments, "forget", node=arguments.member)
-    if arguments.json:
-        print(json.dumps(answer))
-    elif answer["forgotten"]:
-        print(f"the next disk of {arguments.member} is trusted; say so on the other members, too")
-    else:
-        print(f"no disk of {arguments.member} was known")
-    return 0
+    text = f"no disk of {arguments.member} was known"
+    if answer["forgotten"]:
+        text = f"the next disk of {arguments.member} is trusted; say so on the other members, too"
+    return tell(arguments, answer, text)
 
 
 def _add(arguments: argparse.Namespace) -> int:
@@ -191,13 +187,9 @@ def _remove(arguments: argparse.Namespace) -> int:
 def _tell_members(arguments: argparse.Namespace) -> int:
     status = _ask(arguments, "status")
     members = {kind: status[kind] for kind in ("voters", "learners", "witnesses")}
-    if arguments.json:
-        print(json.dumps(members))
-        return 0
-    for kind, names in members.items():
-        if names:
-            print(f"{kind:<12}{', '.join(cast('Sequence[str]', names))}")
-    return 0
+    named = {kind: cast("Sequence[str]", names) for kind, names in members.items() if names}
+    text = "\n".join(f"{kind:<12}{', '.join(names)}" for kind, names in named.items())
+    return tell(arguments, members, text)
 
 
 def _is(status: Mapping[str, object], member: str, *kinds: str) -> bool:

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime
 
+from ledgermq.cli.message_json import received_as_json
 from ledgermq.cli.progress_line import ProgressLine
-from ledgermq.cli.received_json import received_as_json
 from ledgermq.client.consumer import Consumer
 from ledgermq.client.pull_pipeline import ConsumerOptions
 from ledgermq.client.received import ReceivedMessage

@@ -10,7 +10,6 @@ import argparse
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ from ledgermq.cli import (
     store_upgrade_command,
 )
 from ledgermq.cli.message_json import Json, message_as_json, plain_body, queued_message_as_json
+from ledgermq.cli.output import time_text
 from ledgermq.formats.index_file import ITEM_SIZE, SLOT_SIZE, IndexLayout
 from ledgermq.formats.message import Message
 from ledgermq.model.errors import ConfigError
@@ -150,7 +150,7 @@ def _print_json(document: Json) -> None:
 def _described(message: Message) -> str:
     parts = [
         f"position={message.physical_offset}",
-        f"stored={_time_text(message.store_timestamp)}",
+        f"stored={time_text(message.store_timestamp)}",
         f"body={len(plain_body(message))}",
     ]
     if message.tags:
@@ -160,12 +160,3 @@ def _described(message: Message) -> str:
     if message.unique_id:
         parts.append(f"id={message.unique_id}")
     return " ".join(parts)
-
-
-def _time_text(timestamp: int) -> str:
-    """Epoch ms as ISO text; the bare number for one that no calendar has."""
-    try:
-        time = datetime.fromtimestamp(timestamp / 1_000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp)
-    return time.isoformat(timespec="milliseconds")

@@ -6,13 +6,13 @@ Exit status: 0 done; 1 none of that id waits, or the node refused or did not ans
 from __future__ import annotations
 
 import argparse
-import json
 
-from ledgermq.cli.message_text import print_table, time_text
-from ledgermq.cli.node_options import add_node_options
+from ledgermq.cli.node_verbs import asks
+from ledgermq.cli.output import print_table, tell, time_text
+from ledgermq.client.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
+from ledgermq.client.timers import TimerList
 
-NAME = "ledgermq-cli"
 LISTED_DEFAULT = 50
 
 
@@ -31,28 +31,23 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--max", type=int, default=LISTED_DEFAULT, metavar="N",
         help=f"only N of them, at most 1,000 (default: {LISTED_DEFAULT})",
     )  # fmt: skip
-    listing.set_defaults(func=_list)
 
     cancel = verbs.add_parser("cancel", help="take one back")
     cancel.add_argument("id", metavar="ID", help="unique id of the message, as send tells it")
-    cancel.set_defaults(func=_cancel)
-    for verb in (listing, cancel):
-        add_node_options(verb)
+    asks(listing, connect_broker, _list)
+    asks(cancel, connect_broker, _cancel)
 
 
-def _list(arguments: argparse.Namespace) -> int:
-    with connect_broker(arguments.address, name=NAME, timeout_s=arguments.timeout) as broker:
-        found = broker.timers(arguments.max)
-    if arguments.json:
-        rows = [row._asdict() for row in found.timers]
-        print(json.dumps({"waiting": found.waiting, "timers": rows}))
-        return 0
-    if not found.timers:
-        print("no message waits for its time")
-        return 0
-    head = ("due", "topic", "queue", "size", "since", "id")
+def _list(broker: Broker, arguments: argparse.Namespace) -> int:
+    found = broker.timers(arguments.max)
+    document = {"waiting": found.waiting, "timers": [row._asdict() for row in found.timers]}
+    none = "no message waits for its time"
+    return tell(arguments, document, (lambda: _print_table(found)) if found.timers else none)
+
+
+def _print_table(found: TimerList) -> None:
     print_table(
-        head,
+        ("due", "topic", "queue", "size", "since", "id"),
         (
             (
                 time_text(row.due_ms),
@@ -67,14 +62,8 @@ def _list(arguments: argparse.Namespace) -> int:
     )
     if found.waiting > len(found.timers):
         print(f"{found.waiting:,} wait in all")
-    return 0
 
 
-def _cancel(arguments: argparse.Namespace) -> int:
-    with connect_broker(arguments.address, name=NAME, timeout_s=arguments.timeout) as broker:
-        broker.cancel_timer(arguments.id)
-    if arguments.json:
-        print(json.dumps({"cancelled": arguments.id}))
-    else:
-        print(f"cancelled {arguments.id}")
-    return 0
+def _cancel(broker: Broker, arguments: argparse.Namespace) -> int:
+    broker.cancel_timer(arguments.id)
+    return tell(arguments, {"cancelled": arguments.id}, f"cancelled {arguments.id}")

@@ -6,9 +6,9 @@ import argparse
 import json
 import sys
 
-from ledgermq.cli.admin_verbs import ON_OFF, add_command, add_verb, confirm, when
-from ledgermq.cli.message_text import print_table
-from ledgermq.client.admin import Admin
+from ledgermq.cli.node_verbs import ON_OFF, add_command, add_verb, confirm
+from ledgermq.cli.output import print_table, tell, when
+from ledgermq.client.admin import Admin, TopicFields
 from ledgermq.client.admin_results import TopicSettings
 from ledgermq.client.questions import PERMIT_READ, PERMIT_WRITE
 from ledgermq.model.errors import ConfigError
@@ -103,9 +103,8 @@ def permission_text(permission: int) -> str:
 
 def _list(admin: Admin, arguments: argparse.Namespace) -> int:
     rows = [row for row in admin.topics() if arguments.all or not row.system]
-    if arguments.json:
-        print(json.dumps({"topics": [row._asdict() for row in rows]}))
-    elif rows:
+
+    def print_rows() -> None:
         print_table(
             ["topic", "queues", "perm", "messages"],
             [
@@ -118,9 +117,11 @@ def _list(admin: Admin, arguments: argparse.Namespace) -> int:
                 for row in rows
             ],
         )
-    else:
-        print("no topics yet: send to one, or ledgermq topic create TOPIC")
-    return 0
+
+    none = "no topics yet: send to one, or ledgermq topic create TOPIC"
+    return tell(
+        arguments, {"topics": [row._asdict() for row in rows]}, print_rows if rows else none
+    )
 
 
 def _show(admin: Admin, arguments: argparse.Namespace) -> int:
@@ -152,41 +153,28 @@ def _show(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 def _create(admin: Admin, arguments: argparse.Namespace) -> int:
-    made = admin.create_topic(
-        arguments.topic,
-        queues=arguments.queues,
-        read_queues=arguments.read_queues,
-        write_queues=arguments.write_queues,
-        perm=parse_permission(arguments.perm),
-        order=ON_OFF.get(arguments.order),
-        filter_type=arguments.filter_type,
-        sys_flag=arguments.sys_flag,
-        deduplication_window_ms=parse_window(arguments.deduplication_window),
-    )
-    return _told(made, arguments)
+    return _told(admin.create_topic(arguments.topic, **_fields(arguments)), arguments)
 
 
 def _alter(admin: Admin, arguments: argparse.Namespace) -> int:
-    wanted = (
-        arguments.queues, arguments.read_queues, arguments.write_queues, arguments.perm,
-        arguments.order, arguments.filter_type, arguments.sys_flag,
-        arguments.deduplication_window,
-    )  # fmt: skip
-    if all(one is None for one in wanted):
+    fields = _fields(arguments)
+    if all(value is None for value in fields.values()):
         raise ConfigError("nothing to alter: see ledgermq topic alter --help")
-    altered = admin.alter_topic(
-        arguments.topic,
-        queues=arguments.queues,
-        read_queues=arguments.read_queues,
-        write_queues=arguments.write_queues,
-        perm=parse_permission(arguments.perm),
-        order=ON_OFF.get(arguments.order),
-        filter_type=arguments.filter_type,
-        sys_flag=arguments.sys_flag,
-        deduplication_window_ms=parse_window(arguments.deduplication_window),
-        force=arguments.force,
-    )
+    altered = admin.alter_topic(arguments.topic, **fields, force=arguments.force)
     return _told(altered, arguments)
+
+
+def _fields(arguments: argparse.Namespace) -> TopicFields:
+    return {
+        "queues": arguments.queues,
+        "read_queues": arguments.read_queues,
+        "write_queues": arguments.write_queues,
+        "perm": parse_permission(arguments.perm),
+        "order": ON_OFF.get(arguments.order),
+        "filter_type": arguments.filter_type,
+        "sys_flag": arguments.sys_flag,
+        "deduplication_window_ms": parse_window(arguments.deduplication_window),
+    }
 
 
 def _delete(admin: Admin, arguments: argparse.Namespace) -> int:
@@ -195,11 +183,7 @@ def _delete(admin: Admin, arguments: argparse.Namespace) -> int:
         groups = f", consumed by {', '.join(state.groups)}" if state.groups else ""
         confirm(arguments, f"delete {arguments.topic} with {state.messages:,} messages{groups}")
     admin.delete_topic(arguments.topic)
-    if arguments.json:
-        print(json.dumps({"deleted": arguments.topic}))
-    else:
-        print(f"{arguments.topic}: deleted")
-    return 0
+    return tell(arguments, {"deleted": arguments.topic}, f"{arguments.topic}: deleted")
 
 
 def _told(settings: TopicSettings, arguments: argparse.Namespace) -> int:

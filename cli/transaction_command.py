@@ -7,16 +7,15 @@ or did not answer.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 
-from ledgermq.cli.message_text import print_table, time_text
-from ledgermq.cli.node_options import add_node_options
+from ledgermq.cli.node_verbs import asks
+from ledgermq.cli.output import print_table, tell, time_text
+from ledgermq.client.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.transaction_requests import TransactionRow, end_steps, list_steps
 from ledgermq.model.transactions import MESSAGES_MAX, Decision
 
-NAME = "ledgermq-cli"
 LISTED_DEFAULT = 100
 LISTED_MAX = 1_000
 
@@ -36,54 +35,46 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--max", type=_count, default=LISTED_DEFAULT, metavar="N",
         help=f"only N of them (default: {LISTED_DEFAULT})",
     )  # fmt: skip
-    listing.set_defaults(func=_list)
 
     commit = verbs.add_parser("commit", help="make the messages of one visible")
     rollback = verbs.add_parser("rollback", help="let the messages of one never be visible")
     for verb, decision in ((commit, Decision.COMMIT), (rollback, Decision.ROLLBACK)):
         verb.add_argument("group", metavar="GROUP", help="of its producers")
         verb.add_argument("id", metavar="ID")
-        verb.set_defaults(func=_end, decision=decision)
+        verb.set_defaults(decision=decision)
     commit.add_argument(
         "messages", type=_messages, metavar="MESSAGES",
         help="how many it has: with more or fewer it is not committed",
     )  # fmt: skip
-    for verb in (listing, commit, rollback):
-        add_node_options(verb)
+    for verb, answer in ((listing, _list), (commit, _end), (rollback, _end)):
+        asks(verb, connect_broker, answer)
 
 
-def _list(arguments: argparse.Namespace) -> int:
-    with connect_broker(arguments.address, name=NAME, timeout_s=arguments.timeout) as broker:
-        half_messages, rows = broker.run(list_steps(arguments.max))
-    if arguments.json:
-        found = [{**row._asdict(), "topics": list(row.topics)} for row in rows]
-        print(json.dumps({"half_messages": half_messages, "transactions": found}))
-        return 0
-    if not rows:
-        print("no transaction waits for its end")
-        return 0
+def _list(broker: Broker, arguments: argparse.Namespace) -> int:
+    half_messages, rows = broker.run(list_steps(arguments.max))
+    found = [{**row._asdict(), "topics": list(row.topics)} for row in rows]
+    document = {"half_messages": half_messages, "transactions": found}
+    none = "no transaction waits for its end"
+    return tell(arguments, document, (lambda: _print_table(half_messages, rows)) if rows else none)
+
+
+def _print_table(half_messages: int, rows: list[TransactionRow]) -> None:
     head = ("group", "id", "messages", "topics", "since", "asked")
     print_table(head, map(_row, rows))
     left = half_messages - sum(row.messages for row in rows)
     if left:
         print(f"{left:,} more messages, of others: a higher --max shows them", file=sys.stderr)
-    return 0
 
 
-def _end(arguments: argparse.Namespace) -> int:
+def _end(broker: Broker, arguments: argparse.Namespace) -> int:
     messages = getattr(arguments, "messages", 0)
-    steps = end_steps(
-        arguments.group, arguments.id, arguments.decision, messages=messages, offset=-1
+    ended = broker.run(
+        end_steps(arguments.group, arguments.id, arguments.decision, messages=messages, offset=-1)
     )
-    with connect_broker(arguments.address, name=NAME, timeout_s=arguments.timeout) as broker:
-        ended = broker.run(steps)
-    if arguments.json:
-        print(json.dumps({"decision": ended.decision.value, "messages": ended.messages}))
-    elif ended.messages:
-        print(f"{ended.decision.value}: {ended.messages:,} messages")
-    else:
-        print(f"{ended.decision.value}: it had ended so before")
-    return 0
+    decision = ended.decision.value
+    done = f"{ended.messages:,} messages" if ended.messages else "it had ended so before"
+    document = {"decision": decision, "messages": ended.messages}
+    return tell(arguments, document, f"{decision}: {done}")
 
 
 def _row(row: TransactionRow) -> tuple[str, ...]:

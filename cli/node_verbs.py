@@ -1,4 +1,4 @@
-"""Shared parts of the verbs of ``topic``, ``group`` and ``offset``: a node, JSON, examples.
+"""Verbs that ask a running node, wherever it is: its address, the connection, the answer.
 
 Exit status: 0 done; 1 the command line, or the node refused, did not answer, or is not there.
 """
@@ -8,18 +8,37 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TypeVar
 
-from ledgermq.cli.message_text import time_text
-from ledgermq.cli.node_options import add_node_options
+from ledgermq.cli.node_options import NAME, add_node_options
 from ledgermq.client.admin import Admin
 from ledgermq.model.errors import ConfigError
 
-NAME = "ledgermq-cli"
-
-Verbs = argparse._SubParsersAction  # generic in the stubs only; there is no public name
-Order = Callable[[Admin, argparse.Namespace], int]
+Client = TypeVar("Client")
 
 ON_OFF = {"on": True, "off": False}
+
+
+def asks(
+    parser: argparse.ArgumentParser,
+    connect: Callable[..., AbstractContextManager[Client]],
+    answer: Callable[[Client, argparse.Namespace], int],
+) -> argparse.ArgumentParser:
+    """Let a verb ask the node at ``--address``, and add the options for that.
+
+    Args:
+        connect: makes a client of an address, a ``name`` and a ``timeout_s``.
+        answer: asks and prints; gives the exit status.
+    """
+    add_node_options(parser)
+
+    def run(arguments: argparse.Namespace) -> int:
+        with connect(arguments.address, name=NAME, timeout_s=arguments.timeout) as client:
+            return answer(client, arguments)
+
+    parser.set_defaults(func=run)
+    return parser
 
 
 def add_command(
@@ -42,7 +61,7 @@ def add_verb(
     verbs: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str,
     text: str,
-    order: Order,
+    order: Callable[[Admin, argparse.Namespace], int],
     *,
     examples: Sequence[str],
     more: str = "",
@@ -59,14 +78,7 @@ def add_verb(
         epilog="\n".join(["examples:", *(f"  ledgermq {example}" for example in examples)]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_node_options(parser)
-
-    def run(arguments: argparse.Namespace) -> int:
-        with Admin(arguments.address, name=NAME, timeout_s=arguments.timeout) as admin:
-            return order(admin, arguments)
-
-    parser.set_defaults(func=run)
-    return parser
+    return asks(parser, Admin, order)
 
 
 def confirm(arguments: argparse.Namespace, what: str) -> None:
@@ -83,8 +95,3 @@ def confirm(arguments: argparse.Namespace, what: str) -> None:
             return
         raise ConfigError("nothing was done")
     raise ConfigError(f"{what}: say so with --yes")
-
-
-def when(timestamp_ms: int | None) -> str:
-    """A time for a table, ``-`` when there is none."""
-    return "-" if timestamp_ms is None else time_text(timestamp_ms)
