@@ -1,4 +1,4 @@
-"""One table of the broker's state: what all of them have in common.
+"""Table of the broker's state: the interface that all of them have.
 
 ``state_tables.StateTables`` is the list of them. Whoever reads, writes, replaces or changes tables
 goes by that list, and by what each says of itself here.

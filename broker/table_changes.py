@@ -1,4 +1,4 @@
-"""What a command changes, each in one table; ``state_commands`` has the bytes of a command.
+"""Changes of the broker's tables, a class a kind; ``state_commands`` has their bytes.
 
 Those of moves and sinks stand with their tables.
 """

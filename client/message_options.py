@@ -1,4 +1,4 @@
-"""Options of a message: what an application may say of it besides its topic and its body.
+"""Message options: all that an application may say of a message beside topic and body.
 
 There is one list for type checkers, the typed dictionaries, and one for Python, the arguments of
 ``outgoing``: what no message has is refused as any function does it. One keyword more is a line in

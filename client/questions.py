@@ -1,4 +1,4 @@
-"""Questions to a broker that more than one kind of client asks: topics, queues, offsets, timers."""
+"""Questions to a broker that several kinds of client ask: topics, queues, offsets, timers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How transactions end, as steps: ended by who made them, or told to the broker that asks.
+"""Course of a transaction's end, as steps: by its producer, or as an answer to the broker's check.
 
 ``TransactionalProducer`` waits for these steps, ``AsyncTransactionalProducer`` awaits them.
 """

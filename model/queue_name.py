@@ -1,4 +1,4 @@
-"""The name of a queue: topic and number."""
+"""Queue name: topic and number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pace of reading all of a store again and again, beside what a node serves.
+"""Scrub pace: how fast a store is read again and again, beside what a node serves.
 
 A *pass* reads everything once; ``scrub.every_s`` after its beginning the next one is due. It goes
 on in steps of bounded size, ``scrub.rate_bytes_per_s``.

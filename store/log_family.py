@@ -1,4 +1,4 @@
-"""The files of one log, which lies in one folder or in two.
+"""Family of a log's files, in one folder or in two.
 
 A DLedger log that began as a plain one goes on where the last file of ``commitlog/`` ends
 (RocketMQ's ``dividedCommitlogOffset``). The older messages stay in that folder, without the headers

@@ -138,6 +138,19 @@ def test_every_module_begins_with_what_it_is_for() -> None:
     assert mute == []
 
 
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_modules_that_a_package_names_are_there(package: str) -> None:
+    text = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text())) or ""
+    named = re.findall(r"``([\w/]+\.py)``", text)
+    missing = [
+        name
+        for name in named
+        if not (ROOT / name).exists() and not any((ROOT / package).rglob(name))
+    ]
+
+    assert missing == []
+
+
 def test_no_module_is_named_for_nothing() -> None:
     vague = [shown(path) for path in modules() if BANNED_WORDS & set(path.stem.split("_"))]
 

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[1]
+QUESTION_WORDS = ("How", "What", "When", "Where", "Whether", "Which", "Who", "Whose", "Why")
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,13 @@ def not_current(path: Path, text: str) -> str:
 
 def test_the_map_has_every_module_and_what_it_says_of_itself(maps: ModuleType) -> None:
     assert not_current(maps.MAP, maps.map_text()) == ""
+
+
+def test_a_module_is_told_by_a_noun(maps: ModuleType) -> None:
+    rows = [line for line in maps.map_text().splitlines() if line.startswith("| `")]
+    riddles = [row for row in rows if row.split(" | ")[1].split()[0] in QUESTION_WORDS]
+
+    assert riddles == [], "say what it is, in the field's own terms, and not what it answers"
 
 
 def test_the_index_has_every_decision_and_its_title(maps: ModuleType) -> None:
