@@ -12,7 +12,7 @@ from ledgermq.broker.table_changes import Change, QuotaSet, UserSet
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_arguments import Arguments, fields, text
-from ledgermq.serving.calls import Call, Result, Verbs
+from ledgermq.serving.calls import ADMIN, CHANGE, Call, Result, Verb, Verbs
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Request
 from ledgermq.serving.writer_notice import WriterNotice
@@ -31,14 +31,14 @@ class AccessCalls:
         self._tables = tables
         self._log = log
         self._notice = notice
-        self.verbs: Verbs = {
-            "acl_list": self._users,
-            "acl_set": self._set_user,
-            "acl_remove": self._remove_user,
-            "quota_list": self._quotas,
-            "quota_set": self._set_quota,
-            "quota_remove": self._remove_quota,
-        }
+        self.verbs: Verbs = (
+            Verb("acl_list", self._users, ADMIN),
+            Verb("acl_set", self._set_user, CHANGE),
+            Verb("acl_remove", self._remove_user, CHANGE),
+            Verb("quota_list", self._quotas, ADMIN),
+            Verb("quota_set", self._set_quota, CHANGE),
+            Verb("quota_remove", self._remove_quota, CHANGE),
+        )
 
     def _users(self, _call: Call) -> Result:
         self._log.check()

@@ -9,7 +9,7 @@ from ledgermq.broker.table_changes import ArchiveSet, Change
 from ledgermq.model.errors import ConfigError
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_arguments import integer, text
-from ledgermq.serving.calls import Call, Result, Verbs
+from ledgermq.serving.calls import CHANGE, USER, Call, Result, Verb, Verbs
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Request
@@ -25,11 +25,11 @@ class ArchiveCalls:
         self._store = store
         self._tables = tables
         self._log = log
-        self.verbs: Verbs = {
-            "archive_list": self._list,
-            "archive_commit": self._commit,
-            "archive_remove": self._remove,
-        }
+        self.verbs: Verbs = (
+            Verb("archive_list", self._list, USER),
+            Verb("archive_commit", self._commit, CHANGE),
+            Verb("archive_remove", self._remove, CHANGE),
+        )
 
     def _list(self, _call: Call) -> Result:
         """All archives, and up to where this node's queues have the log."""

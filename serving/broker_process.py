@@ -134,7 +134,6 @@ class BrokerWorker:
         for answering in (self._retries, self._dead_letters, sinks, self._node_calls()):
             self._calls.register(answering.verbs)
         self._turns = ServiceTurns(contain)
-        self._calls.check_whole()
         self._service = make_consumers(self._pulls, self._calls, queries)
         self._standing = ReaderStanding(
             around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER

@@ -7,14 +7,13 @@ others are answered at once.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.settings import TopicsSection
 from ledgermq.serving.access_calls import AccessCalls
 from ledgermq.serving.archive_calls import ArchiveCalls
 from ledgermq.serving.broker_tables import BrokerTables
-from ledgermq.serving.call_rights import ROWS, check_answers
 from ledgermq.serving.calls import (
     Arguments,
     Call,
@@ -91,27 +90,23 @@ class CallService:
 
     def register(self, verbs: Verbs) -> None:
         """Answer these verbs, too."""
-        check_answers(verbs)
-        assert self._verbs.keys().isdisjoint(verbs), verbs.keys()
-        self._verbs |= verbs
-
-    def check_whole(self) -> None:
-        """That somebody answers each verb of the table; to be called when all are registered."""
-        assert self._verbs.keys() == ROWS.keys(), ROWS.keys() ^ self._verbs.keys()
+        for verb in verbs:
+            assert verb.name not in self._verbs, verb
+            self._verbs[verb.name] = verb
 
     def check_started(self) -> None:
         """See ``StateLog.check_started``."""
         self._log.check_started()
 
     @property
-    def verbs(self) -> Collection[str]:
-        """The names of all that is answered."""
-        return self._verbs.keys()
+    def verbs(self) -> Mapping[str, Verb]:
+        """All that is answered, by name."""
+        return self._verbs
 
     def call(
         self,
         caller: Caller,
-        verb: str,
+        name: str,
         arguments: Arguments,
         now_ms: int,
         *,
@@ -129,10 +124,10 @@ class CallService:
         Raises:
             LedgerError: why there is none.
         """
-        answer = self._verbs.get(verb)
-        if answer is None:
-            raise ProtocolError("unknown verb", verb=verb[:64])
-        if not ROWS[verb].whatever_tables:
+        verb = self._verbs.get(name)
+        if verb is None:
+            raise ProtocolError("unknown verb", verb=name[:64])
+        if not verb.whatever_tables:
             self._log.check_started()
         with self._log.asked_by(owner):
-            return answer(Call(caller, arguments, now_ms, check_topic, user, is_admin, owner))
+            return verb.answer(Call(caller, arguments, now_ms, check_topic, user, is_admin, owner))

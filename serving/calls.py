@@ -1,12 +1,13 @@
-"""A CALL, and the shape of what answers it.
+"""A CALL, and the rows of what answers it: each verb with its function and its right.
 
-A service that answers calls has ``verbs``: functions by the name that clients give. ``CallService``
-puts those of all services into one table.
+A service that answers calls has ``verbs``, one row for each. ``CallService`` puts those of all
+services into one table. No row can be made that does not say what its verb needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import Enum
 from typing import NamedTuple
 
 from ledgermq.broker.access import Right
@@ -56,11 +57,73 @@ class Call(NamedTuple):
         return True
 
 
-Verb = Callable[[Call], Result | None]
+AnswerCall = Callable[[Call], Result | None]
 """The result of a call, ``None`` when it is given later, through the log. Raises ``LedgerError``:
 why there is none."""
 
-Verbs = Mapping[str, Verb]
+ANY = Right.PUB | Right.SUB
+"""Either is enough."""
+
+
+class Need(Enum):
+    """Who may make a call at all, where users are checked; rights to what it names come besides."""
+
+    USER = "one of the users"
+    ADMIN_ANYWHERE = "an admin: the port makes such calls for its clients"
+    ADMIN = "an admin, on this machine unless the settings allow it elsewhere"
+
+
+class Needs(NamedTuple):
+    """What a call needs.
+
+    Attributes:
+        topic: right to the argument ``topic``.
+        topic_to_create: the right in its place where the argument ``create`` is true.
+        is_of_group: the argument ``group`` needs a right, too.
+        is_audited: each such call leaves a line in the log.
+    """
+
+    need: Need
+    topic: Right | None = None
+    topic_to_create: Right | None = None
+    is_of_group: bool = False
+    is_audited: bool = False
+
+
+USER = Needs(Need.USER)
+"""Also of a verb whose arguments do not say what it is about. It asks for the right to what it
+finds by itself: that of a message is the right to its topic, however the message is named."""
+
+ADMIN_ANYWHERE = Needs(Need.ADMIN_ANYWHERE)
+ADMIN = Needs(Need.ADMIN)
+CHANGE = Needs(Need.ADMIN, is_audited=True)
+GROUP = Needs(Need.USER, is_of_group=True)
+
+
+def topic_right(right: Right, *, to_create: Right | None = None) -> Needs:
+    """A right to the argument ``topic``; another one where it may be created by that."""
+    return Needs(Need.USER, topic=right, topic_to_create=to_create)
+
+
+def both_rights(right: Right) -> Needs:
+    """A right to the argument ``topic``, and that to consume as ``group``."""
+    return Needs(Need.USER, topic=right, is_of_group=True)
+
+
+class Verb(NamedTuple):
+    """One verb: who answers it, and what is decided before anybody does.
+
+    Attributes:
+        whatever_tables: it is answered also while this node's tables are behind the log.
+    """
+
+    name: str
+    answer: AnswerCall
+    needs: Needs
+    whatever_tables: bool = False
+
+
+Verbs = Sequence[Verb]
 
 Members = Callable[[str], Collection[str]]
 """The clients that consume for a group now."""

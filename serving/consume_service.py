@@ -382,7 +382,7 @@ class ConsumeService:
 
     def _call(self, caller: Caller, session: Session, body: bytes, now_ms: int) -> None:
         verb, arguments = decode_call(body)
-        act = check_call(session.rights, verb, arguments)
+        act = check_call(session.rights, self._calls.verbs, verb, arguments)
         try:
             result = self._calls.call(
                 caller,

@@ -27,7 +27,7 @@ from ledgermq.model.limits import QUEUE_ID_MAX
 from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import Settings
 from ledgermq.serving.call_arguments import flag, integer, text
-from ledgermq.serving.calls import Arguments, Call, Result, Verbs
+from ledgermq.serving.calls import CHANGE, GROUP, Arguments, Call, Result, Verb, Verbs
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.moves import Buffer, Moves
 from ledgermq.serving.retry_topics import RetryTopics
@@ -51,10 +51,10 @@ class DeadLetterCalls:
         self._registered: set[str] = set()
         self._replaying: set[QueueName] = set()
         self._replies: list[Reply] = []
-        self.verbs: Verbs = {
-            "dead_letters": self._dead_letters,
-            "dead_letters_replay": self._replay,
-        }
+        self.verbs: Verbs = (
+            Verb("dead_letters", self._dead_letters, GROUP),
+            Verb("dead_letters_replay", self._replay, CHANGE),
+        )
 
     def turn(self) -> None:
         """Know all queues whose replay was cut, so that it is finished."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
+from ledgermq.broker.access import Right
 from ledgermq.broker.given_back import TOKEN_SIZE_MAX, GivenBack
 from ledgermq.broker.group_offsets import GroupTopic
 from ledgermq.broker.group_plans import is_builtin, names_of, plan_alter, plan_create, plan_delete
@@ -20,7 +21,17 @@ from ledgermq.serving.call_arguments import (
     optional_text,
     text,
 )
-from ledgermq.serving.calls import Call, Members, Result, Verbs
+from ledgermq.serving.calls import (
+    CHANGE,
+    GROUP,
+    USER,
+    Call,
+    Members,
+    Result,
+    Verb,
+    Verbs,
+    both_rights,
+)
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.sliced_answers import SlicedAnswers
 from ledgermq.serving.state_log import StateLog
@@ -53,15 +64,15 @@ class GroupCalls:
         self._slices = slices
         self._members = members
         self._warnings = warnings
-        self.verbs: Verbs = {
-            "groups": self._groups,
-            "group_list": self._list,
-            "group_show": self._show,
-            "group_create": self._create,
-            "group_alter": self._alter,
-            "group_delete": self._delete,
-            "group_lag": self._lag_rows,
-        }
+        self.verbs: Verbs = (
+            Verb("groups", self._groups, USER),
+            Verb("group_list", self._list, USER),
+            Verb("group_show", self._show, GROUP),
+            Verb("group_create", self._create, CHANGE),
+            Verb("group_alter", self._alter, CHANGE),
+            Verb("group_delete", self._delete, CHANGE),
+            Verb("group_lag", self._lag_rows, both_rights(Right.SUB)),
+        )
 
     def check_may_consume(self, group: str) -> None:
         """Refuse a group that may not consume.

@@ -35,7 +35,7 @@ from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import LimitsSection, Settings
 from ledgermq.process.refusal_lines import RefusalLines
 from ledgermq.serving.call_arguments import Arguments, flag, text
-from ledgermq.serving.calls import Call, Result, Verbs
+from ledgermq.serving.calls import GROUP, Call, Result, Verb, Verbs
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.other_members import OTHER_OWNER_PREFIX, OtherMembers
 from ledgermq.serving.pull_service import Contain, let_through
@@ -123,13 +123,13 @@ class MemberCalls:
         self._differing: dict[str, list[str]] = {}
         self._locks_revision = -1
         self._locked: frozenset[str] = frozenset()
-        self.verbs: Verbs = {
-            "group_heartbeat": self._heartbeat,
-            "group_leave": self._leave,
-            "queue_lock": self._lock,
-            "queue_unlock": self._unlock,
-            "group_members": self._group_members,
-        }
+        self.verbs: Verbs = (
+            Verb("group_heartbeat", self._heartbeat, GROUP),
+            Verb("group_leave", self._leave, GROUP),
+            Verb("queue_lock", self._lock, GROUP),
+            Verb("queue_unlock", self._unlock, GROUP),
+            Verb("group_members", self._group_members, GROUP),
+        )
 
     def clients(self, group: str) -> list[str]:
         """Ids of those who consume for ``group`` now."""

@@ -9,7 +9,7 @@ from ledgermq.broker.table_changes import Change, NamesSet
 from ledgermq.model.errors import ProtocolError
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_arguments import text
-from ledgermq.serving.calls import Call, Result, Verbs
+from ledgermq.serving.calls import CHANGE, Call, Result, Verb, Verbs
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Request
 
@@ -20,7 +20,7 @@ class NameCalls:
     def __init__(self, tables: BrokerTables, log: StateLog) -> None:
         self._tables = tables
         self._log = log
-        self.verbs: Verbs = {"name_set": self._set}
+        self.verbs: Verbs = (Verb("name_set", self._set, CHANGE),)
 
     def _set(self, call: Call) -> Result | None:
         """Have ``value`` at ``key`` of ``namespace``; without one have nothing there."""

@@ -28,7 +28,7 @@ from ledgermq.process.node_status import (
 )
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.serving.call_arguments import integer
-from ledgermq.serving.calls import Call, Result, Verbs
+from ledgermq.serving.calls import ADMIN_ANYWHERE, USER, Call, Result, Verb, Verbs
 from ledgermq.serving.group_lags import GroupLags, TopicLag
 from ledgermq.store.disk_space import measure
 
@@ -121,7 +121,10 @@ class NodeCalls:
         self._meters = Meters()
         self._processes: list[ProcessReport] = []
         self._measured_ns: int | None = None
-        self.verbs: Verbs = {"node_report": self._report, "group_lags": self._group_lags}
+        self.verbs: Verbs = (
+            Verb("node_report", self._report, USER, whatever_tables=True),
+            Verb("group_lags", self._group_lags, ADMIN_ANYWHERE, whatever_tables=True),
+        )
 
     def _report(self, _call: Call) -> Result:
         page, settings = self._around.page, self._around.settings

@@ -13,7 +13,7 @@ from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.errors import LedgerError, MessageIllegalError, ProtocolError, TopicUnknownError
 from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import TopicsSection
-from ledgermq.serving.calls import Arguments, Call, Result, Verbs
+from ledgermq.serving.calls import ADMIN_ANYWHERE, Arguments, Call, Result, Verb, Verbs
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Request
@@ -42,7 +42,7 @@ class OffsetBatches:
         self._tables = known.tables
         self._rules = rules
         self._log = log
-        self.verbs: Verbs = {"offsets_store": self._store}
+        self.verbs: Verbs = (Verb("offsets_store", self._store, ADMIN_ANYWHERE),)
 
     def _store(self, call: Call) -> Result | None:
         """Store ``commits``; the answer is why which of them were ``refused``."""

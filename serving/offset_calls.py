@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from ledgermq.broker.access import Right
 from ledgermq.broker.groups import check_group_name
 from ledgermq.broker.offset_plans import (
     Move,
@@ -27,7 +28,7 @@ from ledgermq.serving.call_arguments import (
     queue_ids,
     text,
 )
-from ledgermq.serving.calls import Call, Members, Result, Verbs
+from ledgermq.serving.calls import CHANGE, Call, Members, Result, Verb, Verbs, both_rights
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Request
@@ -49,12 +50,12 @@ class OffsetCalls:
         self._log = log
         self._known = known
         self._members = members
-        self.verbs: Verbs = {
-            "group_offset": self._committed,
-            "group_commit": self._commit,
-            "offset_reset": self._reset,
-            "offset_clone": self._clone,
-        }
+        self.verbs: Verbs = (
+            Verb("group_offset", self._committed, both_rights(Right.SUB)),
+            Verb("group_commit", self._commit, both_rights(Right.SUB)),
+            Verb("offset_reset", self._reset, CHANGE),
+            Verb("offset_clone", self._clone, CHANGE),
+        )
 
     def _committed(self, call: Call) -> Result:
         self._log.check()

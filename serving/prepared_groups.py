@@ -5,7 +5,7 @@ from __future__ import annotations
 from ledgermq.model.group_topics import retry_topic
 from ledgermq.model.settings import TopicsSection
 from ledgermq.serving.call_arguments import text
-from ledgermq.serving.calls import Call, Result, Verbs
+from ledgermq.serving.calls import ADMIN_ANYWHERE, Call, Result, Verb, Verbs
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.retry_topics import RetryTopics
 from ledgermq.serving.state_log import StateLog
@@ -18,7 +18,7 @@ class PreparedGroups:
     def __init__(self, known: KnownTopics, rules: TopicsSection, log: StateLog) -> None:
         self._topics = RetryTopics(known, rules)
         self._log = log
-        self.verbs: Verbs = {"group_prepare": self._prepare}
+        self.verbs: Verbs = (Verb("group_prepare", self._prepare, ADMIN_ANYWHERE),)
 
     def _prepare(self, call: Call) -> Result | None:
         """The group and its retry topic; a group without retry queues has none."""

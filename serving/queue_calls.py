@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ledgermq.serving.call_arguments import integer
-from ledgermq.serving.calls import Call, Result, Verbs
+from ledgermq.serving.calls import ANY, Call, Result, Verb, Verbs, topic_right
 from ledgermq.serving.known_topics import KnownTopics
 
 
@@ -13,11 +13,11 @@ class QueueCalls:
     def __init__(self, known: KnownTopics) -> None:
         self._store = known.store
         self._known = known
-        self.verbs: Verbs = {
-            "queue": self._queue,
-            "offset_by_time": self._offset_by_time,
-            "earliest_time": self._earliest_time,
-        }
+        self.verbs: Verbs = (
+            Verb("queue", self._queue, topic_right(ANY), whatever_tables=True),
+            Verb("offset_by_time", self._offset_by_time, topic_right(ANY), whatever_tables=True),
+            Verb("earliest_time", self._earliest_time, topic_right(ANY), whatever_tables=True),
+        )
 
     def _queue(self, call: Call) -> Result:
         bounds = self._store.bounds(self._known.queue_of(call.arguments))

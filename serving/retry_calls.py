@@ -25,7 +25,7 @@ from ledgermq.model.limits import FORBIDDEN_TOPICS, QUEUE_ID_MAX
 from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import Settings
 from ledgermq.serving.call_arguments import integer, text
-from ledgermq.serving.calls import Arguments, Call, Result, Verbs
+from ledgermq.serving.calls import Arguments, Call, Result, Verb, Verbs, both_rights
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.retry_topics import RetryTopics
 from ledgermq.serving.state_log import StateLog
@@ -58,7 +58,7 @@ class RetryCalls:
         self._level_max = len(delay_levels_ms(settings.store.message_delay_level)) - 1
         self._preparing: dict[str, list[_GiveBack]] = {}
         self._replies: list[Reply] = []
-        self.verbs: Verbs = {"send_back": self._send_back}
+        self.verbs: Verbs = (Verb("send_back", self._send_back, both_rights(Right.SUB)),)
 
     def take_replies(self) -> list[Reply]:
         """Answers to calls that have waited."""

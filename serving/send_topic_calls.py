@@ -16,7 +16,7 @@ from ledgermq.model.group_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from ledgermq.model.limits import FORBIDDEN_TOPICS, QUEUE_ID_MAX
 from ledgermq.model.settings import TopicsSection
 from ledgermq.serving.call_arguments import flag, integer, text
-from ledgermq.serving.calls import Call, Result, Verbs
+from ledgermq.serving.calls import ADMIN_ANYWHERE, Call, Result, Verb, Verbs
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.retry_topics import RetryTopics
 from ledgermq.serving.state_log import StateLog
@@ -40,7 +40,7 @@ class SendTopicCalls:
         self._log = log
         self._notice = notice
         self._of_groups = RetryTopics(known, rules)
-        self.verbs: Verbs = {"topic_for_send": self._make}
+        self.verbs: Verbs = (Verb("topic_for_send", self._make, ADMIN_ANYWHERE),)
 
     def _make(self, call: Call) -> Result | None:
         arguments = call.arguments

@@ -10,7 +10,7 @@ from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.model.stages import STAGE_SIZE_MAX, check_sink_name
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_arguments import OFFSET_MAX, Arguments, flag, integer, text
-from ledgermq.serving.calls import Call, Result, Verbs
+from ledgermq.serving.calls import ADMIN_ANYWHERE, USER, Call, Result, Verb, Verbs
 from ledgermq.serving.sink_commits import COMMIT_MS, Aborter, Commit
 from ledgermq.serving.sink_service import SinkService
 
@@ -24,12 +24,12 @@ class SinkCalls:
     def __init__(self, service: SinkService, tables: BrokerTables) -> None:
         self._service = service
         self._tables = tables
-        self.verbs: Verbs = {
-            "sink_commit": self._commit,
-            "sink_wait": self._wait,
-            "sink_abort": self._abort,
-            "sinks": self._list,
-        }
+        self.verbs: Verbs = (
+            Verb("sink_commit", self._commit, USER),
+            Verb("sink_wait", self._wait, USER),
+            Verb("sink_abort", self._abort, USER),
+            Verb("sinks", self._list, ADMIN_ANYWHERE),
+        )
 
     def _commit(self, call: Call) -> None:
         arguments = call.arguments

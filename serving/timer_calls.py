@@ -12,7 +12,7 @@ from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.model.settings import Settings
 from ledgermq.serving.call_arguments import integer, text
-from ledgermq.serving.calls import Call, Result, Verbs
+from ledgermq.serving.calls import USER, Call, Result, Verb, Verbs
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Request
 from ledgermq.serving.timer_records import cancel_record
@@ -35,7 +35,10 @@ class TimerCalls:
         self._log = log
         self._find = find
         self._address = (settings.node.broker_ip, settings.node.listen_port)
-        self.verbs: Verbs = {"timers": self._list, "timer_cancel": self._cancel}
+        self.verbs: Verbs = (
+            Verb("timers", self._list, USER),
+            Verb("timer_cancel", self._cancel, USER),
+        )
 
     def _list(self, call: Call) -> Result:
         count = integer(call.arguments, "count", 1, LISTED_MAX)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 
+from ledgermq.broker.access import Right
 from ledgermq.broker.table_changes import Change, OffsetsSet, TopicSet
 from ledgermq.broker.topic_plans import (
     PERMISSION_MAX,
@@ -27,7 +28,7 @@ from ledgermq.serving.call_arguments import (
     optional_text,
     text,
 )
-from ledgermq.serving.calls import Call, Result, Verbs
+from ledgermq.serving.calls import ANY, CHANGE, USER, Call, Result, Verb, Verbs, topic_right
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.sliced_answers import SlicedAnswers
 from ledgermq.serving.state_log import StateLog
@@ -56,14 +57,14 @@ class TopicCalls:
         self._known = known
         self._notice = notice
         self._slices = slices
-        self.verbs: Verbs = {
-            "topics": self._topics,
-            "topic_show": self._show,
-            "route": self._route,
-            "topic_create": self._create,
-            "topic_alter": self._alter,
-            "topic_delete": self._delete,
-        }
+        self.verbs: Verbs = (
+            Verb("topics", self._topics, USER),
+            Verb("topic_show", self._show, topic_right(ANY)),
+            Verb("route", self._route, topic_right(ANY, to_create=Right.PUB)),
+            Verb("topic_create", self._create, CHANGE),
+            Verb("topic_alter", self._alter, CHANGE),
+            Verb("topic_delete", self._delete, CHANGE),
+        )
 
     def adopt(self) -> list[str]:
         """Take up topics and queues that the store has and the table lacks; their names.

@@ -8,7 +8,7 @@ from ledgermq.broker.transactions import NAME_SIZE_MAX, Half
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.transactions import MESSAGES_MAX, Decision
 from ledgermq.serving.call_arguments import OFFSET_MAX, integer, text
-from ledgermq.serving.calls import Call, Result, Verbs
+from ledgermq.serving.calls import USER, Call, Result, Verb, Verbs
 from ledgermq.serving.transaction_service import END_MS, End, TransactionService
 
 WAIT_MS_MAX = 60_000
@@ -22,11 +22,11 @@ class TransactionCalls:
 
     def __init__(self, service: TransactionService) -> None:
         self._service = service
-        self.verbs: Verbs = {
-            "transaction_end": self._end,
-            "transaction_checks": self._checks,
-            "transactions": self._list,
-        }
+        self.verbs: Verbs = (
+            Verb("transaction_end", self._end, USER),
+            Verb("transaction_checks", self._checks, USER),
+            Verb("transactions", self._list, USER),
+        )
 
     def _end(self, call: Call) -> Result | None:
         arguments = call.arguments

@@ -37,12 +37,12 @@ from tests.process.remoting_node import start_remoting_node
 from tests.process.remoting_requests import TEMPLATES
 from tests.process.remoting_steps import beat_when_leading
 from tests.suite.patience import PATIENCE_S
+from tests.whole_broker import verbs as all_verbs
 
 from ledgermq.client.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.process.client_keys import make_client_keys, make_node_key
 from ledgermq.remoting.codes import RequestCode as Code
-from ledgermq.serving.call_rights import ROWS
 from ledgermq.wire.query_frame import KeyQuery, PositionQuery
 
 pytestmark = pytest.mark.slow
@@ -277,7 +277,7 @@ def ask_all_codes(served: Served, tls: ssl.SSLContext | None) -> Found:
 
 
 def test_the_table_names_every_verb_and_every_code_and_nothing_else() -> None:
-    assert table().keys() == {SEND, *ROWS, *KINDS, *(code.name for code in TEMPLATES)}
+    assert table().keys() == {SEND, *all_verbs(), *KINDS, *(code.name for code in TEMPLATES)}
 
 
 @pytest.mark.skipif(not can_be_others(), reason="other accounts need root")

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 
 import pytest
+from tests.whole_broker import verbs
 
 from ledgermq.broker.access import Right, User, UserTable
 from ledgermq.model.errors import NoPermissionError, NotLeaderError
@@ -127,7 +128,7 @@ def test_where_no_users_are_checked_the_socket_decides_and_admin_calls_stay_loca
     for one in (local, remote):
         one.check_topic("t", Right.PUB)
         one.check_group("g")
-        check_call(one, "some_later_call", {})
+        check_call(one, verbs(), "some_later_call", {})
     local.check_admin("topic_create")
     with pytest.raises(NoPermissionError):
         remote.check_admin("topic_create")
@@ -136,14 +137,14 @@ def test_where_no_users_are_checked_the_socket_decides_and_admin_calls_stay_loca
 def test_a_call_of_which_nothing_is_said_is_for_admins_alone() -> None:
     users = table(orders={"publicKeys": [KEY], "defaultTopicPerm": "PUB|SUB"})
     with pytest.raises(NoPermissionError):
-        check_call(rights(REMOTE, users), "some_later_call", {"topic": "t"})
+        check_call(rights(REMOTE, users), verbs(), "some_later_call", {"topic": "t"})
 
 
 def test_a_call_needs_the_right_to_its_topic_and_its_group() -> None:
     users = table(orders={"publicKeys": [KEY], "topicPerms": ["t=SUB"], "groupPerms": ["g=SUB"]})
     one = rights(REMOTE, users)
-    check_call(one, "group_commit", {"topic": "t", "group": "g"})
-    check_call(one, "route", {"topic": "t"})
+    check_call(one, verbs(), "group_commit", {"topic": "t", "group": "g"})
+    check_call(one, verbs(), "route", {"topic": "t"})
 
     for verb, arguments in (
         ("group_commit", {"topic": "t", "group": "h"}),
@@ -152,7 +153,7 @@ def test_a_call_needs_the_right_to_its_topic_and_its_group() -> None:
         ("route", {"topic": "u"}),
     ):
         with pytest.raises(NoPermissionError):
-            check_call(one, verb, arguments)
+            check_call(one, verbs(), verb, arguments)
 
 
 def test_an_admins_act_is_logged_with_who_what_and_outcome(
@@ -160,9 +161,14 @@ def test_an_admins_act_is_logged_with_who_what_and_outcome(
 ) -> None:
     caplog.set_level("INFO")
     with pytest.raises(NoPermissionError):
-        check_call(rights(REMOTE, table()), "acl_set", {"user": "me", "fields": {"secretKey": "s"}})
-    act = check_call(rights(ROOT, table()), "acl_set", {"user": "me"})
-    listing = check_call(rights(ROOT, table()), "acl_list", {})
+        check_call(
+            rights(REMOTE, table()),
+            verbs(),
+            "acl_set",
+            {"user": "me", "fields": {"secretKey": "s"}},
+        )
+    act = check_call(rights(ROOT, table()), verbs(), "acl_set", {"user": "me"})
+    listing = check_call(rights(ROOT, table()), verbs(), "acl_list", {})
     (line,) = (vars(record) for record in caplog.records)
 
     assert (line["act"], line["on"], line["outcome"]) == ("acl_set", "user:me", "refused")

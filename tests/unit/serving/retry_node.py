@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.unit.serving.answers import answers
 from tests.unit.serving.applied import apply_all
 from tests.unit.serving.memory_log import MemoryLog, root_of
 
@@ -57,7 +58,7 @@ class RetryNode:
 
     def call(self, number: int, verb: str, **arguments: object) -> None:
         """Ask; the answer comes with ``turn`` when it is not there at once."""
-        verbs = {**self.retries.verbs, **self.letters.verbs}
+        verbs = answers([*self.retries.verbs, *self.letters.verbs])
         call = Call(Caller(b"c", number), arguments, self.now_ms, self.check_topic)
         result = verbs[verb](call)
         if result is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.serving.answers import answers
 from tests.unit.serving.applied import apply_all
 from tests.unit.serving.memory_log import MemoryLog, root_of
 
@@ -75,7 +76,7 @@ def test_members_that_have_told_a_new_leader_are_known_at_once(tmp_path: Path) -
     calls = calls_of(tmp_path)
     calls.lead(True, 50_000)
     calls.turn(50_001)
-    calls.verbs["group_heartbeat"](Call(Caller(b"c", 1), HEARTBEAT, 50_001))
+    answers(calls.verbs)["group_heartbeat"](Call(Caller(b"c", 1), HEARTBEAT, 50_001))
 
     assert calls.consuming("g") == ["c1"]
 
@@ -98,7 +99,7 @@ MEMBERS = 3 * ANSWERS_A_TURN
 def beat(calls: MemberCalls, client: str, version: str, now_ms: int) -> None:
     arguments = {**HEARTBEAT, "client": client, "version": version}
     call = Call(Caller(client.encode(), 1), arguments, now_ms)
-    assert calls.verbs["group_heartbeat"](call) is None
+    assert answers(calls.verbs)["group_heartbeat"](call) is None
 
 
 def waiting_members(directory: Path, clock: Clock) -> MemberCalls:
@@ -157,7 +158,7 @@ def test_what_members_are_told_is_made_once_however_often_their_group_changes(
 
     for start in ("first", "last", "first"):
         changed = {**HEARTBEAT, "client": f"c{MEMBERS}", "start": start}
-        calls.verbs["group_heartbeat"](Call(Caller(b"new", 1), changed, 50_002))
+        answers(calls.verbs)["group_heartbeat"](Call(Caller(b"new", 1), changed, 50_002))
     monkeypatch.setattr(calls, "_view", counted)
     answered = dict(told(calls.turn(50_002)))
     while calls.next_deadline_ms() == 0:
@@ -169,7 +170,7 @@ def test_what_members_are_told_is_made_once_however_often_their_group_changes(
 
 def come(calls: MemberCalls, client: str, **more: object) -> None:
     arguments = {**HEARTBEAT, "client": client, **more}
-    calls.verbs["group_heartbeat"](Call(Caller(client.encode(), 1), arguments, 50_001))
+    answers(calls.verbs)["group_heartbeat"](Call(Caller(client.encode(), 1), arguments, 50_001))
 
 
 def test_members_of_one_group_want_only_so_many_topics_together(

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit.serving.answers import answers
 
 from ledgermq.broker.groups import GroupTable
 from ledgermq.broker.table_changes import GroupSet, TopicSet
@@ -39,7 +40,7 @@ class Node:
     def make(self, topic: str, template: str = "TBW102", queues: int = 4) -> list[Any]:
         """What the log gets."""
         arguments = {"topic": topic, "template": template, "queues": queues, "unit_mode": True}
-        self._calls.verbs["topic_for_send"](Call(Caller(b"c", 1), arguments, 0))
+        answers(self._calls.verbs)["topic_for_send"](Call(Caller(b"c", 1), arguments, 0))
         changes: list[Any] = self.requests[-1].plan()
         return changes
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.serving.answers import answers
 from tests.unit.serving.applied import apply_all
 from tests.unit.serving.memory_log import MemoryLog, proposal_of, root_of
 
@@ -83,7 +84,7 @@ class Node:
         self.service = TransactionService(
             stand_in, self.tables, self.state, self.moves, settings, find=self._find
         )
-        self._verbs = TransactionCalls(self.service).verbs
+        self._verbs = answers(TransactionCalls(self.service).verbs)
         self.check_topic: CheckTopic = anybody
         self.answers: dict[int, Mapping[str, Any] | LedgerError] = {}
         apply_all(self.state)

@@ -1,0 +1,38 @@
+"""All that a broker answers: the rows that its services have, of one made for that alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from unittest.mock import patch
+
+from ledgermq.process.environment import Environment
+from ledgermq.serving.broker_process import BrokerWorker
+from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.call_service import CallService
+from ledgermq.serving.calls import Verb
+from ledgermq.serving.consumers import Consumers, MakeConsumers
+from ledgermq.serving.pull_service import PullService
+from ledgermq.serving.query_service import QueryService
+from ledgermq.sim import readers
+from ledgermq.sim.world import Shape, World
+
+
+@cache
+def verbs() -> Mapping[str, Verb]:
+    """What our own clients may ask for, by name."""
+    found: dict[str, Verb] = {}
+
+    def begin(around: Environment, tables: BrokerTables, make: MakeConsumers) -> BrokerWorker:
+        def noted(pulls: PullService, calls: CallService, queries: QueryService) -> Consumers:
+            found.update(calls.verbs)
+            return make(pulls, calls, queries)
+
+        return BrokerWorker(around, tables, noted)
+
+    with (
+        patch.object(readers, "BrokerWorker", begin),
+        World(1, Shape(members=1, has_readers=True, producers=0)),
+    ):
+        pass
+    return found
