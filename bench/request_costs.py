@@ -39,7 +39,6 @@ from tests.process.running import topics_document
 from bench.machine import write
 from bench.node import BenchNode, bench_node
 from bench.processes import end_in_order
-from ledgermq.gateway.code_rights import ROWS
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.remoting.codes import RequestCode as Code
 
@@ -236,13 +235,9 @@ def measure(node: BenchNode, address: str, topics: list[str], groups: list[str])
         resources.callback(own.close)
         costs = Costs(node.page.read_process(Role.BROKER).pid)
         costs.take("nothing", lambda: None)
-        for code in map(Code, ROWS):
-            if code in TEMPLATES:
-                fields, body = request(code, OWN, stored)
-                costs.take(
-                    f"{int(code)} {code.name}",
-                    partial(client.ask, code, fields, body),
-                )
+        for code in TEMPLATES:
+            fields, body = request(code, OWN, stored)
+            costs.take(f"{int(code)} {code.name}", partial(client.ask, code, fields, body))
 
         def call(verb: str, arguments: Callable[[About], Mapping[str, object]]) -> None:
             own.call(verb, **arguments(OWN))

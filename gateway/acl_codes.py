@@ -6,38 +6,36 @@ secret is given out, and no address is let do everything.
 
 from __future__ import annotations
 
-from ledgermq.gateway.addresses import GroupAddresses
-from ledgermq.gateway.changes import Changes
+from ledgermq.gateway.code_rights import ADMIN
+from ledgermq.gateway.context import BrokerContext
+from ledgermq.gateway.parts import Part
 from ledgermq.gateway.refusals import refusal
-from ledgermq.gateway.requests import Asked, Codes
+from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import ConfigError, LedgerError, NoPermissionError, NotLeaderError
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.fields import text
-from ledgermq.serving.broker_tables import BrokerTables
 
 _TEXTS = ("secretKey", "whiteRemoteAddress", "defaultTopicPerm", "defaultGroupPerm")
 _LISTS = ("topicPerms", "groupPerms")
 
 
-class AclCodes:
+class AclCodes(Part):
     """Looks are answered by every node, changes by the one that leads."""
 
-    def __init__(
-        self, tables: BrokerTables, changes: Changes, addresses: GroupAddresses, started_ms: int
-    ) -> None:
-        self._tables = tables
-        self._changes = changes
-        self._addresses = addresses
-        self._started_ms = started_ms
-        self.codes: Codes = {
-            RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: self._put,
-            RequestCode.DELETE_ACL_CONFIG: self._delete,
-            RequestCode.GET_BROKER_CLUSTER_ACL_INFO: self._version,
-            RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: self._refuse_addresses,
-            RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: self._all,
-        }
+    def __init__(self, context: BrokerContext) -> None:
+        self._tables = context.tables
+        self._changes = context.changes
+        self._addresses = context.addresses
+        self._started_ms = context.around.page.started_ms
+        self.codes = (
+            Code(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, self._put, ADMIN),
+            Code(RequestCode.DELETE_ACL_CONFIG, self._delete, ADMIN),
+            Code(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, self._version, ADMIN),
+            Code(RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, self._refuse_addresses, ADMIN),
+            Code(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG, self._all, ADMIN),
+        )
 
     def _put(self, asked: Asked) -> None:
         """Add a user, or change what is given of one."""
@@ -72,9 +70,7 @@ class AclCodes:
                 return asked.command.reply()
             return asked.command.reply(failed, remark=refusal(asked.command, error).remark)
 
-        self._changes.ask(
-            asked, verb, arguments, lambda _done: asked.command.reply(), refused=refused
-        )
+        self._changes.ask(asked, verb, arguments, refused=refused)
 
     def _version(self, asked: Asked) -> Command:
         version = {"counter": self._tables.users.revision, "timestamp": self._started_ms}

@@ -5,24 +5,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from ledgermq.gateway.parts import Part
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.settings import Settings
 from ledgermq.process.roster import RosterFile
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.remoting.routes import LEADER_ID, BrokerAddresses
+from ledgermq.wire.session import Standing
 
 logger = logging.getLogger(__name__)
 
 
-class GroupAddresses:
+class GroupAddresses(Part):
     """By ``remoting.addresses``, else the hosts of the members and this node's port.
 
     Members are those of ``node.peers`` until the log says who they are: then those, as they are
     now. Witnesses and learners are left out: nothing can be read from them.
+
+    Attributes:
+        leader: id of the member that leads; empty while none is known to.
     """
 
     def __init__(self, settings: Settings) -> None:
         node = settings.node
+        self.leader = ""
         self._node = node
         self._told = {
             name: address
@@ -34,6 +40,20 @@ class GroupAddresses:
             {name: address for name, _, address in (peer.partition("-") for peer in node.peers)}
             or {node.self_id: self.own}
         )
+
+    def tell_standing(self, standing: Standing) -> None:
+        """See ``Part``; nobody leads, when the standing's ``leader`` is empty."""
+        self.leader = standing.leader
+
+    @property
+    def leads(self) -> bool:
+        """Whether this node does, as far as it knows."""
+        return self.leader == self._node.self_id
+
+    @property
+    def of_leader(self) -> str | None:
+        """Where the leader listens for RocketMQ's clients; None while none is known."""
+        return self.of(self.leader) if self.leader else None
 
     @property
     def cluster(self) -> str:

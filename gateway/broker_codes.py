@@ -7,21 +7,21 @@ from collections.abc import Callable
 
 from ledgermq.broker.delays import TOPIC as DELAY_TOPIC
 from ledgermq.gateway.addresses import broker_id
-from ledgermq.gateway.queue_figures import QueueFigures
-from ledgermq.gateway.requests import Asked, Codes
+from ledgermq.gateway.code_rights import ADMIN, USER
+from ledgermq.gateway.context import BrokerContext
+from ledgermq.gateway.parts import Part
+from ledgermq.gateway.requests import Asked, Code, Tables
 from ledgermq.gateway.stored_rates import Sample, StoredRates
 from ledgermq.ipc.counters import BrokerCounter, WriterCounter
 from ledgermq.ipc.cursor_page import RaftRole, Role
 from ledgermq.model.broker_conf_keys import TRANSLATED
 from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import AckMode, LogKind
-from ledgermq.process.environment import Environment
 from ledgermq.process.node_status import given_out
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import VERSION, Command
 from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.routes import LEADER_ID
-from ledgermq.serving.broker_tables import BrokerTables
 
 _BY_ITSELF = "deletes by itself what is not needed any more: docs/operating/disk-space.md"
 _REFUSED = {
@@ -85,20 +85,20 @@ _AS_IN_ROCKETMQ = {
 """Settings that are none here, with what is so; tools want the keys."""
 
 
-class BrokerCodes:
+class BrokerCodes(Part):
     """Answers of this node about itself, whether it leads or not."""
 
-    def __init__(self, around: Environment, tables: BrokerTables, figures: QueueFigures) -> None:
-        self._around = around
-        self._tables = tables
-        self._figures = figures
+    def __init__(self, context: BrokerContext) -> None:
+        self._around = context.around
+        self._tables = context.tables
+        self._figures = context.figures
         self._rates = StoredRates()
-        self.codes: Codes = {
-            RequestCode.GET_BROKER_CONFIG: self._config,
-            RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime,
-            RequestCode.GET_ALL_DELAY_OFFSET: self._delays,
-            **{code: _refusing(remark) for code, remark in _REFUSED.items()},
-        }
+        self.codes = (
+            Code(RequestCode.GET_BROKER_CONFIG, self._config, ADMIN, tables=Tables.NONE),
+            Code(RequestCode.GET_BROKER_RUNTIME_INFO, self._runtime, USER, tables=Tables.NONE),
+            Code(RequestCode.GET_ALL_DELAY_OFFSET, self._delays, USER),
+            *(Code(code, _refusing(remark), ADMIN) for code, remark in _REFUSED.items()),
+        )
 
     def note_rates(self) -> None:
         """Take a sample for the rates; to be called every few seconds, whenever there is a turn."""

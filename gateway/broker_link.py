@@ -13,6 +13,7 @@ from collections.abc import Callable, Container
 from pathlib import Path
 from typing import NamedTuple
 
+from ledgermq.gateway.parts import Part
 from ledgermq.gateway.port_link import LinkFrame, LinkKind, PortLink
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Connection, RemotingSockets
@@ -39,7 +40,7 @@ class _Waiting(NamedTuple):
     take: TakeReply | None
 
 
-class BrokerLink:
+class BrokerLink(Part):
     """Owned by a port process.
 
     Invariants: a connection is in ``_told`` while the broker process knows it; a request that wants

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ledgermq.gateway.client_requests import ClientRequests
-from ledgermq.gateway.client_table import Client, ClientTable, Consumer
+from ledgermq.gateway.client_table import Client, Consumer
+from ledgermq.gateway.code_rights import USER, group_right
+from ledgermq.gateway.context import BrokerContext
+from ledgermq.gateway.parts import Part
 from ledgermq.gateway.refusals import refusal
-from ledgermq.gateway.requests import Asked, Codes, ReplyLater
+from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import LedgerError, ProtocolError, TimedOutError
-from ledgermq.process.clock import Clock
 from ledgermq.remoting.codes import Language, RequestCode, ResponseCode
 from ledgermq.remoting.command import Command, encode_command
 from ledgermq.remoting.fastjson import encode_body
@@ -21,22 +22,26 @@ RELAYED_VERSION_MIN = 62
 """Clients below V3_1_8 know no relayed requests."""
 
 
-class ConnectionCodes:
+class ConnectionCodes(Part):
     """Each node tells of those who are connected to it; consumers are connected to all nodes."""
 
-    def __init__(
-        self, clients: ClientTable, requests: ClientRequests, reply: ReplyLater, clock: Clock
-    ) -> None:
-        self._clients = clients
-        self._requests = requests
-        self._reply = reply
-        self._clock = clock
-        self.codes: Codes = {
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self._consumers,
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: self._producers,
-            RequestCode.GET_ALL_PRODUCER_INFO: self._all_producers,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running,
-        }
+    def __init__(self, context: BrokerContext) -> None:
+        self._clients = context.clients
+        self._requests = context.requests
+        self._reply = context.reply
+        self._clock = context.around.clock
+        self.codes = (
+            Code(
+                RequestCode.GET_CONSUMER_CONNECTION_LIST,
+                self._consumers,
+                group_right("consumerGroup"),
+            ),
+            Code(RequestCode.GET_PRODUCER_CONNECTION_LIST, self._producers, USER),
+            Code(RequestCode.GET_ALL_PRODUCER_INFO, self._all_producers, USER),
+            Code(
+                RequestCode.GET_CONSUMER_RUNNING_INFO, self._running, group_right("consumerGroup")
+            ),
+        )
 
     def _consumers(self, asked: Asked) -> Command:
         group = text(asked.command.fields, "consumerGroup")

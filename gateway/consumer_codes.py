@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from ledgermq.broker.access import Right
 from ledgermq.formats.message import decode_message
 from ledgermq.formats.message_id import decode_offset_id
-from ledgermq.gateway.addresses import GroupAddresses
-from ledgermq.gateway.changes import Changes
-from ledgermq.gateway.client_requests import ClientRequests
-from ledgermq.gateway.client_table import ClientTable, Consumer
+from ledgermq.gateway.client_table import Consumer
+from ledgermq.gateway.code_rights import ADMIN, both_rights, group_right
 from ledgermq.gateway.connection_codes import ConnectionCodes
-from ledgermq.gateway.queue_figures import QueueFigures
-from ledgermq.gateway.requests import Asked, Codes, ReplyLater
+from ledgermq.gateway.context import BrokerContext
+from ledgermq.gateway.parts import Part
+from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import (
     GroupActiveError,
     GroupUnknownError,
@@ -25,47 +24,33 @@ from ledgermq.remoting.codes import Language, RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import decode_body, encode_body, encode_queue_table
 from ledgermq.remoting.fields import flag, int64, text
-from ledgermq.serving.broker_tables import BrokerTables
-from ledgermq.serving.call_service import CallService
-from ledgermq.serving.query_service import QueryService
 
 STATUS_TIMEOUT_MS = 10_000
 NOTIFIED_VERSION_MIN = 28
 """Clients below V3_0_7 cannot be told new offsets."""
 
 
-class ConsumerCodes:
+class ConsumerCodes(Part):
     """Offsets are changed in the log by the one who leads; members are told by this node."""
 
-    def __init__(
-        self,
-        tables: BrokerTables,
-        calls: CallService,
-        queries: QueryService,
-        *,
-        figures: QueueFigures,
-        changes: Changes,
-        addresses: GroupAddresses,
-        clients: ClientTable,
-        requests: ClientRequests,
-        connections: ConnectionCodes,
-        reply: ReplyLater,
-    ) -> None:
-        self._tables = tables
-        self._others = calls.others
-        self._queries = queries
-        self._figures = figures
-        self._changes = changes
-        self._addresses = addresses
-        self._clients = clients
-        self._requests = requests
+    def __init__(self, context: BrokerContext, connections: ConnectionCodes) -> None:
+        self._tables = context.tables
+        self._others = context.service.others
+        self._queries = context.queries
+        self._figures = context.figures
+        self._changes = context.changes
+        self._addresses = context.addresses
+        self._clients = context.clients
+        self._requests = context.requests
         self._connections = connections
-        self._reply = reply
-        self.codes: Codes = {
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset,
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self._status,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume,
-        }
+        self._reply = context.reply
+        self.codes = (
+            Code(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self._reset, ADMIN),
+            Code(
+                RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self._status, both_rights("group")
+            ),
+            Code(RequestCode.CONSUME_MESSAGE_DIRECTLY, self._consume, group_right("consumerGroup")),
+        )
 
     def _reset(self, asked: Asked) -> None:
         """Set a group's offsets to a time, and tell its members, who go on from there.

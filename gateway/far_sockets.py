@@ -12,10 +12,11 @@ import logging
 import select
 import socket
 import ssl
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ledgermq.gateway.offset_commits import NotesOffsets
 from ledgermq.gateway.port_link import LinkFrame, LinkKind, Part, PortLink
 from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingLimits
 from ledgermq.model.errors import ProtocolError, StorageError
@@ -28,8 +29,6 @@ QUEUED_MAX = 64 * 1024 * 1024
 """Bytes that one port process may leave unread; more, and its link is ended."""
 
 _SIZE = 4
-
-NoteOffset = Callable[[str, str, int, int, str], None]
 
 
 class FarConnection(Connection):
@@ -54,18 +53,20 @@ class FarSockets:
 
     Attributes:
         tls, limits: not used; port processes have their own.
-        note_offset: takes what consumers have committed: group, topic, queue, offset, owner.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, commits: NotesOffsets) -> None:
         """Listen for port processes.
+
+        Args:
+            commits: takes what consumers have committed with their pulls.
 
         Raises:
             StorageError: the socket cannot be made.
         """
         self.tls: ssl.SSLContext | None = None
         self.limits = RemotingLimits()
-        self.note_offset: NoteOffset = lambda *_: None
+        self._commits = commits
         self._path = path
         self._listener = _listen(path)
         self._epoll = select.epoll()
@@ -171,7 +172,7 @@ class FarSockets:
                     self._end(known.pop(frame.number))
                 else:
                     for group, topic, queue_id, offset, owner in json.loads(bytes(frame.payload)):
-                        self.note_offset(group, topic, queue_id, offset, owner)
+                        self._commits.note(group, topic, queue_id, offset, owner=owner)
         except ProtocolError as error:
             logger.error("link ended: a port process sends what it should not: %s", error)
             link.close()

@@ -4,56 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ledgermq.broker.access import Right
 from ledgermq.broker.group_plans import FLAGS, NUMBERS
 from ledgermq.broker.topics import Topic
-from ledgermq.gateway.addresses import GroupAddresses
-from ledgermq.gateway.changes import Changes
 from ledgermq.gateway.client_groups import ClientGroups
+from ledgermq.gateway.code_rights import ADMIN, USER, both_rights, group_right, topic_right
+from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.encoded_tables import EncodedTables
-from ledgermq.gateway.long_replies import LongReplies
-from ledgermq.gateway.queue_figures import QueueFigures
-from ledgermq.gateway.requests import Asked, Codes
+from ledgermq.gateway.parts import Part
+from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import GroupUnknownError, LedgerError, ProtocolError
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import decode_body, encode_body
 from ledgermq.remoting.fields import flag, text
-from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.sliced_answers import Build
 
 
-class GroupCodes:
+class GroupCodes(Part):
     """Looks are answered by every node, changes by the one that leads."""
 
-    def __init__(
-        self,
-        tables: BrokerTables,
-        figures: QueueFigures,
-        clients: ClientGroups,
-        changes: Changes,
-        addresses: GroupAddresses,
-        *,
-        encoded: EncodedTables,
-        long: LongReplies,
-    ) -> None:
-        self._long = long
-        self._encoded = encoded
-        self._tables = tables
-        self._figures = figures
-        self._clients = clients
-        self._changes = changes
-        self._addresses = addresses
-        self.codes: Codes = {
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._put,
-            RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._all,
-            RequestCode.GET_ALL_CONSUMER_OFFSET: self._all_offsets,
-            RequestCode.GET_CONSUME_STATS: self._consumed,
-            RequestCode.GET_BROKER_CONSUME_STATS: self._consumed_by_all,
-            RequestCode.QUERY_CONSUME_TIME_SPAN: self._time_span,
-            RequestCode.QUERY_CORRECTION_OFFSET: self._correction,
-            RequestCode.CLONE_GROUP_OFFSET: self._clone,
-        }
+    def __init__(self, context: BrokerContext) -> None:
+        self._calls = context.calls
+        self._encoded = EncodedTables(context.tables.state)
+        self._tables = context.tables
+        self._figures = context.figures
+        self._clients = ClientGroups(context.clients)
+        self._changes = context.changes
+        self._addresses = context.addresses
+        self.codes = (
+            Code(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self._put, ADMIN),
+            Code(RequestCode.DELETE_SUBSCRIPTIONGROUP, self._delete, ADMIN),
+            Code(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._all, USER),
+            Code(RequestCode.GET_ALL_CONSUMER_OFFSET, self._all_offsets, USER),
+            Code(
+                RequestCode.GET_CONSUME_STATS,
+                self._consumed,
+                group_right("consumerGroup"),
+                is_for_sender=True,
+            ),
+            Code(
+                RequestCode.GET_BROKER_CONSUME_STATS,
+                self._consumed_by_all,
+                USER,
+                is_for_sender=True,
+            ),
+            Code(RequestCode.QUERY_CONSUME_TIME_SPAN, self._time_span, both_rights("group")),
+            Code(RequestCode.QUERY_CORRECTION_OFFSET, self._correction, topic_right(Right.SUB)),
+            Code(RequestCode.CLONE_GROUP_OFFSET, self._clone, ADMIN),
+        )
 
     def _put(self, asked: Asked) -> None:
         """Make a group, or change the one that there is."""
@@ -64,9 +63,7 @@ class GroupCodes:
         # Fields that later versions add mean nothing here, and are not kept.
         fields = {key: wanted[key] for key in (*FLAGS, *NUMBERS) if wanted.get(key) is not None}
         verb = "group_create" if self._tables.groups.get(name) is None else "group_alter"
-        self._changes.ask(
-            asked, verb, {"group": name, "fields": fields}, lambda _made: asked.command.reply()
-        )
+        self._changes.ask(asked, verb, {"group": name, "fields": fields})
 
     def _delete(self, asked: Asked) -> None:
         """Delete a group on all nodes; one that is not there is no error, as with topics."""
@@ -76,19 +73,13 @@ class GroupCodes:
         def refused(error: LedgerError) -> Command | None:
             return asked.command.reply() if isinstance(error, GroupUnknownError) else None
 
-        self._changes.ask(
-            asked,
-            "group_delete",
-            arguments,
-            lambda _deleted: asked.command.reply(),
-            refused=refused,
-        )
+        self._changes.ask(asked, "group_delete", arguments, refused=refused)
 
     def _all(self, asked: Asked) -> None:
-        self._long.begin(asked, self._encoded.groups())
+        self._calls.build(asked, self._encoded.groups())
 
     def _all_offsets(self, asked: Asked) -> None:
-        self._long.begin(asked, self._encoded.offsets())
+        self._calls.build(asked, self._encoded.offsets())
 
     def _topics(self, group: str, one: str = "") -> Iterator[Topic]:
         """Topics of a group: those that its members subscribe to now, of which it has offsets, or
@@ -108,7 +99,7 @@ class GroupCodes:
     def _consumed(self, asked: Asked) -> None:
         fields = asked.command.fields
         group, one = text(fields, "consumerGroup"), fields.get("topic", "")
-        self._long.begin(asked, self._consumed_by(group, one))
+        self._calls.build(asked, self._consumed_by(group, one))
 
     def _consumed_by(self, group: str, one: str) -> Build:
         encoded: list[bytes] = []
@@ -118,7 +109,7 @@ class GroupCodes:
         return self._figures.consumed_table(encoded)
 
     def _consumed_by_all(self, asked: Asked) -> None:
-        self._long.begin(
+        self._calls.build(
             asked, self._all_consumed(is_ordered=flag(asked.command.fields, "isOrder"))
         )
 
@@ -196,4 +187,4 @@ class GroupCodes:
         }
         if fields.get("topic"):
             arguments["topic"] = fields["topic"]
-        self._changes.ask(asked, "offset_clone", arguments, lambda _cloned: asked.command.reply())
+        self._changes.ask(asked, "offset_clone", arguments)

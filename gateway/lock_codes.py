@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ledgermq.gateway.port_calls import PortCalls
-from ledgermq.gateway.refusals import refusal
-from ledgermq.gateway.requests import Asked, Codes, ReplyLater
-from ledgermq.model.errors import LedgerError, ProtocolError
+from ledgermq.gateway.code_rights import Named, named
+from ledgermq.gateway.context import BrokerContext
+from ledgermq.gateway.parts import Part
+from ledgermq.gateway.requests import Asked, Code
+from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import decode_body, encode_body
@@ -43,44 +44,37 @@ class _Wish(NamedTuple):
         }
 
 
-class LockCodes:
+class LockCodes(Part):
     """Answered when the lock is in the log, or is known to be refused."""
 
-    def __init__(self, calls: PortCalls, reply: ReplyLater) -> None:
-        self._calls = calls
-        self._reply = reply
-        self.codes: Codes = {
-            RequestCode.LOCK_BATCH_MQ: self._lock,
-            RequestCode.UNLOCK_BATCH_MQ: self._unlock,
-        }
+    def __init__(self, context: BrokerContext) -> None:
+        self._calls = context.calls
+        self.codes = (
+            Code(RequestCode.LOCK_BATCH_MQ, self._lock, named(_group_that_locks)),
+            Code(RequestCode.UNLOCK_BATCH_MQ, self._unlock, named(_group_that_locks)),
+        )
 
     def _lock(self, asked: Asked) -> None:
         wish = _wish(asked.command)
 
-        def take(outcome: Result | LedgerError) -> None:
-            if isinstance(outcome, LedgerError):
-                self._reply(asked, refusal(asked.command, outcome))
-                return
-            owned = outcome["owned"]
+        def made(result: Result) -> Command:
+            owned = result["owned"]
             assert isinstance(owned, dict)
             locked = [
                 {"brokerName": one.broker, "queueId": one.queue_id, "topic": one.topic}
                 for one in wish.queues
                 if one.queue_id in owned.get(one.topic, ())
             ]
-            body = encode_body({"lockOKMQSet": locked})
-            self._reply(asked, asked.command.reply(body=body))
+            return asked.command.reply(body=encode_body({"lockOKMQSet": locked}))
 
-        self._calls.ask("queue_lock", wish.arguments(), asked.now_ms, take, owner=asked.owner)
+        self._calls.answer(asked, "queue_lock", wish.arguments(), made)
 
     def _unlock(self, asked: Asked) -> None:
-        def take(outcome: Result | LedgerError) -> None:
-            if isinstance(outcome, LedgerError):
-                self._reply(asked, refusal(asked.command, outcome))
-            else:
-                self._reply(asked, asked.command.reply())
+        self._calls.answer(asked, "queue_unlock", _wish(asked.command).arguments())
 
-        self._calls.ask("queue_unlock", _wish(asked.command).arguments(), asked.now_ms, take)
+
+def _group_that_locks(command: Command) -> Named:
+    yield str(decode_body(command.body).get("consumerGroup", "")), None
 
 
 def _wish(command: Command) -> _Wish:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from ledgermq.broker.access import Right
-from ledgermq.gateway.port_quotas import PortQuotas
+from ledgermq.gateway.code_rights import USER, topic_right
+from ledgermq.gateway.context import BrokerContext
+from ledgermq.gateway.parts import Part
 from ledgermq.gateway.pull_checks import PullChecks
-from ledgermq.gateway.requests import Asked, Codes
+from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import ProtocolError, TopicUnknownError
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import decode_body
 from ledgermq.remoting.fields import int32, int64, text
 from ledgermq.remoting.pull_request import TAG
-from ledgermq.serving.query_service import QueryAnswer, QueryService
+from ledgermq.serving.query_service import QueryAnswer
 from ledgermq.wire.query_frame import KeyQuery, PositionQuery, decode_queried
 
 MESSAGES_MAX = 64
@@ -22,18 +24,20 @@ UNIQUE_MAX = 32
 """Messages that have one unique id: few, and the client wants all."""
 
 
-class LookupCodes:
+class LookupCodes(Part):
     """Answered by any node, from its own store."""
 
-    def __init__(self, queries: QueryService, checks: PullChecks, quotas: PortQuotas) -> None:
-        self._quotas = quotas
-        self._queries = queries
-        self._checks = checks
-        self.codes: Codes = {
-            RequestCode.QUERY_MESSAGE: self._by_key,
-            RequestCode.VIEW_MESSAGE_BY_ID: self._by_position,
-            RequestCode.CHECK_CLIENT_CONFIG: self._check_filter,
-        }
+    def __init__(self, context: BrokerContext) -> None:
+        self._quotas = context.quotas
+        self._queries = context.queries
+        self._checks = PullChecks(context)
+        self.codes = (
+            Code(
+                RequestCode.QUERY_MESSAGE, self._by_key, topic_right(Right.SUB), is_for_sender=True
+            ),
+            Code(RequestCode.VIEW_MESSAGE_BY_ID, self._by_position, USER, is_for_sender=True),
+            Code(RequestCode.CHECK_CLIENT_CONFIG, self._check_filter, USER, is_for_sender=True),
+        )
 
     def _by_key(self, asked: Asked) -> Command:
         fields = asked.command.fields

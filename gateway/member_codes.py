@@ -9,63 +9,61 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ledgermq.broker.access import Right
 from ledgermq.broker.offset_plans import MEMBERS_NAMED_MAX
-from ledgermq.gateway.client_requests import ClientRequests
-from ledgermq.gateway.client_table import ClientTable
-from ledgermq.gateway.port_calls import PortCalls
+from ledgermq.gateway.code_rights import Named, group_right, named
+from ledgermq.gateway.context import BrokerContext
+from ledgermq.gateway.parts import Part
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_members import RemotingMembers
 from ledgermq.gateway.remoting_sockets import Connection
-from ledgermq.gateway.requests import Asked, Codes, ReplyLater
+from ledgermq.gateway.requests import Asked, Code, Tables, Taken
 from ledgermq.model.errors import BusyError, GroupActiveError, LedgerError, NotLeaderError
 from ledgermq.model.group_topics import retry_topic
+from ledgermq.model.settings import Settings
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.fields import text
 from ledgermq.remoting.heartbeat import Heartbeat, decode_heartbeat
-from ledgermq.serving.broker_tables import BrokerTables
-from ledgermq.serving.other_members import OTHER_OWNER_PREFIX, OtherMembers
+from ledgermq.serving.other_members import OTHER_OWNER_PREFIX
 
 
-class MemberCodes:
+class MemberCodes(Part):
     """Keeps the table of clients, and tells groups that they have changed.
 
     Invariant: ``_told`` has connections that are open, and ``_told_bytes`` is what they have told.
     """
 
-    def __init__(
-        self,
-        clients: ClientTable,
-        requests: ClientRequests,
-        calls: PortCalls,
-        tables: BrokerTables,
-        *,
-        others: OtherMembers,
-        reply: ReplyLater,
-        bytes_max: int,
-    ) -> None:
-        """Nobody is connected.
-
-        Args:
-            bytes_max: of the last heartbeats of all connections together; may be replaced.
-        """
-        self.bytes_max = bytes_max
-        others.join(RemotingMembers(clients))
-        self._others = others
-        self._clients = clients
-        self._requests = requests
-        self._calls = calls
-        self._tables = tables
-        self._reply = reply
+    def __init__(self, context: BrokerContext) -> None:
+        """Nobody is connected."""
+        self._bytes_max = context.around.settings.limits.members_bytes
+        self._others = context.service.others
+        self._others.join(RemotingMembers(context.clients))
+        self._clients = context.clients
+        self._requests = context.requests
+        self._calls = context.calls
+        self._tables = context.tables
+        self._reply = context.reply
         # By connection: the hash of the body that came last, which is 64 bits long and secret.
         self._told: dict[int, tuple[int, Heartbeat, int]] = {}
         self._told_bytes = 0
-        self.codes: Codes = {
-            RequestCode.HEART_BEAT: self._heartbeat,
-            RequestCode.UNREGISTER_CLIENT: self._unregister,
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._list,
-        }
+        self.codes = (
+            Code(
+                RequestCode.HEART_BEAT,
+                self._heartbeat,
+                named(_groups_and_topics),
+                tables=Tables.NONE,
+                taken=Taken.IF_NOBODY_WAITS,
+            ),
+            Code(
+                RequestCode.UNREGISTER_CLIENT,
+                self._unregister,
+                named(_group_left),
+                tables=Tables.NONE,
+            ),
+            Code(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self._list, group_right("consumerGroup")),
+        )
 
     def forget(self, connection: Connection) -> None:
         """A connection has ended."""
@@ -76,6 +74,14 @@ class MemberCodes:
     def turn(self, now_ms: int) -> None:
         """Let go of clients that were not heard of for too long."""
         self._tell({consumer.group.name for consumer in self._clients.expire(now_ms)})
+
+    def next_deadline_ms(self) -> int | None:
+        """When somebody will have been silent for too long."""
+        return self._clients.next_expiry_ms()
+
+    def take_settings(self, settings: Settings) -> None:
+        """See ``Part``."""
+        self._bytes_max = settings.limits.members_bytes
 
     def _heartbeat(self, asked: Asked) -> Command | None:
         command = asked.command
@@ -109,11 +115,11 @@ class MemberCodes:
         if known is not None and known[0] == told:
             return known[1]
         size = self._told_bytes + len(command.body) - (0 if known is None else known[2])
-        if size > self.bytes_max:
+        if size > self._bytes_max:
             raise BusyError(
                 "clients want too much, all together",
                 size=size,
-                limit=self.bytes_max,
+                limit=self._bytes_max,
                 setting="limits.members_bytes",
             )
         heartbeat = decode_heartbeat(command.body)
@@ -216,3 +222,16 @@ class MemberCodes:
     def _is_told(self, group: str) -> bool:
         known = self._tables.groups.get(group)
         return known is None or known.fields.get("notifyConsumerIdsChangedEnable") is not False
+
+
+def _groups_and_topics(command: Command) -> Named:
+    for consumer in decode_heartbeat(command.body).consumers:
+        yield consumer.name, None
+        for subscription in consumer.subscriptions:
+            yield subscription.topic, Right.SUB
+
+
+def _group_left(command: Command) -> Named:
+    group = command.fields.get("consumerGroup")
+    if group:
+        yield group, None

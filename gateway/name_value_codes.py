@@ -3,50 +3,39 @@
 from __future__ import annotations
 
 from ledgermq.broker.name_values import CLOSED_BROKERS, ORDER_TOPICS
-from ledgermq.gateway.addresses import GroupAddresses
-from ledgermq.gateway.changes import Changes
-from ledgermq.gateway.requests import Asked, Codes
+from ledgermq.gateway.code_rights import ADMIN, OPEN
+from ledgermq.gateway.context import BrokerContext
+from ledgermq.gateway.parts import Part
+from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.limits import SYSTEM_TOPIC
-from ledgermq.model.settings import Settings
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.fields import text
-from ledgermq.serving.broker_tables import BrokerTables
-
-_OF_OTHER_BROKERS = (
-    RequestCode.REGISTER_BROKER,
-    RequestCode.UNREGISTER_BROKER,
-    RequestCode.QUERY_DATA_VERSION,
-)
 
 
-class NameValueCodes:
+class NameValueCodes(Part):
     """Reads are answered by every node, changes by the one that leads."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        tables: BrokerTables,
-        addresses: GroupAddresses,
-        changes: Changes,
-    ) -> None:
-        self._settings = settings
-        self._tables = tables
-        self._addresses = addresses
-        self._changes = changes
-        self.codes: Codes = {
-            RequestCode.PUT_KV_CONFIG: self._put,
-            RequestCode.GET_KV_CONFIG: self._get,
-            RequestCode.DELETE_KV_CONFIG: self._delete,
-            RequestCode.GET_KVLIST_BY_NAMESPACE: self._list,
-            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._close_broker,
-            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._open_broker,
-            RequestCode.UPDATE_NAMESRV_CONFIG: self._refuse_settings,
-            RequestCode.GET_NAMESRV_CONFIG: self._show_settings,
-            **dict.fromkeys(_OF_OTHER_BROKERS, self._refuse_broker),
-        }
+    def __init__(self, context: BrokerContext) -> None:
+        self._settings = context.around.settings
+        self._tables = context.tables
+        self._addresses = context.addresses
+        self._changes = context.changes
+        self.codes = (
+            Code(RequestCode.PUT_KV_CONFIG, self._put, ADMIN),
+            Code(RequestCode.GET_KV_CONFIG, self._get, OPEN),
+            Code(RequestCode.DELETE_KV_CONFIG, self._delete, ADMIN),
+            Code(RequestCode.GET_KVLIST_BY_NAMESPACE, self._list, OPEN),
+            Code(RequestCode.WIPE_WRITE_PERM_OF_BROKER, self._close_broker, ADMIN),
+            Code(RequestCode.ADD_WRITE_PERM_OF_BROKER, self._open_broker, ADMIN),
+            Code(RequestCode.UPDATE_NAMESRV_CONFIG, self._refuse_settings, ADMIN),
+            Code(RequestCode.GET_NAMESRV_CONFIG, self._show_settings, ADMIN),
+            Code(RequestCode.REGISTER_BROKER, self._refuse_broker, ADMIN),
+            Code(RequestCode.UNREGISTER_BROKER, self._refuse_broker, ADMIN),
+            Code(RequestCode.QUERY_DATA_VERSION, self._refuse_broker, OPEN),
+        )
 
     def _put(self, asked: Asked) -> None:
         fields = asked.command.fields

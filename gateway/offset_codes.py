@@ -7,35 +7,42 @@ is an empty one, as in RocketMQ.
 from __future__ import annotations
 
 from ledgermq.broker.pull_rules import QueueBounds
-from ledgermq.gateway.offset_commits import OffsetCommits
+from ledgermq.gateway.code_rights import both_rights, topic_right
+from ledgermq.gateway.context import BrokerContext
+from ledgermq.gateway.parts import Part
 from ledgermq.gateway.refusals import refusal
-from ledgermq.gateway.requests import Asked, Codes, ReplyLater
+from ledgermq.gateway.requests import Asked, Code, Tables
 from ledgermq.model.errors import LedgerError, MessageIllegalError, TopicUnknownError
 from ledgermq.model.queue_name import QueueName
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fields import int32, int64, text
-from ledgermq.serving.known_topics import KnownTopics
+from ledgermq.serving.calls import ANY
 
 NOTHING = QueueBounds(0, 0)
 
 
-class OffsetCodes:
+class OffsetCodes(Part):
     """Commits are gathered (``OffsetCommits``); who wants a reply gets it once they are stored."""
 
-    def __init__(self, known: KnownTopics, commits: OffsetCommits, reply: ReplyLater) -> None:
-        self._known = known
-        self._store = known.store
-        self._commits = commits
-        self._reply = reply
-        self.codes: Codes = {
-            RequestCode.QUERY_CONSUMER_OFFSET: self._committed,
-            RequestCode.UPDATE_CONSUMER_OFFSET: self._commit,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._by_time,
-            RequestCode.GET_MAX_OFFSET: self._end,
-            RequestCode.GET_MIN_OFFSET: self._first,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: self._earliest,
-        }
+    def __init__(self, context: BrokerContext) -> None:
+        self._known = context.service.known
+        self._store = self._known.store
+        self._commits = context.commits
+        self._reply = context.reply
+        self.codes = (
+            Code(RequestCode.QUERY_CONSUMER_OFFSET, self._committed, both_rights("consumerGroup")),
+            Code(
+                RequestCode.UPDATE_CONSUMER_OFFSET,
+                self._commit,
+                both_rights("consumerGroup"),
+                tables=Tables.NONE,
+            ),
+            Code(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, self._by_time, topic_right(ANY)),
+            Code(RequestCode.GET_MAX_OFFSET, self._end, topic_right(ANY)),
+            Code(RequestCode.GET_MIN_OFFSET, self._first, topic_right(ANY)),
+            Code(RequestCode.GET_EARLIEST_MSG_STORETIME, self._earliest, topic_right(ANY)),
+        )
 
     def _committed(self, asked: Asked) -> Command:
         """Where a group goes on; 0 where it has not begun and the queue is young."""

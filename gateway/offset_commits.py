@@ -7,9 +7,10 @@ is the one that counts; what the tables have already is not sent at all.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ledgermq.broker.group_offsets import GroupTopic
+from ledgermq.gateway.parts import Part
 from ledgermq.gateway.port_calls import PortCalls
 from ledgermq.model.errors import BusyError, LedgerError, MessageIllegalError, NotLeaderError
 from ledgermq.serving.broker_tables import BrokerTables
@@ -37,7 +38,19 @@ class _Waiting(NamedTuple):
     done: Done
 
 
-class OffsetCommits:
+class NotesOffsets(Protocol):
+    """Takes what consumers have consumed."""
+
+    def note(self, group: str, topic: str, queue_id: int, offset: int, *, owner: str) -> None:
+        """Have an offset stored, soon; one that cannot be goes nowhere.
+
+        Args:
+            owner: whose creation the group is if there is none yet.
+        """
+        ...
+
+
+class OffsetCommits(Part):
     """Owned by the port.
 
     Invariants: one batch is under way at most; an offset is in ``_noted``, or in the batch, or

@@ -1,38 +1,55 @@
-"""The port of RocketMQ's clients: dispatch of requests by their code, and replies."""
+"""The port of RocketMQ's clients in the broker process, which answers all codes."""
 
 from __future__ import annotations
 
 import logging
 import select
-from collections.abc import Callable
 
-from ledgermq.gateway.administration import Administration
-from ledgermq.gateway.arrivals import Arrivals
+from ledgermq.gateway.acl_codes import AclCodes
+from ledgermq.gateway.addresses import GroupAddresses
+from ledgermq.gateway.broker_codes import BrokerCodes
+from ledgermq.gateway.changes import Changes
 from ledgermq.gateway.client_requests import ClientRequests
 from ledgermq.gateway.client_sockets import ClientSockets
 from ledgermq.gateway.client_table import ClientTable
-from ledgermq.gateway.code_rights import ROWS, Where, check_answers, is_for_sender
-from ledgermq.gateway.consume_codes import ConsumeCodes
+from ledgermq.gateway.connection_codes import ConnectionCodes
+from ledgermq.gateway.consumer_codes import ConsumerCodes
+from ledgermq.gateway.context import BrokerContext
+from ledgermq.gateway.dispatcher import Dispatcher
 from ledgermq.gateway.far_sockets import FarSockets
+from ledgermq.gateway.group_codes import GroupCodes
+from ledgermq.gateway.leader_relay import LeaderRelay
 from ledgermq.gateway.listening import limits_of, listening_addresses, open_listeners
-from ledgermq.gateway.name_service import NameService
-from ledgermq.gateway.port_access import PortAccess
+from ledgermq.gateway.lock_codes import LockCodes
+from ledgermq.gateway.lookup_codes import LookupCodes
+from ledgermq.gateway.member_codes import MemberCodes
+from ledgermq.gateway.name_value_codes import NameValueCodes
+from ledgermq.gateway.offset_codes import OffsetCodes
+from ledgermq.gateway.offset_commits import NotesOffsets, OffsetCommits
+from ledgermq.gateway.parts import Parts
 from ledgermq.gateway.port_calls import PortCalls
 from ledgermq.gateway.port_quotas import PortQuotas
-from ledgermq.gateway.producing import Producing
-from ledgermq.gateway.refusals import refusal
-from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingSockets
-from ledgermq.gateway.requests import Asked, Codes, Handler
-from ledgermq.gateway.tls_channel import make_context, read_again
-from ledgermq.gateway.unread_replies import check_reads
+from ledgermq.gateway.produce_codes import ProduceCodes
+from ledgermq.gateway.pull_codes import PullCodes
+from ledgermq.gateway.queue_codes import QueueCodes
+from ledgermq.gateway.queue_figures import QueueFigures
+from ledgermq.gateway.registrations import Registrations
+from ledgermq.gateway.remoting_sockets import Connection, RemotingSockets
+from ledgermq.gateway.reply_codes import ReplyCodes
+from ledgermq.gateway.requests import Asked, Code, Codes, Tables
+from ledgermq.gateway.return_codes import ReturnCodes
+from ledgermq.gateway.route_codes import RouteCodes
+from ledgermq.gateway.server_links import ServerLinks
+from ledgermq.gateway.tls_channel import make_context
+from ledgermq.gateway.topic_codes import TopicCodes
+from ledgermq.gateway.transaction_codes import TransactionCodes
+from ledgermq.gateway.writer_link import WriterLink
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.ipc.cursor_page import Role
-from ledgermq.model.errors import LedgerError
 from ledgermq.model.settings import Settings
 from ledgermq.process.environment import Environment
 from ledgermq.process.log_trouble import has_others
 from ledgermq.process.port_roles import port_roles
-from ledgermq.process.request_faults import RequestFaults
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.serving.broker_tables import BrokerTables
@@ -51,10 +68,7 @@ be refused. After so long they can read at least."""
 
 
 class RemotingPort:
-    """Owned by the broker process; ``fileno`` can be read when ``take_requests`` has work.
-
-    Invariant: a request that wants a reply gets at most one, and none when its connection is gone.
-    """
+    """Owned by the broker process; ``fileno`` can be read when ``take_requests`` has work."""
 
     def __init__(
         self,
@@ -69,68 +83,92 @@ class RemotingPort:
         Raises:
             ConfigError: an address cannot be listened at, or a file for TLS not be used.
         """
-        settings = around.settings
-        self._calls = PortCalls(calls)
-        self._has_others, self._self_id = has_others(settings), settings.node.self_id
-        self._handlers: dict[int, Handler] = {}
-        self._counts = around.page.counters(Role.BROKER)
-        self._limits = settings.limits
-        self._faults = RequestFaults(self._counts)
-        self._access = PortAccess(settings.access, tables.users, tables.secrets.opened)
+        self._has_others = has_others(around.settings)
         # What else wakes the port joins here: the process polls one descriptor.
         self._epoll = select.epoll()
-        self._names = NameService(settings, tables, self._calls, self.reply, epoll=self._epoll)
-        self._register(self._names.codes)
-        self._closed: list[Callable[[Connection], object]] = []
-        self.sockets = _sockets(around, self._counts)
-        self._arrivals = Arrivals(self.sockets, around.clock)
-        self._epoll.register(self.sockets.fileno(), select.EPOLLIN)
-        self.clients = ClientTable(self._limits)
-        self.requests = ClientRequests(self.sockets)
-        self._administration = Administration(
-            around,
-            tables,
-            (calls, queries),
-            addresses=self._names.addresses,
-            changes=self._names.changes,
-            clients=self.clients,
-            requests=self.requests,
-            port_calls=self._calls,
+        self._links = ServerLinks()
+        self._epoll.register(self._links.fileno(), select.EPOLLIN)
+        self._counts = around.page.counters(Role.BROKER)
+        context = self._context(around, tables, (pulls, calls, queries))
+        self._calls, self._sockets = context.calls, context.sockets
+        self._epoll.register(self._sockets.fileno(), select.EPOLLIN)
+        self._addresses, self._requests = context.addresses, context.requests
+        self._writer, self._clients = context.writer, context.clients
+        self._pulls, self._broker = PullCodes(context), BrokerCodes(context)
+        self._parts = self._made(context)
+        self._dispatcher = Dispatcher(self, context, self._parts.codes)
+        self._now_ms = around.clock.monotonic_ns() // 1_000_000
+
+    def _context(
+        self,
+        around: Environment,
+        tables: BrokerTables,
+        services: tuple[PullService, CallService, QueryService],
+    ) -> BrokerContext:
+        (pulls, service, queries), counts = services, self._counts
+        calls = PortCalls(service, self.reply)
+        commits = OffsetCommits(calls, tables)
+        sockets = _sockets(around, counts, commits)
+        addresses = GroupAddresses(around.settings)
+        relay = LeaderRelay(self._links, addresses, self.reply)
+        figures = QueueFigures(service.known.store, tables, around.clock, addresses.broker)
+        return BrokerContext(
+            around=around,
+            tables=tables,
+            counts=counts,
+            pulls=pulls,
+            calls=calls,
+            commits=commits,
+            sockets=sockets,
+            clients=ClientTable(around.settings.limits),
+            writer=WriterLink(around, self._epoll, greeted=sockets.listen),
+            quotas=_quotas(around, tables, pulls, counts),
             reply=self.reply,
+            service=service,
+            queries=queries,
+            requests=ClientRequests(sockets),
+            addresses=addresses,
+            relay=relay,
+            changes=Changes(calls, relay, self.reply),
+            figures=figures,
         )
-        self._register(self._administration.codes)
-        self._quotas = _quotas(around, tables, pulls, self._counts)
-        self._consume = ConsumeCodes(
-            around,
-            tables,
-            (pulls, calls, queries),
-            clients=self.clients,
-            requests=self.requests,
-            calls=self._calls,
-            reply=self.reply,
-            quotas=self._quotas,
+
+    def _made(self, context: BrokerContext) -> Parts:
+        """All parts, in the order of their turns."""
+        connections, produce = ConnectionCodes(context), ProduceCodes(context)
+        return Parts(
+            context.addresses,
+            self._links,
+            Registrations(context, self._links),
+            context.requests,
+            MemberCodes(context),
+            context.commits,
+            TransactionCodes(context),
+            # At once, and not at the turn's end: producers wait for each of its steps.
+            context.writer,
+            context.quotas,
+            produce,
+            self._pulls,
+            self._broker,
+            connections,
+            AclCodes(context),
+            ConsumerCodes(context, connections),
+            GroupCodes(context),
+            LockCodes(context),
+            LookupCodes(context),
+            NameValueCodes(context),
+            OffsetCodes(context),
+            QueueCodes(context),
+            ReplyCodes(context, produce),
+            ReturnCodes(context),
+            RouteCodes(context),
+            TopicCodes(context),
         )
-        self._register(self._consume.codes)
-        if isinstance(self.sockets, FarSockets):
-            self.sockets.note_offset = self._consume.note_offset
-        self._closed += [self._consume.forget, self.requests.forget, self._quotas.forget]
-        self._produce = Producing(
-            around,
-            tables,
-            queries,
-            calls=self._calls,
-            clients=self.clients,
-            requests=self.requests,
-            sockets=self.sockets,
-            epoll=self._epoll,
-            reply=self.reply,
-            store_host=self._names.addresses.own,
-            quotas=self._quotas,
-            counts=self._counts,
-        )
-        self._register(self._produce.codes)
-        assert self._handlers.keys() == ROWS.keys(), ROWS.keys() ^ self._handlers.keys()
-        self._sends, self._short = self._produce.sends, self._consume.short
+
+    @property
+    def codes(self) -> Codes:
+        """All that is answered."""
+        return self._parts.codes
 
     def fileno(self) -> int:
         """For the poll set of the process."""
@@ -138,39 +176,18 @@ class RemotingPort:
 
     def next_deadline_ms(self) -> int | None:
         """When ``take_requests`` has something to do that no descriptor tells of."""
-        if self._arrivals:
+        if self._dispatcher.is_behind:
             return 0
-        deadlines = (
-            self.sockets.next_deadline_ms(),
-            self.requests.next_deadline_ms(),
-            self._names.next_deadline_ms(),
-            self._consume.next_deadline_ms(),
-            self._produce.next_deadline_ms(),
-        )
+        deadlines = self._sockets.next_deadline_ms(), self._parts.next_deadline_ms()
         return min((one for one in deadlines if one is not None), default=None)
 
     def take_requests(self, now_ms: int) -> bool:
         """Answer or keep what has come; whether there was anything."""
-        has_come = False
-        for arrival in self._arrivals.served(now_ms):
-            has_come = True
-            self._take(arrival, now_ms)
-            if not arrival.connection.is_open:
-                # It was put off, and has joined what its connection had left.
-                self._forget(arrival.connection)
-        for connection in self.sockets.take_closed():
-            self._forget(connection)
-        self._names.turn(now_ms)
-        self.requests.turn(now_ms)
-        self._consume.turn(now_ms)
-        # At once, and not at the turn's end: producers wait for each of these steps.
-        self._produce.turn(now_ms)
-        self.sockets.flush()
+        self._now_ms = now_ms
+        has_come = self._dispatcher.serve(now_ms)
+        self._parts.turn(now_ms)
+        self._sockets.flush()
         return has_come
-
-    def _forget(self, connection: Connection) -> None:
-        for forget in self._closed:
-            forget(connection)
 
     def take_messages(self, now_ms: int) -> bool:
         """Take messages to be stored, the writer's answers about others, pulls and heartbeats.
@@ -180,34 +197,26 @@ class RemotingPort:
         Returns:
             whether there was nothing else.
         """
-        own = self.sockets.fileno(), *self._produce.descriptors
+        self._now_ms = now_ms
+        own = self._sockets.fileno(), *self._writer.descriptors
         if any(fd not in own for fd, _ in self._epoll.poll(0)):
             return False
         asked_before = self._calls.asked
-        for arrival in self._arrivals.read(now_ms):
-            code = arrival.command.code
-            is_short = code in self._sends or (code in self._short and not self._arrivals)
-            if is_short and not arrival.command.is_reply:
-                self._take(arrival, now_ms)
-            else:
-                self._arrivals.put_off(arrival)
-        self._produce.advance(now_ms)
-        self.sockets.flush()
+        self._dispatcher.serve_short(now_ms)
+        self._writer.turn(now_ms)
+        self._sockets.flush()
         has_asked = self._calls.asked != asked_before
-        return not (has_asked or self._arrivals or self.sockets.has_closed)
+        return not (has_asked or self._dispatcher.is_behind or self._sockets.has_closed)
 
     def take_settings(self, settings: Settings) -> None:
-        """The settings were read again: those of access count from now on."""
-        self._access.take_settings(settings.access)
-        self.sockets.tls = read_again(settings.remoting, self.sockets.tls)
-        self.sockets.limits = limits_of(settings)
-        self._limits = self.clients.limits = settings.limits
-        self._consume.take_settings(settings)
-        self._quotas.take_settings(settings.quotas)
+        """The settings were read again: those of access and limits count from now on."""
+        self._dispatcher.take_settings(settings)
+        self._clients.limits = settings.limits
+        self._parts.take_settings(settings)
 
     def take_answer(self, answer: Answer) -> None:
         """Answer a pull that was held."""
-        self._consume.take_answer(answer)
+        self._pulls.take_answer(answer)
 
     def take_reply(self, reply: Reply) -> None:
         """Answer a call that has waited."""
@@ -215,90 +224,62 @@ class RemotingPort:
 
     def tell_standing(self, standing: Standing) -> None:
         """This node is something else in its group now, or another one leads."""
-        self._names.tell_standing(standing)
-        self._produce.tell_standing(standing)
-        self._consume.tell_standing(standing)
-
-    def reply(self, asked: Asked, reply: Command) -> None:
-        """Answer a request, unless its sender wants no answer; ``flush`` writes it."""
-        if not asked.command.is_oneway:
-            self.sockets.send(asked.connection, reply)
+        self._parts.tell_standing(standing)
 
     def tidy(self) -> None:
         """Note what tools will ask for; to be called every few seconds."""
-        self._administration.tidy()
+        self._broker.note_rates()
 
     def flush(self) -> None:
         """Write what this turn has answered; at the end of each turn."""
-        self._produce.flush()
-        self.sockets.flush()
+        if self._writer.has_gathered:
+            self._writer.turn(self._now_ms)
+        self._sockets.flush()
 
     def close(self) -> None:
         """End all connections."""
-        self._names.close()
-        self._produce.close()
-        self.sockets.flush()
-        self.sockets.close()
+        self._parts.close()
+        self._sockets.flush()
+        self._sockets.close()
         self._epoll.close()
-        self._consume.close()
+        self._counts.release()
 
-    def _register(self, codes: Codes) -> None:
-        check_answers(codes)
-        assert self._handlers.keys().isdisjoint(codes), codes.keys()
-        self._handlers |= codes
+    def is_for_others(self, row: Code, connection: Connection) -> bool:
+        """See ``dispatcher.Process``; who may do what is in the tables, too.
 
-    def _take(self, arrival: Arrival, now_ms: int) -> None:
-        command = arrival.command
-        if command.is_reply:
-            self.requests.take_reply(arrival.connection, command)
-            return
-        connection = arrival.connection
-        if not connection.is_open and is_for_sender(command.code):
-            return
-        handler = self._handlers.get(command.code)
-        if handler is None:
-            asked = Asked(connection, command, now_ms)
-            remark = f"request code {command.code} is not supported"
-            self.reply(asked, command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
-            return
-        try:
-            self._check_started(command.code)
-            if connection.queued_bytes > self._limits.unread_replies_bytes:
-                unread = self._limits.unread_replies_bytes
-                check_reads(connection, command.code, unread, self._counts)
-            rights = self._access.admitted(connection.peer[0], command)
-            who = rights.who
-            asked = Asked(connection, command, now_ms, rights.check_topic, who.name, who.user)
-            reply = handler(asked)
-        except LedgerError as error:
-            asked = Asked(connection, command, now_ms)
-            reply = refusal(command, error)
-        except Exception as error:
-            self._end(Asked(connection, command, now_ms), error)
-            return
-        if reply is not None:
-            self.reply(asked, reply)
-
-    def _check_started(self, code: int) -> None:
-        """Who may do what is in the tables, too."""
-        where = ROWS[code].where
-        if where is Where.NODE:
-            return
-        leader = self._names.leader
+        Raises:
+            NotLeaderError: the tables are behind what the row wants.
+        """
+        del connection
+        if row.tables is Tables.NONE:
+            return False
+        leader = self._addresses.leader
         # Members may have come since the start.
-        is_led = leader != self._self_id and (self._has_others or leader != "")
-        if not (is_led and where is Where.NAMES):
+        is_led = not self._addresses.leads and (self._has_others or leader != "")
+        if not (is_led and row.tables is Tables.AS_THEY_ARE):
             self._calls.check_started()
+        return False
 
-    def _end(self, asked: Asked, error: Exception) -> None:
-        """A request has met what nobody has thought of: its sender alone pays for that."""
+    def take_other(self, asked: Asked) -> None:
+        """See ``dispatcher.Process``."""
         command = asked.command
-        fault = self._faults.refusal(error, f"request code {command.code}")
-        self.reply(asked, refusal(command, fault))
-        self.sockets.end(asked.connection, fault.message)
+        if command.is_reply:
+            self._requests.take_reply(asked.connection, command)
+            return
+        remark = f"request code {command.code} is not supported"
+        self.reply(asked, command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
+
+    def reply(self, asked: Asked, reply: Command) -> None:
+        """See ``dispatcher.Process``; ``flush`` writes it."""
+        if not asked.command.is_oneway:
+            self._sockets.send(asked.connection, reply)
+
+    def forget(self, connection: Connection) -> None:
+        """See ``dispatcher.Process``."""
+        self._parts.forget(connection)
 
 
-def _sockets(around: Environment, counts: Counts) -> ClientSockets:
+def _sockets(around: Environment, counts: Counts, commits: NotesOffsets) -> ClientSockets:
     """The clients: at sockets of this process, or through port processes, as the settings say.
 
     Raises:
@@ -306,7 +287,7 @@ def _sockets(around: Environment, counts: Counts) -> ClientSockets:
         StorageError: the socket for port processes cannot be made.
     """
     if port_roles(around.settings):
-        return FarSockets(around.paths.ports)
+        return FarSockets(around.paths.ports, commits)
     return open_port(around, counts)
 
 

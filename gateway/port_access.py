@@ -14,13 +14,13 @@ from collections.abc import Callable
 
 from ledgermq.broker.access import Right, User, UserTable
 from ledgermq.broker.remote_address import matches
-from ledgermq.gateway.changes import RELAYED_KEY
-from ledgermq.gateway.code_rights import ROWS, Need, needs_of
+from ledgermq.gateway.code_rights import Need
+from ledgermq.gateway.leader_relay import RELAYED_KEY
+from ledgermq.gateway.requests import Code
 from ledgermq.model.errors import ConfigError, NoPermissionError
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.model.settings import AccessSection
 from ledgermq.process.client_rights import AccessGate, ClientRights, Peer
-from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.signature import ACCESS_KEY, is_signed
 from ledgermq.serving.call_rights import act_of, audit
@@ -51,22 +51,22 @@ class PortAccess:
         """The settings were read again: they count from the next request on."""
         self._gate.take_settings(settings)
 
-    def admitted(self, host: str, command: Command) -> ClientRights:
+    def admitted(self, host: str, command: Command, row: Code) -> ClientRights:
         """The rights of who sends a request, which has those that its code needs.
 
         Args:
             host: address of the peer.
+            row: of the code.
 
         Raises:
             NoPermissionError: it is nobody, is not who it says, or has no right to that.
             ProtocolError: a field is missing that says what the request is about.
         """
-        row = ROWS.get(command.code)
-        need = None if row is None else row.need
+        need, find = row.needs
         if not self._gate.is_on:
             rights = self._rights(host, "")
             if need is Need.ADMIN:
-                _check_admin(rights, command.code)
+                _check_admin(rights, row)
             if command.fields.get("topic") == SYSTEM_TOPIC:
                 rights.check_topic(SYSTEM_TOPIC, Right.SUB)
             return rights
@@ -81,12 +81,10 @@ class PortAccess:
         if need is Need.OPEN:
             return rights
         if need is Need.ADMIN:
-            _check_admin(rights, command.code)
+            _check_admin(rights, row)
             return rights
-        if need is None:
-            rights.check_listed(_name(command.code))
-        rights.check_known(_name(command.code))
-        for topic, right in needs_of(command):
+        rights.check_known(row.code.name)
+        for topic, right in find(command):
             if right is None:
                 rights.check_group(topic)
             else:
@@ -141,15 +139,11 @@ class PortAccess:
         return rights
 
 
-def _check_admin(rights: ClientRights, code: int) -> None:
+def _check_admin(rights: ClientRights, row: Code) -> None:
     """Refuse what only an admin may do; that somebody tried is told."""
-    name = _name(code)
+    name = row.code.name
     try:
         rights.check_admin(name)
     except NoPermissionError as error:
         audit(act_of(rights.who.name, name.lower(), {}), error)
         raise
-
-
-def _name(code: int) -> str:
-    return RequestCode(code).name if code in RequestCode._value2member_map_ else str(code)

@@ -10,7 +10,9 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from ledgermq.gateway.requests import Asked, ReplyLater, replying
 from ledgermq.model.errors import LedgerError
+from ledgermq.remoting.command import Command
 from ledgermq.serving.call_service import CallService
 from ledgermq.serving.calls import CheckTopic, Result, anybody
 from ledgermq.serving.sliced_answers import Build
@@ -48,9 +50,10 @@ class PortCalls:
         asked: calls so far.
     """
 
-    def __init__(self, calls: CallService) -> None:
+    def __init__(self, calls: CallService, reply: ReplyLater) -> None:
         self.asked = 0
         self._calls = calls
+        self._reply = reply
         self._ids = itertools.count(1)
         self._waiting: dict[int, Take] = {}
         self._built: dict[int, TakeBuilt] = {}
@@ -97,22 +100,46 @@ class PortCalls:
         if result is not None:
             self._take(number, result)
 
-    def build(
-        self, build: Build, take: TakeBuilt, *, owner: str, is_wanted: Callable[[], bool]
+    def answer(
+        self,
+        asked: Asked,
+        verb: str,
+        arguments: Mapping[str, object],
+        made: Callable[[Result], Command] | None = None,
+        *,
+        refused: Callable[[LedgerError], Command | None] = lambda _error: None,
     ) -> None:
-        """Have a long answer built between turns; ``take`` gets it, or why there is none, later.
+        """Have a client's request answered with what ``verb`` comes to, or with the refusal.
 
         Args:
-            owner, is_wanted: see ``SlicedAnswers``.
+            made: the reply for a result; without it an empty one.
+            refused: see ``replying``.
+        """
+        take = replying(
+            self._reply, asked, made or (lambda _done: asked.command.reply()), refused=refused
+        )
+        self.ask(
+            verb, arguments, asked.now_ms, take, check_topic=asked.check_topic, owner=asked.owner
+        )
+
+    def build(self, asked: Asked, build: Build) -> None:
+        """Answer later with the body that ``build`` makes between turns; not if the connection ends
+        before that.
 
         Raises:
             BusyError: too many wait.
         """
-        number = next(self._ids)
-        caller = Caller(PORT_CLIENT, number)
-        self._calls.slices.begin(caller, build, owner=owner, is_wanted=is_wanted)
+        number, connection = next(self._ids), asked.connection
+        self._calls.slices.begin(
+            Caller(PORT_CLIENT, number),
+            build,
+            owner=asked.owner,
+            is_wanted=lambda: connection.is_open,
+        )
         self.asked += 1
-        self._built[number] = take
+        self._built[number] = replying(
+            self._reply, asked, lambda encoded: asked.command.reply(body=encoded.body)
+        )
 
     def take_reply(self, reply: Reply) -> None:
         """An answer that has come later."""

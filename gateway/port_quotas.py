@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from ledgermq.broker.quotas import QuotaTable
 from ledgermq.broker.rate_limits import RateLimits
+from ledgermq.gateway.parts import Part
 from ledgermq.gateway.remoting_sockets import Connection
 from ledgermq.gateway.requests import Asked
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.errors import QuotaError
-from ledgermq.model.settings import QuotasSection
+from ledgermq.model.settings import QuotasSection, Settings
 
 NS_PER_MS = 1_000_000
 
 
-class PortQuotas:
+class PortQuotas(Part):
     """Owned by a port."""
 
     def __init__(
@@ -45,11 +46,11 @@ class PortQuotas:
         self._consume = consume or RateLimits("consume", quotas, settings, now_ns=now_ns)
         self._produce = RateLimits("produce", quotas, settings, now_ns=now_ns)
 
-    def take_settings(self, settings: QuotasSection) -> None:
-        """The settings were read again."""
-        self._produce.take_settings(settings)
+    def take_settings(self, settings: Settings) -> None:
+        """See ``Part``."""
+        self._produce.take_settings(settings.quotas)
         if self._owns_consume:
-            self._consume.take_settings(settings)
+            self._consume.take_settings(settings.quotas)
 
     def check_read(self, asked: Asked, topic: str) -> None:
         """Refuse to give messages of a topic while a quota is used up.

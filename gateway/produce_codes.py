@@ -9,7 +9,7 @@ same topic.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from ipaddress import IPv6Address
 from random import Random
 from typing import NamedTuple
@@ -19,15 +19,17 @@ from ledgermq.client.send_pipeline import parse_host
 from ledgermq.formats.delayed_message import RealQueue
 from ledgermq.formats.host_address import encode_host
 from ledgermq.formats.message import Message
+from ledgermq.gateway.code_rights import send_right
+from ledgermq.gateway.context import PortContext
 from ledgermq.gateway.offset_ids import encode_offset_ids
-from ledgermq.gateway.port_quotas import PortQuotas
+from ledgermq.gateway.parts import Part
 from ledgermq.gateway.refusals import code_of
 from ledgermq.gateway.remoting_records import RemotingRecords
-from ledgermq.gateway.remoting_sockets import Address, Connection
-from ledgermq.gateway.requests import Asked, Codes
+from ledgermq.gateway.remoting_sockets import Address
+from ledgermq.gateway.requests import Asked, Code, Taken, Where
 from ledgermq.gateway.send_topics import SendTopic, SendTopics
 from ledgermq.gateway.sent_properties import SentProperties
-from ledgermq.gateway.writer_link import Place, ToStore, WriterLink
+from ledgermq.gateway.writer_link import Place, ToStore
 from ledgermq.model.errors import (
     GroupUnknownError,
     LedgerError,
@@ -35,18 +37,14 @@ from ledgermq.model.errors import (
     ProtocolError,
 )
 from ledgermq.model.group_topics import RETRY_PREFIX, dead_letter_topic
-from ledgermq.process.environment import Environment
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.send_reply import TRACED, encode_send_reply
 from ledgermq.remoting.send_request import SendRequest, decode_send
-from ledgermq.serving.applied_tables import AppliedTables
 from ledgermq.wire.session import Standing, Welcome
 
 RETRIES_VERSION = 121
 """``MQVersion`` from which a client's own limit of retries counts (V3_4_9)."""
-
-SendBytes = Callable[[Connection, bytes], None]
 
 
 class Stored(NamedTuple):
@@ -73,26 +71,17 @@ class Stored(NamedTuple):
 Told = Callable[[Stored | LedgerError], None]
 
 
-class ProduceCodes:
+class ProduceCodes(Part):
     """Owned by the port."""
 
-    def __init__(
-        self,
-        around: Environment,
-        tables: AppliedTables,
-        *,
-        topics: SendTopics,
-        writer: WriterLink,
-        reply: Callable[[Asked, Command], None],
-        send_bytes: SendBytes,
-        quotas: PortQuotas,
-    ) -> None:
-        self._quotas = quotas
-        self._tables = tables
-        self._topics = topics
-        self._writer = writer
-        self._reply = reply
-        self._send_bytes = send_bytes
+    def __init__(self, context: PortContext) -> None:
+        around = context.around
+        self._quotas = context.quotas
+        self._tables = context.tables
+        self._topics = SendTopics(context.tables, context.calls)
+        self._writer = context.writer
+        self._reply = context.reply
+        self._send_bytes = context.sockets.send_bytes
         self._clock = around.clock
         self._rules = around.settings.topics
         self._chance = Random(around.clock.seed())  # noqa: S311 - spreads messages over queues
@@ -102,11 +91,12 @@ class ProduceCodes:
         self._welcome: Welcome | None = None
         self._records: RemotingRecords | None = None
         self._id_host = b""
-        self.codes: Codes = {
-            RequestCode.SEND_MESSAGE: self._send,
-            RequestCode.SEND_MESSAGE_V2: self._send,
-            RequestCode.SEND_BATCH_MESSAGE: self._send,
-        }
+        sent = partial(Code, answer=self._send, at=Where.PORT, taken=Taken.AT_ONCE)
+        self.codes = (
+            sent(RequestCode.SEND_MESSAGE, needs=send_right("topic")),
+            sent(RequestCode.SEND_MESSAGE_V2, needs=send_right("b")),
+            sent(RequestCode.SEND_BATCH_MESSAGE, needs=send_right("b")),
+        )
 
     def put(self, asked: Asked, request: SendRequest, told: Told) -> None:
         """Have a request's messages stored, and leave the reply to the caller.

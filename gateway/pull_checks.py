@@ -9,16 +9,14 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ledgermq.formats.java_hash import java_hash
-from ledgermq.gateway.client_table import ClientTable
+from ledgermq.gateway.context import PortContext
 from ledgermq.gateway.refusals import CodedError
 from ledgermq.gateway.remoting_sockets import Connection
 from ledgermq.model.errors import FilterIllegalError, NoPermissionError
 from ledgermq.model.message_filter import TAGS_MAX, MessageFilter
-from ledgermq.model.settings import Settings
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.heartbeat import MessageModel, Subscription
 from ledgermq.remoting.pull_request import SQL92, TAG, PullRequest
-from ledgermq.serving.applied_tables import AppliedTables
 from ledgermq.serving.property_scan import sql_filter
 
 REMEMBERED_MAX = 10_000
@@ -41,9 +39,10 @@ class Wanted(NamedTuple):
 class PullChecks:
     """Looks at the tables whenever it is asked; keeps nothing."""
 
-    def __init__(self, clients: ClientTable, tables: AppliedTables, settings: Settings) -> None:
-        self._clients = clients
-        self._tables = tables
+    def __init__(self, context: PortContext) -> None:
+        settings = context.around.settings
+        self._clients = context.clients
+        self._tables = context.tables
         self._rules = settings.topics
         self._filters_properties = settings.reads.enable_property_filter
 

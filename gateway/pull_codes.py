@@ -8,16 +8,19 @@ as they lie in the log, with nothing between them.
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import NamedTuple
 
 from ledgermq.broker.access import Right
 from ledgermq.formats.kernel import join_records
-from ledgermq.gateway.port_quotas import PortQuotas
+from ledgermq.gateway.code_rights import both_rights
+from ledgermq.gateway.context import PortContext
+from ledgermq.gateway.parts import Part
 from ledgermq.gateway.pull_checks import PullChecks
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Connection
-from ledgermq.gateway.requests import Asked, Codes, ReplyLater
-from ledgermq.ipc.counters import BrokerCounter, Counts
+from ledgermq.gateway.requests import Asked, Code, Taken, Where
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.errors import (
     LedgerError,
 )
@@ -26,7 +29,6 @@ from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.pull_request import decode_pull, pull_reply_fields
 from ledgermq.serving.pull_answers import Answer, Payload
-from ledgermq.serving.pull_service import PullService
 from ledgermq.wire.pull_frame import (
     HOLD_MS_MAX,
     Pull,
@@ -69,49 +71,33 @@ class _Held(NamedTuple):
     offset: int
 
 
-class NotesOffsets(Protocol):
-    """Takes what consumers have consumed."""
-
-    def note(self, group: str, topic: str, queue_id: int, offset: int, *, owner: str) -> None:
-        """Have an offset stored, soon; one that cannot be goes nowhere.
-
-        Args:
-            owner: whose creation the group is if there is none yet.
-        """
-        ...
-
-
-class PullCodes:
+class PullCodes(Part):
     """Owned by the port.
 
     Invariant: ``_held`` has what ``PullService`` holds for connections that are open, by the number
     that the port has given it.
     """
 
-    def __init__(
-        self,
-        pulls: PullService,
-        checks: PullChecks,
-        commits: NotesOffsets,
-        counts: Counts,
-        reply: ReplyLater,
-        *,
-        quotas: PortQuotas,
-    ) -> None:
-        self._quotas = quotas
-        self._pulls = pulls
-        pulls.know_hosts(self._host_of)
-        self._checks = checks
-        self._commits = commits
-        self._counts = counts
-        self._reply = reply
+    def __init__(self, context: PortContext) -> None:
+        self._quotas = context.quotas
+        self._pulls = context.pulls
+        self._pulls.know_hosts(self._host_of)
+        self._checks = PullChecks(context)
+        self._commits = context.commits
+        self._counts = context.counts
+        self._reply = context.reply
         self._ids = itertools.count(1)
         self._held: dict[int, _Held] = {}
         self._held_of: dict[int, set[int]] = {}
-        self.codes: Codes = {
-            RequestCode.PULL_MESSAGE: self._pull,
-            RequestCode.LITE_PULL_MESSAGE: self._pull,
-        }
+        pulled = partial(
+            Code,
+            answer=self._pull,
+            needs=both_rights("consumerGroup"),
+            at=Where.PORT,
+            taken=Taken.IF_NOBODY_WAITS,
+            is_for_sender=True,
+        )
+        self.codes = (pulled(RequestCode.PULL_MESSAGE), pulled(RequestCode.LITE_PULL_MESSAGE))
 
     def _host_of(self, client: bytes) -> str:
         """Address of the host of a client that waits here; empty for others."""

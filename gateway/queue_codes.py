@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from ledgermq.gateway.client_table import ClientTable
-from ledgermq.gateway.requests import Asked, Codes
-from ledgermq.gateway.topic_codes import TopicCodes, queue_of
+from ledgermq.broker.access import Right
+from ledgermq.gateway.code_rights import topic_right
+from ledgermq.gateway.context import BrokerContext
+from ledgermq.gateway.parts import Part
+from ledgermq.gateway.requests import Asked, Code
+from ledgermq.gateway.topic_codes import queue_of, topic_of
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.fields import int32, int64
-from ledgermq.serving.readable_store import ReadableStore
 
 UNITS_MAX = 1_000
 """Units that are shown at once."""
 
 
-class QueueCodes:
+class QueueCodes(Part):
     """Answered by every node, from its own queue."""
 
-    def __init__(self, store: ReadableStore, topics: TopicCodes, clients: ClientTable) -> None:
-        self._store = store
-        self._topics = topics
-        self._clients = clients
-        self.codes: Codes = {RequestCode.QUERY_CONSUME_QUEUE: self._units}
+    def __init__(self, context: BrokerContext) -> None:
+        self._store = context.service.known.store
+        self._tables = context.tables
+        self._clients = context.clients
+        self.codes = (Code(RequestCode.QUERY_CONSUME_QUEUE, self._units, topic_right(Right.SUB)),)
 
     def _units(self, asked: Asked) -> Command:
         fields = asked.command.fields
-        queue = queue_of(asked, self._topics.topic(asked))
+        queue = queue_of(asked, topic_of(asked, self._tables))
         index, count = int64(fields, "index"), int32(fields, "count")
         first, end, _ = self._store.bounds(queue)
         bounds: dict[str, object] = {"maxQueueIndex": end, "minQueueIndex": first}

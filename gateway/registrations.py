@@ -13,8 +13,9 @@ import logging
 import zlib
 from dataclasses import dataclass
 
-from ledgermq.gateway.addresses import GroupAddresses, broker_id
-from ledgermq.gateway.route_codes import RouteCodes
+from ledgermq.gateway.addresses import broker_id
+from ledgermq.gateway.context import BrokerContext
+from ledgermq.gateway.parts import Part
 from ledgermq.gateway.server_links import ServerLinks
 from ledgermq.gateway.topic_codes import topic_table
 from ledgermq.model.errors import BusyError, LedgerError, TimedOutError
@@ -22,7 +23,7 @@ from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.routes import LEADER_ID
-from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.wire.session import Standing
 
 logger = logging.getLogger(__name__)
 
@@ -43,29 +44,21 @@ class _Server:
     failures: int = 0
 
 
-class Registrations:
+class Registrations(Part):
     """Owned by the port.
 
     Invariant: at most one registration is under way at each server.
     """
 
-    def __init__(
-        self,
-        servers: tuple[str, ...],
-        *,
-        links: ServerLinks,
-        tables: BrokerTables,
-        addresses: GroupAddresses,
-        routes: RouteCodes,
-    ) -> None:
+    def __init__(self, context: BrokerContext, links: ServerLinks) -> None:
+        servers = context.around.settings.remoting.name_servers
         self._servers = [_Server(address) for address in servers]
         self._links = links
-        self._tables = tables
-        self._addresses = addresses
-        self._routes = routes
+        self._tables = context.tables
+        self._addresses = context.addresses
         self._is_known = False
 
-    def tell_standing(self) -> None:
+    def tell_standing(self, standing: Standing) -> None:
         """The node knows its role: from now on there is something to register."""
         self._is_known = True
 
@@ -99,7 +92,7 @@ class Registrations:
 
     def _state(self) -> tuple[int, int]:
         """What is registered: another one when a server has to be told."""
-        leads = self._routes.leader == self._addresses.self_id
+        leads = self._addresses.leads
         own = LEADER_ID if leads else broker_id(self._addresses.self_id)
         # Servers take topics from the one who leads alone.
         return own, self._tables.topics.changes if leads else 0

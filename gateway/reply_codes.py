@@ -8,14 +8,12 @@ has taken it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from ledgermq.gateway.client_requests import ClientRequests
-from ledgermq.gateway.client_table import ClientTable
+from ledgermq.gateway.code_rights import send_right
+from ledgermq.gateway.context import BrokerContext
+from ledgermq.gateway.parts import Part
 from ledgermq.gateway.produce_codes import ProduceCodes, Stored, refusal_of_send
-from ledgermq.gateway.requests import Asked, Codes
+from ledgermq.gateway.requests import Asked, Code, ReplyLater
 from ledgermq.model.errors import LedgerError, TimedOutError
-from ledgermq.process.clock import Clock
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.send_reply import TRACED
@@ -25,37 +23,22 @@ TIMEOUT_MS = 10_000
 REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
 
-Reply = Callable[[Asked, Command], None]
 
-
-class ReplyCodes:
+class ReplyCodes(Part):
     """Owned by the port."""
 
-    def __init__(
-        self,
-        produce: ProduceCodes,
-        clients: ClientTable,
-        requests: ClientRequests,
-        *,
-        reply: Reply,
-        clock: Clock,
-        store_host: str,
-    ) -> None:
-        """Answers that go by ``produce`` into the log.
-
-        Args:
-            store_host: of this node, as ``host:port``.
-        """
+    def __init__(self, context: BrokerContext, produce: ProduceCodes) -> None:
+        """Answers that go by ``produce`` into the log."""
         self._produce = produce
-        self._clients = clients
-        self._requests = requests
-        self._reply = reply
-        self._clock = clock
-        self._store_host = store_host
-        self.codes: Codes = {
-            RequestCode.SEND_REPLY_MESSAGE: self._take,
-            RequestCode.SEND_REPLY_MESSAGE_V2: self._take,
-        }
+        self._clients = context.clients
+        self._requests = context.requests
+        self._reply = context.reply
+        self._clock = context.around.clock
+        self._store_host = context.addresses.own
+        self.codes = (
+            Code(RequestCode.SEND_REPLY_MESSAGE, self._take, send_right("topic")),
+            Code(RequestCode.SEND_REPLY_MESSAGE_V2, self._take, send_right("b")),
+        )
 
     def _take(self, asked: Asked) -> Command | None:
         try:
@@ -121,7 +104,7 @@ class ReplyCodes:
 class _Answer:
     """One answer on its two ways; who sent it is told when both have ended."""
 
-    def __init__(self, asked: Asked, reply: Reply) -> None:
+    def __init__(self, asked: Asked, reply: ReplyLater) -> None:
         self._asked = asked
         self._reply = reply
         self._stored: Stored | LedgerError | None = None

@@ -1,15 +1,22 @@
-"""A request of a RocketMQ client, and the shape of what answers it."""
+"""A request of a RocketMQ client, and the rows of what answers it: each code with its right."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol, TypeVar
 
 from ledgermq.broker.access import Right
+from ledgermq.gateway.code_rights import Needs
+from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Connection
+from ledgermq.model.errors import LedgerError
 from ledgermq.process.client_rights import owner_of
+from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.serving.calls import CheckTopic, anybody
+
+Got = TypeVar("Got")
 
 
 class Asked(NamedTuple):
@@ -42,15 +49,79 @@ class Asked(NamedTuple):
         self.check_topic(topic, right)
 
 
-Handler = Callable[[Asked], Command | None]
+AnswerRequest = Callable[[Asked], Command | None]
 """The reply to a request; ``None`` when it comes later, or never. Raises ``LedgerError``: why there
 is none."""
 
-Codes = Mapping[int, Handler]
-"""Who answers which request code."""
+
+class Where(Enum):
+    """Which processes answer a code."""
+
+    BROKER = "the broker process: port processes hand it over"
+    PORT = "port processes, too, where there are some"
+
+
+class Tables(Enum):
+    """How the tables of a node must be that answers a code."""
+
+    CURRENT = "not behind the log"
+    AS_THEY_ARE = "any, unless the node leads: of what a name server knows"
+    NONE = "any: it is about this node, or is gathered for the log"
+
+
+class Taken(Enum):
+    """When a code that has come has its turn."""
+
+    IN_TURN = "behind what has waited"
+    AT_ONCE = "as it comes: it concerns the writer alone, unless a topic is to be made"
+    IF_NOBODY_WAITS = "as it comes, or behind what waits: it is short, unless a group is to be made"
+
+
+class Code(NamedTuple):
+    """One request code: who answers it, and what is decided before anybody does.
+
+    Attributes:
+        is_for_sender: its answer is all that it is for, and costs something: it is let go of where
+            the connection has ended. What changes something is done: who sends one way may close
+            at once.
+    """
+
+    code: RequestCode
+    answer: AnswerRequest
+    needs: Needs
+    at: Where = Where.BROKER
+    tables: Tables = Tables.CURRENT
+    taken: Taken = Taken.IN_TURN
+    is_for_sender: bool = False
+
+
+Codes = Sequence[Code]
 
 
 class ReplyLater(Protocol):
-    """The port's: answers a request whose handler has returned ``None``."""
+    """The port's: answers a request whose ``AnswerRequest`` has returned ``None``."""
 
     def __call__(self, asked: Asked, reply: Command) -> None: ...
+
+
+def replying(
+    reply: ReplyLater,
+    asked: Asked,
+    made: Callable[[Got], Command],
+    *,
+    refused: Callable[[LedgerError], Command | None] = lambda _error: None,
+) -> Callable[[Got | LedgerError], None]:
+    """What takes an outcome that comes later, and answers a request with it.
+
+    Args:
+        made: the reply for a result.
+        refused: another reply to an error than its refusal, or None for that.
+    """
+
+    def take(outcome: Got | LedgerError) -> None:
+        if isinstance(outcome, LedgerError):
+            reply(asked, refused(outcome) or refusal(asked.command, outcome))
+        else:
+            reply(asked, made(outcome))
+
+    return take

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 from ledgermq.broker.name_values import CLOSED_BROKERS, ORDER_TOPICS
 from ledgermq.broker.topics import Permission, Topic
-from ledgermq.gateway.addresses import GroupAddresses
-from ledgermq.gateway.requests import Asked, Codes
+from ledgermq.gateway.code_rights import OPEN, USER
+from ledgermq.gateway.context import BrokerContext
+from ledgermq.gateway.parts import Part
+from ledgermq.gateway.requests import AnswerRequest, Asked, Code, Tables
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
@@ -18,52 +20,34 @@ from ledgermq.remoting.routes import (
     encode_route,
     encode_topic_list,
 )
-from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.topic_calls import order_config
-from ledgermq.wire.session import Standing
 
 _UNIT, _UNIT_SUB = 1, 2
 """Bits of a topic's system flag (``TopicSysFlag``)."""
 
 
-class RouteCodes:
-    """Answers from tables as they are on this node, whether it leads or not.
+class RouteCodes(Part):
+    """Answers from tables as they are on this node, whether it leads or not."""
 
-    Attributes:
-        hand_on: has the leader answer; false when it cannot, or this node leads.
-        leader: id of the member that leads; empty while none is known to.
-    """
-
-    def __init__(self, tables: BrokerTables, addresses: GroupAddresses) -> None:
-        self._tables = tables
-        self._addresses = addresses
-        self.leader = ""
-        self.hand_on: Callable[[Asked], bool] = lambda _asked: False
-        self.codes: Codes = {
-            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
-            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster,
-            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._all_topics,
-            RequestCode.GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._broker_topics,
-            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_route,
-            RequestCode.GET_UNIT_TOPIC_LIST: self._listing(lambda flag: bool(flag & _UNIT)),
-            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._listing(
-                lambda flag: bool(flag & _UNIT_SUB)
-            ),
-            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._listing(
-                lambda flag: flag & (_UNIT | _UNIT_SUB) == _UNIT_SUB
-            ),
-        }
-
-    def tell_standing(self, standing: Standing) -> None:
-        """Another node may lead now; nobody, when ``leader`` is empty."""
-        self.leader = standing.leader
-
-    @property
-    def leader_address(self) -> str | None:
-        """Where the leader listens for RocketMQ's clients; None while none is known."""
-        return self._addresses.of(self.leader) if self.leader else None
+    def __init__(self, context: BrokerContext) -> None:
+        self._tables = context.tables
+        self._addresses = context.addresses
+        self._relay = context.relay
+        named = partial(Code, needs=OPEN, tables=Tables.AS_THEY_ARE)
+        unit, sub = self._listing(_UNIT, _UNIT), self._listing(_UNIT_SUB, _UNIT_SUB)
+        sub_alone = self._listing(_UNIT | _UNIT_SUB, _UNIT_SUB)
+        self.codes = (
+            named(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._route),
+            named(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, self._all_topics),
+            named(RequestCode.GET_TOPICS_BY_CLUSTER, self._topics_of_cluster),
+            named(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, self._system_topics),
+            Code(RequestCode.GET_BROKER_CLUSTER_INFO, self._cluster, OPEN, tables=Tables.NONE),
+            Code(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self._broker_topics, USER),
+            Code(RequestCode.DELETE_TOPIC_IN_NAMESRV, self._delete_route, OPEN),
+            Code(RequestCode.GET_UNIT_TOPIC_LIST, unit, OPEN),
+            Code(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, sub, OPEN),
+            Code(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, sub_alone, OPEN),
+        )
 
     def shown(self, topic: Topic) -> int:
         """The permission of a topic as routes have it: not for writing where that is closed."""
@@ -86,7 +70,7 @@ class RouteCodes:
             self._tables.check_started()
             remark = f"No topic route info in name server for the topic: {name}"
             return asked.command.reply(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
-        brokers = self._addresses.brokers(self.leader)
+        brokers = self._addresses.brokers(self._addresses.leader)
         queues = QueueCounts(
             brokers.name,
             topic.read_queues,
@@ -99,7 +83,9 @@ class RouteCodes:
         )
 
     def _cluster(self, asked: Asked) -> Command:
-        return asked.command.reply(body=encode_cluster([self._addresses.brokers(self.leader)]))
+        return asked.command.reply(
+            body=encode_cluster([self._addresses.brokers(self._addresses.leader)])
+        )
 
     def _names(self) -> list[str]:
         return [topic.name for topic in self._tables.topics if topic.name != SYSTEM_TOPIC]
@@ -116,7 +102,7 @@ class RouteCodes:
         """Names of cluster and brokers; the client asks the broker for the rest."""
         addresses = self._addresses
         names = {addresses.cluster, addresses.broker}
-        broker = self.leader_address or addresses.own
+        broker = addresses.of_leader or addresses.own
         return asked.command.reply(body=encode_topic_list(names, broker=broker))
 
     def _broker_topics(self, asked: Asked) -> Command:
@@ -132,7 +118,7 @@ class RouteCodes:
         name = text(asked.command.fields, "topic")
         if self._tables.topics.get(name) is None:
             return asked.command.reply()
-        if self.hand_on(asked):
+        if self._relay.hand_on(asked):
             return None
         remark = (
             f"topic {name} exists, and its route with it: delete the topic at its broker"
@@ -140,9 +126,12 @@ class RouteCodes:
         )
         return asked.command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
 
-    def _listing(self, is_wanted: Callable[[int], bool]) -> Callable[[Asked], Command]:
+    def _listing(self, looked_at: int, wanted: int) -> AnswerRequest:
+        """Topics whose system flags have of some bits these."""
+
         def listed(asked: Asked) -> Command:
-            found = [one.name for one in self._tables.topics if is_wanted(one.sys_flag)]
+            topics = self._tables.topics
+            found = [one.name for one in topics if one.sys_flag & looked_at == wanted]
             return asked.command.reply(body=encode_topic_list(found))
 
         return listed

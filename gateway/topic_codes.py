@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ledgermq.broker.topics import Topic
-from ledgermq.gateway.changes import Changes
 from ledgermq.gateway.client_groups import ClientGroups
+from ledgermq.gateway.code_rights import ADMIN, USER, topic_right
+from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.encoded_tables import EncodedTables, shown_fields
-from ledgermq.gateway.long_replies import LongReplies
-from ledgermq.gateway.queue_figures import QueueFigures
-from ledgermq.gateway.requests import Asked, Codes
+from ledgermq.gateway.parts import Part
+from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import LedgerError, ProtocolError, TopicUnknownError
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.model.queue_name import QueueName
@@ -17,47 +17,27 @@ from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.fields import flag, int32, text
 from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.calls import ANY
 
 
-class TopicCodes:
+class TopicCodes(Part):
     """Looks are answered by every node, changes by the one that leads."""
 
-    def __init__(
-        self,
-        tables: BrokerTables,
-        figures: QueueFigures,
-        clients: ClientGroups,
-        changes: Changes,
-        *,
-        encoded: EncodedTables,
-        long: LongReplies,
-    ) -> None:
-        self._long = long
-        self._encoded = encoded
-        self._tables = tables
-        self._figures = figures
-        self._clients = clients
-        self._changes = changes
-        self.codes: Codes = {
-            RequestCode.UPDATE_AND_CREATE_TOPIC: self._put,
-            RequestCode.DELETE_TOPIC_IN_BROKER: self._delete,
-            RequestCode.GET_ALL_TOPIC_CONFIG: self._all,
-            RequestCode.GET_TOPIC_STATS_INFO: self._stats,
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._groups,
-            RequestCode.VIEW_BROKER_STATS_DATA: self._rates,
-        }
-
-    def topic(self, asked: Asked) -> Topic:
-        """The topic that a request names.
-
-        Raises:
-            TopicUnknownError: there is none.
-        """
-        name = text(asked.command.fields, "topic")
-        topic = self._tables.topics.get(name)
-        if topic is None:
-            raise TopicUnknownError("topic does not exist", topic=name)
-        return topic
+    def __init__(self, context: BrokerContext) -> None:
+        self._calls = context.calls
+        self._encoded = EncodedTables(context.tables.state)
+        self._tables = context.tables
+        self._figures = context.figures
+        self._clients = ClientGroups(context.clients)
+        self._changes = context.changes
+        self.codes = (
+            Code(RequestCode.UPDATE_AND_CREATE_TOPIC, self._put, ADMIN),
+            Code(RequestCode.DELETE_TOPIC_IN_BROKER, self._delete, ADMIN),
+            Code(RequestCode.GET_ALL_TOPIC_CONFIG, self._all, USER),
+            Code(RequestCode.GET_TOPIC_STATS_INFO, self._stats, topic_right(ANY)),
+            Code(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, self._groups, topic_right(ANY)),
+            Code(RequestCode.VIEW_BROKER_STATS_DATA, self._rates, USER),
+        )
 
     def _put(self, asked: Asked) -> None:
         """Make a topic, or change the one that there is; no message gets out of reach by that."""
@@ -76,7 +56,7 @@ class TopicCodes:
         if flag(fields, "order"):
             arguments["order"] = True
         verb = "topic_create" if self._tables.topics.get(name) is None else "topic_alter"
-        self._changes.ask(asked, verb, arguments, lambda _made: asked.command.reply())
+        self._changes.ask(asked, verb, arguments)
 
     def _delete(self, asked: Asked) -> None:
         """Delete a topic on all nodes; one that is not there is no error, as tools ask each one."""
@@ -85,19 +65,13 @@ class TopicCodes:
         def refused(error: LedgerError) -> Command | None:
             return asked.command.reply() if isinstance(error, TopicUnknownError) else None
 
-        self._changes.ask(
-            asked,
-            "topic_delete",
-            {"topic": name},
-            lambda _deleted: asked.command.reply(),
-            refused=refused,
-        )
+        self._changes.ask(asked, "topic_delete", {"topic": name}, refused=refused)
 
     def _all(self, asked: Asked) -> None:
-        self._long.begin(asked, self._encoded.topics())
+        self._calls.build(asked, self._encoded.topics())
 
     def _stats(self, asked: Asked) -> Command:
-        return asked.command.reply(body=self._figures.topic_table(self.topic(asked)))
+        return asked.command.reply(body=self._figures.topic_table(topic_of(asked, self._tables)))
 
     def _groups(self, asked: Asked) -> Command:
         name = text(asked.command.fields, "topic")
@@ -125,6 +99,19 @@ def topic_table(tables: BrokerTables) -> dict[str, object]:
     """All topics with the version of the table (``TopicConfigSerializeWrapper``)."""
     table = {one.name: shown_fields(one) for one in tables.topics if one.name != SYSTEM_TOPIC}
     return {"dataVersion": tables.topics.data_version, "topicConfigTable": table}
+
+
+def topic_of(asked: Asked, tables: BrokerTables) -> Topic:
+    """The topic that a request names.
+
+    Raises:
+        TopicUnknownError: there is none.
+    """
+    name = text(asked.command.fields, "topic")
+    topic = tables.topics.get(name)
+    if topic is None:
+        raise TopicUnknownError("topic does not exist", topic=name)
+    return topic
 
 
 def queue_of(asked: Asked, topic: Topic) -> QueueName:

@@ -8,19 +8,17 @@ connected client produces for, and hands on what it gets as ``CHECK_TRANSACTION_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from ledgermq.broker.transactions import read_half
 from ledgermq.formats.delayed_message import moved_to, real_queue
 from ledgermq.formats.message import decode_message, properties_in
 from ledgermq.formats.message_id import OffsetId, encode_offset_id
-from ledgermq.gateway.client_requests import ClientRequests
-from ledgermq.gateway.client_table import ClientTable
-from ledgermq.gateway.port_calls import PortCalls
-from ledgermq.gateway.refusals import refusal
-from ledgermq.gateway.requests import Asked, Codes
-from ledgermq.ipc.counters import Counts
+from ledgermq.gateway.code_rights import USER
+from ledgermq.gateway.context import BrokerContext
+from ledgermq.gateway.parts import Part
+from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import LedgerError, ProtocolError
 from ledgermq.model.transactions import HALF_TOPIC, Decision
 from ledgermq.remoting.codes import RequestCode, ResponseCode
@@ -28,7 +26,6 @@ from ledgermq.remoting.command import Command
 from ledgermq.remoting.fields import int32, int64, text
 from ledgermq.serving.calls import Result
 from ledgermq.serving.poison_messages import PoisonMessages
-from ledgermq.serving.query_service import QueryService
 from ledgermq.wire.session import Standing
 
 WAIT_MS = 60_000
@@ -41,34 +38,24 @@ DECISIONS = {8: Decision.COMMIT, 12: Decision.ROLLBACK}
 """``MessageSysFlag``: the transaction's bits; another number says that it is not known."""
 
 
-class TransactionCodes:
+class TransactionCodes(Part):
     """Owned by the port.
 
     Invariant: for each group in ``_asking`` one call waits for questions.
     """
 
-    def __init__(
-        self,
-        calls: PortCalls,
-        queries: QueryService,
-        *,
-        clients: ClientTable,
-        requests: ClientRequests,
-        reply: Callable[[Asked, Command], None],
-        counts: Counts,
-    ) -> None:
-        self._poison = PoisonMessages(counts)
-        self._calls = calls
-        self._queries = queries
-        self._clients = clients
-        self._requests = requests
-        self._reply = reply
+    def __init__(self, context: BrokerContext) -> None:
+        self._poison = PoisonMessages(context.counts)
+        self._calls = context.calls
+        self._queries = context.queries
+        self._clients = context.clients
+        self._requests = context.requests
         self._leads = False
         self._asking: set[str] = set()
         self._turns: dict[str, int] = {}
         self._seen = -1
         self._retry_ms: int | None = None
-        self.codes: Codes = {RequestCode.END_TRANSACTION: self._end}
+        self.codes = (Code(RequestCode.END_TRANSACTION, self._end, USER),)
 
     def tell_standing(self, standing: Standing) -> None:
         """Only a leader asks; one that begins to lead asks for all groups."""
@@ -158,15 +145,7 @@ class TransactionCodes:
             "offset": offset,
         }
 
-        def take(outcome: Result | LedgerError) -> None:
-            if isinstance(outcome, LedgerError):
-                self._reply(asked, refusal(command, outcome))
-            else:
-                self._reply(asked, command.reply())
-
-        self._calls.ask(
-            "transaction_end", arguments, asked.now_ms, take, check_topic=asked.check_topic
-        )
+        self._calls.answer(asked, "transaction_end", arguments)
         return None
 
     def _transaction(self, command: Command, group: str, offset: int) -> str:

@@ -26,6 +26,7 @@ from ledgermq.client.outgoing import Body
 from ledgermq.client.record_encoder import Form
 from ledgermq.client.results import FrameResult
 from ledgermq.client.send_pipeline import ProducerOptions, SendPipeline
+from ledgermq.gateway.parts import Part
 from ledgermq.model.errors import (
     BusyError,
     LedgerError,
@@ -89,8 +90,8 @@ class _Entry(NamedTuple):
     take: Take
 
 
-class WriterLink:
-    """Owned by the port; driven by ``advance``, which never blocks.
+class WriterLink(Part):
+    """Owned by the port; driven by ``turn``, which never blocks.
 
     Invariants: an entry is gathered, or in exactly one frame of ``_under_way``, until it is told;
     entries of one queue are stored in the order in which they came.
@@ -103,7 +104,7 @@ class WriterLink:
         *,
         greeted: Callable[[], object] = lambda: None,
     ) -> None:
-        """A link that opens its first session with the first ``advance``.
+        """A link that opens its first session with the first ``turn``.
 
         Args:
             epoll: gets what wakes the link.
@@ -143,7 +144,7 @@ class WriterLink:
 
     @property
     def has_gathered(self) -> bool:
-        """Whether something waits for ``advance``."""
+        """Whether something waits for ``turn``."""
         return bool(self._gathered)
 
     @property
@@ -152,12 +153,12 @@ class WriterLink:
         return self._watched
 
     def next_deadline_ms(self) -> int | None:
-        """When ``advance`` has work that no descriptor tells of."""
+        """When ``turn`` has work that no descriptor tells of."""
         deadline = self._pipeline.deadline
         return None if deadline == NEVER else int(deadline * 1_000)
 
     def store(self, record: ToStore, take: Take) -> None:
-        """Have ``record`` stored; ``take`` is told what came of it, by ``advance``.
+        """Have ``record`` stored; ``take`` is told what came of it, by ``turn``.
 
         Raises:
             BusyError: more waits for the writer than its window; nothing is stored.
@@ -173,7 +174,7 @@ class WriterLink:
         self._gathered.append(_Entry(record, take))
         self._gathered_bytes += record.size
 
-    def advance(self, now_ms: int) -> None:
+    def turn(self, now_ms: int) -> None:
         """Take answers, tell who waited for them, and send what was gathered."""
         self._now = now = now_ms / 1_000
         self._close_frames()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import NamedTuple
 from unittest.mock import patch
 
+from ledgermq.gateway.port import RemotingPort
+from ledgermq.gateway.requests import Code
 from ledgermq.process.environment import Environment
 from ledgermq.serving.broker_process import BrokerWorker
 from ledgermq.serving.broker_tables import BrokerTables
@@ -18,14 +21,21 @@ from ledgermq.sim import readers
 from ledgermq.sim.world import Shape, World
 
 
+class _Rows(NamedTuple):
+    verbs: dict[str, Verb]
+    codes: dict[int, Code]
+
+
 @cache
-def verbs() -> Mapping[str, Verb]:
-    """What our own clients may ask for, by name."""
-    found: dict[str, Verb] = {}
+def _rows() -> _Rows:
+    found = _Rows({}, {})
 
     def begin(around: Environment, tables: BrokerTables, make: MakeConsumers) -> BrokerWorker:
         def noted(pulls: PullService, calls: CallService, queries: QueryService) -> Consumers:
-            found.update(calls.verbs)
+            found.verbs.update(calls.verbs)
+            port = RemotingPort(around, tables, pulls, calls, queries)
+            found.codes.update({row.code: row for row in port.codes})
+            port.close()
             return make(pulls, calls, queries)
 
         return BrokerWorker(around, tables, noted)
@@ -36,3 +46,13 @@ def verbs() -> Mapping[str, Verb]:
     ):
         pass
     return found
+
+
+def verbs() -> Mapping[str, Verb]:
+    """What our own clients may ask for, by name."""
+    return _rows().verbs
+
+
+def codes() -> Mapping[int, Code]:
+    """What RocketMQ's clients and tools may ask the port for."""
+    return _rows().codes

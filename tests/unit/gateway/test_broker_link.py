@@ -41,10 +41,13 @@ class Pair:
         self._clients: list[socket.socket] = []
 
     def start_broker(self) -> FarSockets:
-        self.broker = broker = FarSockets(self.path)
-        broker.note_offset = lambda *row: self.noted.append(row)
+        self.broker = broker = FarSockets(self.path, self)
         self.now_ms += RETRY_MS
         return broker
+
+    def note(self, group: str, topic: str, queue_id: int, offset: int, *, owner: str) -> None:
+        """See ``NotesOffsets``."""
+        self.noted.append((group, topic, queue_id, offset, owner))
 
     def connect(self) -> tuple[socket.socket, Connection]:
         """A client, and its connection."""

@@ -31,7 +31,7 @@ class Log:
         self.offsets = GroupOffsets()
         self.batches: list[list[Commit]] = []
         self._callers: list[Caller] = []
-        self.calls = PortCalls(cast("Any", self))
+        self.calls = PortCalls(cast("Any", self), reply=cast("Any", None))
         self.commits = OffsetCommits(self.calls, cast("Any", SimpleNamespace(offsets=self.offsets)))
         self.commits.tell_standing(LEADS)
         self.told: list[LedgerError | None] = []

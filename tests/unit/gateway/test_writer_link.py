@@ -47,7 +47,7 @@ class Port:
         self.greetings += 1
 
     def advance(self) -> None:
-        self.link.advance(time.monotonic_ns() // 1_000_000)
+        self.link.turn(time.monotonic_ns() // 1_000_000)
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Advance when the link's descriptors or its deadline say so, until the condition holds."""

@@ -1,0 +1,70 @@
+"""What the parts of a port go by: all that they share, made once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ledgermq.gateway.addresses import GroupAddresses
+from ledgermq.gateway.changes import Changes
+from ledgermq.gateway.client_requests import ClientRequests
+from ledgermq.gateway.client_sockets import ClientSockets
+from ledgermq.gateway.client_table import ClientTable
+from ledgermq.gateway.leader_relay import LeaderRelay
+from ledgermq.gateway.offset_commits import NotesOffsets, OffsetCommits
+from ledgermq.gateway.port_calls import AsksVerbs, PortCalls
+from ledgermq.gateway.port_quotas import PortQuotas
+from ledgermq.gateway.queue_figures import QueueFigures
+from ledgermq.gateway.requests import ReplyLater
+from ledgermq.gateway.writer_link import WriterLink
+from ledgermq.ipc.counters import Counts
+from ledgermq.process.environment import Environment
+from ledgermq.serving.applied_tables import AppliedTables
+from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.call_service import CallService
+from ledgermq.serving.pull_service import PullService
+from ledgermq.serving.query_service import QueryService
+
+
+@dataclass(frozen=True, slots=True)
+class PortContext:
+    """In the broker process and in port processes.
+
+    Attributes:
+        calls: asks for the broker's verbs.
+        reply: answers a request later.
+        commits: takes what consumers commit with their pulls.
+    """
+
+    around: Environment
+    tables: AppliedTables
+    counts: Counts
+    pulls: PullService
+    calls: AsksVerbs
+    commits: NotesOffsets
+    sockets: ClientSockets
+    clients: ClientTable
+    writer: WriterLink
+    quotas: PortQuotas
+    reply: ReplyLater
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerContext(PortContext):
+    """In the broker process.
+
+    Attributes:
+        service: who answers verbs.
+        relay: the way to the node that leads.
+        figures: of queues, as tools want them.
+    """
+
+    tables: BrokerTables
+    calls: PortCalls
+    commits: OffsetCommits
+    service: CallService
+    queries: QueryService
+    requests: ClientRequests
+    addresses: GroupAddresses
+    relay: LeaderRelay
+    changes: Changes
+    figures: QueueFigures

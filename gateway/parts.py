@@ -1,0 +1,82 @@
+"""Parts of a port: what answers codes, or works for those that do."""
+
+from __future__ import annotations
+
+from ledgermq.gateway.remoting_sockets import Connection
+from ledgermq.gateway.requests import Codes
+from ledgermq.model.settings import Settings
+from ledgermq.wire.session import Standing
+
+
+class Part:
+    """One of them; it has what it needs of these methods, and the others do nothing.
+
+    Attributes:
+        codes: what it answers.
+    """
+
+    codes: Codes = ()
+
+    def turn(self, now_ms: int) -> None:
+        """Do what is due; in each turn."""
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``turn`` has something to do that no descriptor tells of; None when never."""
+        return None
+
+    def tell_standing(self, standing: Standing) -> None:
+        """This node is something else in its group now, or another one leads."""
+
+    def forget(self, connection: Connection) -> None:
+        """A connection has ended."""
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again."""
+
+    def close(self) -> None:
+        """Tell all who wait, and end."""
+
+
+class Parts:
+    """All of a port, in the order of their turns; they end the other way round."""
+
+    def __init__(self, *parts: Part) -> None:
+        self.codes: Codes = [row for part in parts for row in part.codes]
+        self._parts = parts
+        # Many times a second: of those alone that do something then.
+        self._turns = [part.turn for part in parts if type(part).turn is not Part.turn]
+        self._deadlines = [
+            part.next_deadline_ms
+            for part in parts
+            if type(part).next_deadline_ms is not Part.next_deadline_ms
+        ]
+
+    def turn(self, now_ms: int) -> None:
+        """See ``Part``."""
+        for turn in self._turns:
+            turn(now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        """The first of all."""
+        deadlines = [next_deadline_ms() for next_deadline_ms in self._deadlines]
+        return min((one for one in deadlines if one is not None), default=None)
+
+    def tell_standing(self, standing: Standing) -> None:
+        """See ``Part``."""
+        for part in self._parts:
+            part.tell_standing(standing)
+
+    def forget(self, connection: Connection) -> None:
+        """See ``Part``."""
+        for part in self._parts:
+            part.forget(connection)
+
+    def take_settings(self, settings: Settings) -> None:
+        """See ``Part``."""
+        for part in self._parts:
+            part.take_settings(settings)
+
+    def close(self) -> None:
+        """See ``Part``."""
+        for part in reversed(self._parts):
+            part.close()
