@@ -35,6 +35,7 @@ from bench.node import COMMAND, configuration
 from ledgermq.broker.topics import TopicTable
 from ledgermq.client import Producer
 from ledgermq.dispatching.log_spans import LogSpans
+from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.message import Message, encode_message
 from ledgermq.formats.properties import encode_properties
 from ledgermq.model.errors import LedgerError
@@ -43,7 +44,7 @@ from ledgermq.model.settings import Settings
 from ledgermq.process.settings_loading import load_settings
 from ledgermq.store.dispatch_build import DispatchBuilder
 from ledgermq.store.log_checkpoint import LogCheckpoint, encode
-from ledgermq.store.log_writer import ENTRY_HEADER_SIZE, Run
+from ledgermq.store.log_writer import Run
 from ledgermq.store.small_file import replace_file
 from ledgermq.writing.log_opening import open_log
 

@@ -25,6 +25,7 @@ from ledgermq.broker.sealed_secret import SEALED_SIZE_MAX, is_sealed
 from ledgermq.broker.table import Table
 from ledgermq.broker.table_changes import UserSet
 from ledgermq.model.errors import ConfigError
+from ledgermq.model.group_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from ledgermq.model.limits import FORBIDDEN_TOPICS
 
 FILE = "access.json"
@@ -36,7 +37,6 @@ SECRET_SIZE_MIN, SECRET_SIZE_MAX = 7, 255
 PUBLIC_KEYS_MAX = 16
 PERMS_MAX = 10_000
 
-RETRY_PREFIX, DEAD_PREFIX = "%RETRY%", "%DLQ%"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 """Everybody who is known may write to it (``PlainPermissionManager``)."""
 
@@ -135,8 +135,8 @@ class User:
         """Whether the user has ``right`` to a topic; those of retries belong to their group."""
         if topic.startswith(RETRY_PREFIX):
             return self.may_use_group(topic.removeprefix(RETRY_PREFIX))
-        if topic.startswith(DEAD_PREFIX):
-            return self.may_use_group(topic.removeprefix(DEAD_PREFIX))
+        if topic.startswith(DEAD_LETTER_PREFIX):
+            return self.may_use_group(topic.removeprefix(DEAD_LETTER_PREFIX))
         if topic == TRACE_TOPIC and right is Right.PUB:
             return True
         # What lies in these belongs to other topics: nobody has a right to them by default.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Self
@@ -21,12 +20,10 @@ from ledgermq.broker.table import Table
 from ledgermq.broker.table_changes import GroupSet
 from ledgermq.formats.config_json import Rows
 from ledgermq.model.errors import ConfigError, MessageIllegalError, NoPermissionError
-from ledgermq.model.limits import TOPIC_CHARACTERS
+from ledgermq.model.limits import GROUP_SIZE_MAX, TOPIC_CHARACTERS, TOPIC_NAME
 from ledgermq.model.settings import TopicsSection
 
 FILE = "subscriptionGroup.json"
-GROUP_SIZE_MAX = 255
-"""RocketMQ's ``Validators.CHARACTER_MAX_LENGTH``."""
 
 BUILTIN_GROUPS = (
     "TOOLS_CONSUMER",
@@ -39,7 +36,6 @@ BUILTIN_GROUPS = (
 )
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
-_NAME = re.compile(TOPIC_CHARACTERS)
 _DEFAULTS: Mapping[str, object] = {
     "brokerId": 0,
     "consumeBroadcastEnable": True,
@@ -98,7 +94,7 @@ def check_group_name(name: str) -> None:
         raise MessageIllegalError(
             "group name is too long", group=name, characters=len(name), limit=GROUP_SIZE_MAX
         )
-    if _NAME.fullmatch(name) is None:
+    if TOPIC_NAME.fullmatch(name) is None:
         raise MessageIllegalError(
             "group name has a character that is not allowed", group=name, allowed=TOPIC_CHARACTERS
         )

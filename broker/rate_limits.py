@@ -10,7 +10,7 @@ from ledgermq.broker.token_bucket import TokenBucket
 from ledgermq.model.errors import QuotaError
 from ledgermq.model.settings import QuotasSection
 
-WAIT_MS_MAX = 60_000
+STAY_AWAY_MS_MAX = 60_000
 """Nobody is told to stay away for longer: a quota may be raised meanwhile."""
 
 OWNERS_MAX = 20_000
@@ -108,7 +108,7 @@ class RateLimits:
                 owner="each client" if who.startswith(CONNECTION) else who,
                 quota=f"{self._direction} {what}",
                 limit_per_s=rate,
-                retry_after_ms=min(worst_ms, WAIT_MS_MAX),
+                retry_after_ms=min(worst_ms, STAY_AWAY_MS_MAX),
             )
 
     def take(self, owner: str, *, size: int, messages: int, now_ns: int) -> None:

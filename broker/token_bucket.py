@@ -6,8 +6,9 @@ rate holds in the long run, whatever the size of a request, and the wait can be 
 
 from __future__ import annotations
 
+from ledgermq.model.units import MS_NS
+
 NS_PER_S = 1_000_000_000
-NS_PER_MS = 1_000_000
 
 
 class TokenBucket:
@@ -35,7 +36,7 @@ class TokenBucket:
     def wait_ms(self, now_ns: int) -> int:
         """How long until something may be taken; 0: now."""
         self._fill(now_ns)
-        return 0 if self._level >= 0 else -(self._level // (self.rate * NS_PER_MS))
+        return 0 if self._level >= 0 else -(self._level // (self.rate * MS_NS))
 
     def take(self, count: int) -> None:
         """Take ``count`` tokens; to be called when ``wait_ms`` is 0, or for what was given out."""

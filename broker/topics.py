@@ -5,7 +5,6 @@ The fields are those of RocketMQ's ``TopicConfig``; the table is ``config/topics
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntFlag
@@ -34,6 +33,7 @@ from ledgermq.model.limits import (
     QUEUE_ID_MAX,
     SYSTEM_TOPIC,
     TOPIC_CHARACTERS,
+    TOPIC_NAME,
     TOPIC_SIZE_MAX,
 )
 from ledgermq.model.settings import NodeSection, TopicsSection
@@ -41,7 +41,6 @@ from ledgermq.model.system_topics import SYSTEM_TOPICS, TEMPLATE_TOPIC, is_syste
 
 FILE = "topics.json"
 
-_NAME = re.compile(TOPIC_CHARACTERS)
 _QUEUES_DEFAULT = 16
 _FIRST_OFFSETS = "ledgermqFirstOffsets"
 _QUEUES_KEPT = "ledgermqQueuesKept"
@@ -190,7 +189,7 @@ def check_topic_name(name: str) -> None:
         raise MessageIllegalError(
             "topic name is too long", topic=name, characters=len(name), limit=TOPIC_SIZE_MAX
         )
-    if _NAME.fullmatch(name) is None:
+    if TOPIC_NAME.fullmatch(name) is None:
         raise MessageIllegalError(
             "topic name has a character that is not allowed", topic=name, allowed=TOPIC_CHARACTERS
         )

@@ -22,10 +22,9 @@ from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.errors import ConfigError, StoreLockedError
 from ledgermq.model.ids import NodeId
 from ledgermq.model.settings import NodeSection
+from ledgermq.model.units import MIB
 from ledgermq.store.disk_sync import make_directories
 from ledgermq.store.store_directory import open_directory
-
-_MIB = 1 << 20
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -110,7 +109,7 @@ def _create(arguments: argparse.Namespace) -> int:
                 ) from error
     text = (
         f"{backup.folder}: positions {backup.manifest.first:,} to {backup.manifest.end:,},"
-        f" {backup.linked / _MIB:,.1f} MiB linked, {backup.copied / _MIB:,.1f} MiB copied"
+        f" {backup.linked / MIB:,.1f} MiB linked, {backup.copied / MIB:,.1f} MiB copied"
     )
     return tell(arguments, {"backup": str(backup.folder), **_as_json(backup.manifest)}, text)
 
@@ -124,7 +123,7 @@ def _list(arguments: argparse.Namespace) -> int:
         size = sum(file.used for file in manifest.files.values())
         print(
             f"{folder.name}  {moment}  {manifest.self_id or '-'}"
-            f"  positions {manifest.first:,} to {manifest.end:,}  {size / _MIB:,.1f} MiB"
+            f"  positions {manifest.first:,} to {manifest.end:,}  {size / MIB:,.1f} MiB"
         )
     return 0
 
@@ -183,7 +182,7 @@ def _counted(line: ProgressLine) -> Callable[[int], None]:
     def told(count: int) -> None:
         nonlocal done
         done += count
-        line.show(done // _MIB)
+        line.show(done // MIB)
 
     return told
 

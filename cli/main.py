@@ -30,13 +30,13 @@ from ledgermq.model.errors import (
     StorageError,
     StoreLockedError,
 )
-
-EXIT_OK = 0
-EXIT_CONFIG = 1
-EXIT_STORAGE = 2
-EXIT_BUG = 3
-EXIT_INTERRUPTED = 130
-"""What shells report of a command that SIGINT ended."""
+from ledgermq.model.exit_status import (
+    EXIT_BUG,
+    EXIT_CONFIG,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_STORAGE,
+)
 
 EXTRA_OF_PACKAGE = {
     "isal": "server",

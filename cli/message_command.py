@@ -24,7 +24,7 @@ from ledgermq.client.message_track import Track
 from ledgermq.client.queries import Queries
 from ledgermq.client.received import ReceivedMessage
 from ledgermq.model.errors import ConfigError
-from ledgermq.wire.query_frame import TIMESTAMP_MAX
+from ledgermq.model.limits import TIMESTAMP_MAX
 
 COUNT_DEFAULT = 32
 PULLED_MAX = 256

@@ -15,7 +15,8 @@ from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell, time_text
 from ledgermq.client.queries import KeyedMessages, Queries
 from ledgermq.client.received import ReceivedMessage
-from ledgermq.wire.query_frame import MESSAGES_DEFAULT, TIMESTAMP_MAX
+from ledgermq.model.limits import TIMESTAMP_MAX
+from ledgermq.wire.query_frame import MESSAGES_DEFAULT
 
 EXIT_NOTHING = 1
 NO_MESSAGE = "ledgermq: no such message"

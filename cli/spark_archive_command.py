@@ -15,12 +15,11 @@ from ledgermq.client.archive_admin import ArchiveAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.formats.findings import Severity
 from ledgermq.model.errors import ConfigError
+from ledgermq.model.units import MIB
 from ledgermq.pipeline.job_defaults import LEVEL_DEFAULT, LEVELS
 
 if TYPE_CHECKING:
     from ledgermq.pipeline.archive_job import Archived
-
-_MIB = 1 << 20
 
 
 def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -85,7 +84,7 @@ def _archive(arguments: argparse.Namespace) -> int:
             job,
             options,
             root,
-            split_bytes=max(1, arguments.split_mib) * _MIB,
+            split_bytes=max(1, arguments.split_mib) * MIB,
             level=arguments.level,
         )
     seconds = time.monotonic() - begun
@@ -115,7 +114,7 @@ def _print_archived(found: Archived, root: Path, seconds: float) -> None:
     size = sum(file.bytes for file in found.run.files)
     print(
         f"{found.rows:,} messages of {len(found.run.marks):,} queues in"
-        f" {len(found.run.files):,} files, {size / _MIB:,.1f} MiB; run {found.run.number:,},"
+        f" {len(found.run.files):,} files, {size / MIB:,.1f} MiB; run {found.run.number:,},"
         f" {found.tasks:,} tasks, {seconds:.1f} s"
     )
     for gap in found.run.gaps:
@@ -160,7 +159,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         ProgressLine("tasks") as line,
         opened_job("verify", master=arguments.master, conf=arguments.conf, told=line.show) as job,
     ):
-        checked = check_archive(job, root, split_bytes=max(1, arguments.split_mib) * _MIB)
+        checked = check_archive(job, root, split_bytes=max(1, arguments.split_mib) * MIB)
     seconds = time.monotonic() - begun
     status = EXIT_OF_SEVERITY[Severity.DAMAGE if checked.faults else Severity.NOTE]
     if arguments.json:
@@ -170,7 +169,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     for fault in checked.faults:
         print(fault.as_text())
     print(
-        f"{checked.files:,} files, {checked.rows:,} messages, {checked.bytes / _MIB:,.1f} MiB of"
+        f"{checked.files:,} files, {checked.rows:,} messages, {checked.bytes / MIB:,.1f} MiB of"
         f" {checked.runs:,} runs: {len(checked.faults)} faults; {checked.missing:,} messages were"
         f" deleted before they were archived; {seconds:.1f} s"
     )

@@ -15,12 +15,11 @@ from ledgermq.cli.spark_options import add_job_options
 from ledgermq.cli.store_check_command import EXIT_OF_SEVERITY
 from ledgermq.cli.store_sizes import add_size_options, index_layout, store_section
 from ledgermq.formats.findings import Severity
+from ledgermq.model.units import MIB
 from ledgermq.store.store_directory import open_directory
 
 if TYPE_CHECKING:
     from ledgermq.pipeline.rebuild_job import RebuiltByJob
-
-_MIB = 1 << 20
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -97,7 +96,7 @@ def _rebuild(arguments: argparse.Namespace) -> int:
         opened_job("rebuild", master=arguments.master, conf=arguments.conf, told=line.show) as job,
     ):
         rebuilt = rebuild(
-            job, directory, section, staging, split_bytes=max(1, arguments.split_mib) * _MIB
+            job, directory, section, staging, split_bytes=max(1, arguments.split_mib) * MIB
         )
     seconds = time.monotonic() - begun
     if arguments.json:
@@ -136,7 +135,7 @@ def _audit(arguments: argparse.Namespace) -> int:
         ProgressLine("tasks") as line,
         opened_job("audit", master=arguments.master, conf=arguments.conf, told=line.show) as job,
     ):
-        audited = audit(job, roots, options, split_bytes=max(1, arguments.split_mib) * _MIB)
+        audited = audit(job, roots, options, split_bytes=max(1, arguments.split_mib) * MIB)
     seconds = time.monotonic() - begun
     written = write_report(audited, arguments.out) if arguments.out else []
     kinds = {fault.kind for fault in audited.faults}
@@ -153,7 +152,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     size = sum(replica.checked.log_bytes for replica in audited.replicas)
     print(
         f"{len(audited.replicas)} replicas, positions {audited.first:,} to {audited.end:,}:"
-        f" {len(audited.faults)} faults; {size / _MIB:,.0f} MiB in {seconds:.1f} s"
+        f" {len(audited.faults)} faults; {size / MIB:,.0f} MiB in {seconds:.1f} s"
     )
     for path in written:
         print(f"written: {path}")

@@ -6,12 +6,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ledgermq.model.units import MIB
 from ledgermq.pipeline.job_defaults import SPLIT_BYTES
 
 if TYPE_CHECKING:
     from ledgermq.pipeline.source_options import SourceOptions
-
-_MIB = 1 << 20
 
 
 def add_job_options(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +23,7 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
     job.add_argument(
         "--split-mib",
         type=int,
-        default=SPLIT_BYTES // _MIB,
+        default=SPLIT_BYTES // MIB,
         metavar="N",
         help="MiB of the log for one task (%(default)s)",
     )

@@ -10,8 +10,8 @@ from pathlib import Path
 from ledgermq.cli.node_options import parse_time
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.spark_options import add_job_options, add_source_options, source_options
+from ledgermq.model.units import MIB
 
-_MIB = 1 << 20
 BUCKET_S = 60
 
 
@@ -64,7 +64,7 @@ def _stats(arguments: argparse.Namespace) -> int:
             job,
             options,
             bucket_ms=arguments.bucket * 1_000,
-            split_bytes=max(1, arguments.split_mib) * _MIB,
+            split_bytes=max(1, arguments.split_mib) * MIB,
         )
     seconds = time.monotonic() - begun
     written = write_stats(found, arguments.out) if arguments.out else []

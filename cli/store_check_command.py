@@ -21,13 +21,13 @@ from ledgermq.cli.store_sizes import add_size_options, index_layout
 from ledgermq.daemon.check_own_files import check_own_files
 from ledgermq.formats.findings import Severity, worst
 from ledgermq.model.settings import StoreSection
+from ledgermq.model.units import MIB
 from ledgermq.store.store_directory import dledger_folder, names_in
 
 if TYPE_CHECKING:
     from ledgermq.repair.check_store import CheckedStore
 
 EXIT_OF_SEVERITY = {Severity.NOTE: 0, Severity.DERIVED: 4, Severity.DAMAGE: 5}
-_MIB = 1 << 20
 
 
 def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -71,7 +71,7 @@ def _check(arguments: argparse.Namespace) -> int:
     begun = time.monotonic()
     with ProgressLine("MiB of the log read") as line:
         checked = check_store(
-            root, options, told=lambda done, all_: line.show(done // _MIB, all_ // _MIB)
+            root, options, told=lambda done, all_: line.show(done // MIB, all_ // MIB)
         )
     checked.findings += check_own_files(
         root, dledger_folder(root, names_in(root), arguments.self_id)
@@ -98,7 +98,7 @@ def _as_json(checked: CheckedStore, seconds: float, status: int) -> dict[str, ob
 
 
 def _summary(checked: CheckedStore, seconds: float) -> str:
-    rate = checked.log_bytes / _MIB / seconds if seconds else 0.0
+    rate = checked.log_bytes / MIB / seconds if seconds else 0.0
     severities = [finding.severity for finding in checked.findings]
     found = ", ".join(
         f"{severities.count(severity)} {severity.value}"
@@ -110,6 +110,6 @@ def _summary(checked: CheckedStore, seconds: float) -> str:
         f"queues: {checked.units:,} units in {checked.queues} queues, {checked.stale_units:,} of"
         " deleted messages\n"
         f"index: {checked.keys:,} keys in {checked.index_files} files\n"
-        f"found: {found}; {checked.log_bytes / _MIB:,.0f} MiB in {seconds:.1f} s"
+        f"found: {found}; {checked.log_bytes / MIB:,.0f} MiB in {seconds:.1f} s"
         f" ({rate:,.0f} MiB/s)"
     )

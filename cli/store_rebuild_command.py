@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.store_sizes import add_size_options, store_section
 from ledgermq.daemon.store_lock import stopped_store
+from ledgermq.model.units import MIB
 from ledgermq.store.store_directory import open_directory
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ as the dispatcher builds them, byte for byte. What was there is kept in ledgermq
 itself is not changed. Killed in the middle, it is run again; a node that is started instead builds
 the same.
 """
-_MIB = 1 << 20
 
 
 def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -47,7 +47,7 @@ def _rebuild(arguments: argparse.Namespace) -> int:
             rebuilt = rebuild(
                 directory,
                 section,
-                told=lambda done, all_: line.show(done // _MIB, all_ // _MIB),
+                told=lambda done, all_: line.show(done // MIB, all_ // MIB),
             )
     if arguments.json:
         print(json.dumps(_as_json(rebuilt)))

@@ -20,11 +20,11 @@ from ledgermq.client.received import MessageBatch, ReceivedMessage
 from ledgermq.client.requests import Request, Steps
 from ledgermq.formats.message_id import decode_offset_id
 from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.model.limits import TIMESTAMP_MAX
 from ledgermq.wire.header import Kind
 from ledgermq.wire.query_frame import (
     MESSAGES_DEFAULT,
     MESSAGES_MAX,
-    TIMESTAMP_MAX,
     AnyQuery,
     KeyQuery,
     PositionQuery,

@@ -16,9 +16,12 @@ from ledgermq.formats.host_address import Host, decode_host
 from ledgermq.formats.message import (
     BORN_HOST_V6,
     COMPRESSED,
+    CRC_MASK,
     MAGIC,
+    PROPERTIES_SIZE,
     SIZE_MIN,
     STORE_HOST_V6,
+    V6_MASK,
     split_keys,
 )
 from ledgermq.formats.message_id import OffsetId, encode_offset_id
@@ -34,9 +37,6 @@ _HEADS = {
     BORN_HOST_V6 | STORE_HOST_V6: Struct(">iIiiiqqiq20sq20siqi"),
 }
 _V4 = _HEADS[0]
-_V6_MASK = BORN_HOST_V6 | STORE_HOST_V6
-_PROPERTIES_SIZE = Struct(">h")
-_CRC_MASK = 0x7FFF_FFFF
 
 Head = tuple[int, int, int, int, int, int, int, int, int, bytes, int, bytes, int, int, int]
 
@@ -59,8 +59,8 @@ class ReceivedMessage:
         head: Head = _V4.unpack_from(records, at) if size >= SIZE_MIN else _NO_HEAD
         body_at = at + _V4.size
         sys_flag = head[7]
-        if sys_flag & _V6_MASK:
-            layout = _HEADS[sys_flag & _V6_MASK]
+        if sys_flag & V6_MASK:
+            layout = _HEADS[sys_flag & V6_MASK]
             body_at = at + layout.size
             if size > layout.size:
                 head = layout.unpack_from(records, at)
@@ -174,7 +174,7 @@ class ReceivedMessage:
                 has them as they are.
         """
         body = self.stored_body
-        if crc32(body, 0) & _CRC_MASK != self._head[2] & _CRC_MASK:
+        if crc32(body, 0) & CRC_MASK != self._head[2] & CRC_MASK:
             raise CorruptLogError(
                 "body is not what was sent",
                 topic=self.topic,
@@ -241,7 +241,7 @@ class ReceivedMessage:
         properties_at = topic_at + records[topic_at - 1] + 2
         if properties_at > end:
             raise CorruptLogError("topic does not fit its record", queue_offset=self.queue_offset)
-        (size,) = _PROPERTIES_SIZE.unpack_from(records, properties_at - 2)
+        (size,) = PROPERTIES_SIZE.unpack_from(records, properties_at - 2)
         if size != end - properties_at:
             raise CorruptLogError(
                 "properties do not end their record", queue_offset=self.queue_offset, size=size

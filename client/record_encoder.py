@@ -31,16 +31,16 @@ from ledgermq.formats.message import (
     BORN_HOST_V6,
     COMPRESSED,
     COMPRESSION_MASK,
+    CRC_MASK,
     MAGIC,
+    PROPERTIES_SIZE,
     STORE_HOST_V6,
 )
 from ledgermq.formats.message_id import UniqueIds
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.model.limits import ENTRY_SIZE_MAX, PROPERTIES_SIZE_MAX
 
-_CRC_MASK = 0x7FFF_FFFF
 _COMPRESSION_BITS = COMPRESSED | COMPRESSION_MASK
-_PROPERTIES_SIZE = Struct(">h")
 
 assert array("I").itemsize == 4
 
@@ -194,7 +194,7 @@ class RecordEncoder:
                 limit=PROPERTIES_SIZE_MAX,
             )
         topic = bytes((len(target.topic),)) + target.topic
-        pack_size = _PROPERTIES_SIZE.pack
+        pack_size = PROPERTIES_SIZE.pack
         tails = [topic + pack_size(len(own) + id_size) + own + id_prefix for own in properties]
         around = self._head.size + UNIQUE_ID_DIGITS
         for number, given in own_ids.items():
@@ -224,7 +224,7 @@ class RecordEncoder:
         head = self._head.pack(
             size - self.form.entry_header_size,
             MAGIC,
-            crc32(body, 0) & _CRC_MASK,
+            crc32(body, 0) & CRC_MASK,
             self._pack_middle(target),
             length,
         )
@@ -298,7 +298,7 @@ class RecordEncoder:
         pack = self._head.pack
         hole = self.form.entry_header_size
         heads = [
-            pack(size - hole, MAGIC, crc32(body, 0) & _CRC_MASK, middle, length)
+            pack(size - hole, MAGIC, crc32(body, 0) & CRC_MASK, middle, length)
             for size, body, middle, length in zip(sizes, bodies, middles, lengths, strict=False)
         ]
         numbers: Iterable[bytes] = map(b"%012X".__mod__, range(ids[1], ids[1] + len(bodies)))
@@ -314,7 +314,7 @@ def _tail(topic: bytes, properties: bytes, id_prefix: str) -> bytes:
     size = len(properties) + len(id_prefix) + UNIQUE_ID_DIGITS
     check_properties_size(size)
     return b"".join(
-        (bytes((len(topic),)), topic, _PROPERTIES_SIZE.pack(size), properties, id_prefix.encode())
+        (bytes((len(topic),)), topic, PROPERTIES_SIZE.pack(size), properties, id_prefix.encode())
     )
 
 
@@ -325,5 +325,5 @@ def _whole_tail(topic: bytes, message: OutgoingMessage) -> bytes:
     properties += message.unique_id.encode()
     check_properties_size(len(properties))
     return b"".join(
-        (bytes((len(topic),)), topic, _PROPERTIES_SIZE.pack(len(properties)), properties)
+        (bytes((len(topic),)), topic, PROPERTIES_SIZE.pack(len(properties)), properties)
     )

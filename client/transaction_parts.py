@@ -10,9 +10,9 @@ from ledgermq.client.outgoing import OutgoingMessage
 from ledgermq.client.sender import RECORD_AROUND
 from ledgermq.client.transaction_requests import half_message
 from ledgermq.model.errors import ConfigError, LedgerError, MessageIllegalError
+from ledgermq.model.limits import GROUP_SIZE_MAX
 from ledgermq.model.transactions import HALF_TOPIC, MESSAGES_MAX, SIZE_MAX
 
-GROUP_SIZE_MAX = 255
 HALF = Destination(HALF_TOPIC.encode(), 0)
 
 

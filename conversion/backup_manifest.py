@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import cast
 
+from ledgermq.formats.digest import DIGEST_SIZE, content_digest
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.settings_rules import RULES
 from ledgermq.repair.file_family import first_nonzero
@@ -34,7 +35,6 @@ from ledgermq.store.checked_document import read_document, write_document
 MANIFEST = "manifest.json"
 CONTENT = "store"
 _VERSION = 1
-_DIGEST_SIZE = 32
 _STEP = 4 << 20
 
 Told = Callable[[int], None]
@@ -134,7 +134,7 @@ def digest_of(fd: int, used: int, told: Told) -> str:
     Raises:
         OSError: they cannot be read.
     """
-    digest = hashlib.blake2b(digest_size=_DIGEST_SIZE)
+    digest = hashlib.blake2b(digest_size=DIGEST_SIZE)
     at = 0
     while at < used:
         content = os.pread(fd, min(_STEP, used - at), at)
@@ -148,7 +148,7 @@ def digest_of(fd: int, used: int, told: Told) -> str:
 
 def digest_of_bytes(content: bytes) -> str:
     """The same of bytes in memory."""
-    return hashlib.blake2b(content, digest_size=_DIGEST_SIZE).hexdigest()
+    return content_digest(content).hex()
 
 
 def copy_file(source: Path, target: Path, *, used: int, size: int, told: Told) -> str:
@@ -158,7 +158,7 @@ def copy_file(source: Path, target: Path, *, used: int, size: int, told: Told) -
         FileNotFoundError: the source has gone.
         OSError: the operating system refused.
     """
-    digest = hashlib.blake2b(digest_size=_DIGEST_SIZE)
+    digest = hashlib.blake2b(digest_size=DIGEST_SIZE)
     with source.open("rb", buffering=0) as reading, target.open("xb", buffering=0) as writing:
         at = 0
         while at < used:

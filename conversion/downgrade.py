@@ -23,6 +23,7 @@ from ledgermq.conversion import conversion_journal as journal
 from ledgermq.conversion.conversion_journal import Conversion, Kind, Move, Phase
 from ledgermq.conversion.log_conversion import Converted, LogConversion, PositionTable
 from ledgermq.formats.crc32 import crc32
+from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.dledger_entry import check_entry, decode_entry_header
 from ledgermq.formats.dledger_index import (
     ITEM_SIZE,
@@ -44,7 +45,7 @@ from ledgermq.store.entry_files import first_entry_position
 from ledgermq.store.known_ends import known_queue_ends
 from ledgermq.store.log_family import LogFamily, LogFolder, MappedLog
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.log_writer import ENTRY_HEADER_SIZE, LogEnd
+from ledgermq.store.log_writer import LogEnd
 from ledgermq.store.mapped_files import MappedFiles
 from ledgermq.store.queue_end import find_end
 from ledgermq.store.queue_ends import NAME as ENDS_NAME

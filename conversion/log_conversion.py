@@ -17,8 +17,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ledgermq.formats.arrays import ENTRY_ITEM, I64
+from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.host_address import HOST_V4_SIZE, HOST_V6_SIZE
 from ledgermq.formats.message import (
+    BODY_SIZE_AT,
     BORN_HOST_V6,
     PHYSICAL_OFFSET_AT,
     STORE_HOST_V6,
@@ -30,20 +33,15 @@ from ledgermq.model.ids import Position
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.model.settings import LogKind
 from ledgermq.store.append_files import AppendFiles
-from ledgermq.store.entry_files import ITEM
-from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
 
 CHUNK_SIZE = 1024 * 1024
 """Bytes of the log that are converted at once: what is worked on stays in the cache."""
 
 _PREPARED_AT = 76
-_BODY_SIZE_AT = 84
-"""Offsets in a record whose hosts have IPv4 addresses; each IPv6 host adds 12 bytes."""
 
 _HEADER = np.arange(ENTRY_HEADER_SIZE, 0, -1)
 _TOPIC = np.frombuffer(SYSTEM_TOPIC.encode(), np.uint8)
 
-I64 = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -205,7 +203,7 @@ class LogConversion:
 
 def _chunks(items: bytes | bytearray, start: Position) -> Iterator[_Columns]:
     """The messages of ``items``, about ``CHUNK_SIZE`` bytes at a time."""
-    entries = np.frombuffer(items, ITEM)
+    entries = np.frombuffer(items, ENTRY_ITEM)
     at = entries["position"].astype(np.int64) - start + ENTRY_HEADER_SIZE
     sizes = entries["size"].astype(np.int64) - ENTRY_HEADER_SIZE
     first = 0
@@ -218,7 +216,7 @@ def _chunks(items: bytes | bytearray, start: Position) -> Iterator[_Columns]:
 def _without_system_topic(octets: Bytes, columns: _Columns) -> _Columns:
     at = columns.at
     beyond = _hosts_beyond_v4(octets, at)
-    body_size_at = at + _BODY_SIZE_AT + beyond
+    body_size_at = at + BODY_SIZE_AT + beyond
     topic_at = body_size_at + 4 + _get_u32(octets, body_size_at)
     room = at + columns.sizes - topic_at
     if (room < 1).any():

@@ -22,6 +22,7 @@ from typing import NamedTuple, cast
 
 from ledgermq.conversion.manifest_file import read_manifest_file
 from ledgermq.formats.crc32 import crc32
+from ledgermq.formats.digest import DIGEST_SIZE
 from ledgermq.formats.kernel import verify_span
 from ledgermq.formats.record_fault import RecordFault
 from ledgermq.formats.store_markers import is_blank
@@ -33,8 +34,7 @@ from ledgermq.store.file_names import file_name
 from ledgermq.store.mapped_files import MappedFiles
 
 _VERSION = 1
-_DIGEST_SIZE = 32
-_STEP = 64 * 1024 * 1024
+_PROGRESS_STEP = 64 * 1024 * 1024
 """Bytes between two calls of ``progress``."""
 
 _DIFFERENCES_NAMED = 8
@@ -201,9 +201,9 @@ def _digest(
         raise CorruptLogError(
             "record is not whole", file=file, offset=reached, field=RecordFault(number).field
         )
-    sum_ = hashlib.blake2b(digest_size=_DIGEST_SIZE)
-    for at in range(0, reached, _STEP):
-        sum_.update(view[at : min(at + _STEP, reached)])
+    sum_ = hashlib.blake2b(digest_size=DIGEST_SIZE)
+    for at in range(0, reached, _PROGRESS_STEP):
+        sum_.update(view[at : min(at + _PROGRESS_STEP, reached)])
         progress(start + at - files.first, files.end - files.first)
     progress(start + reached - files.first, files.end - files.first)
     return FileDigest(reached, sum_.hexdigest()), is_whole
@@ -222,7 +222,7 @@ def _used_behind(files: MappedFiles, start: int, at: int) -> int:
     """Bytes from ``at`` to the last one of the file that is not zero."""
     first = last = at
     while at < files.file_size:
-        part = bytes(files.view(start + at, min(_STEP, files.file_size - at)))
+        part = bytes(files.view(start + at, min(_PROGRESS_STEP, files.file_size - at)))
         filled = len(part.rstrip(b"\0"))
         if filled:
             last = at + filled

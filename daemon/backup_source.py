@@ -11,7 +11,7 @@ import numpy as np
 
 from ledgermq.conversion.backup_manifest import BackupManifest
 from ledgermq.formats.dledger_entry import decode_entry_header
-from ledgermq.formats.kernel import ScanStatus, scan_entries
+from ledgermq.formats.kernel import SCAN_ROWS, ScanStatus, scan_entries
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.model.errors import ConfigError, CorruptLogError, NotLeaderError
 from ledgermq.model.ids import NO_INDEX, Index, NodeId
@@ -25,8 +25,6 @@ from ledgermq.store.log_reader import LogReader
 from ledgermq.store.properties_file import decode_current_term, decode_dledger_checkpoint
 from ledgermq.store.small_file import read_file
 from ledgermq.store.store_directory import StoreDirectory
-
-_ROWS = 16_384
 
 
 def describe_stopped(directory: StoreDirectory, section: StoreSection) -> BackupManifest:
@@ -198,7 +196,7 @@ def _last_entry(reader: LogReader) -> tuple[int, int]:
     start = part.files.start_of(reader.end - 1)
     begin = max(start, reader.first)
     view = part.files.view(start, part.files.file_size)
-    starts, sizes = np.empty(_ROWS, np.int64), np.empty(_ROWS, np.int64)
+    starts, sizes = np.empty(SCAN_ROWS, np.int64), np.empty(SCAN_ROWS, np.int64)
     at, last, status = begin - start, -1, ScanStatus.FULL
     while status is ScanStatus.FULL:
         count, at, number = scan_entries(

@@ -17,14 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.ipc.cursor_page import PORTS, CursorPage, Role
+from ledgermq.model.exit_status import EXIT_BUG, EXIT_CONFIG, EXIT_STORAGE
 from ledgermq.model.settings import Settings
 from ledgermq.process import child_process
-from ledgermq.process.child_process import (
-    EXIT_BUG,
-    EXIT_CONFIG,
-    EXIT_STORAGE,
-    Entry,
-)
+from ledgermq.process.child_process import Entry
 from ledgermq.process.port_roles import port_roles
 
 EntryPoints = Mapping[Role, Entry]

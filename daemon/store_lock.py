@@ -22,10 +22,10 @@ from pathlib import Path
 from struct import Struct
 from typing import ClassVar, Self
 
+from ledgermq.formats.store_markers import LOCK_CONTENT
 from ledgermq.model.errors import ConfigError, StorageError, StoreLockedError
 from ledgermq.store.disk_sync import make_directories
 
-LOCK_CONTENT = b"lock"
 RETRY_S = 0.01
 
 _FLOCK = Struct("@hhqqi4x")

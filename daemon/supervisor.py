@@ -51,9 +51,10 @@ from ledgermq.model.errors import (
     StorageError,
 )
 from ledgermq.model.events import Event
+from ledgermq.model.exit_status import EXIT_BUG, EXIT_REOPEN, EXIT_STOPPED
 from ledgermq.model.settings import Settings
 from ledgermq.process import control, log_lines, reload
-from ledgermq.process.child_process import EXIT_BUG, EXIT_REOPEN, EXIT_STOPPED, process_title
+from ledgermq.process.child_process import process_title
 from ledgermq.process.control import ControlServer, check_path
 from ledgermq.process.flush_watch import FlushWatch
 from ledgermq.process.inherited_sockets import take_inherited

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from ledgermq.dispatching.log_spans import LogSpans
 from ledgermq.formats.kernel import ScanStatus
+from ledgermq.formats.message import PHYSICAL_OFFSET_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT, SIZE_MIN
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import DamagedLogError, StorageError
 from ledgermq.model.events import Event
@@ -35,7 +36,6 @@ logger = logging.getLogger(__name__)
 
 KEYS_SPAN_MAX = 8 * 1024 * 1024
 DAMAGE_RETRY_NS = 500_000_000
-_QUEUE_ID_AT, _QUEUE_OFFSET_AT, _POSITION_AT, _RECORD_MIN = 12, 20, 28, 91
 
 
 @dataclass(slots=True)
@@ -127,14 +127,14 @@ class DerivedCheck:
 
     def _is_message(self, position: int, size: int, queue_id: int, queue_offset: int) -> bool:
         span = self._looks.span(Position(position))
-        if span is None or size < _RECORD_MIN:
+        if span is None or size < SIZE_MIN:
             return False
-        record = span.view[position - span.start : position - span.start + _POSITION_AT + 8]
+        record = span.view[position - span.start : position - span.start + PHYSICAL_OFFSET_AT + 8]
         wanted = (
             (0, 4, size),
-            (_QUEUE_ID_AT, 4, queue_id),
-            (_QUEUE_OFFSET_AT, 8, queue_offset),
-            (_POSITION_AT, 8, position),
+            (QUEUE_ID_AT, 4, queue_id),
+            (QUEUE_OFFSET_AT, 8, queue_offset),
+            (PHYSICAL_OFFSET_AT, 8, position),
         )
         return all(int.from_bytes(record[at : at + n], "big") == value for at, n, value in wanted)
 

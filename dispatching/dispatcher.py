@@ -14,11 +14,11 @@ from concurrent.futures import Future, wait
 
 import numpy as np
 
-from ledgermq.dispatching.derived_scrub import DerivedScrub
+from ledgermq.dispatching.derived_scrub import DAMAGE_RETRY_NS, DerivedScrub
 from ledgermq.dispatching.end_table import EndTable
 from ledgermq.dispatching.log_spans import LogSpans
 from ledgermq.formats.crc32 import crc32
-from ledgermq.formats.kernel import ScanStatus, scan_entries, whole_records
+from ledgermq.formats.kernel import SCAN_ROWS, ScanStatus, scan_entries, whole_records
 from ledgermq.ipc.counters import DispatcherCounter
 from ledgermq.ipc.cursor_page import Dispatched, Role
 from ledgermq.ipc.orders import Damaged, encode
@@ -56,10 +56,6 @@ FAR_BEHIND = 64 * 1024 * 1024
 TELL_INTERVAL_NS = 1_000_000_000
 """So far behind, at a start or while something is built again, it tells how far it is."""
 
-DAMAGE_RETRY_NS = 500_000_000
-"""A log that is damaged where dispatch is to go on is looked at again after this long."""
-
-SCAN_ROWS = 16_384
 
 FLUSHED_OFTEN_MAX = 1_000
 FLUSH_PAUSE = 20

@@ -19,13 +19,13 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import NamedTuple
 
+from ledgermq.formats.message import PROPERTIES_SIZE
 from ledgermq.model.errors import MessageIllegalError, ProtocolError
 from ledgermq.model.limits import BODY_SIZE_MAX, PROPERTIES_SIZE_MAX
 
 _HEAD = Struct(">iiiii")
-_PROPERTIES_SIZE = Struct(">h")
 
-ITEM_SIZE_MIN = _HEAD.size + _PROPERTIES_SIZE.size
+ITEM_SIZE_MIN = _HEAD.size + PROPERTIES_SIZE.size
 
 
 class BatchItem(NamedTuple):
@@ -53,7 +53,7 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
         assert -0x8000_0000 <= flag <= 0x7FFF_FFFF, flag
         size = ITEM_SIZE_MIN + len(body) + len(properties)
         head = _HEAD.pack(size, 0, 0, flag, len(body))
-        parts += (head, body, _PROPERTIES_SIZE.pack(len(properties)), properties)
+        parts += (head, body, PROPERTIES_SIZE.pack(len(properties)), properties)
     return b"".join(parts)
 
 
@@ -73,10 +73,10 @@ def decode_batch(payload: memoryview) -> list[BatchItem]:
         if size < ITEM_SIZE_MIN or end > len(payload):
             raise _illegal("batch item has an impossible size", at, "item_size", size)
         body_at = at + _HEAD.size
-        properties_at = body_at + body_size + _PROPERTIES_SIZE.size
+        properties_at = body_at + body_size + PROPERTIES_SIZE.size
         if body_size < 0 or properties_at > end:
             raise _illegal("body does not fit in its batch item", at, "body_size", body_size)
-        (properties_size,) = _PROPERTIES_SIZE.unpack_from(payload, body_at + body_size)
+        (properties_size,) = PROPERTIES_SIZE.unpack_from(payload, body_at + body_size)
         if properties_size < 0 or properties_at + properties_size != end:
             raise _illegal(
                 "properties do not end their batch item", at, "properties_size", properties_size

@@ -22,6 +22,9 @@ class Severity(StrEnum):
 
 REBUILD = "ledgermq store rebuild"
 FROM_PEER = "take the file from another member of the group, or from a backup"
+FINDINGS_MAX = 100
+"""Of one kind in one file: more of them say nothing more."""
+
 START_MENDS = "the next start of the node mends it"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 _MASK = 0xFFFF_FFFF
 _SIGN = 0x8000_0000
 
+HASH_MIN = -(1 << 31)
+
 
 def java_hash(text: str) -> int:
     """Java's hash of ``text``: signed 32-bit, over UTF-16 code units."""

@@ -113,6 +113,9 @@ __all__ = [
 compiled: bool = not any(str(sys.modules[name].__file__).endswith(".py") for name in _NAMES)
 """Whether the machine code runs."""
 
+SCAN_ROWS = 16_384
+"""Messages that are scanned at once: their columns stay in the processor's second cache."""
+
 NO_UNIT = -1
 """Group of a message that has no queue unit: prepared, or rolled back."""
 

@@ -59,8 +59,23 @@ SYS_FLAG_AT = 36
 BORN_TIMESTAMP_AT = 40
 BORN_HOST_AT = 48
 
+BODY_SIZE_AT = 84
+"""Where both hosts are IPv4; each IPv6 host adds 12 bytes."""
+
+HEAD_SIZE = BODY_SIZE_AT + 4
+"""Bytes up to and with the body's size, where both hosts are IPv4."""
+
 SIZE_MIN = 91
 """Bytes of a message with IPv4 hosts and without body, topic and properties."""
+
+CRC_MASK = 0x7FFF_FFFF
+"""Of a CRC these bits are stored."""
+
+WORD = Struct(">I")
+SIZE_AND_MAGIC = Struct(">iI")
+POSITION = Struct(">q")
+TIMESTAMP = Struct(">q")
+PROPERTIES_SIZE = Struct(">h")
 
 COMPRESSED = 0x1
 MULTI_TAGS = 0x2
@@ -78,12 +93,10 @@ COMPRESSION_LZ4 = 0x100
 COMPRESSION_ZSTD = 0x200
 COMPRESSION_ZLIB = 0x300
 
-_V6_MASK = BORN_HOST_V6 | STORE_HOST_V6
+V6_MASK = BORN_HOST_V6 | STORE_HOST_V6
 _V6_EXTRA = HOST_V6_SIZE - HOST_V4_SIZE
 _SYS_FLAG = Struct(">i")
-_SIZE_AND_MAGIC = Struct(">iI")
 _BODY_SIZE = Struct(">i")
-_PROPERTIES_SIZE = Struct(">h")
 
 
 def _head(born: int, store: int) -> Struct:
@@ -98,8 +111,9 @@ _HEADS = {
 }
 """Everything up to the body's size, by the two host bits."""
 
-assert _HEADS[0].size + 1 + 2 == SIZE_MIN
-assert _HEADS[_V6_MASK].size + 1 + 2 == SIZE_MIN + 2 * _V6_EXTRA
+assert _HEADS[0].size == HEAD_SIZE
+assert HEAD_SIZE + 1 + 2 == SIZE_MIN
+assert _HEADS[V6_MASK].size + 1 + 2 == SIZE_MIN + 2 * _V6_EXTRA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,14 +173,14 @@ def split_keys(keys: str) -> tuple[str, ...]:
 
 def body_checksum(body: bytes | bytearray | memoryview) -> int:
     """``body_crc`` of ``body``."""
-    return crc32(body) & 0x7FFF_FFFF
+    return crc32(body) & CRC_MASK
 
 
 def message_size(
     *, topic_size: int, body_size: int, properties_size: int, sys_flag: int = 0
 ) -> int:
     """Bytes of a record whose parts have these sizes in bytes."""
-    hosts = _HEADS[sys_flag & _V6_MASK].size
+    hosts = _HEADS[sys_flag & V6_MASK].size
     return hosts + body_size + 1 + topic_size + 2 + properties_size
 
 
@@ -186,10 +200,10 @@ def properties_in(record: memoryview) -> memoryview:
     topic_at = body_size_at + 4 + _BODY_SIZE.unpack_from(record, body_size_at)[0]
     if not body_size_at < topic_at < len(record):
         return record[:0]
-    begin = topic_at + 1 + record[topic_at] + _PROPERTIES_SIZE.size
+    begin = topic_at + 1 + record[topic_at] + PROPERTIES_SIZE.size
     if begin > len(record):
         return record[:0]
-    (size,) = _PROPERTIES_SIZE.unpack_from(record, begin - _PROPERTIES_SIZE.size)
+    (size,) = PROPERTIES_SIZE.unpack_from(record, begin - PROPERTIES_SIZE.size)
     return record[begin:] if size == len(record) - begin else record[:0]
 
 
@@ -212,12 +226,12 @@ def encode_message(message: Message) -> bytes:
         MessageIllegalError: a field does not fit the format.
     """
     topic, body, properties = _checked_parts(message)
-    sys_flag = message.sys_flag & ~_V6_MASK
+    sys_flag = message.sys_flag & ~V6_MASK
     if is_v6(message.born_host):
         sys_flag |= BORN_HOST_V6
     if is_v6(message.store_host):
         sys_flag |= STORE_HOST_V6
-    head = _HEADS[sys_flag & _V6_MASK]
+    head = _HEADS[sys_flag & V6_MASK]
     try:
         fixed = head.pack(
             head.size + len(body) + 1 + len(topic) + 2 + len(properties),
@@ -244,7 +258,7 @@ def encode_message(message: Message) -> bytes:
             body,
             bytes((len(topic),)),
             topic,
-            _PROPERTIES_SIZE.pack(len(properties)),
+            PROPERTIES_SIZE.pack(len(properties)),
             properties,
         )
     )
@@ -309,7 +323,7 @@ def decode_message(
     properties_at = topic_at + topic_size + 2
     if not 0 < topic_size <= TOPIC_SIZE_MAX or properties_at > end:
         raise _corrupt("topic does not fit", file, topic_at - 1, "topic_size", topic_size)
-    (properties_size,) = _PROPERTIES_SIZE.unpack_from(view, properties_at - 2)
+    (properties_size,) = PROPERTIES_SIZE.unpack_from(view, properties_at - 2)
     if properties_size < 0 or properties_at + properties_size != end:
         raise _corrupt(
             "properties do not end the record",
@@ -343,11 +357,11 @@ def _checked_head(view: memoryview, at: int, end: int, file: str) -> Struct:
     """Layout of the record's fixed part, which is known to lie before ``end``."""
     if at + SIZE_MIN > end:
         raise _corrupt("record is cut off", file, at, "total_size", end - at)
-    size, magic = _SIZE_AND_MAGIC.unpack_from(view, at)
+    size, magic = SIZE_AND_MAGIC.unpack_from(view, at)
     if magic != MAGIC:
         raise _corrupt("not a message", file, at + MAGIC_AT, "magic", magic)
     (sys_flag,) = _SYS_FLAG.unpack_from(view, at + SYS_FLAG_AT)
-    head = _HEADS[sys_flag & _V6_MASK]
+    head = _HEADS[sys_flag & V6_MASK]
     if size < head.size + 3 or at + size > end:
         raise _corrupt("size is impossible", file, at, "total_size", size)
     return head

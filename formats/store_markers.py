@@ -20,9 +20,9 @@ from struct import Struct
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.settings import LogKind
 
-_BLANK = Struct(">II")
+BLANK = Struct(">II")
 
-BLANK_SIZE = _BLANK.size
+BLANK_SIZE = BLANK.size
 COMMITLOG_BLANK_MAGIC = 0xCBD43194
 DLEDGER_BLANK_MAGIC = 0xFFFF_FFFF
 
@@ -36,8 +36,8 @@ def encode_blank(log: LogKind, remaining: int) -> bytes:
     """
     assert BLANK_SIZE <= remaining <= 0x7FFF_FFFF, remaining
     if log is LogKind.COMMITLOG:
-        return _BLANK.pack(remaining, COMMITLOG_BLANK_MAGIC)
-    return _BLANK.pack(DLEDGER_BLANK_MAGIC, remaining) + bytes(remaining - BLANK_SIZE)
+        return BLANK.pack(remaining, COMMITLOG_BLANK_MAGIC)
+    return BLANK.pack(DLEDGER_BLANK_MAGIC, remaining) + bytes(remaining - BLANK_SIZE)
 
 
 def is_blank(
@@ -59,7 +59,7 @@ def is_blank(
     assert 0 <= at <= file_end <= len(view), (at, file_end, len(view))
     if at + BLANK_SIZE > file_end:
         return False
-    first, second = _BLANK.unpack_from(view, at)
+    first, second = BLANK.unpack_from(view, at)
     if log is LogKind.COMMITLOG:
         magic, wanted, remaining, offset = second, COMMITLOG_BLANK_MAGIC, first, at
     else:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from ledgermq.broker.access import RETRY_PREFIX, Right
+from ledgermq.broker.access import Right
+from ledgermq.model.group_topics import RETRY_PREFIX
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fields import text
 

@@ -14,8 +14,7 @@ from ledgermq.gateway.requests import Asked
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.errors import QuotaError
 from ledgermq.model.settings import QuotasSection, Settings
-
-NS_PER_MS = 1_000_000
+from ledgermq.model.units import MS_NS
 
 
 class PortQuotas(Part):
@@ -40,7 +39,7 @@ class PortQuotas(Part):
             consume: the buckets of what is read, where the process has some already; their owner
                 keeps them up.
         """
-        now_ns = now_ms * NS_PER_MS
+        now_ns = now_ms * MS_NS
         self._counts = counts
         self._owns_consume = consume is None
         self._consume = consume or RateLimits("consume", quotas, settings, now_ns=now_ns)
@@ -65,9 +64,7 @@ class PortQuotas(Part):
         """Messages are given."""
         if self._consume.is_on:
             for owner in self._readers(asked, topic):
-                self._consume.take(
-                    owner, size=size, messages=messages, now_ns=asked.now_ms * NS_PER_MS
-                )
+                self._consume.take(owner, size=size, messages=messages, now_ns=asked.now_ms * MS_NS)
 
     def check_sent(self, asked: Asked) -> None:
         """Refuse to store while the quota of the user is used up; else it counts.
@@ -76,7 +73,7 @@ class PortQuotas(Part):
             QuotaError: see ``check_read``.
         """
         if asked.user and self._produce.is_on:
-            owner, now_ns = f"user:{asked.user}", asked.now_ms * NS_PER_MS
+            owner, now_ns = f"user:{asked.user}", asked.now_ms * MS_NS
             self._check(self._produce, [owner], asked.now_ms)
             self._produce.take(owner, size=len(asked.command.body), messages=1, now_ns=now_ns)
 
@@ -86,7 +83,7 @@ class PortQuotas(Part):
 
     def _check(self, limits: RateLimits, owners: list[str], now_ms: int) -> None:
         try:
-            limits.check(owners, now_ms * NS_PER_MS)
+            limits.check(owners, now_ms * MS_NS)
         except QuotaError:
             self._counts[BrokerCounter.THROTTLED] += 1
             raise

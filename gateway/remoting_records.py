@@ -19,6 +19,7 @@ from ledgermq.formats.message import (
     BORN_HOST_V6,
     COMPRESSED,
     COMPRESSION_MASK,
+    CRC_MASK,
     INNER_BATCH,
     MAGIC,
     MULTI_TAGS,
@@ -35,7 +36,6 @@ from ledgermq.model.limits import (
 )
 from ledgermq.remoting.send_request import SendRequest
 
-_CRC_MASK = 0x7FFF_FFFF
 _KEPT = COMPRESSED | COMPRESSION_MASK | MULTI_TAGS
 _REFUSED = NEED_UNWRAP | INNER_BATCH
 _PROPERTIES_SIZE = Struct(">H")
@@ -106,7 +106,7 @@ class RemotingRecords:
         packed = head.pack(
             size - self.form.entry_header_size,
             MAGIC,
-            crc32(body, 0) & _CRC_MASK,
+            crc32(body, 0) & CRC_MASK,
             queue_id,
             request.flag,
             0,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 TOPIC_SIZE_MAX = 127
 """The topic's length is one signed byte on disk."""
 
@@ -16,6 +18,14 @@ ENTRY_SIZE_MAX = 4 * 1024 * 1024
 
 TOPIC_CHARACTERS = r"^[%|a-zA-Z0-9_-]+$"
 """RocketMQ's ``TopicValidator``."""
+
+TOPIC_NAME = re.compile(TOPIC_CHARACTERS)
+
+GROUP_SIZE_MAX = 255
+"""RocketMQ's ``Validators.CHARACTER_MAX_LENGTH``."""
+
+TIMESTAMP_MAX = 2**63 - 1
+"""Later than all times."""
 
 FRAME_SIZE_MAX = 8 * 1024 * 1024
 """Largest payload of one send frame: two of the largest messages and their tables."""

@@ -16,11 +16,15 @@ from typing import NamedTuple
 from ledgermq.model.amounts import parse_amount
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import ConfigError
-from ledgermq.model.limits import ENTRY_SIZE_MAX, FRAME_SIZE_MAX, TOPIC_CHARACTERS, TOPIC_SIZE_MAX
+from ledgermq.model.limits import (
+    ENTRY_SIZE_MAX,
+    FRAME_SIZE_MAX,
+    TOPIC_NAME,
+    TOPIC_SIZE_MAX,
+)
 from ledgermq.model.settings import ClusterState, LogKind, NodeSection, Settings, TlsMode
+from ledgermq.model.units import KIB, MIB
 
-KIB = 1024
-MIB = 1024 * KIB
 JAVA_INT_MAX = 2**31 - 1
 """Sizes of files are Java ints in RocketMQ, so no file of a store may be larger."""
 
@@ -41,7 +45,6 @@ HEARTBEATS_PER_ELECTION_MIN = 3
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
-_NAME = re.compile(TOPIC_CHARACTERS)
 _MEMBER = r"[a-zA-Z][0-9]{1,8}"
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"
 _PORT = r"(?P<port>[0-9]{1,5})"
@@ -259,7 +262,7 @@ def _each(rule: Rule) -> Rule:
 
 
 def _is_name(text: str) -> bool:
-    return len(text) <= TOPIC_SIZE_MAX and _NAME.fullmatch(text) is not None
+    return len(text) <= TOPIC_SIZE_MAX and TOPIC_NAME.fullmatch(text) is not None
 
 
 def _is_ip(text: str) -> bool:

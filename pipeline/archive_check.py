@@ -17,9 +17,9 @@ from ledgermq.pipeline.archive_folder import existing_archive, strange_files
 from ledgermq.pipeline.archive_layout import ArchivedFile, ArchiveState, day_of
 from ledgermq.pipeline.archive_writer import ARCHIVED_SCHEMA
 from ledgermq.pipeline.job_session import Tasks
+from ledgermq.pipeline.message_schema import MILLISECONDS
 
 _CHUNK_BYTES = 1 << 20
-_MS = pa.timestamp("ms", tz="UTC")
 
 
 class ArchiveFault(NamedTuple):
@@ -120,7 +120,7 @@ def _row_faults(path: Path, file: ArchivedFile) -> Iterator[str]:
     if table.num_rows != file.rows:
         yield f"has {table.num_rows:,} rows, and not {file.rows:,}"
         return
-    times = table.column("storeTimestamp").cast(_MS).cast(pa.int64()).to_numpy()
+    times = table.column("storeTimestamp").cast(MILLISECONDS).cast(pa.int64()).to_numpy()
     if {day_of(int(times.min())), day_of(int(times.max()))} != {file.day}:
         yield "has rows of another day"
     queue_ids = table.column("queueId").to_numpy()

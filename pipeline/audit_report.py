@@ -15,6 +15,7 @@ from ledgermq.model.errors import StorageError
 from ledgermq.pipeline.audit_job import Audit, AuditedReplica, Fault
 from ledgermq.pipeline.html_page import html_page, html_table
 from ledgermq.pipeline.log_digests import LogState
+from ledgermq.pipeline.svg_plots import WIDTH
 from ledgermq.store.small_file import replace_file
 
 TABLE_SCHEMA = pa.schema(
@@ -30,7 +31,6 @@ TABLE_SCHEMA = pa.schema(
     ]
 )
 
-_WIDTH = 960
 _HEIGHT = 28
 _COLOURS = {
     LogState.GOOD: "#3a9d5d",
@@ -106,10 +106,10 @@ def _picture(audit: Audit, replica: AuditedReplica) -> str:
     bars: list[str] = []
     # Faults last: they must not be covered by what is good.
     for first, end, state in sorted(replica.ranges, key=lambda one: one.state is not LogState.GOOD):
-        x = (first - audit.first) * _WIDTH / span
-        width = max((end - first) * _WIDTH / span, 0.2 if state is LogState.GOOD else 2)
+        x = (first - audit.first) * WIDTH / span
+        width = max((end - first) * WIDTH / span, 0.2 if state is LogState.GOOD else 2)
         bars.append(
-            f'<rect x="{min(x, _WIDTH - width):.2f}" width="{width:.2f}" height="{_HEIGHT}"'
+            f'<rect x="{min(x, WIDTH - width):.2f}" width="{width:.2f}" height="{_HEIGHT}"'
             f' fill="{_COLOURS[state]}"><title>{state.value}: {first:,} to {end:,}</title></rect>'
         )
     checked = replica.checked
@@ -118,7 +118,7 @@ def _picture(audit: Audit, replica: AuditedReplica) -> str:
     return (
         f"<h3>{escape(replica.name)}</h3><div>{checked.records:,} records,"
         f" {checked.units:,} units in {checked.queues:,} queues, {checked.keys:,} keys{marks}</div>"
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}"'
+        f'<svg viewBox="0 0 {WIDTH} {_HEIGHT}" width="{WIDTH}" height="{_HEIGHT}"'
         f' role="img" aria-label="log of {escape(replica.name)}">{"".join(bars)}</svg>'
     )
 

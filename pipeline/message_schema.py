@@ -12,6 +12,7 @@ import pyarrow as pa
 from ledgermq.model.errors import ConfigError
 
 _TIME = pa.timestamp("us", tz="UTC")
+MILLISECONDS = pa.timestamp("ms", tz="UTC")
 
 ARROW_SCHEMA = pa.schema(
     [

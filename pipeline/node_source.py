@@ -20,6 +20,7 @@ from ledgermq.client.requests import Request, call_request, call_result
 from ledgermq.formats.message import PHYSICAL_OFFSET_AT
 from ledgermq.model.errors import TimedOutError, TopicUnknownError
 from ledgermq.pipeline.data_loss import report_loss
+from ledgermq.pipeline.file_source import BATCH_ROWS
 from ledgermq.pipeline.queue_ranges import Queue, Queued, QueueRange
 from ledgermq.pipeline.queued_records import QueuedRecords
 from ledgermq.pipeline.record_columns import Records
@@ -27,7 +28,6 @@ from ledgermq.pipeline.split_plan import split_by_count, split_count
 from ledgermq.store.mapped_files import VanishedError
 from ledgermq.wire.pull_frame import Pull, Pulled, PullStatus, decode_pulled
 
-BATCH_ROWS = 8_192
 BATCH_BYTES = 16 * 1024 * 1024
 PULL_BYTES = 8 * 1024 * 1024
 HOLD_MS = 1_000

@@ -21,6 +21,7 @@ from ledgermq.formats.kernel import find_other, read_heads, whole_records
 from ledgermq.formats.message import (
     BORN_HOST_V6,
     COMPRESSED,
+    CRC_MASK,
     STORE_HOST_V6,
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
@@ -31,11 +32,7 @@ from ledgermq.pipeline.arrow_slices import Integers, Octets, as_text, slices
 from ledgermq.pipeline.message_schema import ARROW_SCHEMA, arrow_schema
 from ledgermq.pipeline.property_columns import PropertyColumns
 
-HEAD_SIZE = 88
-"""Bytes up to and with the body's size, where both hosts are IPv4."""
-
 _V6 = BORN_HOST_V6 | STORE_HOST_V6
-_CRC_MASK = 0x7FFF_FFFF
 _US_PER_MS = 1_000
 _LINE = 8
 """Integers of 64 bits in a line of the processor's cache."""
@@ -270,7 +267,7 @@ class RecordColumns:
                 # It may also be a field that dispatch would refuse; then its body is whole.
                 begin, behind, _ = self._fields[:3, row]
                 stored = self._fields[HeadField.BODY_CRC, row]
-                self._good[row] = crc32(view[begin:behind], 0) & _CRC_MASK == stored
+                self._good[row] = crc32(view[begin:behind], 0) & CRC_MASK == stored
                 row += 1
 
     def _hosts(self, field: HeadField, flag: int) -> pa.Array:

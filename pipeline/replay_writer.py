@@ -40,6 +40,7 @@ from ledgermq.formats.properties import (
 from ledgermq.model.errors import StorageError
 from ledgermq.model.limits import UNIQUE_ID_SIZE_MAX
 from ledgermq.pipeline.archive_layout import STORED, ArchivedFile
+from ledgermq.pipeline.message_schema import MILLISECONDS
 from ledgermq.pipeline.node_source import NodeSource
 from ledgermq.pipeline.queue_ranges import Queue, QueueRange
 from ledgermq.pipeline.queued_records import columns_of
@@ -59,11 +60,10 @@ BATCH_MESSAGES = 256
 NOTE_EVERY = 20_000
 """After so many messages it is noted how far their queues are: so many are looked for at most."""
 
-_ROWS = 4_096
+_PARQUET_ROWS = 4_096
 _BATCH_BYTES = 1024 * 1024
 _COLUMNS = ["queueId", "queueOffset", "tags", "keys", "properties", "body", "sysFlag", "flag"]
 _COLUMNS += ["storeTimestamp", "crcOk"]
-_MS = pa.timestamp("ms", tz="UTC")
 
 NOT_REPLAYED = frozenset(
     {
@@ -266,7 +266,7 @@ def rows_of(task: ReplayTask, file: ArchivedFile) -> Iterator[tuple[int, list[Ou
     path = task.root / file.path
     try:
         with pq.ParquetFile(path) as parquet:
-            for batch in parquet.iter_batches(batch_size=_ROWS, columns=_COLUMNS):
+            for batch in parquet.iter_batches(batch_size=_PARQUET_ROWS, columns=_COLUMNS):
                 chosen = batch.filter(_mask(batch, task.choice, wanted))
                 for queue_id in wanted:
                     of_queue = chosen.filter(pc.equal(chosen.column("queueId"), queue_id))
@@ -288,7 +288,7 @@ def rows_of(task: ReplayTask, file: ArchivedFile) -> Iterator[tuple[int, list[Ou
 def _mask(batch: pa.RecordBatch, choice: ReplayChoice, queues: Sequence[int]) -> pa.BooleanArray:
     mask = pc.is_in(batch.column("queueId"), pa.array(queues, pa.int32()))
     if choice.begin_ms is not None or choice.end_ms is not None:
-        times = batch.column("storeTimestamp").cast(_MS).cast(pa.int64())
+        times = batch.column("storeTimestamp").cast(MILLISECONDS).cast(pa.int64())
         if choice.begin_ms is not None:
             mask = pc.and_(mask, pc.greater_equal(times, choice.begin_ms))
         if choice.end_ms is not None:

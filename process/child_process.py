@@ -21,19 +21,15 @@ from ledgermq.model.errors import (
     StoreLockedError,
 )
 from ledgermq.model.events import Event
+from ledgermq.model.exit_status import (
+    EXIT_BUG,
+    EXIT_CONFIG,
+    EXIT_STORAGE,
+)
 from ledgermq.model.settings import Settings
 from ledgermq.process import log_lines, reload
 from ledgermq.process.full_collections import FullCollections
 from ledgermq.process.loop import StopFlag
-
-EXIT_STOPPED = 0
-EXIT_CONFIG = 1
-EXIT_STORAGE = 2
-EXIT_BUG = 3
-EXIT_REOPEN = 4
-"""Another log waits to be put in place (``replication/log_replacement.py``), or a damage of this
-one was noted (``process/log_trouble.py``). The supervisor stops all processes, and starts them
-again."""
 
 Entry = Callable[[Settings, StopFlag], int]
 """Runs a process until it is told to stop; its exit status."""

@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ledgermq.formats.arrays import ENTRY_ITEM
 from ledgermq.formats.crc32 import crc32
+from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.dledger_index import FILE_SIZE as INDEX_FILE_SIZE
 from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.formats.kernel import verify_span
@@ -21,8 +23,8 @@ from ledgermq.raft.entry_terms import UNKNOWN_TERM, EntryTerms
 from ledgermq.raft.messages import NO_ENTRY, EntryId, TermRun
 from ledgermq.repair.log_scrub import LogPlaces
 from ledgermq.store.entry_check import EntryPoint, check_entries
-from ledgermq.store.entry_files import ITEM, EntryFiles, EntrySpan, Items
-from ledgermq.store.log_writer import ENTRY_HEADER_SIZE, LogEnd
+from ledgermq.store.entry_files import EntryFiles, EntrySpan, Items
+from ledgermq.store.log_writer import LogEnd
 from ledgermq.store.recovery import COMMIT_LOG_FILE_SIZE
 
 ENTRIES_READ_MAX = 4_096
@@ -291,7 +293,7 @@ def _whole_part(span: EntrySpan, chain: int | None) -> EntrySpan:
         Index(span.first + count - 1),
         span.position,
         span.data[: checked.size],
-        np.frombuffer(checked.items, ITEM),
+        np.frombuffer(checked.items, ENTRY_ITEM),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import Self
 
 from ledgermq.formats.host_address import HOST_V4_SIZE, HOST_V6_SIZE
@@ -12,19 +11,18 @@ from ledgermq.formats.message import (
     MAGIC,
     MAGIC_AT,
     PHYSICAL_OFFSET_AT,
+    POSITION,
+    SIZE_AND_MAGIC,
     SIZE_MIN,
     SYS_FLAG_AT,
+    TIMESTAMP,
+    WORD,
 )
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import Settings
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.store.log_family import LogFamily, LogSpan, MappedLog
 from ledgermq.store.mapped_files import VanishedError
-
-_WORD = Struct(">I")
-_TIMESTAMP = Struct(">q")
-_SIZE_AND_MAGIC = Struct(">iI")
-_POSITION = Struct(">q")
 
 
 class LogView(MappedLog):
@@ -116,10 +114,10 @@ class LogView(MappedLog):
         at, room = position - file.start, min(file.end, end) - position
         if room < SIZE_MIN:
             return None
-        size, magic = _SIZE_AND_MAGIC.unpack_from(file.view, at)
+        size, magic = SIZE_AND_MAGIC.unpack_from(file.view, at)
         if not SIZE_MIN <= size <= room or magic != MAGIC:
             return None
-        if _POSITION.unpack_from(file.view, at + PHYSICAL_OFFSET_AT)[0] != position:
+        if POSITION.unpack_from(file.view, at + PHYSICAL_OFFSET_AT)[0] != position:
             return None
         return file.view[at : at + size]
 
@@ -129,9 +127,9 @@ class LogView(MappedLog):
         if file is None or position + size > file.end:
             return -1
         at = position - file.start
-        if _WORD.unpack_from(file.view, at + MAGIC_AT)[0] != MAGIC:
+        if WORD.unpack_from(file.view, at + MAGIC_AT)[0] != MAGIC:
             return -1
-        (sys_flag,) = _WORD.unpack_from(file.view, at + SYS_FLAG_AT)
+        (sys_flag,) = WORD.unpack_from(file.view, at + SYS_FLAG_AT)
         host_size = HOST_V6_SIZE if sys_flag & BORN_HOST_V6 else HOST_V4_SIZE
-        timestamp: int = _TIMESTAMP.unpack_from(file.view, at + BORN_HOST_AT + host_size)[0]
+        timestamp: int = TIMESTAMP.unpack_from(file.view, at + BORN_HOST_AT + host_size)[0]
         return timestamp

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ledgermq.formats.arrays import ENTRY_ITEM
+from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.message import decode_message
 from ledgermq.formats.properties import decode_properties
 from ledgermq.model.errors import LedgerError, ProtocolError
@@ -19,8 +21,6 @@ from ledgermq.process.system_entries import MEMBERSHIP_TAG, membership_record
 from ledgermq.raft.entry_terms import EntryTerms
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.messages import EntryId
-from ledgermq.store.entry_files import ITEM
-from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
 
 SEARCH_STEP = 65_536
 """Index items looked at together in a search."""
@@ -153,7 +153,7 @@ class MembershipLog:
             StorageError: what the entries say could not be made durable.
         """
         found = []
-        items = np.frombuffer(verified.items, ITEM)
+        items = np.frombuffer(verified.items, ENTRY_ITEM)
         first, begin = int(items["index"][0]), int(items["position"][0])
         for index in indices:
             if not 0 <= index - first < len(items):

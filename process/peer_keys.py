@@ -33,7 +33,7 @@ USERS_FILE = "users.key"
 USERS_KEY_SIZE = 32
 _KEY_SIZE_MAX = 64
 _KEY = re.compile(rb"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
-_SETTING = "raft.keys_dir"
+KEYS_SETTING = "raft.keys_dir"
 _WAY_OUT = (
     "members of a group talk encrypted (raft.curve);"
     " make keys with `ledgermq keys init`, or set raft.curve = false"
@@ -195,10 +195,10 @@ def read_secret_key(path: Path, *, setting: str, way_out: str) -> bytes:
 
 
 def _read_secret(path: Path) -> bytes:
-    return read_secret_key(path, setting=_SETTING, way_out=_WAY_OUT)
+    return read_secret_key(path, setting=KEYS_SETTING, way_out=_WAY_OUT)
 
 
-def _read_key(path: Path, setting: str = _SETTING, way_out: str = _WAY_OUT) -> bytes:
+def _read_key(path: Path, setting: str = KEYS_SETTING, way_out: str = _WAY_OUT) -> bytes:
     try:
         with path.open("rb") as file:
             key = file.read(_KEY_SIZE_MAX).strip()

@@ -6,7 +6,6 @@ lies between them; records that are scattered are gathered into a buffer of thei
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy.typing as npt
 
 from ledgermq.formats.crc32 import crc32
 from ledgermq.formats.kernel import match_heads, whole_records
-from ledgermq.formats.message import MAGIC, PHYSICAL_OFFSET_AT, SIZE_MIN
+from ledgermq.formats.message import MAGIC, PHYSICAL_OFFSET_AT, POSITION, SIZE_AND_MAGIC, SIZE_MIN
 from ledgermq.model.errors import CorruptLogError, DamagedLogError
 from ledgermq.process.log_view import LogView
 from ledgermq.store.log_family import LogSpan
@@ -28,8 +27,6 @@ GAP_MAX = 64
 GATHERED_SIZE_MAX = 1024 * 1024
 """Most bytes of a gathered part: these, unlike a map's, are memory of the process."""
 
-_SIZE_AND_MAGIC = Struct(">iI")
-_POSITION = Struct(">q")
 
 Integers = npt.NDArray[np.int64]
 
@@ -120,12 +117,12 @@ def _fault(file: LogSpan, position: int, size: int) -> str:
     at = position - file.start
     if at + max(size, SIZE_MIN) > len(file.view):
         return "size"
-    told, magic = _SIZE_AND_MAGIC.unpack_from(file.view, at)
+    told, magic = SIZE_AND_MAGIC.unpack_from(file.view, at)
     if told != size:
         return "total_size"
     if magic != MAGIC:
         return "magic"
-    own = _POSITION.unpack_from(file.view, at + PHYSICAL_OFFSET_AT)[0]
+    own = POSITION.unpack_from(file.view, at + PHYSICAL_OFFSET_AT)[0]
     return "crc" if own == position and at >= file.header_size else "physical_offset"
 
 

@@ -35,7 +35,7 @@ from ledgermq.process.client_rights import Peer
 
 logger = logging.getLogger(__name__)
 
-LOOK_NS = 100_000_000
+MEMORY_LOOK_NS = 100_000_000
 """Between two looks at the process's memory."""
 
 LOOK_SHARE = 10
@@ -207,7 +207,7 @@ class SocketWatch:
         """End connections that hold too much; to be called each turn, and seldom does anything."""
         if now_ns < self._next_ns:
             return
-        self._next_ns = now_ns + LOOK_NS
+        self._next_ns = now_ns + MEMORY_LOOK_NS
         self._take_events()
         if not self._per_address:
             return

@@ -12,12 +12,12 @@ from ledgermq.broker.state_commands import (
     STATE_TAG,
     Part,
 )
+from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.message import Message, encode_message
 from ledgermq.formats.properties import encode_properties
 from ledgermq.model.ids import NodeId, Term
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.model.settings import LogKind, Settings
-from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
 
 SYSTEM_QUEUE_ID = 0
 TERM_BEGIN_TAG = "term-begin"

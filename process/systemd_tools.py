@@ -12,7 +12,7 @@ from ledgermq.model.errors import StorageError, TimedOutError
 BOOTED = Path("/run/systemd/system")
 """Is there where systemd is PID 1 (sd_booted(3))."""
 
-TIMEOUT_S = 15.0
+SYSTEMCTL_S = 15.0
 
 
 def listening_units(*, booted: Path = BOOTED) -> dict[str, str]:
@@ -38,10 +38,10 @@ def run_tool(command: list[str]) -> str:
     """
     try:
         done = subprocess.run(  # noqa: S603 - systemd's tools, without a shell
-            command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
+            command, capture_output=True, text=True, check=False, timeout=SYSTEMCTL_S
         )
     except subprocess.TimeoutExpired as error:
-        raise TimedOutError("no answer", command=command[0], waited_s=TIMEOUT_S) from error
+        raise TimedOutError("no answer", command=command[0], waited_s=SYSTEMCTL_S) from error
     if done.returncode != 0:
         raise StorageError(
             done.stderr.strip() or "failed", command=command[0], status=done.returncode

@@ -26,7 +26,13 @@ from ledgermq.broker.sealed_secret import (
 )
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.settings import Settings
-from ledgermq.process.peer_keys import USERS_FILE, USERS_KEY_SIZE, is_alone, keys_directory
+from ledgermq.process.peer_keys import (
+    KEYS_SETTING,
+    USERS_FILE,
+    USERS_KEY_SIZE,
+    is_alone,
+    keys_directory,
+)
 from ledgermq.store.disk_sync import make_directories, sync_directory
 
 logger = logging.getLogger(__name__)
@@ -35,7 +41,6 @@ KEYS_MAX = 8
 _SIZE_MAX = 64 * KEYS_MAX
 _OPENED_MAX = 10_000
 assert USERS_KEY_SIZE == KEY_SIZE
-_SETTING = "raft.keys_dir"
 
 
 class UserSecrets:
@@ -112,7 +117,7 @@ class UserSecrets:
                 known = open_sealed(self._keys, user, text)
             except ConfigError as error:
                 raise ConfigError(
-                    error.message, **error.details, file=str(self._path), setting=_SETTING
+                    error.message, **error.details, file=str(self._path), setting=KEYS_SETTING
                 ) from error
             if len(self._opened) >= _OPENED_MAX:
                 self._opened.clear()
@@ -166,7 +171,10 @@ def read_user_keys(path: Path) -> tuple[bytes, ...]:
         return ()
     except OSError as error:
         raise StorageError(
-            f"key not read: {error.strerror}", errno=error.errno, file=str(path), setting=_SETTING
+            f"key not read: {error.strerror}",
+            errno=error.errno,
+            file=str(path),
+            setting=KEYS_SETTING,
         ) from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ConfigError(
@@ -174,7 +182,7 @@ def read_user_keys(path: Path) -> tuple[bytes, ...]:
             " anew if others may have read it",
             file=str(path),
             mode=f"{stat.S_IMODE(mode):04o}",
-            setting=_SETTING,
+            setting=KEYS_SETTING,
         )
     if not 0 < len(lines) <= KEYS_MAX:
         raise ConfigError("no key, or too many", file=str(path), keys=len(lines), limit=KEYS_MAX)

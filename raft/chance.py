@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-_MASK = (1 << 64) - 1
+_WORD_MASK = (1 << 64) - 1
 
 
 class Chance:
     """A sequence of numbers that its seed alone determines."""
 
     def __init__(self, seed: int) -> None:
-        self._state = seed & _MASK
+        self._state = seed & _WORD_MASK
 
     def bits(self) -> int:
         """The next 64 bits."""
-        self._state = (self._state + 0x9E3779B97F4A7C15) & _MASK
+        self._state = (self._state + 0x9E3779B97F4A7C15) & _WORD_MASK
         mixed = self._state
-        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _WORD_MASK
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _WORD_MASK
         return mixed ^ (mixed >> 31)
 
     def between(self, low: int, high: int) -> int:

@@ -20,6 +20,7 @@ import zlib
 from struct import Struct
 from typing import NamedTuple
 
+from ledgermq.formats.digest import CRC
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import NodeId, Term
 from ledgermq.raft.messages import HardState
@@ -27,8 +28,7 @@ from ledgermq.raft.messages import HardState
 SLOT_SIZE = 512
 FILE_SIZE = 2 * SLOT_SIZE
 _SLOT = Struct("<4sIQQ32s")
-_CRC = Struct("<I")
-SLOT_USED = _SLOT.size + _CRC.size
+SLOT_USED = _SLOT.size + CRC.size
 """Bytes of a slot that say something; the others are zeros."""
 
 _MAGIC = b"LMQT"
@@ -47,7 +47,7 @@ def encode_slot(sequence: int, state: HardState) -> tuple[int, bytes]:
     vote = (state.vote or "").encode()
     assert len(vote) <= 32, state
     body = _SLOT.pack(_MAGIC, _VERSION, sequence, state.term, vote)
-    content = body + _CRC.pack(zlib.crc32(body))
+    content = body + CRC.pack(zlib.crc32(body))
     return (sequence % 2) * SLOT_SIZE, content.ljust(SLOT_SIZE, b"\0")
 
 
@@ -69,10 +69,10 @@ def decode_slots(content: bytes) -> StoredState | None:
 
 def decode_slot(slot: bytes) -> StoredState | None:
     """What one slot of ``SLOT_SIZE`` bytes says; None when it is not whole."""
-    if len(slot) < _SLOT.size + _CRC.size:
+    if len(slot) < _SLOT.size + CRC.size:
         return None
     body = slot[: _SLOT.size]
-    if _CRC.unpack_from(slot, _SLOT.size)[0] != zlib.crc32(body):
+    if CRC.unpack_from(slot, _SLOT.size)[0] != zlib.crc32(body):
         return None
     magic, version, sequence, term, vote = _SLOT.unpack(body)
     if (magic, version) != (_MAGIC, _VERSION):

@@ -34,6 +34,7 @@ from ledgermq.formats import kernel
 from ledgermq.formats.kernel import scan_header
 from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.codes import Language, ResponseCode
+from ledgermq.remoting.fields import INT32_MAX
 from ledgermq.remoting.whole_text import may_be_cut, whole
 
 VERSION = 401
@@ -53,7 +54,6 @@ _VALUE_SIZE = Struct(">i")
 _LANGUAGES = frozenset(map(int, Language))
 _LANGUAGE_NUMBERS: dict[str | None, int] = {one.name: int(one) for one in Language}
 _LANGUAGE_NAMES = {int(one): one.name for one in Language}
-_INT32_MAX = 2**31 - 1
 _NAME_SIZE_MAX = 2**15 - 1
 _ONLY_TEXTS = {str}
 _quoted = json.encoder.encode_basestring_ascii
@@ -196,7 +196,7 @@ def _int32(header: Mapping[str, object], name: str) -> int:
     """A number of the header; what is missing is 0, as Java's fields begin."""
     value = header.get(name, 0)
     # Not isinstance: a truth value is no number.
-    if type(value) is int and -_INT32_MAX - 1 <= value <= _INT32_MAX:
+    if type(value) is int and -INT32_MAX - 1 <= value <= INT32_MAX:
         return value
     raise ProtocolError("not a 32-bit number", field=name, value=str(value)[:64])
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.whole_text import may_be_cut, whole
 
-DEPTH_MAX = 64
-BODY_SIZE_MAX = 1024 * 1024
+LEVELS_MAX = 64
+JSON_SIZE_MAX = 1024 * 1024
 """Thousands of queues, or groups: what is larger takes tens of milliseconds to read."""
 
 LOOSE_SIZE_MAX = 256 * 1024
@@ -34,8 +34,8 @@ def decode_body(body: bytes | memoryview) -> dict[str, object]:
         ProtocolError: it is too large, no JSON object even so, or nested too deep. Larger than
             ``LOOSE_SIZE_MAX`` it has to be JSON.
     """
-    if len(body) > BODY_SIZE_MAX:
-        raise ProtocolError("body is too large for JSON", size=len(body), limit=BODY_SIZE_MAX)
+    if len(body) > JSON_SIZE_MAX:
+        raise ProtocolError("body is too large for JSON", size=len(body), limit=JSON_SIZE_MAX)
     if not len(body):
         return {}
     try:
@@ -86,8 +86,8 @@ class _Reader:
 
     def value(self, at: int, depth: int) -> tuple[str, int]:
         """The value at ``at`` as JSON, and where it ends."""
-        if depth > DEPTH_MAX:
-            raise ProtocolError("body is nested too deep", limit=DEPTH_MAX)
+        if depth > LEVELS_MAX:
+            raise ProtocolError("body is nested too deep", limit=LEVELS_MAX)
         at = self._skip(at)
         mark = self._content[at : at + 1]
         if mark == "{":

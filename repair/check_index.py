@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ledgermq.formats.findings import REBUILD, Finding, Severity
+from ledgermq.formats.arrays import I64, KEY_ITEM
+from ledgermq.formats.findings import FINDINGS_MAX, REBUILD, Finding, Severity
 from ledgermq.formats.index_file import (
     HEADER_SIZE,
     ITEM_SIZE,
@@ -30,15 +31,10 @@ from ledgermq.repair.file_family import first_nonzero
 from ledgermq.store.index_files import Keys
 
 KEYS_HELD_MAX = 400_000
-FINDINGS_MAX = 100
-"""Of one kind in one file: more of them say nothing more."""
 
-ITEM = np.dtype([("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _SECONDS_MAX = 0x7FFF_FFFF
 
-assert ITEM.itemsize == ITEM_SIZE
-
-I64 = npt.NDArray[np.int64]
+assert KEY_ITEM.itemsize == ITEM_SIZE
 
 
 class IndexSummary(NamedTuple):
@@ -132,7 +128,7 @@ def _check_chains(
 ) -> list[Finding]:
     count = header.index_count - 1
     slots = np.frombuffer(page, ">i4", layout.slots, HEADER_SIZE)
-    items = np.frombuffer(page, ITEM, count, layout.item_at(1))
+    items = np.frombuffer(page, KEY_ITEM, count, layout.item_at(1))
     hashes = items["hash"].astype(np.int64)
     slot_of = np.where(hashes >= 0, hashes, 0) % layout.slots
     order = np.argsort(slot_of, kind="stable")
@@ -244,7 +240,7 @@ class KeyComparison:
         except FileNotFoundError:
             # The node that runs has deleted a file, or replaced all: there is nothing to compare.
             return
-        found = np.concatenate([part.items for part in items]) if items else np.empty(0, ITEM)
+        found = np.concatenate([part.items for part in items]) if items else np.empty(0, KEY_ITEM)
         if (
             len(found) == len(rows.hashes)
             and (found["position"] == rows.positions).all()
@@ -273,7 +269,7 @@ class KeyComparison:
             with Path(summary.path).open("rb") as file:
                 map_ = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             count = summary.header.index_count - 1
-            items = np.frombuffer(map_, ITEM, count, self._layout.item_at(1))
+            items = np.frombuffer(map_, KEY_ITEM, count, self._layout.item_at(1))
             self._maps[summary.path] = items
         return items
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ledgermq.formats.arrays import ENTRY_ITEM
 from ledgermq.formats.dledger_entry import chain_checksum
 from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.formats.findings import FROM_PEER, START_MENDS, Finding, Severity
@@ -24,7 +25,6 @@ from ledgermq.repair.check_units import ComparedUnits, UnitComparison
 from ledgermq.repair.file_family import FileFamily, FoundFile, first_nonzero
 from ledgermq.repair.log_walk import FileEnds, LogFileWalk, Region, WalkRules
 from ledgermq.store.dispatch_tables import DispatchTables
-from ledgermq.store.entry_files import ITEM as ENTRY_ITEM
 from ledgermq.store.queue_ends import names_a_folder
 
 _ITEMS_FOUND_MAX = 100

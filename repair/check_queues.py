@@ -13,12 +13,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ledgermq.formats.findings import REBUILD, START_MENDS, Finding, Severity
+from ledgermq.formats.findings import FINDINGS_MAX, REBUILD, START_MENDS, Finding, Severity
 from ledgermq.repair.check_units import QueueKey, WrongUnits
 from ledgermq.repair.file_family import FileFamily, FoundFile, find_family, first_nonzero
 from ledgermq.store.queue_end import PREFILL_SIZE, UNIT, UNIT_SIZE
-
-FINDINGS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ledgermq.formats.java_hash import HASH_MIN
 from ledgermq.store.dispatch_tables import QueueBlock
 from ledgermq.store.queue_end import UNIT, UNIT_SIZE, Units
 
 UNITS_HELD_MAX = 200_000
 """Units collected before they are compared: few large reads are better than many small ones."""
 
-_HASH_MIN = -(1 << 31)
 
 QueueKey = tuple[bytes, int]
 Offsets = npt.NDArray[np.int64]
@@ -107,7 +107,7 @@ class UnitComparison:
         found = np.frombuffer(content, UNIT)
         same = (found["position"] == units["position"]) & (found["size"] == units["size"])
         # Below all hashes are addresses of units in consumequeue_ext.
-        is_address = (found["tags"] < _HASH_MIN) & self._has_extensions
+        is_address = (found["tags"] < HASH_MIN) & self._has_extensions
         same &= (found["tags"] == units["tags"]) | is_address
         missing = (found["position"] == 0) & (found["size"] == 0) & (found["tags"] == 0)
         due = units["position"] < self._required_end

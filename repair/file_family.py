@@ -10,8 +10,7 @@ from pathlib import Path
 from ledgermq.formats.findings import START_MENDS, Finding, Severity
 from ledgermq.model.errors import StorageError
 from ledgermq.store.file_names import is_file_name
-
-_STEP = 1 << 20
+from ledgermq.store.first_entry import ZEROS_STEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ def first_nonzero(fd: int, start: int, end: int) -> int | None:
             return None
         if at >= end:
             return None
-        content = os.pread(fd, min(_STEP, end - at), at)
+        content = os.pread(fd, min(ZEROS_STEP, end - at), at)
         if not content:
             return None
         rest = content.lstrip(b"\0")

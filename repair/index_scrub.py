@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ledgermq.formats.arrays import KEY_ITEM
 from ledgermq.formats.index_file import (
     HEADER_SIZE,
     ITEM_SIZE,
@@ -27,7 +28,6 @@ from ledgermq.model.errors import CorruptLogError
 from ledgermq.store.index_files import KEYS_AT_ONCE, Keys
 
 _SECONDS = slice(12, 16)
-_ITEM = np.dtype([("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _KEYS_LEADING_MAX = 16_385
 
 
@@ -83,7 +83,7 @@ class IndexScrub:
                 return
             content = self._read(name, self._layout.item_at(1), ITEM_SIZE)
             if header.index_count > 1 and content is not None:
-                begin = int(np.frombuffer(content, _ITEM)["position"][0])
+                begin = int(np.frombuffer(content, KEY_ITEM)["position"][0])
                 if begin != header.begin_physical_offset:
                     # One of the two; where the pass is to begin, the header says.
                     self.fault = IndexFault(name, 0)
@@ -133,7 +133,7 @@ class IndexScrub:
         content = self._read(self._shadow.name, self._layout.item_at(1), count * ITEM_SIZE)
         if content is None:
             return 0
-        found = np.frombuffer(content, _ITEM)
+        found = np.frombuffer(content, KEY_ITEM)
         return count - int(np.count_nonzero(found["position"] == keys.positions[row]))
 
     def _compare_some(self, shadow: _Shadow, keys: Keys, first: int, last: int) -> None:
@@ -166,7 +166,7 @@ class IndexScrub:
             int(keys.positions[row]),
             int(keys.store_times[row]),
         )
-        shadow.end_seconds = int(np.frombuffer(items, _ITEM)["seconds"][-1])
+        shadow.end_seconds = int(np.frombuffer(items, KEY_ITEM)["seconds"][-1])
         shadow.number += last - first
 
     def end(self, position: int) -> None:
@@ -190,7 +190,10 @@ class IndexScrub:
                 self._find(shadow, 0)
         elif header.index_count > shadow.number:
             content = self._read(shadow.name, self._layout.item_at(shadow.number), ITEM_SIZE)
-            if content is not None and int(np.frombuffer(content, _ITEM)["position"][0]) < position:
+            if (
+                content is not None
+                and int(np.frombuffer(content, KEY_ITEM)["position"][0]) < position
+            ):
                 self._find(shadow, self._layout.item_at(shadow.number))
         elif shadow.number > 1:
             slots = self._read(shadow.name, HEADER_SIZE, len(shadow.slots))

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ledgermq.formats.arrays import ENTRY_ITEM
 from ledgermq.formats.record_fault import RecordFault
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.repair.log_scrub import Damage
 from ledgermq.store.entry_check import check_entries
-from ledgermq.store.entry_files import ITEM
 
 
 class Repair(NamedTuple):
@@ -87,7 +87,7 @@ def check_item_terms(
     items: bytes | bytearray, first: Index, term_of: Callable[[Index], Term | None]
 ) -> Index | None:
     """The first of the index items, from that of ``first`` on, whose term is not the log's."""
-    for number, term in enumerate(np.frombuffer(items, ITEM)["term"].tolist(), first):
+    for number, term in enumerate(np.frombuffer(items, ENTRY_ITEM)["term"].tolist(), first):
         if term != term_of(Index(number)):
             return Index(number)
     return None

@@ -20,13 +20,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ledgermq.formats.arrays import ENTRY_ITEM
 from ledgermq.formats.dledger_entry import CHAIN_CRC_AT, HEADER_SIZE, chain_checksum
 from ledgermq.formats.dledger_index import ITEM_SIZE, DLedgerIndexItem, decode_index_item
 from ledgermq.formats.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.entry_check import EntryPoint, check_entries, whole_entry
-from ledgermq.store.entry_files import ITEM
 from ledgermq.store.file_names import file_name
 
 STEP_SIZE = 1024 * 1024
@@ -262,7 +262,7 @@ class LogScrub:
         size = min(room, max(size_max, item.size))
         data = memoryview(self._read(Family.DATA, point.position, size))
         checked = check_entries(data, point)
-        items = np.frombuffer(checked.items, ITEM)[: last - first + 1]
+        items = np.frombuffer(checked.items, ENTRY_ITEM)[: last - first + 1]
         return bytes(data[: int(items["size"].sum())]) if len(items) else None
 
     def joins(self, damage: Damage, chain: int) -> bool:

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ledgermq.formats import _stamp
+from ledgermq.formats.arrays import ENTRY_ITEM
 from ledgermq.formats.crc32 import crc32
 from ledgermq.formats.dledger_entry import (
     BODY_SIZE_AT,
@@ -34,18 +35,15 @@ from ledgermq.formats.store_markers import BLANK_SIZE, is_blank
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.model.settings import LogKind
+from ledgermq.store.first_entry import ZEROS_STEP
 from ledgermq.store.log_family import LogPart
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.log_writer import LogEnd
 from ledgermq.store.mapped_files import MappedFiles
 
-_ITEM = np.dtype(
-    [("magic", ">i4"), ("position", ">i8"), ("size", ">i4"), ("index", ">i8"), ("term", ">i8")]
-)
-_STEP = 1 << 20
-_ZEROS = bytes(_STEP)
+_ZEROS = bytes(ZEROS_STEP)
 
-assert _ITEM.itemsize == ITEM_SIZE
+assert ENTRY_ITEM.itemsize == ITEM_SIZE
 
 
 class VerifiedLog(NamedTuple):
@@ -212,7 +210,7 @@ def _compare_items(files: MappedFiles, index: int, items: bytes | bytearray) -> 
     while wanted:
         if not files.first <= position < files.end:
             raise _corrupt("no index item of an entry", files, position, "index")
-        size = min(len(wanted), files.room(position), _STEP)
+        size = min(len(wanted), files.room(position), ZEROS_STEP)
         found = files.view(position, size)
         if found != wanted[:size]:
             at = next(at for at in range(size) if found[at] != wanted[at])
@@ -230,7 +228,7 @@ def _item_field(at: int) -> str:
 def _check_zeros(files: MappedFiles, position: int, end: int) -> None:
     """What no record uses is zero."""
     while position < end:
-        size = min(end - position, _STEP)
+        size = min(end - position, ZEROS_STEP)
         found = files.view(position, size)
         if found != _ZEROS[:size]:
             at = len(found) - len(bytes(found).lstrip(b"\0"))

@@ -13,25 +13,23 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ledgermq.formats.arrays import ENTRY_ITEM
 from ledgermq.formats.crc32 import crc32
 from ledgermq.formats.dledger_entry import HEADER_SIZE, check_entry, decode_entry_header
 from ledgermq.formats.findings import FROM_PEER, Finding, Severity
 from ledgermq.formats.kernel import verify_span
-from ledgermq.formats.message import MAGIC, decode_message
+from ledgermq.formats.message import MAGIC, MAGIC_AT, PHYSICAL_OFFSET_AT, decode_message
 from ledgermq.formats.record_fault import RecordFault
 from ledgermq.formats.store_markers import BLANK_SIZE, is_blank
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.settings import LogKind
 from ledgermq.repair.file_family import first_nonzero
 from ledgermq.repair.log_verify import entry_protection
-from ledgermq.store.entry_files import ITEM
 
 WINDOW = 4 * 1024 * 1024
 """Bytes verified in one call: they stay in the processor's cache for those who look again."""
 
 _MAGIC = MAGIC.to_bytes(4, "big")
-_MAGIC_AT = 4
-_PHYSICAL_OFFSET_AT = 28
 _LOOK = 1 << 20
 
 
@@ -202,7 +200,7 @@ class LogFileWalk:
         if not rules.header_size:
             ends.unprotected = ends.records
             return
-        items = np.frombuffer(self._items, ITEM)
+        items = np.frombuffer(self._items, ENTRY_ITEM)
         protected = entry_protection(self._view, rules.start, items)
         ends.unprotected += len(protected) - int(np.count_nonzero(protected))
 
@@ -250,14 +248,14 @@ class LogFileWalk:
     def _next_record(self, at: int) -> int | None:
         """The first place behind ``at`` where a message says that it lies there."""
         rules = self._rules
-        begin = at + rules.header_size + _MAGIC_AT + 1
+        begin = at + rules.header_size + MAGIC_AT + 1
         while begin < len(self._view):
             # Searched in bytes: what a map's own search reads may be behind its end.
             content = bytes(self._view[begin : begin + _LOOK + 3])
             found = content.find(_MAGIC)
             while found >= 0:
-                message = begin + found - _MAGIC_AT
-                field_at = message + _PHYSICAL_OFFSET_AT
+                message = begin + found - MAGIC_AT
+                field_at = message + PHYSICAL_OFFSET_AT
                 said = int.from_bytes(self._view[field_at : field_at + 8], "big")
                 if said == rules.start + message:
                     return message - rules.header_size

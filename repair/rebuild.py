@@ -32,7 +32,7 @@ from ledgermq.store.queue_files import QueueFiles
 from ledgermq.store.small_file import read_file, replace_file
 from ledgermq.store.store_directory import StoreDirectory
 
-STEP = 64 * 1024 * 1024
+TOLD_STEP = 64 * 1024 * 1024
 """Bytes dispatched between two calls of ``told``."""
 
 _REASON = "built again from the log"
@@ -148,7 +148,7 @@ def _build(
             before = builder.position
             span = reader.span(before)
             file_end = min(end, before + len(span.view))
-            near = Position(min(file_end, before + STEP))
+            near = Position(min(file_end, before + TOLD_STEP))
             built = builder.build(span.view, before, near, header_size=span.header_size)
             if built.position == before:
                 # An entry larger than a step.

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ledgermq.formats.java_hash import HASH_MIN
 from ledgermq.store.dispatch_tables import QueueBlock
 from ledgermq.store.queue_end import UNIT, UNIT_SIZE, Units
 from ledgermq.store.queue_ends import names_a_folder
@@ -23,7 +24,6 @@ from ledgermq.store.queue_ends import names_a_folder
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 """Its units hold times of delivery, by the delay levels of the day when they were put."""
 
-_HASH_MIN = -(1 << 31)
 
 IsMessage = Callable[[int, int, int, int], bool]
 """Whether the log has, at a position and of a size, a message of a queue id and queue offset."""
@@ -97,7 +97,7 @@ class UnitScrub:
         same = (found["position"] == units["position"]) & (found["size"] == units["size"])
         if block.topic != SCHEDULE_TOPIC:
             # Below all hashes are addresses of units in consumequeue_ext.
-            is_address = (found["tags"] < _HASH_MIN) & self._has_extensions
+            is_address = (found["tags"] < HASH_MIN) & self._has_extensions
             same &= (found["tags"] == units["tags"]) | is_address
         wrong: npt.NDArray[np.bool_] = ~same
         return wrong

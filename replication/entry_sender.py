@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import NO_INDEX, Index, NodeId
@@ -15,7 +16,6 @@ from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import ReplicateTo
 from ledgermq.raft.messages import Message
 from ledgermq.store.entry_files import EntrySpan
-from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
 from ledgermq.store.verified_span import check_span
 
 logger = logging.getLogger(__name__)

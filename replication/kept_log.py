@@ -17,7 +17,7 @@ from ledgermq.raft.core import RaftCore
 from ledgermq.raft.messages import RaftRole
 from ledgermq.replication.shipping import Shipping
 
-LOOK_NS = 1_000_000_000
+MEMBERS_LOOK_NS = 1_000_000_000
 
 
 class KeptLog:
@@ -66,7 +66,7 @@ class KeptLog:
             CorruptLogError, StorageError: the log cannot be read.
         """
         wanted = self._page.read_log_begin().wanted
-        if wanted <= self._released or now_ns - self._looked_ns < LOOK_NS:
+        if wanted <= self._released or now_ns - self._looked_ns < MEMBERS_LOOK_NS:
             return None
         self._looked_ns = now_ns
         released, held_by = wanted, HeldBy.NOBODY

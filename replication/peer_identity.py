@@ -28,6 +28,7 @@ import zlib
 from pathlib import Path
 from struct import Struct
 
+from ledgermq.formats.digest import CRC
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import NodeId
 from ledgermq.model.settings import NodeSection
@@ -35,7 +36,6 @@ from ledgermq.store.small_file import read_file, replace_file
 
 IDENTITY_SIZE = 16
 _FRAME = Struct("<4sI16s16s16s")
-_CRC = Struct("<I")
 _MAGIC = b"LMQI"
 _VERSION = 1
 _HEXADECIMAL = re.compile(f"[0-9a-f]{{{2 * IDENTITY_SIZE}}}")
@@ -87,7 +87,7 @@ def draw_identity(path: Path, cluster: bytes, node: NodeId) -> bytes:
     """
     identity = os.urandom(IDENTITY_SIZE)
     body = _FRAME.pack(_MAGIC, _VERSION, cluster, identity, node.encode())
-    replace_file(path, body + _CRC.pack(zlib.crc32(body)))
+    replace_file(path, body + CRC.pack(zlib.crc32(body)))
     return identity
 
 
@@ -161,8 +161,8 @@ class KnownPeers:
 def _decode(path: Path, content: bytes) -> tuple[bytes, bytes, str]:
     """Cluster id, identity, node id."""
     body = content[: _FRAME.size]
-    is_whole = len(content) == _FRAME.size + _CRC.size
-    if not is_whole or _CRC.unpack_from(content, _FRAME.size)[0] != zlib.crc32(body):
+    is_whole = len(content) == _FRAME.size + CRC.size
+    if not is_whole or CRC.unpack_from(content, _FRAME.size)[0] != zlib.crc32(body):
         raise CorruptLogError(
             "identity is not whole: when the log beside it is sound, remove the file, and have the"
             " other members forget this node (ledgermq raft forget)",

@@ -17,10 +17,10 @@ from ledgermq.ipc.cursor_page import RaftRole as PageRole
 from ledgermq.ipc.orders import Damaged, Followed, Granted, Ready, Repaired, parse
 from ledgermq.model.errors import CorruptLogError, ProtocolError
 from ledgermq.model.events import Event
+from ledgermq.model.exit_status import EXIT_REOPEN, EXIT_STOPPED
 from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.model.settings import AckMode, LogKind, Settings
 from ledgermq.process import reload
-from ledgermq.process.child_process import EXIT_REOPEN, EXIT_STOPPED
 from ledgermq.process.entry_exchange import EntryExchange
 from ledgermq.process.environment import Environment
 from ledgermq.process.log_trouble import LogDamagedError, report

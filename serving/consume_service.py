@@ -34,6 +34,7 @@ from ledgermq.model.settings import LogKind, Settings
 from ledgermq.process.client_keys import load_client_secret
 from ledgermq.process.client_rights import AccessGate, ClientRights, owner_of
 from ledgermq.process.client_socket import (
+    CLOSE_LINGER_MS,
     bind_client_socket,
     descriptor_of,
     is_reserved,
@@ -81,7 +82,6 @@ TURN_NS = 50_000_000
 
 REPORTED_MAX = 1_000
 PARTS_MAX = 3
-CLOSE_LINGER_MS = 200
 
 TRACKED_SIZE_MIN = 16 * 1024
 """Smaller answers are copied by the socket; larger ones are held by it, and counted."""

@@ -12,6 +12,7 @@ from ledgermq.broker.group_plans import is_builtin, names_of, plan_alter, plan_c
 from ledgermq.broker.groups import SubscriptionGroup
 from ledgermq.broker.table_changes import Change, GroupSet, TopicSet
 from ledgermq.model.errors import GroupUnknownError, ProtocolError
+from ledgermq.model.group_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import TopicsSection
 from ledgermq.serving.call_arguments import (
@@ -38,9 +39,6 @@ from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Request
 
 ROWS_MAX = 1_000
-
-RETRY_PREFIX = "%RETRY%"
-DEAD_PREFIX = "%DLQ%"
 
 
 class GroupCalls:
@@ -174,7 +172,7 @@ class GroupCalls:
         """
         name, arguments = text(call.arguments, "group"), call.arguments
         with_offsets = flag(arguments, "with_offsets")
-        own = (f"{RETRY_PREFIX}{name}", f"{DEAD_PREFIX}{name}")
+        own = (f"{RETRY_PREFIX}{name}", f"{DEAD_LETTER_PREFIX}{name}")
         topics = own if flag(arguments, "with_topics") else ()
         token = optional_text(arguments, "token") or ""
         if len(token) > TOKEN_SIZE_MAX:

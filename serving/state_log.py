@@ -27,6 +27,7 @@ from ledgermq.broker.state_commands import (
     encode_command,
     encode_snapshot_in_steps,
 )
+from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.ipc.counters import Counts, no_counts
 from ledgermq.ipc.orders import ProposeState, encode
 from ledgermq.model.errors import (
@@ -51,7 +52,6 @@ from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.state_reader import StateReader
 from ledgermq.serving.state_requests import Plan, Reply, Request
 from ledgermq.serving.table_room import TableRoom
-from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
 from ledgermq.wire.session import Standing
 
 logger = logging.getLogger(__name__)

@@ -12,17 +12,20 @@ import numpy.typing as npt
 
 from ledgermq.formats.delayed_message import CANCELS_AT, DELIVER_AT, NUMBER_AT, TIME_DIGITS
 from ledgermq.formats.host_address import Host
-from ledgermq.formats.message import SYS_FLAG_AT, Message, encode_message
+from ledgermq.formats.message import (
+    BODY_SIZE_AT,
+    BORN_HOST_V6,
+    STORE_HOST_V6,
+    SYS_FLAG_AT,
+    Message,
+    encode_message,
+)
 from ledgermq.formats.properties import encode_properties
 from ledgermq.model.limits import TIMER_TOPIC
 from ledgermq.process.record_parts import RecordParts
 
 Integers = npt.NDArray[np.int64]
 
-_BORN_V6 = 0x10
-_STORE_V6 = 0x20
-_BODY_SIZE_AT = 84
-"""With IPv4 hosts; each IPv6 host is 12 bytes longer."""
 
 _POWERS = 10 ** np.arange(TIME_DIGITS - 1, -1, -1, dtype=np.int64)
 _FOUR = np.arange(4)
@@ -44,8 +47,8 @@ def parse_timers(parts: RecordParts) -> Parsed:
     octets = np.frombuffer(parts.payload, np.uint8)
     starts, ends = parts.starts.astype(np.int64), parts.starts.astype(np.int64) + parts.sizes
     flags = octets[starts + SYS_FLAG_AT + 3].astype(np.int64)
-    at = starts + _BODY_SIZE_AT
-    at += 12 * ((flags & _BORN_V6) != 0) + 12 * ((flags & _STORE_V6) != 0)
+    at = starts + BODY_SIZE_AT
+    at += 12 * ((flags & BORN_HOST_V6) != 0) + 12 * ((flags & STORE_HOST_V6) != 0)
     # Each place is looked at only where it is within its record: a log may be of others.
     has_body = at + 4 <= ends
     at = np.where(has_body, at, starts)

@@ -44,6 +44,7 @@ from ledgermq.model.events import Event
 from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import Settings
 from ledgermq.model.transactions import HALF_TOPIC, UNANSWERED_TOPIC, Decision
+from ledgermq.model.units import HOUR_MS
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.ended_transactions import Find, check_ended
 from ledgermq.serving.half_reader import HalfReader
@@ -62,7 +63,6 @@ WAITING_MAX = 10_000
 RETRY_MS = 1_000
 """After a group was refused, as on a full disk, none is made for this long."""
 
-HOUR_MS = 3_600_000
 
 COUNTER_OF = {
     Decision.COMMIT: BrokerCounter.TRANSACTIONS_COMMITTED,

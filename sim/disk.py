@@ -20,8 +20,9 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from ledgermq.store.torn_record import SECTOR_SIZE
+
 PAGE_SIZE = 4_096
-SECTOR_SIZE = 512
 
 
 class Flip(NamedTuple):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ledgermq.dispatching.dispatcher import DispatchWorker
 from ledgermq.dispatching.log_spans import LogSpans
+from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.message import Message, encode_message
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor, Role
 from ledgermq.model.ids import Index, NodeId, Position, QueueId, Term
@@ -33,7 +34,7 @@ from ledgermq.store import dispatch_checkpoint
 from ledgermq.store.derived_files import own_path
 from ledgermq.store.entry_files import EntryFiles
 from ledgermq.store.folders import delete_folder
-from ledgermq.store.log_writer import ENTRY_HEADER_SIZE, LogEnd, Run
+from ledgermq.store.log_writer import LogEnd, Run
 from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 from ledgermq.store.queue_ends import ends_path, read_queue_ends
 from ledgermq.store.retention import plan

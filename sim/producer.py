@@ -8,13 +8,13 @@ from itertools import groupby
 from random import Random
 
 from ledgermq.formats.crc32 import crc32
+from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.message import Message, encode_message
 from ledgermq.formats.properties import encode_properties
 from ledgermq.sim.checker import Checker, Stored
 from ledgermq.sim.client_port import Connection
 from ledgermq.sim.events import MS, Events
 from ledgermq.sim.node import QUEUES, TOPIC, Node
-from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.send_frame import SendRun, Sent, decode_sent, encode_send, encode_tables
 from ledgermq.wire.session import decode_role, decode_welcome, encode_hello

@@ -17,13 +17,12 @@ from ledgermq.broker.state_commands import decode_command
 from ledgermq.formats.delayed_message import real_queue
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.message import Message, decode_message
+from ledgermq.model.group_topics import RETRY_PREFIX
 from ledgermq.model.ids import NodeId
 from ledgermq.model.limits import DELAY_TOPIC, STAGED_TOPIC
 from ledgermq.model.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC, Decision
 from ledgermq.sim.checker import BrokenPromiseError, Checker, Entry, Stored, require
 from ledgermq.sim.sink_checker import SinkChecker
-
-RETRY_PREFIX = "%RETRY%"
 
 
 class Sent(NamedTuple):

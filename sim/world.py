@@ -38,12 +38,12 @@ from ledgermq.sim.network import Network, Weather
 from ledgermq.sim.node import Node, runtime_folder
 from ledgermq.sim.observer import Observer
 from ledgermq.sim.producer import Producer
+from ledgermq.sim.settled import QUEUE_FILE_SIZE
 from ledgermq.store.disk_sync import watched
 from ledgermq.store.file_names import file_name
 from ledgermq.store.log_checkpoint import decode
 
 MEMORY_FOLDER = Path("/dev/shm")
-QUEUE_FILE_SIZE = 2_000
 IN_GROUP = 0.2
 INDEX_SLOTS = 64
 INDEX_ITEMS = 256

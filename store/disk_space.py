@@ -21,7 +21,7 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 BLOCK_SIZE = 512
 """Unit of ``st_blocks``, whatever the file system's own blocks are."""
 
-STEP_SIZE = 1024 * 1024
+FILL_SIZE = 1024 * 1024
 """The reserve is filled in steps of this size."""
 
 FREE_SIZE = 64 * 1024
@@ -120,7 +120,7 @@ def fill_reserve(path: Path, size: int) -> None:
             if have > size:
                 os.ftruncate(fd, size)
             while have < size:
-                step = min(STEP_SIZE, size - have)
+                step = min(FILL_SIZE, size - have)
                 os.posix_fallocate(fd, have, step)
                 have += step
         finally:

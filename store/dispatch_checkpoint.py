@@ -26,14 +26,14 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
+from ledgermq.formats.digest import CRC
 from ledgermq.store.small_file import read_file
 
 _BODY = Struct("<4sIqq16s")
-_CRC = Struct("<I")
 _MAGIC = b"LMQD"
 _LATER = Struct("<qq")
 _VERSION = 2
-_SIZES = {_BODY.size + _CRC.size: 1, _BODY.size + _LATER.size + _CRC.size: _VERSION}
+_SIZES = {_BODY.size + CRC.size: 1, _BODY.size + _LATER.size + CRC.size: _VERSION}
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -50,7 +50,7 @@ class DispatchCheckpoint(NamedTuple):
 def encode(checkpoint: DispatchCheckpoint) -> bytes:
     """The file's content."""
     body = _BODY.pack(_MAGIC, _VERSION, *checkpoint[:3]) + _LATER.pack(*checkpoint[3:])
-    return body + _CRC.pack(zlib.crc32(body))
+    return body + CRC.pack(zlib.crc32(body))
 
 
 def decode(content: bytes) -> DispatchCheckpoint | None:
@@ -58,8 +58,8 @@ def decode(content: bytes) -> DispatchCheckpoint | None:
     version = _SIZES.get(len(content))
     if version is None:
         return None
-    body = content[: -_CRC.size]
-    if _CRC.unpack_from(content, len(body))[0] != zlib.crc32(body):
+    body = content[: -CRC.size]
+    if CRC.unpack_from(content, len(body))[0] != zlib.crc32(body):
         return None
     magic, said, *values = _BODY.unpack_from(body)
     if (magic, said) != (_MAGIC, version):

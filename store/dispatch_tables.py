@@ -6,24 +6,24 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ledgermq.formats.arrays import I64
 from ledgermq.formats.crc32 import crc32
-from ledgermq.formats.kernel import ScanStatus, dispatch_span, scan_entries, whole_records
+from ledgermq.formats.kernel import (
+    SCAN_ROWS,
+    ScanStatus,
+    dispatch_span,
+    scan_entries,
+    whole_records,
+)
 from ledgermq.store.index_files import Keys
 from ledgermq.store.queue_end import UNIT, Units
-
-ROWS = 16_384
-"""Messages of one portion: the columns stay in the processor's second cache."""
 
 KEYS = 65_536
 """Keys of one portion; one message has at most 16,385."""
 
 _FIELDS = 10
 _TABLE_MIN = 64
-
-I64 = npt.NDArray[np.int64]
-I32 = npt.NDArray[np.int32]
 
 
 class QueueBlock(NamedTuple):
@@ -68,7 +68,7 @@ class Portion(NamedTuple):
 
 
 class DispatchTables:
-    """Columns for ``ROWS`` messages, used again for every portion.
+    """Columns for ``SCAN_ROWS`` messages, used again for every portion.
 
     Attributes:
         positions: physical offset of each row's message.
@@ -78,24 +78,24 @@ class DispatchTables:
     def __init__(self, delays_ms: Sequence[int], *, with_keys: bool) -> None:
         self._delays = np.array(delays_ms, np.int64)
         self._with_keys = with_keys
-        self._starts = np.zeros(ROWS, np.int64)
-        self._sizes = np.zeros(ROWS, np.int64)
-        self._queue_offsets = np.zeros(ROWS, np.int64)
-        self.store_times = np.zeros(ROWS, np.int64)
-        self._tags_codes = np.zeros(ROWS, np.int64)
-        self.positions = np.zeros(ROWS, np.int64)
-        self._groups = np.zeros(ROWS, np.int32)
+        self._starts = np.zeros(SCAN_ROWS, np.int64)
+        self._sizes = np.zeros(SCAN_ROWS, np.int64)
+        self._queue_offsets = np.zeros(SCAN_ROWS, np.int64)
+        self.store_times = np.zeros(SCAN_ROWS, np.int64)
+        self._tags_codes = np.zeros(SCAN_ROWS, np.int64)
+        self.positions = np.zeros(SCAN_ROWS, np.int64)
+        self._groups = np.zeros(SCAN_ROWS, np.int32)
         self._key_hashes = np.zeros(KEYS, np.int32)
         self._key_rows = np.zeros(KEYS, np.int32)
-        self._group_topics = np.zeros(ROWS, np.int64)
-        self._group_queues = np.zeros(ROWS, np.int64)
-        self._table = np.zeros(2 * ROWS, np.int32)
+        self._group_topics = np.zeros(SCAN_ROWS, np.int64)
+        self._group_queues = np.zeros(SCAN_ROWS, np.int64)
+        self._table = np.zeros(2 * SCAN_ROWS, np.int32)
         self._fields = np.zeros(_FIELDS, np.int64)
 
     def scan(
         self, span: memoryview, start: int, end: int, *, header_size: int, base: int
     ) -> tuple[int, int, ScanStatus]:
-        """Find up to ``ROWS`` messages; how many, where the next one begins, why it ended."""
+        """Find up to ``SCAN_ROWS`` messages; how many, where the next one begins, why it ended."""
         count, at, status = scan_entries(
             span, start, end, header_size, base, self._starts.data, self._sizes.data
         )
@@ -188,4 +188,4 @@ class DispatchTables:
         return portion.rows.start + int(rows[-1]) if len(rows) else -1
 
 
-assert np.iinfo(np.int16).max >= ROWS
+assert np.iinfo(np.int16).max >= SCAN_ROWS

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ledgermq.formats.arrays import ENTRY_ITEM
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.dledger_index import FILE_SIZE, ITEM_SIZE
 from ledgermq.model.errors import CorruptLogError, StorageError
@@ -22,17 +23,12 @@ from ledgermq.store.file_names import file_name
 from ledgermq.store.first_entry import first_entry_offset
 from ledgermq.store.log_writer import LogEnd
 
-ITEM = np.dtype(
-    [("magic", ">i4"), ("position", ">i8"), ("size", ">i4"), ("index", ">i8"), ("term", ">i8")]
-)
-"""An index item, as ``formats/dledger_index.py`` describes it."""
-
 FILES_OPEN_MAX = 16
 _CHAIN_OFFSET = 36
 _ITEM_INDEX = slice(16, 24)
 """Where an item has the index of its entry."""
 
-assert ITEM.itemsize == ITEM_SIZE
+assert ENTRY_ITEM.itemsize == ITEM_SIZE
 
 Items = npt.NDArray[np.void]
 
@@ -167,7 +163,7 @@ class EntryFiles:
         found = int.from_bytes(data[_ITEM_INDEX], "big", signed=True)
         if found != first or int.from_bytes(data[-ITEM_SIZE:][_ITEM_INDEX], "big") != last:
             raise CorruptLogError("index item of another entry", index=first, found=found)
-        return np.frombuffer(data, ITEM)
+        return np.frombuffer(data, ENTRY_ITEM)
 
     def _items_bytes(self, first: Index, last: Index) -> bytes:
         assert 0 <= first <= last, (first, last)

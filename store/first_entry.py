@@ -16,8 +16,8 @@ import numpy as np
 from ledgermq.model.errors import StorageError
 
 _FIRST_STEP = 4_096
-_STEP = 1 << 20
-"""Most files begin with an entry, and one page says so."""
+ZEROS_STEP = 1 << 20
+"""Where zeros are passed: most files begin with an entry, and one page says so."""
 
 _MAGIC_ZEROS = 3
 """Zeros with which an entry itself begins: its magic number is a 1 of four bytes."""
@@ -61,4 +61,4 @@ def _first_byte(fd: int) -> int | None:
             if len(filled):
                 return at + int(filled[0])
             at += len(part)
-            step = _STEP
+            step = ZEROS_STEP

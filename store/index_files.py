@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ledgermq.formats.arrays import I32, I64, KEY_ITEM
 from ledgermq.formats.index_file import (
     HEADER_SIZE,
     ITEM_SIZE,
@@ -43,11 +44,6 @@ KEYS_AT_ONCE = 16_384
 
 _REPAIR_ITEMS = 1_000_000
 
-_ITEM = np.dtype([("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
-
-I64 = npt.NDArray[np.int64]
-I32 = npt.NDArray[np.int32]
-
 
 class Keys(NamedTuple):
     """Keys of some messages, in the order of the log.
@@ -65,7 +61,7 @@ class Keys(NamedTuple):
     store_times: I64
 
 
-assert _ITEM.itemsize == ITEM_SIZE
+assert KEY_ITEM.itemsize == ITEM_SIZE
 
 
 class IndexFiles:
@@ -386,7 +382,7 @@ class _OpenFile:
         if not kept:
             return False
         slots = np.zeros(self.layout.slots, ">i4")
-        last = np.zeros(1, _ITEM)
+        last = np.zeros(1, KEY_ITEM)
         for first in range(1, kept + 1, _REPAIR_ITEMS):
             items = self._read_items(first, min(_REPAIR_ITEMS, kept + 1 - first))
             slots[items["hash"] % self.layout.slots] = np.arange(first, first + len(items))
@@ -433,7 +429,7 @@ class _OpenFile:
 
     def _read_items(self, first: int, count: int) -> npt.NDArray[np.void]:
         data = os.pread(self.fd, count * ITEM_SIZE, self.layout.item_at(first))
-        return np.frombuffer(data, _ITEM)
+        return np.frombuffer(data, KEY_ITEM)
 
 
 def _index_names(root: Path, layout: IndexLayout, aside: Path) -> tuple[list[str], bool]:

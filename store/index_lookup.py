@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ledgermq.formats.arrays import I64
 from ledgermq.formats.index_file import SLOT_SIZE
 from ledgermq.formats.kernel import find_keys, hash_keys, java_hash
 from ledgermq.store.index_reader import IndexReader
-
-I64 = npt.NDArray[np.int64]
 
 STEPS_MAX = 100_000
 """Items of one chain that are looked at: a key that millions of messages share fills one."""

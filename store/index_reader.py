@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ledgermq.formats.arrays import KEY_ITEM
 from ledgermq.formats.index_file import (
     HEADER_SIZE,
     ITEM_SIZE,
@@ -27,17 +28,13 @@ from ledgermq.formats.index_file import (
     query_key,
 )
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.limits import TIMESTAMP_MAX
 from ledgermq.store.file_names import is_index_name
 
-TIMESTAMP_MAX = 0x7FFF_FFFF_FFFF_FFFF
-
-_ITEM = np.dtype(
-    [("key_hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
-)
 _ITEMS_CHECKED = 4_096
 """Newest items that are looked at to tell one geometry from another."""
 
-assert _ITEM.itemsize == ITEM_SIZE
+assert KEY_ITEM.itemsize == ITEM_SIZE
 
 
 class IndexReader:
@@ -261,9 +258,9 @@ def _fits(view: memoryview, layout: IndexLayout, *, file: str) -> bool:
         return False
     header = get_header(view, layout, file=file)
     first = max(1, count - _ITEMS_CHECKED)
-    items = np.frombuffer(view, _ITEM, count - first, layout.item_at(first))
+    items = np.frombuffer(view, KEY_ITEM, count - first, layout.item_at(first))
     if not (
-        (items["key_hash"] >= 0).all()
+        (items["hash"] >= 0).all()
         and (items["seconds"] >= 0).all()
         and (items["position"] >= 0).all()
         and (items["position"] <= header.end_physical_offset).all()

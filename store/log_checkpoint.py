@@ -20,12 +20,12 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
+from ledgermq.formats.digest import CRC
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.log_writer import LogEnd
 from ledgermq.store.small_file import read_file
 
 _FRAME = Struct("<4sIqqqIq")
-_CRC = Struct("<I")
 _MAGIC = b"LMQC"
 _VERSION = 1
 
@@ -43,15 +43,15 @@ def encode(checkpoint: LogCheckpoint) -> bytes:
     body = _FRAME.pack(
         _MAGIC, _VERSION, end.position, end.index_, end.term, end.chain, checkpoint.file_size
     )
-    return body + _CRC.pack(zlib.crc32(body))
+    return body + CRC.pack(zlib.crc32(body))
 
 
 def decode(content: bytes) -> LogCheckpoint | None:
     """What the file says; None when it is not whole: then the log is scanned from further back."""
-    if len(content) != _FRAME.size + _CRC.size:
+    if len(content) != _FRAME.size + CRC.size:
         return None
     body = content[: _FRAME.size]
-    if _CRC.unpack_from(content, _FRAME.size)[0] != zlib.crc32(body):
+    if CRC.unpack_from(content, _FRAME.size)[0] != zlib.crc32(body):
         return None
     magic, version, position, index, term, chain, file_size = _FRAME.unpack(body)
     if (magic, version) != (_MAGIC, _VERSION):

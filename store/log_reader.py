@@ -13,13 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ledgermq.formats.arrays import ENTRY_ITEM
 from ledgermq.formats.dledger_entry import EntryHeader, decode_entry_header
 from ledgermq.formats.dledger_index import ITEM_SIZE, decode_index_item
 from ledgermq.formats.kernel import ScanStatus, scan_entries
 from ledgermq.formats.message import SIZE_MIN, Message, decode_message
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position
-from ledgermq.store.entry_files import ITEM, first_entry_position
+from ledgermq.store.entry_files import first_entry_position
 from ledgermq.store.file_names import file_name
 from ledgermq.store.first_entry import first_entry_offset
 from ledgermq.store.log_family import LogPart, LogSpan, MappedLog
@@ -264,7 +265,7 @@ class LogReader(MappedLog):
         files = self.index_files
         for begin in files.starts if files is not None and offset else ():
             assert files is not None
-            items = np.frombuffer(files.view(begin, files.file_size), ITEM)
+            items = np.frombuffer(files.view(begin, files.file_size), ENTRY_ITEM)
             found = np.flatnonzero((items["size"] > 0) & (items["position"] >= start + offset))
             if len(found):
                 return int(items["position"][found[0]]) - start

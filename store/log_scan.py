@@ -9,8 +9,12 @@ from pathlib import Path
 from struct import Struct
 
 from ledgermq.formats.crc32 import crc32
+from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
+from ledgermq.formats.dledger_index import ITEM_SIZE as INDEX_ITEM_SIZE
 from ledgermq.formats.kernel import verify_span
+from ledgermq.formats.message import TIMESTAMP, store_fields_at
 from ledgermq.formats.record_fault import RecordFault
+from ledgermq.formats.store_markers import BLANK
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.entry_files import EntryFiles
@@ -18,7 +22,7 @@ from ledgermq.store.file_names import file_name, is_file_name
 from ledgermq.store.first_entry import first_entry_offset
 from ledgermq.store.log_checkpoint import LogCheckpoint
 from ledgermq.store.log_damage import LogDamage
-from ledgermq.store.log_writer import ENTRY_HEADER_SIZE, INDEX_ITEM_SIZE, LogEnd
+from ledgermq.store.log_writer import LogEnd
 from ledgermq.store.mapped_files import MappedFile
 from ledgermq.store.torn_record import plain_records, unprotected_records, walk_records
 
@@ -26,11 +30,6 @@ logger = logging.getLogger(__name__)
 
 _ENTRY = Struct(">iIqqqiIII")
 _ITEM_FULL = Struct(">iqIqq")
-_BLANK = Struct(">II")
-_SYS_FLAG, _STORE_TIME, _STORE_TIME_V6 = 36, 56, 68
-"""Offsets in a message: its flags, and its store time behind a born host of 8 or 20 bytes."""
-
-_BORN_HOST_V6 = 0x10
 
 FILES_SCANNED = 3
 """As the reference: without a checkpoint the last three files are scanned."""
@@ -182,9 +181,8 @@ def _is_certain(view: memoryview, before_ms: int | None, *, entries: bool) -> bo
     if before_ms is None:
         return True
     at = ENTRY_HEADER_SIZE if entries else 0
-    flags = int.from_bytes(view[at + _SYS_FLAG : at + _SYS_FLAG + 4], "big")
-    at += _STORE_TIME_V6 if flags & _BORN_HOST_V6 else _STORE_TIME
-    return 0 < int.from_bytes(view[at : at + 8], "big", signed=True) <= before_ms
+    store_time: int = TIMESTAMP.unpack_from(view, at + store_fields_at(view[at:])[0])[0]
+    return 0 < store_time <= before_ms
 
 
 def _reaches_back(index_files: LogFiles, files: LogFiles, first: Position) -> bool:
@@ -395,6 +393,6 @@ def scan_log(
 
 def _is_whole_blank(view: memoryview, at: int, remaining: int, *, entries: bool) -> bool:
     """Whether the blank at ``at`` says that exactly the rest of the file is blank."""
-    first, second = _BLANK.unpack_from(view, at)
+    first, second = BLANK.unpack_from(view, at)
     said: int = second if entries else first
     return said == remaining

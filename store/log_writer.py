@@ -16,22 +16,18 @@ from struct import Struct
 from typing import NamedTuple
 
 from ledgermq.formats.crc32 import crc32
+from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
+from ledgermq.formats.dledger_index import ITEM_SIZE as INDEX_ITEM_SIZE
 from ledgermq.formats.kernel import stamp_run
+from ledgermq.formats.store_markers import BLANK, BLANK_SIZE, COMMITLOG_BLANK_MAGIC
 from ledgermq.model.errors import MessageIllegalError, StorageError
 from ledgermq.model.ids import Index, Position, QueueOffset, Term
 from ledgermq.store.append_files import AppendFiles
-
-ENTRY_HEADER_SIZE = 48
-INDEX_ITEM_SIZE = 32
-BLANK_SIZE = 8
-"""Every record leaves room for the end-of-file blank behind it (as ``MmapFileList`` does)."""
 
 _ARENA_SIZE = 4 * 1024 * 1024
 """Batches are staged in one buffer that stays warm; it grows when a batch is larger."""
 
 _BLANK_DLEDGER = Struct(">iI")
-_BLANK_COMMITLOG = Struct(">II")
-_COMMITLOG_BLANK_MAGIC = 0xCBD43194
 
 
 class LogEnd(NamedTuple):
@@ -364,7 +360,7 @@ class LogWriter:
             if self.header_size:
                 blank = _BLANK_DLEDGER.pack(-1, room)
             else:
-                blank = _BLANK_COMMITLOG.pack(room, _COMMITLOG_BLANK_MAGIC)
+                blank = BLANK.pack(room, COMMITLOG_BLANK_MAGIC)
             self._data.append(blank)
         self._data.roll()
         position = self._data.position

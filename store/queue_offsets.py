@@ -14,14 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ledgermq.formats.kernel import NO_UNIT, ScanStatus, dispatch_span, scan_entries
+from ledgermq.formats.kernel import NO_UNIT, SCAN_ROWS, ScanStatus, dispatch_span, scan_entries
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Position, QueueId, QueueOffset
 from ledgermq.store.queue_end import end_below
 from ledgermq.store.queue_ends import Queue, names_a_folder
 
-_ROWS = 16_384
-_TABLE = 4 * _ROWS
+_TABLE = 4 * SCAN_ROWS
 
 
 class QueueOffsets:
@@ -65,9 +64,9 @@ class QueueOffsets:
         Raises:
             CorruptLogError: the span is not one of whole records.
         """
-        starts, sizes, offsets, times, tags = (np.empty(_ROWS, np.int64) for _ in range(5))
-        groups = np.empty(_ROWS, np.int32)
-        topics, queues = (np.empty(_ROWS, np.int64) for _ in range(2))
+        starts, sizes, offsets, times, tags = (np.empty(SCAN_ROWS, np.int64) for _ in range(5))
+        groups = np.empty(SCAN_ROWS, np.int32)
+        topics, queues = (np.empty(SCAN_ROWS, np.int64) for _ in range(2))
         table = np.empty(_TABLE, np.int32)
         none = np.empty(0, np.int32)
         at = 0

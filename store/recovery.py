@@ -28,13 +28,15 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
+from ledgermq.formats.arrays import ENTRY_ITEM
+from ledgermq.formats.dledger_index import ITEM_SIZE as INDEX_ITEM_SIZE
 from ledgermq.formats.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.store.append_files import AppendFiles
 from ledgermq.store.disk_sync import sync_content, sync_directory
-from ledgermq.store.entry_files import ITEM
 from ledgermq.store.file_names import file_name
+from ledgermq.store.first_entry import ZEROS_STEP
 from ledgermq.store.log_checkpoint import LogCheckpoint
 from ledgermq.store.log_damage import LogDamage
 from ledgermq.store.log_scan import (
@@ -46,7 +48,7 @@ from ledgermq.store.log_scan import (
     load_files,
     scan_log,
 )
-from ledgermq.store.log_writer import INDEX_ITEM_SIZE, LogEnd
+from ledgermq.store.log_writer import LogEnd
 from ledgermq.store.mapped_files import MappedFile
 from ledgermq.store.properties_file import decode_dledger_checkpoint
 from ledgermq.store.small_file import read_file
@@ -56,7 +58,6 @@ logger = logging.getLogger(__name__)
 
 COMMIT_LOG_FILE_SIZE = 1_073_741_824
 INDEX_FILE_SIZE = 167_772_160
-_ZEROS_STEP = 1 << 20
 _COPY_STEP = 1 << 20
 
 
@@ -375,7 +376,7 @@ def _used(path: Path, low: int) -> int:
                 ) from error
             end = os.lseek(file.fileno(), at, os.SEEK_HOLE)
             while at < end:
-                part = os.pread(file.fileno(), min(_ZEROS_STEP, end - at), at)
+                part = os.pread(file.fileno(), min(ZEROS_STEP, end - at), at)
                 filled = len(part.rstrip(b"\0"))
                 if filled:
                     used = at + filled
@@ -412,8 +413,8 @@ def _right_items(files: LogFiles, position: int, items: memoryview) -> int:
             break
         with MappedFile(files.path(start)) as view:
             at = position + right - start
-            wanted = np.frombuffer(items[right : right + len(view) - at], ITEM)
-            found = np.frombuffer(view[at : at + wanted.nbytes], ITEM)
+            wanted = np.frombuffer(items[right : right + len(view) - at], ENTRY_ITEM)
+            found = np.frombuffer(view[at : at + wanted.nbytes], ENTRY_ITEM)
             wrong = np.flatnonzero(wanted != found)
             del found
         if len(wrong):

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from ledgermq.model.amounts import Disk, amount
 from ledgermq.model.settings import ForceClean, RetentionSection
+from ledgermq.model.units import HOUR_MS
 
-HOUR_MS = 3_600_000
 NOTHING = 2**62
 """A guard that needs nothing of the log."""
 

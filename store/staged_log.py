@@ -19,11 +19,14 @@ import shutil
 from pathlib import Path
 
 from ledgermq.formats.crc32 import crc32
+from ledgermq.formats.digest import DIGEST_SIZE, content_digest
+from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.dledger_entry import check_entry, decode_entry_header
 from ledgermq.formats.dledger_index import FILE_SIZE as INDEX_FILE_SIZE
 from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.formats.kernel import verify_span
 from ledgermq.formats.record_fault import RecordFault
+from ledgermq.formats.store_markers import BLANK_SIZE
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store import log_checkpoint
@@ -31,14 +34,13 @@ from ledgermq.store.append_files import AppendFiles
 from ledgermq.store.disk_sync import sync_content, sync_directory, sync_file
 from ledgermq.store.file_names import file_name
 from ledgermq.store.log_checkpoint import LogCheckpoint, encode
-from ledgermq.store.log_writer import BLANK_SIZE, ENTRY_HEADER_SIZE, LogEnd
+from ledgermq.store.log_writer import LogEnd
 from ledgermq.store.small_file import replace_file
 
-DIGEST_SIZE = 32
 SYNC_STEP = 32 * 1024 * 1024
 """An arriving file is synced in steps: the log in use has its own syncs waiting for the disk."""
 
-_STEP = 1 << 20
+_READ_STEP = 1 << 20
 
 
 class StagedLog:
@@ -181,7 +183,7 @@ class StagedLog:
                 end, item = self._first_entry(view, size, before)
                 _append(files, item)
                 at = end.position - before.position
-            step = _STEP
+            step = _READ_STEP
             while at < size:
                 items = bytearray()
                 limit = min(size, at + step)
@@ -264,7 +266,7 @@ def file_digest(path: Path, size: int) -> bytes:
         with path.open("rb", buffering=0) as file:
             at = 0
             while at < size:
-                part = os.pread(file.fileno(), min(_STEP, size - at), at)
+                part = os.pread(file.fileno(), min(_READ_STEP, size - at), at)
                 if not part:
                     raise StorageError("file ends too early", file=str(path), offset=at, size=size)
                 digest.update(part)
@@ -276,7 +278,7 @@ def file_digest(path: Path, size: int) -> bytes:
 
 def slice_digest(data: memoryview | bytes) -> bytes:
     """BLAKE2b of ``data``."""
-    return hashlib.blake2b(data, digest_size=DIGEST_SIZE).digest()
+    return content_digest(data)
 
 
 def _append(files: AppendFiles, items: bytes | bytearray) -> None:

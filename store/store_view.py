@@ -15,7 +15,8 @@ from typing import NamedTuple
 from ledgermq.formats.index_file import QUERY_COUNT_MAX, IndexLayout
 from ledgermq.formats.message import Message
 from ledgermq.model.errors import CorruptLogError, StorageError, TopicUnknownError
-from ledgermq.store.index_reader import TIMESTAMP_MAX, IndexReader
+from ledgermq.model.limits import TIMESTAMP_MAX
+from ledgermq.store.index_reader import IndexReader
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queue_end import UNIT_SIZE, Units
 from ledgermq.store.queue_reader import QueueReader

@@ -13,20 +13,17 @@ their bytes (``formats/dledger_entry.py``) need none of this.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
 
+from ledgermq.formats.arrays import ENTRY_ITEM
 from ledgermq.formats.dledger_entry import BODY_SIZE_AT, CHAIN_CRC_AT, HEADER_SIZE
-from ledgermq.formats.message import store_fields_at
-from ledgermq.store.entry_files import ITEM
+from ledgermq.formats.message import TIMESTAMP, WORD, store_fields_at
 
 SECTOR_SIZE = 512
 """Disks of today write 4,096 bytes or more at once; no disk has smaller sectors than these."""
 
-_WORD = Struct(">I")
-_TIMESTAMP = Struct(">q")
 _ZEROS = bytes(SECTOR_SIZE)
 _BEHIND_HOST = 4 + 8
 """Bytes between the broker's host and the body's size: reconsumptions, prepared offset."""
@@ -47,7 +44,7 @@ class RecordWalk(NamedTuple):
 def plain_records(view: memoryview, at: int, end: int) -> Iterator[tuple[int, int]]:
     """The records of a plain CommitLog from ``at`` to ``end``: where each begins and ends."""
     while at < end:
-        size = _WORD.unpack_from(view, at)[0]
+        size = WORD.unpack_from(view, at)[0]
         yield at, at + size
         at += size
 
@@ -62,7 +59,7 @@ def unprotected_records(
         items: index items of entries in it.
         base: position of the file's first byte.
     """
-    entries = np.frombuffer(items, ITEM)
+    entries = np.frombuffer(items, ENTRY_ITEM)
     at = entries["position"].astype(np.int64) - base
     octets = np.frombuffer(view, np.uint8)
     sums = octets[at[:, None] + np.arange(CHAIN_CRC_AT, BODY_SIZE_AT)]
@@ -86,7 +83,7 @@ def walk_records(
         if at >= tearable_from and is_torn(view, at, end):
             return RecordWalk(at, latest)
         stored_at = at + store_fields_at(view[at:end])[0]
-        latest = max(latest, _TIMESTAMP.unpack_from(view, stored_at)[0])
+        latest = max(latest, TIMESTAMP.unpack_from(view, stored_at)[0])
     return RecordWalk(None, latest)
 
 
@@ -97,11 +94,11 @@ def is_torn(view: memoryview, at: int, end: int) -> bool:
         view: bytes of one file of the log, from its first one on.
     """
     stored_at, behind_host = store_fields_at(view[at:end])
-    if not _TIMESTAMP.unpack_from(view, at + stored_at)[0]:
+    if not TIMESTAMP.unpack_from(view, at + stored_at)[0]:
         # Nobody stores at 1970: the sector that should have it is not there.
         return True
     body_at = at + behind_host + _BEHIND_HOST
-    topic_at = body_at + 4 + _WORD.unpack_from(view, body_at)[0] + 1
+    topic_at = body_at + 4 + WORD.unpack_from(view, body_at)[0] + 1
     properties_at = topic_at + view[topic_at - 1] + 2
     if _lacks_sector(view, topic_at, properties_at - 2):
         return True

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from ledgermq.model.errors import ProtocolError
+from ledgermq.model.limits import TIMESTAMP_MAX
 from ledgermq.wire.header import HEADER_SIZE, VERSION, Kind, decode_header, encode_header
 from ledgermq.wire.session import decode_body, encode_body
 
@@ -26,8 +27,6 @@ MESSAGES_MAX = 1_024
 MESSAGES_DEFAULT = 32
 KEY_SIZE_MAX = 32_767
 """No longer key fits into the properties of a message."""
-
-TIMESTAMP_MAX = 2**63 - 1
 
 
 class PositionQuery(NamedTuple):

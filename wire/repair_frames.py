@@ -20,16 +20,15 @@ Kinds begin at 64: below are those of ``ship_frames`` and of ``raft/message_code
 from __future__ import annotations
 
 from enum import IntEnum
-from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple
 
+from ledgermq.formats.digest import DIGEST_SIZE, content_digest
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import Index, Term
 
 VERSION = 1
 KIND_MIN = 64
-DIGEST_SIZE = 32
 ENTRIES_SIZE_MAX = 1024 * 1024
 """Most bytes of an answer, unless its only entry is larger."""
 
@@ -92,4 +91,4 @@ def decode_repair_frame(part: memoryview | bytes) -> RepairFrame:
 
 def entries_digest(data: bytes | memoryview) -> bytes:
     """The digest that goes with the entries of an answer."""
-    return blake2b(data, digest_size=DIGEST_SIZE).digest()
+    return content_digest(data)

@@ -27,12 +27,12 @@ from enum import IntEnum
 from struct import Struct, error
 from typing import NamedTuple
 
+from ledgermq.formats.digest import DIGEST_SIZE
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import Index, Position, Term
 
 VERSION = 1
 KIND_MIN = 32
-DIGEST_SIZE = 32
 MEMBERS_SIZE_MAX = 1024 * 1024
 
 

@@ -17,13 +17,11 @@ from typing import Protocol
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor
 from ledgermq.model.errors import StorageError
 from ledgermq.model.events import Event
+from ledgermq.model.exit_status import EXIT_BUG, EXIT_STORAGE
 from ledgermq.process.environment import OrderBell
 from ledgermq.store.log_writer import LogEnd, LogWriter
 
 logger = logging.getLogger(__name__)
-
-EXIT_STORAGE = 2
-EXIT_BUG = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,23 +8,27 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ledgermq.formats.kernel import ScanStatus, compare_ids, scan_entries, scan_ids, text_hash
+from ledgermq.formats.arrays import I64
+from ledgermq.formats.kernel import (
+    SCAN_ROWS,
+    ScanStatus,
+    compare_ids,
+    scan_entries,
+    scan_ids,
+    text_hash,
+)
 from ledgermq.formats.message import MAGIC, PHYSICAL_OFFSET_AT, SIZE_MIN, queue_of
 from ledgermq.model.errors import CorruptLogError, DamagedLogError
 from ledgermq.model.limits import DELAY_TOPIC, TIMER_TOPIC
-from ledgermq.model.transactions import HALF_TOPIC
 from ledgermq.process.log_view import LogView
 from ledgermq.process.record_parts import sound_count
 from ledgermq.store.log_family import LogSpan
-
-I64 = npt.NDArray[np.int64]
+from ledgermq.writing.writable_topics import HALF
 
 DELAYED_TOPICS = (DELAY_TOPIC.encode(), TIMER_TOPIC.encode())
-HALF = HALF_TOPIC.encode()
 WAITING_TOPICS = frozenset({*DELAYED_TOPICS, HALF})
 """Their messages are for another topic."""
 
-ROWS = 16_384
 _HEAD = np.dtype([("size", ">i4"), ("magic", ">u4"), ("position", ">i8")])
 _HEAD_BYTES = np.concatenate((np.arange(8), np.arange(PHYSICAL_OFFSET_AT, PHYSICAL_OFFSET_AT + 8)))
 
@@ -149,7 +153,7 @@ class LogIds:
             CorruptLogError: the log cannot be read there.
         """
         at = begin
-        starts, sizes = np.empty(ROWS, np.int64), np.empty(ROWS, np.int64)
+        starts, sizes = np.empty(SCAN_ROWS, np.int64), np.empty(SCAN_ROWS, np.int64)
         while at < end:
             file = self._view.file_of(at)
             if file is None:

@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Protocol
 
+from ledgermq.formats.dledger_index import ITEM_SIZE as INDEX_ITEM_SIZE
 from ledgermq.ipc.cursor_page import HeldBy, Role
 from ledgermq.ipc.orders import SnapshotWanted, encode
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
@@ -26,7 +27,6 @@ from ledgermq.process.store_paths import StorePaths
 from ledgermq.store.disk_sync import sync_directory
 from ledgermq.store.entry_files import EntryFiles
 from ledgermq.store.file_names import file_name, starts_in
-from ledgermq.store.log_writer import INDEX_ITEM_SIZE
 from ledgermq.store.retention import Plan, Survey, plan
 from ledgermq.store.store_checkpoint import read_checkpoint
 from ledgermq.writing.log_opening import OpenLog

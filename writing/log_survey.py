@@ -10,14 +10,13 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from struct import Struct
 from typing import NamedTuple
 
 from ledgermq.broker import archives, group_offsets
 from ledgermq.broker.archives import ArchiveTable
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.formats.config_json import choose_document
-from ledgermq.formats.message import MAGIC, MAGIC_AT, store_fields_at
+from ledgermq.formats.message import MAGIC, MAGIC_AT, TIMESTAMP, WORD, store_fields_at
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.model.settings import LogKind, RetentionSection, Settings
 from ledgermq.process.config_file import ConfigFile
@@ -31,8 +30,6 @@ from ledgermq.store.retention import NOTHING, Guard, LogFileAge, Survey
 from ledgermq.store.small_file import read_file
 
 _HEAD_SIZE = 160
-_WORD = Struct(">I")
-_TIME = Struct(">q")
 _EVERYTHING = 2**62
 
 
@@ -84,9 +81,9 @@ def _first_store_ms(path: Path, header_size: int) -> int | None:
     """Store time of the file's first message; None when it has none yet."""
     with path.open("rb") as file:
         head = memoryview(os.pread(file.fileno(), _HEAD_SIZE, header_size))
-    if len(head) < _HEAD_SIZE or _WORD.unpack_from(head, MAGIC_AT)[0] != MAGIC:
+    if len(head) < _HEAD_SIZE or WORD.unpack_from(head, MAGIC_AT)[0] != MAGIC:
         return None
-    time_ms: int = _TIME.unpack_from(head, store_fields_at(head)[0])[0]
+    time_ms: int = TIMESTAMP.unpack_from(head, store_fields_at(head)[0])[0]
     return time_ms
 
 

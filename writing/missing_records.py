@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ledgermq.formats.arrays import I64
 from ledgermq.model.errors import NotLeaderError, OutcomeUnknownError
 from ledgermq.model.ids import Position
 from ledgermq.store.log_writer import Span
@@ -22,7 +23,7 @@ from ledgermq.writing.put_batch import Put, PutBatch
 from ledgermq.writing.recent_messages import RecentMessages
 from ledgermq.writing.resend import Resend
 from ledgermq.writing.space_gate import NoRoomError
-from ledgermq.writing.unique_ids import I64, LogState, Looked, UniqueIds
+from ledgermq.writing.unique_ids import LogState, Looked, UniqueIds
 
 
 @dataclass(frozen=True, slots=True)

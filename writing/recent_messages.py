@@ -26,6 +26,7 @@ from ledgermq.formats.message import (
     PHYSICAL_OFFSET_AT,
     QUEUE_OFFSET_AT,
     SYS_FLAG_AT,
+    WORD,
     decode_message,
     store_fields_at,
 )
@@ -42,7 +43,7 @@ STEP_SIZE = 8 * 1024 * 1024
 STEP_GROWTH = 4
 """So much is taken when something is not found, and by this factor more each further time."""
 
-PARTS_MAX = 8
+SORTED_PARTS_MAX = 8
 """So many sorted parts are searched one after the other before they become one."""
 
 FOLLOW_SIZE = 1024 * 1024
@@ -173,7 +174,7 @@ class RecentMessages:
         Raises:
             CorruptLogError: the log cannot be read there.
         """
-        if len(self._parts) > PARTS_MAX:
+        if len(self._parts) > SORTED_PARTS_MAX:
             self._parts = [_since(_sorted(self._parts, self._end), self._begin)]
             self._low = max(self._low, self._begin)
         found = self._find_in(self._parts, keys)
@@ -263,14 +264,14 @@ class RecentMessages:
             CorruptLogError: it is not what was written.
         """
         at -= self._header_size
-        if not 0 <= start + at < self._end or at + _WORD.size > len(view):
+        if not 0 <= start + at < self._end or at + WORD.size > len(view):
             return
         if self._header_size:
-            if _WORD.unpack_from(view, at)[0] != _ONES:
+            if WORD.unpack_from(view, at)[0] != _ONES:
                 check_one(view, at, base=start)
             return
-        size = _WORD.unpack_from(view, at)[0]
-        if at + 2 * _WORD.size > len(view) or _WORD.unpack_from(view, at + 4)[0] != MAGIC:
+        size = WORD.unpack_from(view, at)[0]
+        if at + 2 * WORD.size > len(view) or WORD.unpack_from(view, at + 4)[0] != MAGIC:
             return
         check_span(view, at, min(at + size, len(view)), header_size=0, base=start)
 
@@ -342,7 +343,6 @@ def _read(view: memoryview, at: int, key: MessageKey) -> StoredMessage | None:
 
 
 _OFFSETS = Struct(">qq")
-_WORD = Struct(">I")
 _ONES = 0xFFFF_FFFF
 _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 

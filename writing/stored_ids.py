@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections import deque
 
 import numpy as np
-import numpy.typing as npt
 
+from ledgermq.formats.arrays import I64
 from ledgermq.formats.kernel import find_ids, put_ids
 from ledgermq.model.errors import BusyError
-
-I64 = npt.NDArray[np.int64]
 
 
 class IdsUnknownError(BusyError):

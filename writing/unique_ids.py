@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ledgermq.formats.arrays import I64
 from ledgermq.formats.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
 from ledgermq.ipc.orders import WritableTopic
 from ledgermq.model.errors import CorruptLogError
@@ -31,7 +31,6 @@ from ledgermq.store.index_reader import IndexReader
 from ledgermq.wire.send_frame import SendFrame
 from ledgermq.writing.log_ids import (
     DELAYED_TOPICS,
-    HALF,
     NOTHING,
     WAITING_TOPICS,
     Candidates,
@@ -41,9 +40,7 @@ from ledgermq.writing.log_ids import (
     topic_hash,
 )
 from ledgermq.writing.stored_ids import IdsUnknownError, StoredIds
-from ledgermq.writing.writable_topics import WritableTopics
-
-I64 = npt.NDArray[np.int64]
+from ledgermq.writing.writable_topics import HALF, WritableTopics
 
 RETRY_MS = 60_000
 """So much longer than the window is looked for an earlier attempt to send the same frame."""

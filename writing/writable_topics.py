@@ -113,7 +113,7 @@ class WritableTopics:
             queues = self._queues.get(topic)
         if queues is not None and 0 <= queue_id < queues and topic not in _FORBIDDEN:
             return None
-        if topic == _HALF and queue_id == 0:
+        if topic == HALF and queue_id == 0:
             return self._check_halves
         name = topic.decode("utf-8", "replace")
         if topic in _FORBIDDEN:
@@ -150,5 +150,5 @@ class WritableTopics:
         return status.st_mtime_ns, status.st_ino
 
 
-_HALF = HALF_TOPIC.encode()
+HALF = HALF_TOPIC.encode()
 _FORBIDDEN = frozenset(name.encode() for name in FORBIDDEN_TOPICS)

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Mapping
 
+from ledgermq.formats.dledger_index import ITEM_SIZE as INDEX_ITEM_SIZE
 from ledgermq.ipc.append_ring import (
     AppendRing,
     LeaderEntries,
@@ -48,10 +49,10 @@ from ledgermq.model.errors import (
     StorageError,
 )
 from ledgermq.model.events import Event
+from ledgermq.model.exit_status import EXIT_REOPEN, EXIT_STOPPED
 from ledgermq.model.ids import Index, Term
 from ledgermq.model.settings import AckMode, Settings
 from ledgermq.process import reload
-from ledgermq.process.child_process import EXIT_REOPEN, EXIT_STOPPED
 from ledgermq.process.environment import Environment
 from ledgermq.process.log_trouble import LogDamagedError, report
 from ledgermq.process.loop import Pollable, StopFlag
@@ -65,7 +66,7 @@ from ledgermq.store.disk_space import with_reserve
 from ledgermq.store.disk_sync import sync_directory
 from ledgermq.store.entry_files import EntryFiles
 from ledgermq.store.log_damage import LogDamage, damage_path, read_damage, remove_damage
-from ledgermq.store.log_writer import INDEX_ITEM_SIZE, LogEnd
+from ledgermq.store.log_writer import LogEnd
 from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 from ledgermq.store.small_file import replace_file
 from ledgermq.wire.session import LEADER, Standing

@@ -18,8 +18,8 @@ from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.keys import load_client_keys
 from ledgermq.formats.crc32 import crc32
+from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.remoting.codes import ResponseCode
-from ledgermq.store.log_writer import ENTRY_HEADER_SIZE
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.pull_frame import Pull, encode_pull
 from ledgermq.wire.query_frame import KeyQuery, PositionQuery, encode_query

@@ -17,7 +17,7 @@ from tests.process.conftest import wait_until
 from tests.process.group_nodes import TOPIC, Group, Member
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.process.child_process import EXIT_STORAGE
+from ledgermq.model.exit_status import EXIT_STORAGE
 
 pytestmark = [pytest.mark.slow, pytest.mark.power]
 

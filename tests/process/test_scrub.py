@@ -16,8 +16,8 @@ from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer
+from ledgermq.formats.arrays import ENTRY_ITEM
 from ledgermq.model.limits import SYSTEM_TOPIC
-from ledgermq.store.entry_files import ITEM
 
 pytestmark = pytest.mark.slow
 
@@ -54,8 +54,8 @@ def entries(member: Member) -> list[Place]:
     folder = member.node.root / f"dledger-{member.name}"
     (index_file,) = sorted((folder / "index").iterdir())
     with index_file.open("rb") as file:
-        raw = file.read((int(member.cursors()["committed"]["index"]) + 1) * ITEM.itemsize)
-    items = np.frombuffer(raw, ITEM)
+        raw = file.read((int(member.cursors()["committed"]["index"]) + 1) * ENTRY_ITEM.itemsize)
+    items = np.frombuffer(raw, ENTRY_ITEM)
     places = [
         Place(
             folder / "data" / f"{position - position % FILE_SIZE:020d}",
@@ -80,7 +80,7 @@ def content(place: Place) -> bytes:
 def item_of(member: Member, index: int) -> Place:
     """The index item of an entry."""
     (path,) = sorted((member.node.root / f"dledger-{member.name}" / "index").iterdir())
-    return Place(path, index * ITEM.itemsize, ITEM.itemsize, index)
+    return Place(path, index * ENTRY_ITEM.itemsize, ENTRY_ITEM.itemsize, index)
 
 
 def spoil(place: Place, at: int, size: int = 1) -> None:

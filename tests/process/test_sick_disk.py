@@ -13,7 +13,7 @@ from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer
 from ledgermq.model.errors import LedgerError, NotLeaderError
-from ledgermq.process.child_process import EXIT_STORAGE
+from ledgermq.model.exit_status import EXIT_STORAGE
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 

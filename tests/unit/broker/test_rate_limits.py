@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ledgermq.broker.quotas import Quota, QuotaTable
-from ledgermq.broker.rate_limits import WAIT_MS_MAX, RateLimits
+from ledgermq.broker.rate_limits import STAY_AWAY_MS_MAX, RateLimits
 from ledgermq.broker.token_bucket import TokenBucket
 from ledgermq.model.errors import ConfigError, QuotaError
 from ledgermq.model.settings import QuotasSection
@@ -84,7 +84,7 @@ def test_nobody_is_told_to_wait_for_hours() -> None:
     limits = limited(t=Quota(produce_bytes=1))
     limits.take("topic:t", size=1_000_000, messages=1, now_ns=0)
 
-    assert waits_ms(limits, ["topic:t"], 0) == WAIT_MS_MAX
+    assert waits_ms(limits, ["topic:t"], 0) == STAY_AWAY_MS_MAX
 
 
 def test_each_connection_has_what_the_settings_give_a_client() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.cli.main import EXIT_CONFIG, main
+from ledgermq.cli.main import main
+from ledgermq.model.exit_status import EXIT_CONFIG
 
 
 def archive_with(path: Path, name: str, kind: bytes, link: str) -> Path:

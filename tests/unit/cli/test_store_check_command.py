@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.small_store import write_store
 
-from ledgermq.cli.main import EXIT_CONFIG, main
+from ledgermq.cli.main import main
+from ledgermq.model.exit_status import EXIT_CONFIG
 
 GEOMETRY = ["--hash-slots", "5", "--index-items", "4"]
 

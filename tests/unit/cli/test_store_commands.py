@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from ledgermq.cli.main import EXIT_CONFIG, EXIT_OK, EXIT_STORAGE, main
+from ledgermq.cli.main import main
 from ledgermq.cli.message_json import java_address, message_as_json
 from ledgermq.formats.message import COMPRESSED, Message
 from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.exit_status import EXIT_CONFIG, EXIT_OK, EXIT_STORAGE
 
 Lines = list[dict[str, Any]]
 

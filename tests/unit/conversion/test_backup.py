@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ledgermq.broker.state_tables import OWN_FILES
-from ledgermq.cli.main import EXIT_CONFIG, EXIT_STORAGE, main
+from ledgermq.cli.main import main
 from ledgermq.conversion import backup_create
 from ledgermq.conversion.backup_create import Backup, create_backup
 from ledgermq.conversion.backup_manifest import (
@@ -26,6 +26,7 @@ from ledgermq.conversion.backup_manifest import (
 from ledgermq.daemon.store_lock import JavaLock
 from ledgermq.formats.index_file import IndexLayout
 from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.exit_status import EXIT_CONFIG, EXIT_STORAGE
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.model.own_tables import OWN_TABLES
 from ledgermq.model.settings import StoreSection

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.fastjson import (
-    BODY_SIZE_MAX,
+    JSON_SIZE_MAX,
     LOOSE_SIZE_MAX,
     decode_body,
     encode_body,
@@ -72,9 +72,9 @@ def test_depth_ends_in_a_refusal(text: str) -> None:
 
 def test_size_has_a_limit() -> None:
     with pytest.raises(ProtocolError) as refused:
-        decode_body(b" " * (BODY_SIZE_MAX + 1))
+        decode_body(b" " * (JSON_SIZE_MAX + 1))
 
-    assert refused.value.details["limit"] == BODY_SIZE_MAX
+    assert refused.value.details["limit"] == JSON_SIZE_MAX
 
 
 @given(st.text(alphabet='{}[]:,"0a\\ -', max_size=30))

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from ledgermq.formats.arrays import ENTRY_ITEM
 from ledgermq.model.errors import ProtocolError, StorageError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.repair.log_repair import Repair, accept_entries
@@ -24,7 +25,6 @@ from ledgermq.repair.log_scrub import (
 )
 from ledgermq.store.append_files import overwrite
 from ledgermq.store.entry_check import EntryPoint
-from ledgermq.store.entry_files import ITEM
 from ledgermq.store.file_names import file_name
 from ledgermq.store.log_writer import LogEnd
 from tests.unit.store.test_log_writer import FILE_SIZE, Log
@@ -54,7 +54,7 @@ class Scrubbed:
         self.healthy = _scrub_of(self.twin)
         self.end = ScrubEnd(twin.end.position, twin.end.index_)
         raw = (twin.root / "index" / file_name(0)).read_bytes()
-        self.items = np.frombuffer(raw[: ENTRIES * ITEM.itemsize], ITEM)
+        self.items = np.frombuffer(raw[: ENTRIES * ENTRY_ITEM.itemsize], ENTRY_ITEM)
 
     def spoil(self, index: int, at: int, size: int = 1) -> None:
         """Turn all bits of bytes of an entry."""

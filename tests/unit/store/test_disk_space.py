@@ -12,8 +12,8 @@ import pytest
 
 from ledgermq.model.errors import DiskFullError, StorageError
 from ledgermq.store.disk_space import (
+    FILL_SIZE,
     FREE_SIZE,
-    STEP_SIZE,
     bytes_on_disk,
     fill_reserve,
     measure,
@@ -27,7 +27,7 @@ from ledgermq.store.small_file import replace_file
 @pytest.fixture
 def reserve(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "reserve"
-    fill_reserve(path, 2 * STEP_SIZE)
+    fill_reserve(path, 2 * FILL_SIZE)
     use_reserve(path)
     yield path
     use_reserve(None)
@@ -48,11 +48,11 @@ class FullDisk:
 def test_a_small_file_on_a_full_disk_takes_from_the_reserve(
     tmp_path: Path, reserve: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "write", FullDisk(reserve, 2 * STEP_SIZE - 1).write)
+    monkeypatch.setattr(os, "write", FullDisk(reserve, 2 * FILL_SIZE - 1).write)
     replace_file(tmp_path / "vote", b"n1")
 
     assert (tmp_path / "vote").read_bytes() == b"n1"
-    assert reserve.stat().st_size == 2 * STEP_SIZE - FREE_SIZE
+    assert reserve.stat().st_size == 2 * FILL_SIZE - FREE_SIZE
 
 
 def test_without_a_reserve_the_old_content_stays_and_the_error_says_why(
@@ -76,14 +76,14 @@ def test_another_error_than_a_full_disk_costs_nothing_of_the_reserve(reserve: Pa
     with pytest.raises(OSError, match="Input/output"):
         with_reserve(fail)
 
-    assert reserve.stat().st_size == 2 * STEP_SIZE
+    assert reserve.stat().st_size == 2 * FILL_SIZE
 
 
 def test_the_reserve_has_blocks_and_is_filled_again(reserve: Path) -> None:
-    os.truncate(reserve, STEP_SIZE)
-    fill_reserve(reserve, 2 * STEP_SIZE)
+    os.truncate(reserve, FILL_SIZE)
+    fill_reserve(reserve, 2 * FILL_SIZE)
 
-    assert reserve.stat().st_blocks * 512 >= 2 * STEP_SIZE
+    assert reserve.stat().st_blocks * 512 >= 2 * FILL_SIZE
 
 
 def test_only_no_space_is_a_full_disk() -> None:

@@ -21,7 +21,12 @@ from ledgermq.store.file_names import file_name
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.store_directory import open_directory
 from ledgermq.writing import recent_messages
-from ledgermq.writing.recent_messages import PARTS_MAX, MessageKey, RecentMessages, StoredMessage
+from ledgermq.writing.recent_messages import (
+    SORTED_PARTS_MAX,
+    MessageKey,
+    RecentMessages,
+    StoredMessage,
+)
 
 BODY_CRC_AT = 8
 
@@ -155,14 +160,14 @@ def test_the_entry_before_a_position_is_the_one_that_has_it(log: Log) -> None:
 def test_a_table_grows_with_the_log(log: Log) -> None:
     table = log.table()
     named = [one for one in log.messages if one.unique_id]
-    steps = named[:: len(named) // (2 * PARTS_MAX)]
+    steps = named[:: len(named) // (2 * SORTED_PARTS_MAX)]
     found = []
     for message in steps:
         before = table.find([key_of(message)])
         table.extend(Position(message.physical_offset + message.size))
         found.append((before, table.find([key_of(message)])))
 
-    assert len(steps) > PARTS_MAX
+    assert len(steps) > SORTED_PARTS_MAX
     assert found == [([None], [place_of(message)]) for message in steps]
 
 

@@ -1,0 +1,17 @@
+"""Types of numpy arrays: of numbers in the machine's order, and of records as files have them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
+
+KEY_ITEM = np.dtype([("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
+"""An item of a file of keys, as ``formats/index_file.py`` describes it."""
+
+ENTRY_ITEM = np.dtype(
+    [("magic", ">i4"), ("position", ">i8"), ("size", ">i4"), ("index", ">i8"), ("term", ">i8")]
+)
+"""An item of DLedger's index, as ``formats/dledger_index.py`` describes it."""

@@ -1,0 +1,16 @@
+"""Sums of our own files and frames: digests (BLAKE2b), and a file's CRC-32 behind its content."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from struct import Struct
+
+DIGEST_SIZE = 32
+
+CRC = Struct("<I")
+"""Behind the content of a small file."""
+
+
+def content_digest(content: bytes | bytearray | memoryview) -> bytes:
+    """The digest of all of ``content``."""
+    return blake2b(content, digest_size=DIGEST_SIZE).digest()

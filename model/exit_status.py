@@ -1,0 +1,16 @@
+"""Exit statuses of our programs and processes."""
+
+from __future__ import annotations
+
+EXIT_OK = 0
+EXIT_STOPPED = EXIT_OK
+EXIT_CONFIG = 1
+EXIT_STORAGE = 2
+EXIT_BUG = 3
+EXIT_REOPEN = 4
+"""Another log waits to be put in place (``replication/log_replacement.py``), or a damage of this
+one was noted (``process/log_trouble.py``). The supervisor stops all processes, and starts them
+again."""
+
+EXIT_INTERRUPTED = 130
+"""What shells report of a command that SIGINT ended."""

@@ -1,0 +1,182 @@
+"""A constant has one home: no name has the same value in two modules of the product.
+
+Where two subjects have a number alike by chance, their names say of what each is. What is left is
+in a list that may only become shorter.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.test_layout import modules, shown
+
+OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+    ast.BitOr: operator.or_,
+    ast.BitAnd: operator.and_,
+}
+STRUCTS = {"struct.Struct", "imported struct.Struct"}
+
+EACH_ITS_OWN = {"MAGIC", "VERSION"}
+"""Each format has its own, and counts by itself."""
+
+LEFT: dict[str, int] = {
+    "ANSWERS_NS": 1,
+    "ANSWER_TIMEOUT_S": 3,
+    "ANY": 1,
+    "BACKLOG": 1,
+    "BATCH": 1,
+    "BODY_SIZE": 1,
+    "BYTES_PER_TURN": 1,
+    "CRC_MASK": 1,
+    "EVENTS": 1,
+    "FIRST_PASS_NS": 1,
+    "GOODBYE_S": 1,
+    "HEAD_SIZE": 1,
+    "INT32_MAX": 1,
+    "ITERATION_POLL_S": 1,
+    "LEVEL_MAX": 1,
+    "LISTED_DEFAULT": 1,
+    "LISTED_MAX": 1,
+    "LISTS": 1,
+    "LOOK_AGAIN_S": 1,
+    "MALFORMED": 1,
+    "MASK": 2,
+    "MESSAGES_MAX": 3,
+    "MS": 1,
+    "NAME": 10,
+    "NAME_SIZE_MAX": 3,
+    "NEVER": 2,
+    "NOBLOCK": 5,
+    "NO_UNIT": 1,
+    "OK": 1,
+    "PARTS_PER_WRITE": 1,
+    "POLLIN": 1,
+    "POLL_S_MAX": 1,
+    "QUEUED_MAX": 1,
+    "READ_SIZE": 2,
+    "REMEMBERED_MAX": 1,
+    "REPLY_TO_CLIENT": 1,
+    "REPORTED_MAX": 2,
+    "REST_MS": 1,
+    "RETRIES_VERSION": 1,
+    "RETRY_MS": 5,
+    "ROWS_MAX": 1,
+    "SIGN": 3,
+    "SIZE": 2,
+    "STEPS_PER_S": 1,
+    "STEP_SIZE_MIN": 1,
+    "TABLE": 1,
+    "TEXTS": 1,
+    "TIMEOUT_MS": 1,
+    "TIMEOUT_S": 3,
+    "TIMES_MAX": 1,
+    "WAITING_MAX": 8,
+    "WAIT_MS_MAX": 1,
+    "WIDTH": 1,
+    "WRAP": 2,
+}
+"""Names of which a value is defined too often, and how often too often."""
+
+
+class Constants:
+    """The constants of one module, each with what it stands for as far as reading tells.
+
+    A number is a number however it is written, a name that is imported is what it is where it
+    comes from, and everything else is its text with these in it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.found: dict[str, object] = {}
+        self._names: dict[str, object] = {}
+        for statement in ast.parse(path.read_text()).body:
+            if isinstance(statement, ast.ImportFrom):
+                for alias in statement.names:
+                    name = alias.asname or alias.name
+                    self._names[name] = f"imported {statement.module}.{alias.name}"
+            for name, node in assigned(statement):
+                value = self._names[name] = self._value(node)
+                # A second name for what another module has is no second definition.
+                if name.strip("_").isupper() and not isinstance(node, ast.Name):
+                    self.found[name.strip("_")] = value
+
+    def _value(self, node: ast.expr) -> object:  # noqa: PLR0911
+        if isinstance(node, ast.Constant):
+            return node.value if type(node.value) is int else repr(node.value)
+        if isinstance(node, ast.Name):
+            return self._names.get(node.id, node.id)
+        if isinstance(node, ast.BinOp):
+            sides = self._value(node.left), self._value(node.right)
+            if type(node.op) in OPERATORS and all(type(side) is int for side in sides):
+                return OPERATORS[type(node.op)](*sides)
+            return f"({sides[0]} {type(node.op).__name__} {sides[1]})"
+        if isinstance(node, ast.UnaryOp):
+            value = self._value(node.operand)
+            return -value if isinstance(value, int) else f"{type(node.op).__name__} {value}"
+        if isinstance(node, ast.Attribute):
+            of = self._value(node.value)
+            layout = str(of).partition("(")[2].removesuffix(")").strip("'")
+            if node.attr == "size" and str(of).partition("(")[0] in STRUCTS:
+                return struct.calcsize(layout)
+            return f"{of}.{node.attr}"
+        if isinstance(node, ast.Call):
+            words = [f"{word.arg}={self._value(word.value)}" for word in node.keywords]
+            inside = ", ".join([*(str(self._value(one)) for one in node.args), *words])
+            return f"{self._value(node.func)}({inside})"
+        if isinstance(node, ast.Tuple | ast.List | ast.Set | ast.Dict | ast.Subscript):
+            inner = [self._value(one) for one in ast.iter_child_nodes(node) if is_value(one)]
+            return f"{type(node).__name__}{inner}"
+        # What a comprehension or a lambda gives is not looked into.
+        return f"{self._path}:{node.lineno}"
+
+
+def is_value(node: ast.AST) -> bool:
+    return isinstance(node, ast.expr)
+
+
+def assigned(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
+    """Names that a statement gives values, one by one where there are several."""
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target, value = statement.targets[0], statement.value
+    elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+        target, value = statement.target, statement.value
+    else:
+        return
+    pairs = [(target, value)]
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        pairs = list(zip(target.elts, value.elts, strict=True))
+    yield from ((name.id, one) for name, one in pairs if isinstance(name, ast.Name))
+
+
+def doubled() -> dict[str, list[list[str]]]:
+    """For each name the lists of modules in which it has one value."""
+    places: dict[tuple[str, object], list[str]] = defaultdict(list)
+    for path in modules():
+        for name, value in Constants(path).found.items():
+            places[name, value].append(shown(path))
+    found: dict[str, list[list[str]]] = defaultdict(list)
+    for (name, _), paths in places.items():
+        if len(paths) > 1:
+            found[name].append(paths)
+    return dict(found)
+
+
+def test_a_constant_has_one_home() -> None:
+    found = {name: lists for name, lists in doubled().items() if name not in EACH_ITS_OWN}
+    too_often = {name: sum(len(one) - 1 for one in lists) for name, lists in found.items()}
+
+    # One that is gone, or less often there, goes from the list, too.
+    assert {name: (too_often[name], found[name]) for name in too_often.keys() - LEFT.keys()} == {}
+    assert {name: count for name, count in LEFT.items() if too_often.get(name) != count} == {}
