@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ledgermq.formats.arrays import UNIT, Units
 from ledgermq.formats.kernel import choose_units
 from ledgermq.formats.message import SIZE_MIN
-from ledgermq.store.queue_end import UNIT, Units
 from ledgermq.wire.pull_frame import PullStatus
 
 TAG_TABLES_MAX = 10_000

@@ -16,10 +16,10 @@ from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.model.errors import ConfigError, CorruptLogError, NotLeaderError
 from ledgermq.model.ids import NO_INDEX, Index, NodeId
 from ledgermq.model.settings import LogKind, NodeSection, StoreSection
+from ledgermq.process.peer_identity import cluster_id, draw_identity, identity_of
 from ledgermq.process.roster import RosterFile
 from ledgermq.process.settings_loading import load_settings
 from ledgermq.raft.term_slots import decode_slots
-from ledgermq.replication.peer_identity import cluster_id, draw_identity, identity_of
 from ledgermq.store.log_damage import damage_path, read_damage
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.properties_file import decode_current_term, decode_dledger_checkpoint

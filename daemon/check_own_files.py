@@ -11,9 +11,9 @@ from pathlib import Path
 from ledgermq.formats.findings import START_MENDS, Finding, Severity
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.own_tables import OWN_TABLES
+from ledgermq.process.peer_identity import KnownPeers, identity_of
 from ledgermq.process.roster import RosterFile
 from ledgermq.raft.term_slots import SLOT_SIZE, SLOT_USED, StoredState, decode_slot, decode_slots
-from ledgermq.replication.peer_identity import KnownPeers, identity_of
 from ledgermq.store.log_damage import damage_path, read_damage
 from ledgermq.store.properties_file import decode_current_term
 from ledgermq.store.small_file import read_file

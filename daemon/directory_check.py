@@ -12,10 +12,10 @@ from ledgermq.model.settings import Settings
 from ledgermq.process.control import check_path
 from ledgermq.process.peer_keys import load_keys
 from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.process.store_kind import check_kind
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.store.log_scan import load_files
 from ledgermq.store.queue_files import found_file_size
-from ledgermq.writing.log_opening import check_kind
 
 
 class FoundStore(NamedTuple):

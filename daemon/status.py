@@ -18,10 +18,10 @@ import zmq
 import ledgermq
 from ledgermq.daemon.children import Child
 from ledgermq.formats import kernel
-from ledgermq.gateway.listening import addresses_by_setting
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.settings import ListenSection, Settings
+from ledgermq.process.damage_report import DamageStatus, read_report
 from ledgermq.process.inherited_sockets import inherited_at
 from ledgermq.process.node_status import (
     Cursors,
@@ -34,8 +34,8 @@ from ledgermq.process.node_status import (
     names_of_node,
     raft_status,
 )
+from ledgermq.process.port_addresses import addresses_by_setting
 from ledgermq.process.runtime_paths import RuntimePaths
-from ledgermq.replication.damage_report import DamageStatus, read_report
 from ledgermq.store.log_damage import damage_path, read_damage
 
 

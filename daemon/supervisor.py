@@ -41,7 +41,6 @@ from ledgermq.daemon.runtime_directory import make_directory, make_runtime_direc
 from ledgermq.daemon.sentence import sentence
 from ledgermq.daemon.status import collect
 from ledgermq.daemon.store_lock import FamilyLock, JavaLock
-from ledgermq.gateway.listening import check_inherited
 from ledgermq.ipc.cursor_page import CursorPage, RaftRole, Role
 from ledgermq.model.errors import (
     ConfigError,
@@ -58,12 +57,13 @@ from ledgermq.process.child_process import process_title
 from ledgermq.process.control import ControlServer, check_path
 from ledgermq.process.flush_watch import FlushWatch
 from ledgermq.process.inherited_sockets import take_inherited
+from ledgermq.process.log_replacement import replace_log
 from ledgermq.process.loop import StopFlag
 from ledgermq.process.node_status import Meters
 from ledgermq.process.peer_keys import load_keys
+from ledgermq.process.port_addresses import check_inherited
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.store_paths import StorePaths
-from ledgermq.replication.log_replacement import replace_log
 from ledgermq.store.disk_space import use_reserve, with_reserve
 from ledgermq.store.disk_sync import sync_directory
 

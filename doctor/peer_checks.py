@@ -14,9 +14,9 @@ from ledgermq.doctor.finding import Finding, fail, ok, warn
 from ledgermq.doctor.subject import Subject, host_of
 from ledgermq.model.errors import CorruptLogError, LedgerError
 from ledgermq.model.ids import NodeId
+from ledgermq.process.peer_addresses import PeerAddress, parse_peer
 from ledgermq.process.peer_keys import PeerKeys, load_keys
 from ledgermq.process.roster import RosterFile
-from ledgermq.replication.peer_sockets import Address, parse_peer
 
 HANDSHAKE_MAX_S = 3.0
 CLOCKS_MAX_MS = 500
@@ -64,7 +64,7 @@ def peer_checks(subject: Subject) -> Iterator[Finding]:
         yield _same_time(subject, node, address)
 
 
-def members_of(subject: Subject) -> dict[NodeId, Address]:
+def members_of(subject: Subject) -> dict[NodeId, PeerAddress]:
     """All members with their addresses: those that the log names, else those of the settings."""
     try:
         known = RosterFile(subject.paths.members).entries
@@ -77,7 +77,7 @@ def members_of(subject: Subject) -> dict[NodeId, Address]:
 
 
 def _reached(
-    subject: Subject, node: NodeId, address: Address, keys: PeerKeys | None
+    subject: Subject, node: NodeId, address: PeerAddress, keys: PeerKeys | None
 ) -> Iterator[Finding]:
     check = f"peers.{node}.reached"
     limit = f"a handshake within {HANDSHAKE_MAX_S:.0f} s"
@@ -98,7 +98,7 @@ def _reached(
     )  # fmt: skip
 
 
-def shake_hands(own: NodeId, node: NodeId, address: Address, keys: PeerKeys | None) -> Shake:
+def shake_hands(own: NodeId, node: NodeId, address: PeerAddress, keys: PeerKeys | None) -> Shake:
     """Connect as a member does, say nothing, and disconnect; within ``HANDSHAKE_MAX_S``."""
     with zmq.Context(io_threads=1) as context:
         context.linger = 0
@@ -174,7 +174,7 @@ def _admitted(raft: Mapping[str, object], node: NodeId) -> Finding:
     return ok(check, measured, limit=limit)
 
 
-def _same_time(subject: Subject, node: NodeId, address: Address) -> Finding:
+def _same_time(subject: Subject, node: NodeId, address: PeerAddress) -> Finding:
     """Asked of the member's socket for consumers, where it listens over tcp as this node does."""
     check = f"peers.{node}.clock"
     limit = f"at most {CLOCKS_MAX_MS} ms apart"

@@ -11,10 +11,10 @@ from ledgermq.doctor.subject import Subject, host_of, is_loopback
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.settings import AckMode, ClusterState, LogKind, Settings
 from ledgermq.model.settings_change import changed_keys, cluster_fingerprint
+from ledgermq.process.peer_addresses import parse_peer
 from ledgermq.process.reload import published_path
 from ledgermq.process.roster import RosterFile
 from ledgermq.process.settings_loading import load_settings
-from ledgermq.replication.peer_sockets import parse_peer
 
 VOTERS_MIN = 3
 

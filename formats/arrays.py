@@ -11,6 +11,11 @@ I64 = npt.NDArray[np.int64]
 KEY_ITEM = np.dtype([("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 """An item of a file of keys, as ``formats/index_file.py`` describes it."""
 
+UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
+"""A unit of a ConsumeQueue, as ``formats/queue_unit.py`` describes it; ``tags`` is their code."""
+
+Units = npt.NDArray[np.void]
+
 ENTRY_ITEM = np.dtype(
     [("magic", ">i4"), ("position", ">i8"), ("size", ">i4"), ("index", ">i8"), ("term", ">i8")]
 )

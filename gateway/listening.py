@@ -1,4 +1,4 @@
-"""Listening sockets of the port, by the settings, and its limits."""
+"""Listening sockets of the port, and its limits."""
 
 from __future__ import annotations
 
@@ -8,29 +8,10 @@ from contextlib import suppress
 
 from ledgermq.gateway.remoting_sockets import Address, RemotingLimits
 from ledgermq.model.errors import ConfigError
-from ledgermq.model.settings import ListenSection, Settings, TlsMode
-from ledgermq.process.inherited_sockets import inherited_at, inherited_sockets, listener_at
-
-ANYWHERE = "0.0.0.0"  # noqa: S104 - bound when the operator has named no address
-"""What ``*`` stands for."""
+from ledgermq.model.settings import Settings, TlsMode
+from ledgermq.process.inherited_sockets import listener_at
 
 BACKLOG = 1_024
-
-
-def listening_addresses(listen: ListenSection) -> list[Address]:
-    """The broker's port and the name server's, as far as they are wanted: both answer all codes."""
-    return list(addresses_by_setting(listen).values())
-
-
-def addresses_by_setting(listen: ListenSection) -> dict[str, Address]:
-    """The same, each by the setting that says so."""
-    wanted = {"listen.remoting": listen.remoting, "listen.name_server": listen.name_server}
-    found: dict[str, Address] = {}
-    for setting, text in wanted.items():
-        if text is not None:
-            host, _, port = text.rpartition(":")
-            found[setting] = (ANYWHERE if host == "*" else host.strip("[]"), int(port))
-    return found
 
 
 def limits_of(settings: Settings) -> RemotingLimits:
@@ -46,25 +27,6 @@ def limits_of(settings: Settings) -> RemotingLimits:
         answers_bytes=limits.total_answers_bytes,
         unfinished_bytes=limits.total_unread_bytes,
     )
-
-
-def check_inherited(listen: ListenSection) -> None:
-    """See that each socket that systemd passed is one that the settings want.
-
-    Raises:
-        ConfigError: one listens elsewhere: clients would be let in, and nobody would answer.
-    """
-    expected = [inherited_at(host, port) for host, port in listening_addresses(listen)]
-    for given in inherited_sockets():
-        if given not in expected:
-            raise ConfigError(
-                "systemd listens for the node where its settings do not: let ListenStream= of the"
-                " socket unit and listen.remoting name the same addresses",
-                unit=given.name,
-                listens_at=given.text,
-                remoting=listen.remoting or "not set",
-                name_server=listen.name_server or "not set",
-            )
 
 
 def open_listeners(

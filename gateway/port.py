@@ -19,7 +19,7 @@ from ledgermq.gateway.dispatcher import Dispatcher
 from ledgermq.gateway.far_sockets import FarSockets
 from ledgermq.gateway.group_codes import GroupCodes
 from ledgermq.gateway.leader_relay import LeaderRelay
-from ledgermq.gateway.listening import limits_of, listening_addresses, open_listeners
+from ledgermq.gateway.listening import limits_of, open_listeners
 from ledgermq.gateway.lock_codes import LockCodes
 from ledgermq.gateway.lookup_codes import LookupCodes
 from ledgermq.gateway.member_codes import MemberCodes
@@ -49,6 +49,7 @@ from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.settings import Settings
 from ledgermq.process.environment import Environment
 from ledgermq.process.log_trouble import has_others
+from ledgermq.process.port_addresses import listening_addresses
 from ledgermq.process.port_roles import port_roles
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command

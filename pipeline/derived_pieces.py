@@ -24,13 +24,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ledgermq.formats.arrays import UNIT
+from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.pipeline.log_splits import LogSplit
 from ledgermq.store.descriptor_cache import DescriptorCache, write_fully
 from ledgermq.store.disk_space import storage_error
 from ledgermq.store.dispatch_tables import DispatchTables, Portion, QueueBlock
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.queue_end import UNIT, UNIT_SIZE
 from ledgermq.store.queue_ends import names_a_folder
 from ledgermq.store.queue_files import QueueFiles
 from ledgermq.store.store_directory import open_directory

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from ledgermq.formats.arrays import Units
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.pipeline.arrow_slices import Integers
 from ledgermq.pipeline.data_loss import report_loss
@@ -21,7 +22,6 @@ from ledgermq.pipeline.queued_records import QueuedRecords
 from ledgermq.pipeline.record_columns import Records
 from ledgermq.pipeline.split_plan import RangeExtent, split_ranges
 from ledgermq.store.mapped_files import VanishedError
-from ledgermq.store.queue_end import Units
 
 _Found = TypeVar("_Found")
 

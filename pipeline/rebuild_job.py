@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
+from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.settings import StoreSection
@@ -43,7 +45,7 @@ from ledgermq.repair.install_derived import (
 from ledgermq.store.descriptor_cache import DescriptorCache
 from ledgermq.store.folders import delete_folder
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.queue_end import PREFILL_SIZE, UNIT, UNIT_SIZE
+from ledgermq.store.queue_end import PREFILL_SIZE
 from ledgermq.store.queue_files import FILE_SIZE
 from ledgermq.store.store_directory import StoreDirectory
 

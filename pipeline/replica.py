@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from ledgermq.formats.arrays import UNIT, Units
 from ledgermq.formats.message import HEAD_SIZE
 from ledgermq.model.errors import LedgerError
 from ledgermq.pipeline.loose_log import LooseLog
 from ledgermq.pipeline.queue_ranges import Queue
 from ledgermq.pipeline.store_source import StoreSource, queues_in
 from ledgermq.store.mapped_files import VanishedError
-from ledgermq.store.queue_end import UNIT, Units
 from ledgermq.store.queue_reader import QueueReader
 
 logger = logging.getLogger(__name__)

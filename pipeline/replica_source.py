@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ledgermq.formats.arrays import UNIT, Units
 from ledgermq.formats.crc32 import crc32
 from ledgermq.formats.head_field import HeadField
 from ledgermq.formats.kernel import whole_records
@@ -37,7 +38,6 @@ from ledgermq.pipeline.record_columns import Records, heads_of
 from ledgermq.pipeline.replica import Replica
 from ledgermq.pipeline.store_source import StoreSource, points_to
 from ledgermq.store.log_family import LogFile
-from ledgermq.store.queue_end import UNIT, Units
 
 logger = logging.getLogger(__name__)
 

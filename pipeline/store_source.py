@@ -9,6 +9,7 @@ from struct import Struct
 
 import numpy as np
 
+from ledgermq.formats.arrays import Units
 from ledgermq.formats.kernel import ScanStatus, scan_entries
 from ledgermq.formats.message import MAGIC
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
@@ -21,7 +22,6 @@ from ledgermq.store import dispatch_checkpoint
 from ledgermq.store.derived_files import own_path
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.mapped_files import VanishedError
-from ledgermq.store.queue_end import Units
 from ledgermq.store.queue_reader import QueueReader
 from ledgermq.store.store_directory import open_directory
 

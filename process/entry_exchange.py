@@ -21,9 +21,8 @@ from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.raft.entry_terms import UNKNOWN_TERM, EntryTerms
 from ledgermq.raft.messages import NO_ENTRY, EntryId, TermRun
-from ledgermq.repair.log_scrub import LogPlaces
 from ledgermq.store.entry_check import EntryPoint, check_entries
-from ledgermq.store.entry_files import EntryFiles, EntrySpan, Items
+from ledgermq.store.entry_files import EntryFiles, EntrySpan, Items, LogPlaces
 from ledgermq.store.log_writer import LogEnd
 from ledgermq.store.recovery import COMMIT_LOG_FILE_SIZE
 

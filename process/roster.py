@@ -3,7 +3,7 @@
 The log is the truth. The file ``ROOT/ledgermq/members`` says where in the log it stands, so that
 nobody has to look for it: it is written before an entry with a membership goes to the writer, and
 read against the log after a start. Text: a line of JSON, and the CRC-32 of that line in
-hexadecimal.
+hexadecimal (``store/checked_document.py``).
 
     {"entries": [{"index": 12, "term": 3, "roster": ROSTER}, …],
      "proposed": null | {"term": 3, "after": 40, "size": 312, "roster": ROSTER}}
@@ -15,17 +15,17 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ledgermq.model.errors import CorruptLogError, ProtocolError
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft.entry_terms import EntryTerms
 from ledgermq.raft.membership import Membership
-from ledgermq.store.small_file import read_file, replace_file
+from ledgermq.store.checked_document import checked, read_document
+from ledgermq.store.small_file import replace_file
 
 MEMBERS_MAX = 64
 _NODE = re.compile(r"[a-zA-Z][0-9]{1,8}")
@@ -129,9 +129,16 @@ class RosterFile:
         self.entries: tuple[RosterEntry, ...] = ()
         self.proposed: Proposal | None = None
         self._path = path
-        content = read_file(path)
-        if content is not None:
-            self._decode(content)
+        try:
+            document = read_document(path)
+            if document is not None:
+                self._take(document)
+        except (CorruptLogError, ValueError, KeyError, TypeError, ProtocolError) as error:
+            raise CorruptLogError(
+                "list of members is not whole: take that of another member that has the same log",
+                file=str(path),
+                reason=str(error),
+            ) from error
 
     def keep_those_of(self, log: EntryTerms) -> None:
         """Forget the entries that ``log`` does not have.
@@ -181,31 +188,20 @@ class RosterFile:
         replace_file(self._path, _encode(entries, proposed))
         self.entries, self.proposed = entries, proposed
 
-    def _decode(self, content: bytes) -> None:
-        line, _, crc = content.removesuffix(b"\n").partition(b"\n")
-        try:
-            if crc != b"%08x" % zlib.crc32(line):
-                raise ValueError("checksum")
-            document = json.loads(line)
-            self.entries = tuple(
-                RosterEntry(
-                    Index(int(entry["index"])), Term(int(entry["term"])), Roster.of(entry["roster"])
-                )
-                for entry in document["entries"]
+    def _take(self, document: dict[str, Any]) -> None:
+        self.entries = tuple(
+            RosterEntry(
+                Index(int(entry["index"])), Term(int(entry["term"])), Roster.of(entry["roster"])
             )
-            found = document["proposed"]
-            self.proposed = found and Proposal(
-                Term(int(found["term"])),
-                Index(int(found["after"])),
-                int(found["size"]),
-                Roster.of(found["roster"]),
-            )
-        except (ValueError, KeyError, TypeError, ProtocolError) as error:
-            raise CorruptLogError(
-                "list of members is not whole: take that of another member that has the same log",
-                file=str(self._path),
-                reason=str(error),
-            ) from error
+            for entry in document["entries"]
+        )
+        found = document["proposed"]
+        self.proposed = found and Proposal(
+            Term(int(found["term"])),
+            Index(int(found["after"])),
+            int(found["size"]),
+            Roster.of(found["roster"]),
+        )
 
 
 def _encode(entries: tuple[RosterEntry, ...], proposed: Proposal | None) -> bytes:
@@ -226,8 +222,8 @@ def _encode(entries: tuple[RosterEntry, ...], proposed: Proposal | None) -> byte
             "roster": json.loads(proposed.roster.encode()),
         },
     }
-    line = json.dumps(document, sort_keys=True).encode()
-    return b"%s\n%08x\n" % (line, zlib.crc32(line))
+    # With spaces, as it always was: members compare these files byte by byte.
+    return checked(json.dumps(document, sort_keys=True).encode())
 
 
 def _addresses(document: Mapping[str, object], kind: str) -> dict[NodeId, str]:

@@ -13,10 +13,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.findings import FINDINGS_MAX, REBUILD, START_MENDS, Finding, Severity
+from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.repair.check_units import QueueKey, WrongUnits
 from ledgermq.repair.file_family import FileFamily, FoundFile, find_family, first_nonzero
-from ledgermq.store.queue_end import PREFILL_SIZE, UNIT, UNIT_SIZE
+from ledgermq.store.queue_end import PREFILL_SIZE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ledgermq.formats.arrays import UNIT, Units
 from ledgermq.formats.java_hash import HASH_MIN
+from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.store.dispatch_tables import QueueBlock
-from ledgermq.store.queue_end import UNIT, UNIT_SIZE, Units
 
 UNITS_HELD_MAX = 200_000
 """Units collected before they are compared: few large reads are better than many small ones."""

@@ -27,6 +27,7 @@ from ledgermq.formats.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.entry_check import EntryPoint, check_entries, whole_entry
+from ledgermq.store.entry_files import LogPlaces
 from ledgermq.store.file_names import file_name
 
 STEP_SIZE = 1024 * 1024
@@ -93,15 +94,6 @@ class ScrubEnd:
 
     position: Position
     index: Index
-
-
-class LogPlaces(NamedTuple):
-    """Folders of a log's data and index files, and the bytes of a file of each."""
-
-    data: Path
-    index_folder: Path
-    file_size: int
-    index_file_size: int
 
 
 class LogScrub:

@@ -16,9 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ledgermq.formats.arrays import UNIT, Units
 from ledgermq.formats.java_hash import HASH_MIN
+from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.store.dispatch_tables import QueueBlock
-from ledgermq.store.queue_end import UNIT, UNIT_SIZE, Units
 from ledgermq.store.queue_ends import names_a_folder
 
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"

@@ -19,8 +19,8 @@ from typing import Protocol
 from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.model.errors import CorruptLogError, ProtocolError, StorageError
 from ledgermq.model.ids import Index, NodeId, Position, Term
+from ledgermq.process.log_replacement import free_bytes
 from ledgermq.replication.file_shipper import SLICE_SIZE_MAX, one_thread
-from ledgermq.replication.log_replacement import free_bytes
 from ledgermq.store.folders import delete_folder
 from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 from ledgermq.store.queue_ends import NAME as ENDS_NAME

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from ledgermq.model.ids import NodeId
 from ledgermq.model.settings import Settings
+from ledgermq.process.peer_identity import KnownPeers, cluster_id, take_identity
 from ledgermq.process.peer_keys import members
 from ledgermq.process.store_paths import StorePaths
-from ledgermq.replication.peer_identity import KnownPeers, cluster_id, take_identity
 from ledgermq.store.disk_sync import make_directories
 from ledgermq.store.log_scan import load_files
 from ledgermq.store.recovery import COMMIT_LOG_FILE_SIZE

@@ -23,6 +23,7 @@ from ledgermq.model.ids import NodeId
 from ledgermq.model.settings import Settings
 from ledgermq.process.key_guard import has_input
 from ledgermq.process.loop import Pollable
+from ledgermq.process.peer_addresses import PeerAddress, parse_peer
 from ledgermq.process.peer_keys import PeerKeys, is_alone, keys_directory, load_keys
 from ledgermq.replication.peer_admission import Admission
 from ledgermq.replication.peer_outlets import PeerOutlets, Trouble
@@ -30,11 +31,9 @@ from ledgermq.replication.peer_refusals import Refusals
 from ledgermq.replication.peer_sockets import (
     HANDSHAKE_FAILURES,
     HEARTBEATS_QUEUED_MAX,
-    Address,
     PeerGuard,
     last_failure,
     open_inbox,
-    parse_peer,
 )
 from ledgermq.replication.peers import PeerMessage
 from ledgermq.wire.peer_preamble import decode_refusal, encode_refusal
@@ -94,7 +93,7 @@ class PeerGroup:
         self,
         context: Context,
         self_id: NodeId,
-        addresses: Mapping[NodeId, Address],
+        addresses: Mapping[NodeId, PeerAddress],
         *,
         admission: Admission | None,
         keys: PeerKeys | None,
@@ -397,7 +396,7 @@ class PeerGroup:
             while has_input(socket):
                 self._take_refusal(peer, socket)
 
-    def _others(self, addresses: Mapping[NodeId, Address]) -> dict[NodeId, Address]:
+    def _others(self, addresses: Mapping[NodeId, PeerAddress]) -> dict[NodeId, PeerAddress]:
         return {peer: address for peer, address in addresses.items() if peer != self._self}
 
     def _note_troubles(self, troubles: Sequence[Trouble], now: float) -> None:

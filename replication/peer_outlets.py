@@ -11,8 +11,9 @@ import zmq
 from ledgermq.ipc.doorbell import Context
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import NodeId
+from ledgermq.process.peer_addresses import PeerAddress
 from ledgermq.process.peer_keys import PeerKeys, read_public_key
-from ledgermq.replication.peer_sockets import PART_SIZE_MAX, Address, Outlet, PeerGuard
+from ledgermq.replication.peer_sockets import PART_SIZE_MAX, Outlet, PeerGuard
 
 GREET_S = 1.0
 """Followers have nothing to say to one another for days. Without greetings one whose disk is wiped
@@ -65,7 +66,7 @@ class PeerOutlets:
         self._guard = guard
         self._queued_max = queued_max
         self._out: dict[NodeId, Outlet] = {}
-        self._addresses: dict[NodeId, Address] = {}
+        self._addresses: dict[NodeId, PeerAddress] = {}
         self._preambles: dict[NodeId, bytes] = {}
         self._greet_at: dict[NodeId, float] = {}
         self._wanted: dict[NodeId, float] = {}
@@ -74,7 +75,7 @@ class PeerOutlets:
         """Peers and the sockets to them."""
         return iter([(peer, outlet.socket) for peer, outlet in self._out.items()])
 
-    def set_peers(self, addresses: Mapping[NodeId, Address]) -> None:
+    def set_peers(self, addresses: Mapping[NodeId, PeerAddress]) -> None:
         """Talk with these and no others; those whose key is missing are tried again later."""
         for peer in [one for one in self._addresses if addresses.get(one) != self._addresses[one]]:
             del self._addresses[peer]

@@ -12,7 +12,6 @@ import ipaddress
 import logging
 import socket as network
 from contextlib import suppress
-from typing import NamedTuple
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -22,6 +21,7 @@ from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.ids import NodeId
 from ledgermq.process.connection_names import draw_seed
 from ledgermq.process.key_guard import KeyGuard, has_input
+from ledgermq.process.peer_addresses import PeerAddress
 from ledgermq.process.peer_keys import PeerKeys
 
 logger = logging.getLogger(__name__)
@@ -52,27 +52,8 @@ HANDSHAKE_FAILURES = (
 _NOBLOCK = int(zmq.NOBLOCK)
 
 
-class Address(NamedTuple):
-    """Where a member listens; ``host`` is a name or an address, an IPv6 one in brackets."""
-
-    host: str
-    port: int
-
-    @property
-    def endpoint(self) -> str:
-        """As ZeroMQ writes it."""
-        return f"tcp://{self.host}:{self.port}"
-
-
-def parse_peer(text: str) -> tuple[NodeId, Address]:
-    """Id and address of a member as in ``node.peers``, whose form was checked with the settings."""
-    name, _, address = text.partition("-")
-    host, _, port = address.rpartition(":")
-    return NodeId(name), Address(host, int(port))
-
-
 def open_inbox(
-    context: Context, address: Address, *, keys: PeerKeys | None, queued_max: int
+    context: Context, address: PeerAddress, *, keys: PeerKeys | None, queued_max: int
 ) -> zmq.Socket[bytes]:
     """A ROUTER bound where this member listens.
 
@@ -107,7 +88,7 @@ class Outlet:
         self,
         context: Context,
         peer: NodeId,
-        address: Address,
+        address: PeerAddress,
         *,
         self_id: NodeId,
         keys: PeerKeys | None,
@@ -191,7 +172,7 @@ def _open(context: Context, kind: int, *, queued_max: int) -> zmq.Socket[bytes]:
     return opened
 
 
-def _bind(inbox: zmq.Socket[bytes], address: Address, *, is_guarded: bool) -> None:
+def _bind(inbox: zmq.Socket[bytes], address: PeerAddress, *, is_guarded: bool) -> None:
     found = _resolve(address)
     for host in found:
         endpoint = (
@@ -214,7 +195,7 @@ def _bind(inbox: zmq.Socket[bytes], address: Address, *, is_guarded: bool) -> No
         raise _not_bound(everywhere, errno.EADDRNOTAVAIL)
 
 
-def _resolve(address: Address) -> list[str]:
+def _resolve(address: PeerAddress) -> list[str]:
     """Addresses that may be bound; none for a name that means another thing to other machines."""
     host = address.host.strip("[]")
     try:

@@ -15,7 +15,7 @@ import numpy as np
 from ledgermq.formats.crc32 import crc32
 from ledgermq.formats.kernel import scan_entries, whole_records
 from ledgermq.model.events import Event
-from ledgermq.replication.damage_report import LISTED_MAX, DamageStatus, write_report
+from ledgermq.process.damage_report import LISTED_MAX, DamageStatus, write_report
 from ledgermq.store.file_names import file_name
 
 logger = logging.getLogger(__name__)

@@ -23,6 +23,7 @@ from ledgermq.model.settings import AckMode, LogKind, Settings
 from ledgermq.process import reload
 from ledgermq.process.entry_exchange import EntryExchange
 from ledgermq.process.environment import Environment
+from ledgermq.process.log_replacement import is_complete
 from ledgermq.process.log_trouble import LogDamagedError, report
 from ledgermq.process.loop import Pollable, StopFlag
 from ledgermq.process.loop import run as run_loop
@@ -37,7 +38,6 @@ from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
 from ledgermq.replication.disk_watch import DiskWatch
 from ledgermq.replication.entry_sender import EntrySender
 from ledgermq.replication.kept_log import KeptLog
-from ledgermq.replication.log_replacement import is_complete
 from ledgermq.replication.peer_group import PeerGroup
 from ledgermq.replication.peers import Peers
 from ledgermq.replication.plain_damage import PlainDamages

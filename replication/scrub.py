@@ -29,15 +29,16 @@ from ledgermq.model.errors import ProtocolError, StorageError
 from ledgermq.model.events import Event
 from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.model.settings import ScrubSection
+from ledgermq.process.damage_report import LISTED_MAX, DamageStatus, write_report
 from ledgermq.process.environment import Environment
 from ledgermq.raft.core import RaftCore
 from ledgermq.repair.log_repair import Repair, accept_entries, check_item_terms
-from ledgermq.repair.log_scrub import Damage, Family, LogPlaces, LogScrub, ScrubEnd, Step
+from ledgermq.repair.log_scrub import Damage, Family, LogScrub, ScrubEnd, Step
 from ledgermq.repair.scrub_pace import ScrubPace
-from ledgermq.replication.damage_report import LISTED_MAX, DamageStatus, write_report
 from ledgermq.replication.repair_case import RepairCase, RepairState, Suspect, damaged_entries
 from ledgermq.replication.repair_source import entries_for, repair_answer
 from ledgermq.store.entry_check import EntryPoint
+from ledgermq.store.entry_files import LogPlaces
 from ledgermq.wire.repair_frames import (
     RepairFrame,
     RepairKind,

@@ -14,12 +14,12 @@ from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import NO_INDEX, NodeId, Position
 from ledgermq.model.settings import Settings
 from ledgermq.process.entry_exchange import EntryExchange
+from ledgermq.process.log_replacement import mark_complete, replaced_folder, staging_folder
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.messages import RaftRole
 from ledgermq.replication.file_receiver import FileReceiver
 from ledgermq.replication.file_shipper import FileShipper
-from ledgermq.replication.log_replacement import mark_complete, replaced_folder, staging_folder
 from ledgermq.replication.peer_admission import agreed_settings
 from ledgermq.store.queue_ends import ends_path, read_queue_ends
 from ledgermq.wire.ship_frames import (

@@ -15,6 +15,7 @@ import numpy as np
 
 from ledgermq.broker.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved
 from ledgermq.broker.pull_rules import QueueBounds
+from ledgermq.formats.arrays import Units
 from ledgermq.formats.delayed_message import delivered
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import LedgerError
@@ -23,7 +24,6 @@ from ledgermq.model.queue_name import QueueName
 from ledgermq.serving.moves import Buffer, Moves
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.state_log import StateLog
-from ledgermq.store.queue_end import Units
 
 logger = logging.getLogger(__name__)
 

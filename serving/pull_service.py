@@ -13,6 +13,7 @@ import numpy as np
 from ledgermq.broker.holds import Hold, Holds
 from ledgermq.broker.pull_rules import QueueBounds, Selection, judge_offset, select, tag_table
 from ledgermq.broker.rate_limits import RateLimits
+from ledgermq.formats.arrays import Units
 from ledgermq.ipc.counters import BrokerCounter, Counts, no_counts
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.queue_name import QueueName
@@ -23,7 +24,7 @@ from ledgermq.serving.poison_messages import PoisonMessages
 from ledgermq.serving.property_scan import Wanted, sql_filter
 from ledgermq.serving.pull_answers import Answer, Client, Held, Later, nothing, refusal
 from ledgermq.serving.readable_store import ReadableStore
-from ledgermq.store.queue_end import PREFILL_SIZE, Units
+from ledgermq.store.queue_end import PREFILL_SIZE
 from ledgermq.wire.pull_frame import Pull, PullStatus
 
 if TYPE_CHECKING:

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ledgermq.broker.pull_rules import QueueBounds, TransferLimits, pending_messages_max
+from ledgermq.formats.arrays import Units
+from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.ipc.cursor_page import CursorPage, RaftRole
 from ledgermq.model.errors import DamagedLogError, NotLeaderError, StorageError
 from ledgermq.model.queue_name import QueueName
@@ -23,7 +25,6 @@ from ledgermq.process.store_paths import StorePaths
 from ledgermq.serving.old_pages import HOT_TAIL_SIZE, OldPages, OldReadPace
 from ledgermq.serving.property_scan import Poison, Wanted, wanted_messages
 from ledgermq.store.mapped_files import VanishedError
-from ledgermq.store.queue_end import UNIT_SIZE, Units
 from ledgermq.store.queue_reader import QueueReader
 
 if TYPE_CHECKING:

@@ -22,11 +22,11 @@ from ledgermq.model.ids import Index, NodeId, Position, QueueId, Term
 from ledgermq.model.settings import NodeSection, RetentionSection, Settings, StoreSection
 from ledgermq.process.client_rights import AccessGate
 from ledgermq.process.client_socket import ClientSocket
+from ledgermq.process.log_replacement import mark_complete, replace_log, staging_folder
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.replication.file_receiver import FileReceiver
 from ledgermq.replication.file_shipper import FileShipper
-from ledgermq.replication.log_replacement import mark_complete, replace_log, staging_folder
 from ledgermq.sim.inline_executor import InlineExecutor
 from ledgermq.sim.process import Inbox
 from ledgermq.sim.readers import OTHER_BOOT

@@ -134,6 +134,14 @@ class Node:
             self.readers.format(table)
         self.disk.format()
 
+    def report(self, role: Role, error: Exception) -> None:
+        """One of its processes has ended by itself.
+
+        Raises:
+            Exception: ``error``, where that may not be.
+        """
+        self.failed(self, role, error)
+
     @property
     def is_on(self) -> bool:
         """Whether its machine runs, with processes or without."""
@@ -206,7 +214,7 @@ class Node:
             self._raft_worker = RaftWorker(self._environment(process, page), term_file, peers)
         except Exception as error:
             process.alive = False
-            self.failed(self, Role.RAFT, error)
+            self.report(Role.RAFT, error)
             return
         self.raft = process
         process.begin(self._raft_worker)
@@ -236,7 +244,7 @@ class Node:
             )
         except Exception as error:
             process.alive = False
-            self.failed(self, Role.WRITER, error)
+            self.report(Role.WRITER, error)
             return
         self.writer = process
         self.recovered(self)
@@ -296,7 +304,7 @@ class Node:
         process = Process(role, page, self.clock, self.events, self.random)
         process.step_ns = self.step_ns
         process.turned = lambda: self.turned(self, role)
-        process.failed = lambda error: self.failed(self, role, error)
+        process.failed = lambda error: self.report(role, error)
         return process
 
     def _environment(self, process: Process, page: CursorPage) -> Environment:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from random import Random
+from typing import Protocol
 
 from ledgermq.broker.broker_state import APPLIED_KEY
 from ledgermq.broker.group_offsets import GroupOffsets
@@ -13,23 +14,37 @@ from ledgermq.dispatching.dispatcher import DispatchWorker
 from ledgermq.dispatching.log_spans import LogSpans
 from ledgermq.formats.config_json import encode_document
 from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.model.settings import Settings
 from ledgermq.process.environment import Environment
+from ledgermq.process.store_paths import StorePaths
 from ledgermq.serving.broker_process import BrokerWorker
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.state_log import StateLog
 from ledgermq.sim.consumer_port import CONSUMERS_SOURCE, ConsumerPort
+from ledgermq.sim.events import Events
 from ledgermq.sim.process import Process
 from ledgermq.store import dispatch_checkpoint
 from ledgermq.store.derived_files import own_path
-
-if TYPE_CHECKING:
-    from ledgermq.sim.node import Node
 
 ROLES = (Role.DISPATCHER, Role.BROKER)
 OTHER_BOOT = bytes(16)
 
 MakeProcess = Callable[[Role, CursorPage], Process]
 MakeEnvironment = Callable[[Process, CursorPage], Environment]
+
+
+class ReadersHost(Protocol):
+    """The node that they are of; ``page`` is None while it is off."""
+
+    settings: Settings
+    store: StorePaths
+    events: Events
+    random: Random
+    page: CursorPage | None
+
+    def report(self, role: Role, error: Exception) -> None:
+        """A process has ended by itself."""
+        ...
 
 
 class Readers:
@@ -41,7 +56,9 @@ class Readers:
         is_from_outside: the files that ``format`` makes do not say where in the log they stand.
     """
 
-    def __init__(self, node: Node, process: MakeProcess, environment: MakeEnvironment) -> None:
+    def __init__(
+        self, node: ReadersHost, process: MakeProcess, environment: MakeEnvironment
+    ) -> None:
         self.port: ConsumerPort | None = None
         self.tables: BrokerTables | None = None
         self.is_from_outside = False
@@ -93,7 +110,7 @@ class Readers:
             worker = self._begin(process, around)
         except Exception as error:
             process.alive = False
-            self._node.failed(self._node, role, error)
+            self._node.report(role, error)
             return
         self._processes[role] = process
         process.begin(worker)

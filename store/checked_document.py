@@ -32,7 +32,7 @@ def decode_document(content: bytes, *, file: str) -> dict[str, object]:
         CorruptLogError: it is torn, was changed by hand, or is no JSON object.
     """
     line, _, rest = content.partition(b"\n")
-    if rest != _checksum_line(line):
+    if line + b"\n" + rest != checked(line):
         raise CorruptLogError("document does not match its checksum", file=file)
     try:
         document = json.loads(line)
@@ -54,9 +54,9 @@ def write_document(path: Path, document: dict[str, object]) -> None:
 
 def encode_document(document: dict[str, object]) -> bytes:
     """The content of a file that holds ``document``."""
-    line = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
-    return line + b"\n" + _checksum_line(line)
+    return checked(json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
 
 
-def _checksum_line(line: bytes) -> bytes:
-    return b"%08x\n" % zlib.crc32(line)
+def checked(line: bytes) -> bytes:
+    """The content of a file whose document is ``line``."""
+    return b"%s\n%08x\n" % (line, zlib.crc32(line))

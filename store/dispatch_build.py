@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from ledgermq.formats.kernel import ScanStatus
+from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import DamagedLogError, DiskFullError, StorageError
 from ledgermq.model.ids import Position
@@ -33,7 +34,6 @@ from ledgermq.store.disk_sync import make_directories, sync_content, sync_direct
 from ledgermq.store.dispatch_checkpoint import DispatchCheckpoint
 from ledgermq.store.dispatch_tables import DispatchTables, Portion
 from ledgermq.store.index_files import IndexFiles
-from ledgermq.store.queue_end import UNIT_SIZE
 from ledgermq.store.queue_ends import QueueEnds, ends_path, names_a_folder, write_queue_ends
 from ledgermq.store.queue_files import QueueFiles
 from ledgermq.store.small_file import replace_file

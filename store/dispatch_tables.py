@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ledgermq.formats.arrays import I64
+from ledgermq.formats.arrays import I64, UNIT, Units
 from ledgermq.formats.crc32 import crc32
 from ledgermq.formats.kernel import (
     SCAN_ROWS,
@@ -17,7 +17,6 @@ from ledgermq.formats.kernel import (
     whole_records,
 )
 from ledgermq.store.index_files import Keys
-from ledgermq.store.queue_end import UNIT, Units
 
 KEYS = 65_536
 """Keys of one portion; one message has at most 16,385."""

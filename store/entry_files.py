@@ -33,6 +33,15 @@ assert ENTRY_ITEM.itemsize == ITEM_SIZE
 Items = npt.NDArray[np.void]
 
 
+class LogPlaces(NamedTuple):
+    """Folders of a log's data and index files, and the bytes of a file of each."""
+
+    data: Path
+    index_folder: Path
+    file_size: int
+    index_file_size: int
+
+
 class EntrySpan(NamedTuple):
     """Whole entries, one behind the other in one file; ``data`` belongs to the caller."""
 

@@ -13,25 +13,18 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from ledgermq.formats.arrays import UNIT, Units
+from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.store.file_names import is_file_name
 
-UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
-"""One unit: physical offset and size of the message, and its tags code."""
-
-UNIT_SIZE = UNIT.itemsize
 PREFILL_SIZE = 0x7FFF_FFFF
 CHUNK_UNITS = 3_276
 """Units read at once when the end is looked for: most queues end within the first 64 KiB."""
 
 RECOVERED_FILES = 3
 """Files from the end of which Java expects damage (``ConsumeQueue.recover``)."""
-
-Units = npt.NDArray[np.void]
-
-assert UNIT_SIZE == 20
 
 
 @dataclass(slots=True)

@@ -18,16 +18,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ledgermq.formats.arrays import UNIT, Units
+from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.store.descriptor_cache import DescriptorCache, descriptors_allowed, write_fully
 from ledgermq.store.disk_space import storage_error
 from ledgermq.store.kept_aside import keep_aside
 from ledgermq.store.queue_end import (
     PREFILL_SIZE,
-    UNIT,
-    UNIT_SIZE,
     QueueEnd,
-    Units,
     count_below,
     file_starts,
     find_end,

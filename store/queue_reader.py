@@ -14,9 +14,11 @@ from struct import Struct
 
 import numpy as np
 
+from ledgermq.formats.arrays import UNIT, Units
+from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.store.mapped_files import MappedFiles, VanishedError
-from ledgermq.store.queue_end import CHUNK_UNITS, PREFILL_SIZE, UNIT, UNIT_SIZE, Units
+from ledgermq.store.queue_end import CHUNK_UNITS, PREFILL_SIZE
 
 _POSITION_AND_SIZE = Struct(">qi")
 

@@ -9,8 +9,8 @@ from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.formats.host_address import encode_host
 from ledgermq.model.ids import Index, NodeId, Position, QueueOffset, Term
 from ledgermq.model.settings import NodeSection, StoreSection
+from ledgermq.process.peer_identity import KnownPeers, take_identity
 from ledgermq.raft.messages import HardState
-from ledgermq.replication.peer_identity import KnownPeers, take_identity
 from ledgermq.replication.term_file import TermFile
 from ledgermq.store.append_files import AppendFiles
 from ledgermq.store.dispatch_build import DispatchBuilder

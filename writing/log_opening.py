@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ledgermq.conversion.conversion_journal import refuse_unfinished
 from ledgermq.formats.host_address import encode_host
-from ledgermq.model.errors import ConfigError, CorruptLogError
+from ledgermq.formats.queue_unit import UNIT_SIZE
+from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.events import Event
 from ledgermq.model.ids import Position
-from ledgermq.model.settings import LogKind, Settings
+from ledgermq.model.settings import Settings
 from ledgermq.process.log_trouble import LogDamagedError, has_others, note_damage
+from ledgermq.process.store_kind import check_kind
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.store.disk_sync import make_directories
 from ledgermq.store.entry_files import EntryFiles
@@ -23,7 +24,6 @@ from ledgermq.store.log_checkpoint import LogCheckpoint, decode
 from ledgermq.store.log_damage import LogDamage, damage_path, read_damage
 from ledgermq.store.log_scan import LogFiles, load_files
 from ledgermq.store.log_writer import LogWriter
-from ledgermq.store.queue_end import UNIT_SIZE
 from ledgermq.store.queue_ends import Queue, ends_path, read_queue_ends
 from ledgermq.store.queue_files import FILE_SIZE, found_file_size
 from ledgermq.store.queue_offsets import QueueOffsets
@@ -238,46 +238,6 @@ def _queue_file_size(directory: Path, settings: Settings) -> int:
     if configured is not None:
         return -(-configured // UNIT_SIZE) * UNIT_SIZE
     return found_file_size(directory) or FILE_SIZE
-
-
-def check_kind(paths: StorePaths, settings: Settings) -> None:
-    """Look whether the directory holds the log that the settings name, or none; touch nothing.
-
-    Raises:
-        ConfigError: it holds another kind of log, or another member's; or it is in the middle of a
-            conversion from one kind to the other. Names the command that helps.
-    """
-    refuse_unfinished(paths.root)
-    plain = paths.root / "commitlog"
-    dledger = sorted(path.name for path in paths.root.glob("dledger-*"))
-    if settings.store.log is LogKind.COMMITLOG:
-        if dledger:
-            raise ConfigError(
-                "the directory holds a DLedger log, but the settings say a plain CommitLog:"
-                f" ledgermq store downgrade {paths.root} makes a plain one of it",
-                directory=str(paths.root),
-                found=dledger,
-                setting="store.log",
-            )
-        return
-    if paths.data.is_dir() and any(paths.data.iterdir()):
-        return
-    if dledger and paths.data.parent.name not in dledger:
-        raise ConfigError(
-            "the directory belongs to another member of the group",
-            directory=str(paths.root),
-            found=dledger,
-            setting="node.self_id",
-        )
-    if plain.is_dir() and any(plain.iterdir()):
-        node = settings.node
-        raise ConfigError(
-            "the directory holds a plain CommitLog, but the settings say a DLedger log: ledgermq"
-            f" store upgrade {paths.root} --group {node.group} --self-id {node.self_id} makes the"
-            " old part of one of it",
-            directory=str(paths.root),
-            setting="store.log",
-        )
 
 
 def _read_checkpoint(path: Path) -> LogCheckpoint | None:

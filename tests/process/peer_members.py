@@ -21,8 +21,8 @@ from ledgermq.model.settings import (
     Settings,
     StoreSection,
 )
+from ledgermq.process.peer_identity import cluster_id
 from ledgermq.replication.peer_group import PeerGroup
-from ledgermq.replication.peer_identity import cluster_id
 from ledgermq.wire.peer_preamble import (
     AgreedSettings,
     Preamble,

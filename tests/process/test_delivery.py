@@ -20,9 +20,9 @@ from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer, Producer
 from ledgermq.client.received import ReceivedMessage
+from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.config_json import decode_document
 from ledgermq.model.errors import MessageIllegalError
-from ledgermq.store.queue_end import UNIT
 
 pytestmark = pytest.mark.slow
 

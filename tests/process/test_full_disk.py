@@ -17,10 +17,9 @@ from tests.process.running import topics_document
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer
-from ledgermq.formats.queue_unit import QueueUnit, put_unit
+from ledgermq.formats.queue_unit import UNIT_SIZE, QueueUnit, put_unit
 from ledgermq.model.errors import DiskFullError, LedgerError, NotLeaderError
 from ledgermq.process.table_files import UnsettledTables
-from ledgermq.store.queue_end import UNIT_SIZE
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 

@@ -28,10 +28,10 @@ from tests.staged_derived import stage
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer
+from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.findings import Severity
 from ledgermq.repair.check_store import CheckOptions, check_store
 from ledgermq.store.mapped_files import MappedFiles
-from ledgermq.store.queue_end import UNIT
 from ledgermq.store.queue_ends import ends_path, read_queue_ends, write_queue_ends
 
 pytestmark = pytest.mark.slow

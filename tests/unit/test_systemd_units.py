@@ -12,9 +12,9 @@ import pytest
 
 from ledgermq.cli import serve_command
 from ledgermq.daemon.children import STOP_ORDER
-from ledgermq.gateway.listening import listening_addresses
 from ledgermq.ipc.cursor_page import PORTS
 from ledgermq.model.settings import ListenSection, SupervisionSection
+from ledgermq.process.port_addresses import listening_addresses
 
 FOLDER = Path(__file__).resolve().parents[2] / "packaging" / "systemd"
 SERVICES = ["ledgermq.service", "ledgermq@.service"]

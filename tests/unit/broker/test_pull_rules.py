@@ -17,8 +17,9 @@ from ledgermq.broker.pull_rules import (
     select,
     tag_table,
 )
+from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.message import SIZE_MIN
-from ledgermq.store.queue_end import PREFILL_SIZE, UNIT
+from ledgermq.store.queue_end import PREFILL_SIZE
 from ledgermq.wire.pull_frame import PullStatus
 
 

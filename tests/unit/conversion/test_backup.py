@@ -30,9 +30,9 @@ from ledgermq.model.exit_status import EXIT_CONFIG, EXIT_STORAGE
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.model.own_tables import OWN_TABLES
 from ledgermq.model.settings import StoreSection
+from ledgermq.process.peer_identity import identity_of
 from ledgermq.repair.check_store import CheckOptions, check_store
 from ledgermq.repair.log_verify import verify_log
-from ledgermq.replication.peer_identity import identity_of
 from ledgermq.store.log_damage import LogDamage, damage_path, mark_damage
 from ledgermq.store.store_directory import open_directory
 from ledgermq.store.store_view import StoreView

@@ -13,11 +13,11 @@ from tests.small_store import SIZES, write_store
 
 from ledgermq.dispatching.derived_scrub import DerivedScrub
 from ledgermq.formats.index_file import IndexLayout, get_header
+from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import NodeSection, ScrubSection, Settings, StoreSection
 from ledgermq.store.dispatch_build import DispatchBuilder
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.queue_end import UNIT_SIZE
 from ledgermq.store.store_directory import open_directory
 
 STEP = int(os.environ.get("LEDGERMQ_FLIP_STEP", "13"))

@@ -15,8 +15,9 @@ from ledgermq.doctor import peer_checks as checked
 from ledgermq.doctor.finding import Verdict
 from ledgermq.doctor.peer_checks import peer_checks, shake_hands
 from ledgermq.model.ids import NodeId
+from ledgermq.process.peer_addresses import PeerAddress
 from ledgermq.process.peer_keys import PeerKeys, load_keys
-from ledgermq.replication.peer_sockets import Address, PeerGuard, open_inbox
+from ledgermq.replication.peer_sockets import PeerGuard, open_inbox
 
 N0, N1 = NodeId("n0"), NodeId("n1")
 
@@ -28,10 +29,12 @@ def keys_of(folder: Path) -> PeerKeys:
 
 
 @contextmanager
-def member(keys: PeerKeys | None, *, secret: bytes = b"", admits: bool = True) -> Iterator[Address]:
+def member(
+    keys: PeerKeys | None, *, secret: bytes = b"", admits: bool = True
+) -> Iterator[PeerAddress]:
     """The inbox of a member, as the raft process opens it, with a guard that is served."""
     with listener() as probe:
-        address = Address("127.0.0.1", probe.getsockname()[1])
+        address = PeerAddress("127.0.0.1", probe.getsockname()[1])
     with zmq.Context() as context:
         guard = PeerGuard(context, dict(keys.public) if keys and admits else {})
         own = None if keys is None else PeerKeys(secret or keys.secret, keys.public)

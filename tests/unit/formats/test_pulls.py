@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.formats import kernel
+from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.dledger_entry import encode_entry
 from ledgermq.formats.message import Message, encode_message
 from ledgermq.model.ids import Index, Position, Term
-from ledgermq.store.queue_end import PREFILL_SIZE, UNIT
+from ledgermq.store.queue_end import PREFILL_SIZE
 
 PULLS = [kernel, kernel.load_plain("ledgermq.formats._pulls")]
 BASE = 1 << 40

@@ -14,12 +14,12 @@ from ledgermq.daemon.check_own_files import check_own_files
 from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.formats.findings import Finding, Severity
 from ledgermq.formats.index_file import IndexLayout
+from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.ids import Index
 from ledgermq.repair.check_store import CheckedStore, CheckOptions, Report, Work, check_store
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
-from ledgermq.store.queue_end import UNIT_SIZE
 from ledgermq.store.store_directory import open_directory
 from tests.small_store import LOG_FILE_SIZE, SIZES, dispatch, write_store
 

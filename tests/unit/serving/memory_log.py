@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ledgermq.broker.pull_rules import QueueBounds
+from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.message import Message, decode_message, encode_message
 from ledgermq.ipc.orders import ProposeState, parse
 from ledgermq.model.queue_name import QueueName
 from ledgermq.process.record_parts import RecordParts
-from ledgermq.store.queue_end import UNIT
 
 HOLE = 48
 

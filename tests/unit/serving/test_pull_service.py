@@ -12,6 +12,7 @@ import pytest
 from tests.unit.serving.still_clock import STILL
 
 from ledgermq.broker.holds import Holds
+from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.message import Message, decode_message, encode_message
 from ledgermq.formats.properties import decode_properties, encode_properties
 from ledgermq.ipc.counters import BrokerCounter, no_counts
@@ -24,7 +25,6 @@ from ledgermq.serving import property_scan, pull_service
 from ledgermq.serving.pull_answers import Answer, Held
 from ledgermq.serving.pull_service import ANSWERS_NS, TAKEN_AT_ONCE, PullService
 from ledgermq.serving.readable_store import ReadableStore
-from ledgermq.store.queue_end import UNIT
 from ledgermq.wire.pull_frame import Pull, Pulled, PullStatus, decode_pulled
 
 FILE_SIZE = 65_536

@@ -14,8 +14,15 @@ from tests.unit.serving.still_clock import STILL
 from ledgermq.broker.given_back import KEPT_MS, GivenBack
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.broker.pull_rules import QueueBounds
-from ledgermq.broker.state_commands import Command, decode_command, encode_command
+from ledgermq.broker.state_commands import (
+    Change,
+    Command,
+    OffsetsSet,
+    decode_command,
+    encode_command,
+)
 from ledgermq.broker.table_changes import Change, OffsetsSet
+from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.message import decode_message
 from ledgermq.formats.properties import decode_properties
 from ledgermq.model.errors import (
@@ -37,7 +44,6 @@ from ledgermq.serving import state_log
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.state_log import PROPOSAL_MS, StateLog
 from ledgermq.serving.state_requests import Caller, Reply, Request
-from ledgermq.store.queue_end import UNIT
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing
 
 HOLE = 48

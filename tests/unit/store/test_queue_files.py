@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ledgermq.formats.arrays import UNIT, Units
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.store import descriptor_cache
-from ledgermq.store.queue_end import PREFILL_SIZE, UNIT, Units
+from ledgermq.store.queue_end import PREFILL_SIZE
 from ledgermq.store.queue_files import FILE_SIZE, QueueFiles, found_file_size
 
 TOPIC = b"orders"

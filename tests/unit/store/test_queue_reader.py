@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.doctor.disk_checks import mount_of
-from ledgermq.formats.queue_unit import PREFILL, QueueUnit, put_unit
+from ledgermq.formats.queue_unit import PREFILL, UNIT_SIZE, QueueUnit, put_unit
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.store.mapped_files import VanishedError
-from ledgermq.store.queue_end import UNIT_SIZE
 from ledgermq.store.queue_reader import QueueReader
 
 UNITS = 5

@@ -10,7 +10,7 @@ import pytest
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import NodeId
 from ledgermq.model.settings import NodeSection
-from ledgermq.replication.peer_identity import KnownPeers, cluster_id, take_identity
+from ledgermq.process.peer_identity import KnownPeers, cluster_id, take_identity
 
 NODE = NodeSection(self_id="n0")
 N1, N2 = NodeId("n1"), NodeId("n2")

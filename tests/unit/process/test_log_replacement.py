@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from ledgermq.model.settings import LogKind, NodeSection, Settings, StoreSection
-from ledgermq.process.store_paths import StorePaths
-from ledgermq.replication.log_replacement import (
+from ledgermq.process.log_replacement import (
     is_complete,
     mark_complete,
     replace_log,
     replaced_folder,
     staging_folder,
 )
+from ledgermq.process.store_paths import StorePaths
 
 STEPS = ("os.rename", "os.remove", "os.mkdir")
 """What changes names, as Python's audit events call it."""

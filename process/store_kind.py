@@ -1,0 +1,48 @@
+"""Whether a store directory holds the kind of log that the settings name."""
+
+from __future__ import annotations
+
+from ledgermq.conversion.conversion_journal import refuse_unfinished
+from ledgermq.model.errors import ConfigError
+from ledgermq.model.settings import LogKind, Settings
+from ledgermq.process.store_paths import StorePaths
+
+
+def check_kind(paths: StorePaths, settings: Settings) -> None:
+    """Look whether the directory holds the log that the settings name, or none; touch nothing.
+
+    Raises:
+        ConfigError: it holds another kind of log, or another member's; or it is in the middle of a
+            conversion from one kind to the other. Names the command that helps.
+    """
+    refuse_unfinished(paths.root)
+    plain = paths.root / "commitlog"
+    dledger = sorted(path.name for path in paths.root.glob("dledger-*"))
+    if settings.store.log is LogKind.COMMITLOG:
+        if dledger:
+            raise ConfigError(
+                "the directory holds a DLedger log, but the settings say a plain CommitLog:"
+                f" ledgermq store downgrade {paths.root} makes a plain one of it",
+                directory=str(paths.root),
+                found=dledger,
+                setting="store.log",
+            )
+        return
+    if paths.data.is_dir() and any(paths.data.iterdir()):
+        return
+    if dledger and paths.data.parent.name not in dledger:
+        raise ConfigError(
+            "the directory belongs to another member of the group",
+            directory=str(paths.root),
+            found=dledger,
+            setting="node.self_id",
+        )
+    if plain.is_dir() and any(plain.iterdir()):
+        node = settings.node
+        raise ConfigError(
+            "the directory holds a plain CommitLog, but the settings say a DLedger log: ledgermq"
+            f" store upgrade {paths.root} --group {node.group} --self-id {node.self_id} makes the"
+            " old part of one of it",
+            directory=str(paths.root),
+            setting="store.log",
+        )
