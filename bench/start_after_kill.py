@@ -101,7 +101,7 @@ def dispatch(settings: Settings, end: Position) -> None:
     """Build queues and index of the whole log."""
     spans = LogSpans.of(settings)
     builder = DispatchBuilder.open(
-        settings.store, log_start=spans.family.first_record(), log_end=end, published=None
+        settings.store, log_start=spans.start(), log_end=end, published=None
     )
     while builder.position < end:
         span = spans.span(builder.position)

@@ -73,13 +73,13 @@ class DerivedCheck:
         Raises:
             StorageError, OSError: a file cannot be read.
         """
-        at = self._spans.family.first_record() if begun is None else begun
+        at = self._spans.start() if begun is None else begun
         if begun is None and self._index is not None:
             self._index.begin(at)
         span = self._spans.span(at) if at < end else None
         if span is None:
             # Deleted as too old meanwhile.
-            start = self._spans.family.first_record()
+            start = self._spans.start()
             return Checked(start) if at < start < end else self._ended(end)
         begin: int = at - span.start
         file_end: int = min(end, span.end) - span.start
@@ -272,7 +272,7 @@ class DerivedScrub:
             return
         files = len(index.file_names) - index.file_names.index(fault.name)
         path = os.fspath(index.root / fault.name)
-        builder.drop_keys(fault.name, self._spans.family.first_record())
+        builder.drop_keys(fault.name, self._spans.start())
         self._counts.index_files += files
         logger.warning(
             "index is damaged, keys are put again: file=%s offset=%d files=%d",
@@ -295,7 +295,7 @@ class DerivedScrub:
             return
         span = self._spans.span(at)
         if span is None:
-            builder.keys_from = max(self._spans.family.first_record(), at)
+            builder.keys_from = max(self._spans.start(), at)
             return
         try:
             end = min(builder.position, span.end)

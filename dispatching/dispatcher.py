@@ -307,7 +307,7 @@ class DispatchWorker:
         try:
             builder = DispatchBuilder.open(
                 store,
-                log_start=self._spans.family.first_record(),
+                log_start=self._spans.start(),
                 log_end=log_end,
                 published=found.published,
                 files=found,
@@ -366,7 +366,7 @@ class DispatchWorker:
         span = self._spans.span(before)
         if span is None:
             # Deleted as too old before it was dispatched: as RocketMQ, go on with what is there.
-            start = self._spans.family.first_record()
+            start = self._spans.start()
             assert start > before, "the log has no file for a committed position"
             logger.warning("log begins behind what was dispatched: start=%d at=%d", start, before)
             builder.position = start

@@ -13,7 +13,8 @@ from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import Settings
 from ledgermq.process.store_paths import StorePaths
-from ledgermq.store.file_names import file_name
+from ledgermq.store.entry_files import first_entry_position
+from ledgermq.store.file_names import file_name, starts_in
 from ledgermq.store.log_family import LogFamily, LogFolder, LogSpan
 from ledgermq.store.mapped_files import MappedFile
 
@@ -34,6 +35,18 @@ class LogSpans:
     def of(cls, settings: Settings) -> Self:
         """The log that the settings name, behind the plain one that it may have grown from."""
         return cls(StorePaths.of(settings).log)
+
+    def start(self) -> Position:
+        """Where the first record begins that there is; 0 when there is no file.
+
+        Raises:
+            CorruptLogError, StorageError: as ``first_entry_position``.
+        """
+        for path, header_size in self.family.folders:
+            starts = starts_in(path)
+            if starts:
+                return first_entry_position(path, starts[0]) if header_size else Position(starts[0])
+        return Position(0)
 
     def span(self, position: Position) -> LogSpan | None:
         """The file that has the byte at ``position``, None when none has (any more).

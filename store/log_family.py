@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import Position
-from ledgermq.store.entry_files import first_entry_position
 from ledgermq.store.file_names import is_file_name, starts_in
 from ledgermq.store.mapped_files import MappedFiles
 
@@ -108,18 +107,6 @@ class LogFamily:
         """First byte of the oldest file; None without a file."""
         starts = [starts[0] for folder in self.folders if (starts := starts_in(folder.path))]
         return Position(min(starts)) if starts else None
-
-    def first_record(self) -> Position:
-        """Where the first record begins; 0 when there is no file.
-
-        Raises:
-            CorruptLogError, StorageError: as ``first_entry_position``.
-        """
-        for path, header_size in self.folders:
-            starts = starts_in(path)
-            if starts:
-                return first_entry_position(path, starts[0]) if header_size else Position(starts[0])
-        return Position(0)
 
     def candidates(self, position: int) -> Iterator[tuple[LogFolder, Position]]:
         """The files that may have the byte at ``position``, those of the newest folder first.

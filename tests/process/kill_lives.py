@@ -301,7 +301,7 @@ def dispatch(settings: Settings, end: Position) -> None:
     """Dispatch what is not dispatched yet."""
     spans = LogSpans.of(settings)
     builder = DispatchBuilder.open(
-        settings.store, log_start=spans.family.first_record(), log_end=end, published=None
+        settings.store, log_start=spans.start(), log_end=end, published=None
     )
     while builder.position < end:
         span = spans.span(builder.position)

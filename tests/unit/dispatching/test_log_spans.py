@@ -24,7 +24,7 @@ def spans_of(root: Path) -> LogSpans:
 
 
 def status_at_the_start(spans: LogSpans) -> ScanStatus:
-    start = spans.family.first_record()
+    start = spans.start()
     span = spans.span(start)
     assert span is not None
     rows = memoryview(bytearray(8 * 16)).cast("q")
@@ -42,7 +42,7 @@ def test_a_page_that_a_disk_has_lost_is_not_passed_over(tmp_path: Path, lost: in
         file.write(bytes(lost))
     with closing(spans_of(tmp_path)) as spans:
         # Queues that are built anew wait there for the repair, and lack nothing of it afterwards.
-        assert spans.family.first_record() == 0
+        assert spans.start() == 0
         assert status_at_the_start(spans).corrupt
 
 
@@ -50,13 +50,13 @@ def test_a_log_whose_oldest_files_are_deleted_begins_with_the_next_one(tmp_path:
     write_store(tmp_path)
     (tmp_path / "dledger-n0" / "data" / f"{0:020d}").unlink()
     with closing(spans_of(tmp_path)) as spans:
-        assert spans.family.first_record() == LOG_FILE_SIZE
+        assert spans.start() == LOG_FILE_SIZE
 
 
 def test_without_files_it_begins_at_0_and_a_plain_one_with_its_oldest_file(tmp_path: Path) -> None:
     with closing(spans_of(tmp_path / "missing")) as spans:
-        assert spans.family.first_record() == 0
+        assert spans.start() == 0
     write_store(tmp_path, entries=False)
     (tmp_path / "commitlog" / f"{0:020d}").unlink()
     with closing(spans_of(tmp_path)) as spans:
-        assert spans.family.first_record() == LOG_FILE_SIZE
+        assert spans.start() == LOG_FILE_SIZE
