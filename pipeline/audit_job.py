@@ -28,7 +28,8 @@ from ledgermq.pipeline.log_digests import (
     joined,
     log_files,
 )
-from ledgermq.repair.check_store import CheckedStore, CheckOptions, Report, Work, check_store
+from ledgermq.repair.check_store import CheckedStore, CheckOptions, check_store
+from ledgermq.repair.file_workers import Report, Work
 
 _REFINED_BYTES_MAX = 1 << 30
 """So much of all logs is read once more, to say where in a stretch they differ."""

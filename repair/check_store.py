@@ -8,14 +8,10 @@ are compared up to where they were dispatched when the check began.
 from __future__ import annotations
 
 import errno
-import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.dledger_index import ITEM_SIZE, decode_index_item
@@ -43,6 +39,7 @@ from ledgermq.repair.check_queues import (
 )
 from ledgermq.repair.check_units import QueueKey
 from ledgermq.repair.file_family import FileFamily, FoundFile, find_family, size_of
+from ledgermq.repair.file_workers import FileWorkers, Runner, Told, Work
 from ledgermq.repair.index_geometry import find_geometry, index_files
 from ledgermq.repair.log_walk import WalkRules
 from ledgermq.store import dispatch_checkpoint, log_checkpoint
@@ -51,23 +48,8 @@ from ledgermq.store.properties_file import decode_dledger_checkpoint
 from ledgermq.store.store_directory import dledger_folder, names_in
 
 _ALL = 1 << 62
-_PROGRESS_S = 0.2
-
-Report = TypeVar("Report")
-Told = Callable[[int], None]
-Work = Callable[[Told], Report]
-"""One file to be looked at, perhaps in another process; it tells the bytes it has read."""
-
 
 _TRIES_MAX = 5
-
-
-class Runner(Protocol):
-    """Whoever has workers for the files; all work, and all outcomes, can be pickled."""
-
-    def __call__(self, work: Sequence[Work[Report]], total: int) -> Sequence[Report]:
-        """The outcomes, in the order of the work, which is about ``total`` bytes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,10 +124,9 @@ class _Check:
         told: Callable[[int, int], None],
         runner: Runner | None,
     ) -> None:
-        self._runner = runner
+        self._run = runner or FileWorkers(options.jobs, told)
         self._root = root
         self._options = options
-        self._told = told
         names = names_in(root)
         self._dledger = dledger_folder(root, names, options.self_id)
         if self._dledger is None and "commitlog" not in names:
@@ -186,8 +167,6 @@ class _Check:
         )
         self._check_files(promises, facts, ends)
         return checked
-
-    # What there is
 
     def _find_families(self) -> None:
         root, checked = self._root, self._checked
@@ -331,8 +310,6 @@ class _Check:
             before = header
         return summaries, layout
 
-    # Log
-
     def _check_log(
         self, headers: list[IndexSummary], layout: IndexLayout, required: int, keys_end: int
     ) -> list[LogFileReport]:
@@ -372,7 +349,7 @@ class _Check:
         work += [partial(_index_findings, task) for task in self._index_tasks]
         work += [partial(check_log_file, task) for task in tasks]
         reports = []
-        for outcome in self._each(work, total):
+        for outcome in self._run(work, total):
             if isinstance(outcome, LogFileReport):
                 reports.append(outcome)
             else:
@@ -463,8 +440,6 @@ class _Check:
                 Finding(Severity.DAMAGE, name, None, text, follows.files[0].start, end, FROM_PEER)
             )
 
-    # Queues and small files
-
     def _check_queues(
         self,
         queues: Sequence[tuple[QueueKey, Path]],
@@ -489,7 +464,7 @@ class _Check:
         ]
         ends: dict[tuple[str, int], int] = {}
         work = [partial(_queue_report, task) for task in tasks]
-        for (key, _), report in zip(queues, self._each(work, 0), strict=True):
+        for (key, _), report in zip(queues, self._run(work, 0), strict=True):
             checked.queues += 1
             checked.units += report.units
             checked.stale_units += report.stale
@@ -523,45 +498,6 @@ class _Check:
             root / "config", root, queue_ends=None if self._open_end else ends
         )
 
-    # Work in other processes
-
-    def _each(self, work: Sequence[Work[Report]], total: int) -> Iterable[Report]:
-        """The outcomes, in the order of the work."""
-        if self._runner is not None:
-            return self._runner(work, total)
-        if self._options.jobs <= 1 or len(work) <= 1:
-            return self._one_by_one(work, total)
-        return self._side_by_side(work, total)
-
-    def _one_by_one(self, work: Sequence[Work[Report]], total: int) -> Iterator[Report]:
-        done = 0
-
-        def told(count: int) -> None:
-            nonlocal done
-            done += count
-            if total:
-                self._told(done, total)
-
-        for one in work:
-            yield one(told)
-
-    def _side_by_side(self, work: Sequence[Work[Report]], total: int) -> list[Report]:
-        context = multiprocessing.get_context("fork")
-        counter = context.Value("Q", 0)
-        with ProcessPoolExecutor(
-            min(self._options.jobs, len(work)),
-            mp_context=context,
-            initializer=_enter_worker,
-            initargs=(counter,),
-        ) as pool:
-            futures = [pool.submit(_run_in_worker, one) for one in work]
-            waiting = set(futures)
-            while waiting:
-                _, waiting = wait(waiting, _PROGRESS_S, return_when=FIRST_COMPLETED)
-                if total:
-                    self._told(counter.value, total)
-            return [future.result() for future in futures]
-
     def _note(self, name: str, what: str) -> None:
         self._checked.findings.append(Finding(Severity.NOTE, name, None, what))
 
@@ -569,24 +505,6 @@ class _Check:
         self._checked.findings.append(
             Finding(Severity.DERIVED, name, None, what, expected, found, REBUILD)
         )
-
-
-_bytes_read: Synchronized[int] | None = None
-"""In a worker process: what all workers have read together."""
-
-
-def _enter_worker(counter: Synchronized[int]) -> None:
-    global _bytes_read  # noqa: PLW0603 - a pool's process has no other place for it
-    _bytes_read = counter
-
-
-def _run_in_worker(work: Work[Report]) -> Report:
-    def told(count: int) -> None:
-        assert _bytes_read is not None
-        with _bytes_read.get_lock():
-            _bytes_read.value += count
-
-    return work(told)
 
 
 def _queue_report(task: QueueTask, told: Told) -> QueueReport:
