@@ -33,7 +33,8 @@ from ledgermq.daemon.children import (
     start_order,
     stopped_with,
 )
-from ledgermq.daemon.health import Readiness, others_can_lead, silent_children
+from ledgermq.daemon.hand_over import HandOver
+from ledgermq.daemon.health import Readiness, silent_children
 from ledgermq.daemon.notify import Notifier
 from ledgermq.daemon.process_modules import ProcessTable
 from ledgermq.daemon.reloading import Reloading
@@ -41,10 +42,10 @@ from ledgermq.daemon.runtime_directory import make_directory, make_runtime_direc
 from ledgermq.daemon.sentence import sentence
 from ledgermq.daemon.status import collect
 from ledgermq.daemon.store_lock import FamilyLock, JavaLock
+from ledgermq.daemon.watchdog import Watchdog
 from ledgermq.ipc.cursor_page import CursorPage, RaftRole, Role
 from ledgermq.model.errors import (
     ConfigError,
-    LedgerError,
     ProtocolError,
     StaleGenerationError,
     StorageError,
@@ -52,10 +53,9 @@ from ledgermq.model.errors import (
 from ledgermq.model.events import Event
 from ledgermq.model.exit_status import EXIT_BUG, EXIT_REOPEN, EXIT_STOPPED
 from ledgermq.model.settings import Settings
-from ledgermq.process import control, log_lines, reload
+from ledgermq.process import log_lines, reload
 from ledgermq.process.child_process import process_title
 from ledgermq.process.control import ControlServer, check_path
-from ledgermq.process.flush_watch import FlushWatch
 from ledgermq.process.inherited_sockets import take_inherited
 from ledgermq.process.log_replacement import replace_log
 from ledgermq.process.loop import StopFlag
@@ -76,10 +76,7 @@ TURN_MAX_NS = 500_000_000
 PAUSE_NS = 2_000_000_000
 """A turn that comes so late means that this process itself was held up."""
 
-RESIGN_TIMEOUT_S = 0.5
-"""Raft answers at once, or is in no state to hand anything over."""
-
-_DIED, _KILLED, _RELOADS, _WITHHELD = range(4)
+_DIED, _KILLED, _RELOADS = range(3)
 
 
 class Supervisor:
@@ -105,7 +102,8 @@ class Supervisor:
         self._counters = page.counters(Role.SUPERVISOR)
         self._meters = Meters()
         self._readiness = Readiness()
-        self._flush_watch = FlushWatch()
+        self._watchdog = Watchdog(page, notifier)
+        self._hand_over = HandOver(page)
         self._deaths = Deaths()
         self._reloading = Reloading(page)
         self._abort = settings.store.path_root_dir / "abort"
@@ -118,8 +116,6 @@ class Supervisor:
         self._status = EXIT_STOPPED
         self._last_turn_ns = time.monotonic_ns()
         self._awake_since_ns = 0
-        self._trouble = ""
-        self._hands_over_until_ns = 0
         self._selector = selectors.DefaultSelector()
         paths = RuntimePaths(settings.listen.runtime_dir)
         self._control = ControlServer(
@@ -178,13 +174,20 @@ class Supervisor:
             for child in silent:
                 self._kill_hung(child, now_ns)
             self._look_for_readiness(now_ns, is_silent=bool(silent))
-        self._watchdog(now_ns, is_silent=bool(silent))
+        self._watchdog.look(
+            self._settings,
+            now_ns,
+            is_silent=bool(silent),
+            # Who dies of requests is down for a while, and the node goes on.
+            is_down=not self.is_stopping
+            and any(not (one.pid or one.restart_at_ns) for one in self._children.values()),
+        )
         self._notifier.status(
             sentence(
                 self._page,
                 state=self._state(),
                 waits_for=self._waits_for,
-                trouble=self._trouble,
+                trouble=self._watchdog.trouble,
                 lacks_settings=self._reloading.late,
             ),
             now_ns,
@@ -203,8 +206,6 @@ class Supervisor:
         if watchdog:
             longest = min(longest, watchdog // 2)
         return max(longest, TURN_MIN_NS) / 1_000_000_000
-
-    # --- children -------------------------------------------------------------------------------
 
     def _spawn(self, child: Child) -> None:
         child.spawn(self._settings, self._leave, time.monotonic_ns())
@@ -281,8 +282,6 @@ class Supervisor:
         )
         child.kill()
 
-    # --- stopping -------------------------------------------------------------------------------
-
     def _begin_stop(self, reason: str, status: int) -> None:
         assert self._is_reopening or not self.is_stopping
         self._is_reopening = False
@@ -295,7 +294,7 @@ class Supervisor:
         if status != EXIT_STOPPED:
             self._fail(status)
         elif self._page.read_grant().role is RaftRole.LEADER:
-            self._hand_over()
+            self._hand_over.begin(self._settings)
 
     def _begin_reopening(self) -> None:
         """The log is another one from now on, or is to be looked at again: all processes end, and
@@ -312,40 +311,15 @@ class Supervisor:
         replace_log(StorePaths.of(self._settings))
         self._page.reset()
         self._readiness = Readiness()
-        self._flush_watch = FlushWatch()
+        self._watchdog.reopened()
         self._waits_for = ""
         self.is_stopping = False
         for child in self._children.values():
             self._spawn(child)
 
-    def _hand_over(self) -> None:
-        """Before a leader stops, another member is to lead: producers need not wait for it."""
-        path = RuntimePaths(self._settings.listen.runtime_dir).raft_control
-        try:
-            if not others_can_lead(self._settings):
-                return
-            answer = control.ask(path, "resign", timeout_s=RESIGN_TIMEOUT_S)
-        except LedgerError as error:
-            logger.warning(
-                "leadership not handed over: %s", error, extra={"event": Event.HAND_OVER_FAILED}
-            )
-            return
-        logger.info(
-            "leadership is handed over: to=%s",
-            answer.get("target"),
-            extra={"event": Event.LEADERSHIP_HANDED_OVER},
-        )
-        timeout_ns = self._settings.raft.transfer_timeout_ms * 1_000_000
-        self._hands_over_until_ns = time.monotonic_ns() + timeout_ns
-
-    def _hands_over(self, now_ns: int) -> bool:
-        if now_ns >= self._hands_over_until_ns:
-            return False
-        return self._page.read_grant().role is RaftRole.LEADER
-
     def _continue_stop(self, now_ns: int) -> None:
         """Ask the next child, or kill the one that takes too long."""
-        if self._hands_over(now_ns):
+        if self._hand_over.is_going_on(now_ns):
             self._waits_for = "another leader"
             return
         while self._to_stop:
@@ -401,8 +375,6 @@ class Supervisor:
             self._abort.unlink(missing_ok=True)
             sync_directory(self._abort.parent)
 
-    # --- health ---------------------------------------------------------------------------------
-
     def _look_for_readiness(self, now_ns: int, *, is_silent: bool) -> None:
         if self._page.has_written():
             self._mark_open()
@@ -418,43 +390,6 @@ class Supervisor:
             self._notifier.ready()
         elif not is_silent and self._readiness.has_progressed(self._page, children):
             self._notifier.extend_timeout(now_ns)
-
-    def _watchdog(self, now_ns: int, *, is_silent: bool) -> None:
-        waiting_ms = self._flush_watch.waiting_ms(self._page, now_ns)
-        is_late = waiting_ms > self._settings.supervision.flush_age_max_ms
-        # Who dies of requests is down for a while, and the node goes on.
-        is_down = not self.is_stopping and any(
-            not (child.pid or child.restart_at_ns) for child in self._children.values()
-        )
-        trouble = ", ".join(
-            text
-            for text, is_so in (
-                ("a process is silent", is_silent),
-                ("a process is down", is_down),
-                ("nothing becomes durable", is_late),
-            )
-            if is_so
-        )
-        if trouble and not self._trouble:
-            self._counters[_WITHHELD] += 1
-            logger.warning(
-                "node is not well: the watchdog is not fed",
-                extra={
-                    "event": Event.WATCHDOG_WITHHELD,
-                    "child_silent": is_silent,
-                    "not_durable_ms": waiting_ms,
-                    "down": is_down,
-                },
-            )
-        elif self._trouble and not trouble:
-            logger.info(
-                "node is well again: the watchdog is fed", extra={"event": Event.WATCHDOG_FED}
-            )
-        self._trouble = trouble
-        if not trouble and self._notifier.watchdog_due(now_ns):
-            self._notifier.feed_watchdog(now_ns)
-
-    # --- requests -------------------------------------------------------------------------------
 
     def _reload(self, now_ns: int) -> None:
         if self._readiness.is_ready:

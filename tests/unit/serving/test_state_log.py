@@ -14,13 +14,7 @@ from tests.unit.serving.still_clock import STILL
 from ledgermq.broker.given_back import KEPT_MS, GivenBack
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.broker.pull_rules import QueueBounds
-from ledgermq.broker.state_commands import (
-    Change,
-    Command,
-    OffsetsSet,
-    decode_command,
-    encode_command,
-)
+from ledgermq.broker.state_commands import Command, decode_command, encode_command
 from ledgermq.broker.table_changes import Change, OffsetsSet
 from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.message import decode_message
