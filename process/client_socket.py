@@ -19,6 +19,7 @@ from ledgermq.process.connection_names import draw_seed
 from ledgermq.process.key_guard import KeyGuard
 from ledgermq.process.loop import Pollable
 from ledgermq.process.socket_watch import SocketWatch, watch_limits
+from ledgermq.process.zmq_flags import EVENTS, NOBLOCK, POLLIN, RCVMORE
 
 logger = logging.getLogger(__name__)
 
@@ -34,11 +35,6 @@ have those wait longer who have sent something over the same socket."""
 ZAP_DOMAIN = b"ledgermq-clients"
 OWN_IDENTITY_SIZE = 5
 """Of those that ZeroMQ gives: a zero, and a number."""
-
-# Plain integers: an enumeration's operators cost more than the question to ZeroMQ.
-_EVENTS, _RCVMORE, _POLLIN, _NOBLOCK = (
-    int(option) for option in (zmq.EVENTS, zmq.RCVMORE, zmq.POLLIN, zmq.NOBLOCK)
-)
 
 
 class ClientSocket(Protocol):
@@ -141,7 +137,7 @@ class RouterSocket:
         """See ``ClientSocket``."""
         socket = self._socket
         # To ask costs a tenth of the exception that a receive in vain would raise.
-        if not cast("int", socket.getsockopt(_EVENTS)) & _POLLIN:
+        if not cast("int", socket.getsockopt(EVENTS)) & POLLIN:
             return None
         watch, parts = self._watch, self._unfinished or self._begun()
         if not skip_parts(socket):
@@ -158,18 +154,18 @@ class RouterSocket:
     def _begun(self) -> list[bytes]:
         """The first parts of a message, all that any has, and one more; and who sent it."""
         socket = self._socket
-        parts = [socket.recv(_NOBLOCK)]
+        parts = [socket.recv(NOBLOCK)]
         account = self._watch.accounts.get(parts[0])
         if account is not None and not self._tells_peers():
             self._peer = account.peer
-        elif socket.getsockopt(_RCVMORE):
-            head = socket.recv(_NOBLOCK, copy=False)
+        elif socket.getsockopt(RCVMORE):
+            head = socket.recv(NOBLOCK, copy=False)
             if account is None:
                 self._fd = descriptor_of(head)
             self._peer = peer_of(head, has_keys=self._guard is not None)
             parts.append(head.bytes)
-        while len(parts) <= PARTS_MAX and socket.getsockopt(_RCVMORE):
-            parts.append(socket.recv(_NOBLOCK))
+        while len(parts) <= PARTS_MAX and socket.getsockopt(RCVMORE):
+            parts.append(socket.recv(NOBLOCK))
         return parts
 
     def greet(self, identity: bytes) -> None:
@@ -191,7 +187,7 @@ class RouterSocket:
     def send(self, identity: bytes, parts: Sequence[bytes]) -> bool:
         """See ``ClientSocket``."""
         try:
-            self._socket.send_multipart([identity, *parts], _NOBLOCK)
+            self._socket.send_multipart([identity, *parts], NOBLOCK)
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
                 raise
@@ -213,10 +209,10 @@ def skip_parts(socket: zmq.Socket[bytes]) -> bool:
     of, in which nothing else comes from the socket: who calls this ends the sender's connection,
     gives everything else a turn, and goes on with the next one.
     """
-    if not socket.getsockopt(_RCVMORE):
+    if not socket.getsockopt(RCVMORE):
         return True
     # A frame tells whether more follow; to ask the socket for it takes as long again.
-    return any(not socket.recv(_NOBLOCK, copy=False).more for _ in range(PARTS_SKIPPED_MAX))
+    return any(not socket.recv(NOBLOCK, copy=False).more for _ in range(PARTS_SKIPPED_MAX))
 
 
 def is_reserved(identity: bytes) -> bool:

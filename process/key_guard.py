@@ -11,15 +11,15 @@ from zmq.utils import z85
 from ledgermq.ipc.doorbell import Context
 from ledgermq.process.connection_names import metadata_of, new_name
 from ledgermq.process.refusal_lines import RefusalLines
+from ledgermq.process.zmq_flags import EVENTS, NOBLOCK, POLLIN
 
 _ENDPOINT = "inproc://zeromq.zap.01"
 _PARTS = 7
-_EVENTS, _POLLIN, _NOBLOCK = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.NOBLOCK)
 
 
 def has_input(socket: zmq.Socket[bytes]) -> bool:
     """Whether a message waits."""
-    return bool(cast("int", socket.getsockopt(_EVENTS)) & _POLLIN)
+    return bool(cast("int", socket.getsockopt(EVENTS)) & POLLIN)
 
 
 class KeyGuard:
@@ -49,7 +49,7 @@ class KeyGuard:
         """Answer what waits; address and key (Z85) of those that were refused."""
         refused = []
         while has_input(self.socket):
-            request = self.socket.recv_multipart(_NOBLOCK)
+            request = self.socket.recv_multipart(NOBLOCK)
             assert len(request) == _PARTS, request  # ZeroMQ itself asks
             version, request_id, _domain, address, _id, _mechanism, key = request
             text = z85.encode(key)
@@ -58,7 +58,7 @@ class KeyGuard:
             # What the client has told of itself was read before: this name takes its place.
             metadata = metadata_of(new_name())
             self.socket.send_multipart(
-                [version, request_id, status, reason, user or b"", metadata], _NOBLOCK
+                [version, request_id, status, reason, user or b"", metadata], NOBLOCK
             )
             if user is None:
                 refused.append((address.decode(errors="replace"), text.decode()))

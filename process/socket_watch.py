@@ -32,6 +32,7 @@ from zmq.utils.monitor import parse_monitor_message
 from ledgermq.ipc.doorbell import Context
 from ledgermq.model.settings import LimitsSection
 from ledgermq.process.client_rights import Peer
+from ledgermq.process.zmq_flags import NOBLOCK
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +69,6 @@ RECEIVED_OFFSET = 128
 _EVENTS = int(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED)
 _ACCEPTED = int(zmq.EVENT_ACCEPTED)
 _CREDENTIALS = struct.Struct("=iii")
-_NOBLOCK = int(zmq.NOBLOCK)
 
 
 class WatchLimits(NamedTuple):
@@ -302,7 +302,7 @@ class SocketWatch:
         monitor = self._monitor
         assert monitor is not None
         while cast("int", monitor.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-            event = parse_monitor_message(monitor.recv_multipart(_NOBLOCK))
+            event = parse_monitor_message(monitor.recv_multipart(NOBLOCK))
             fd = int(event["value"])
             self._forget(fd)
             if event["event"] == _ACCEPTED:

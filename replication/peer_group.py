@@ -25,6 +25,7 @@ from ledgermq.process.key_guard import has_input
 from ledgermq.process.loop import Pollable
 from ledgermq.process.peer_addresses import PeerAddress, parse_peer
 from ledgermq.process.peer_keys import PeerKeys, is_alone, keys_directory, load_keys
+from ledgermq.process.zmq_flags import NOBLOCK
 from ledgermq.replication.peer_admission import Admission
 from ledgermq.replication.peer_outlets import PeerOutlets, Trouble
 from ledgermq.replication.peer_refusals import Refusals
@@ -54,7 +55,6 @@ WATCH_S = 0.05
 HANDSHAKES_ENDED_MAX = 3
 """So many that end with no member let in between are no accident."""
 
-_NOBLOCK = int(zmq.NOBLOCK)
 
 _FAILURE_REASONS = {
     int(zmq.EVENT_HANDSHAKE_FAILED_AUTH): (
@@ -355,7 +355,7 @@ class PeerGroup:
         if verdict.reason:
             self._refuse(verdict.node, verdict.reason, _address(frame))
             # A ROUTER drops what it cannot deliver at once.
-            self._in.send_multipart([routing_id, encode_refusal(verdict.reason)], _NOBLOCK)
+            self._in.send_multipart([routing_id, encode_refusal(verdict.reason)], NOBLOCK)
             return None
         if self._refused_here.lift(verdict.node):
             logger.info(
@@ -433,10 +433,10 @@ def _take(socket: zmq.Socket[bytes]) -> list[zmq.Frame] | None:
     """The parts of the next message, None when none waits; of too many, a few too many."""
     if not has_input(socket):
         return None
-    frame = socket.recv(_NOBLOCK, copy=False)
+    frame = socket.recv(NOBLOCK, copy=False)
     frames = [frame]
     while frame.more:
-        frame = socket.recv(_NOBLOCK, copy=False)
+        frame = socket.recv(NOBLOCK, copy=False)
         if len(frames) <= PARTS_MAX + 2:
             frames.append(frame)
     return frames

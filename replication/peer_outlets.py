@@ -13,6 +13,7 @@ from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import NodeId
 from ledgermq.process.peer_addresses import PeerAddress
 from ledgermq.process.peer_keys import PeerKeys, read_public_key
+from ledgermq.process.zmq_flags import NOBLOCK
 from ledgermq.replication.peer_sockets import PART_SIZE_MAX, Outlet, PeerGuard
 
 GREET_S = 1.0
@@ -26,8 +27,7 @@ KEY_AGAIN_S = 1.0
 FAREWELL_MS = 1_000
 """A member that leaves is still sent what says so."""
 
-_NOBLOCK = int(zmq.NOBLOCK)
-_MORE = _NOBLOCK | int(zmq.SNDMORE)
+_MORE = NOBLOCK | int(zmq.SNDMORE)
 
 
 class Trouble(NamedTuple):
@@ -166,9 +166,9 @@ def _send_parts(socket: zmq.Socket[bytes], preamble: bytes, parts: Sequence[byte
         zmq.Again: nothing was sent. Only the first part can be refused.
     """
     if not parts:
-        socket.send(preamble, _NOBLOCK)
+        socket.send(preamble, NOBLOCK)
         return
     socket.send(preamble, _MORE)
     for part in parts[:-1]:
         socket.send(part, _MORE, copy=False)
-    socket.send(parts[-1], _NOBLOCK, copy=False)
+    socket.send(parts[-1], NOBLOCK, copy=False)

@@ -23,6 +23,7 @@ from ledgermq.process.connection_names import draw_seed
 from ledgermq.process.key_guard import KeyGuard, has_input
 from ledgermq.process.peer_addresses import PeerAddress
 from ledgermq.process.peer_keys import PeerKeys
+from ledgermq.process.zmq_flags import NOBLOCK
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +49,6 @@ HANDSHAKE_FAILURES = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 )
-
-_NOBLOCK = int(zmq.NOBLOCK)
 
 
 def open_inbox(
@@ -154,7 +153,7 @@ def last_failure(monitor: zmq.Socket[bytes]) -> int:
     """The latest of the failures that wait in ``monitor``, 0 when there is none."""
     failure = 0
     while has_input(monitor):
-        failure = int(parse_monitor_message(monitor.recv_multipart(_NOBLOCK))["event"])
+        failure = int(parse_monitor_message(monitor.recv_multipart(NOBLOCK))["event"])
     return failure
 
 

@@ -23,14 +23,13 @@ from ledgermq.model.limits import DELAY_TOPIC
 from ledgermq.model.queue_name import QueueName
 from ledgermq.serving.moves import Buffer, Moves
 from ledgermq.serving.readable_store import ReadableStore
-from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_log import RETRY_MS, StateLog
 
 logger = logging.getLogger(__name__)
 
 LOOK_MS = 100
 """A level where nothing waits is looked at so long after something was stored anywhere."""
 
-RETRY_MS = 1_000
 RECORD_GROWTH_MAX = 48 + 127
 """Bytes that a record may have more than its unit says: the entry's header, a longer topic."""
 

@@ -30,7 +30,7 @@ from ledgermq.model.queue_name import QueueName
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.poison_messages import PoisonMessages
 from ledgermq.serving.readable_store import ReadableStore
-from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_log import RETRY_MS, StateLog
 from ledgermq.serving.state_reader import QUEUE
 from ledgermq.serving.state_requests import Caller, Request
 
@@ -39,7 +39,6 @@ logger = logging.getLogger(__name__)
 NOBODY = Caller(b"", 0)
 """Who asks when no client does."""
 
-RETRY_MS = 1_000
 
 COUNTER_OF = {
     DELAY_TOPIC: BrokerCounter.DELAYED_DELIVERED,

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 LOOKED_AT_PER_TURN = 128
 """Packs of commits that one turn looks at, so that a large batch does not keep others waiting."""
 
-WAITING_MAX = 10_000
+COMMITS_WAITING_MAX = 10_000
 COMMIT_MS = 30_000
 ABORTED_MAX = 65_536
 MOVE_TOUCHES = f"move {QUEUE.topic}/{QUEUE.queue_id}"
@@ -172,8 +172,8 @@ class SinkCommits:
         if self.is_known(commit.sink, commit.batch):
             self.replies.append(Reply(commit.caller, self._committed(commit, is_already=True)))
             return
-        if len(self._commits) >= WAITING_MAX:
-            raise BusyError("too many commits of batches wait", limit=WAITING_MAX)
+        if len(self._commits) >= COMMITS_WAITING_MAX:
+            raise BusyError("too many commits of batches wait", limit=COMMITS_WAITING_MAX)
         self._commits.append(commit)
 
     def is_known(self, name: str, batch: int) -> bool:

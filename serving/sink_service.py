@@ -30,9 +30,9 @@ from ledgermq.model.settings import Settings
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.moves import NOBODY, Buffer, Moves
 from ledgermq.serving.readable_store import ReadableStore
-from ledgermq.serving.sink_commits import NO_USER, WAITING_MAX, Aborter, Commit, SinkCommits
+from ledgermq.serving.sink_commits import COMMITS_WAITING_MAX, NO_USER, Aborter, Commit, SinkCommits
 from ledgermq.serving.staged_packs import StagedPacks
-from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_log import RETRY_MS, StateLog
 from ledgermq.serving.state_requests import Caller, Reply, Request
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,6 @@ many that a round through all processes is small beside it. One pack may have mo
 PASSED_MAX = 1_024
 """Packs that one command passes over when it drops some."""
 
-RETRY_MS = 1_000
 LOOK_MS = 60_000
 """So often at least it is looked whether something is to be dropped: clocks may be set."""
 
@@ -156,8 +155,8 @@ class SinkService:
         self._log.check_leads()
         if not self._commits.is_known(sink, batch):
             raise StagedUnknownError("batch is not committed", sink=sink, batch=batch)
-        if len(self._waiting) >= WAITING_MAX:
-            raise BusyError("too many wait for batches", limit=WAITING_MAX)
+        if len(self._waiting) >= COMMITS_WAITING_MAX:
+            raise BusyError("too many wait for batches", limit=COMMITS_WAITING_MAX)
         self._waiting.append(_Waiting(caller, sink, batch, until_ms))
 
     def abort(self, sink: str, batch: int, stages: Iterable[str], by: Aborter = NO_USER) -> None:

@@ -59,9 +59,9 @@ logger = logging.getLogger(__name__)
 PROPOSAL_MS = 2_000
 """A batch that has not come back by then may be lost: those who asked are told so."""
 
-WAITING_MAX = 10_000
+CHANGES_WAITING_MAX = 10_000
 RETRY_MS = 1_000
-"""After a proposal was refused, as on a full disk, nothing is proposed for this long."""
+"""After a proposal was refused, as on a full disk, nobody proposes again for this long."""
 
 COMMANDS_PER_SNAPSHOT = 10_000
 
@@ -240,8 +240,10 @@ class StateLog:
         if self._term is None:
             raise NotLeaderError("node does not lead now: nothing was changed")
         self.check()
-        if len(self._waiting) >= WAITING_MAX:
-            raise BusyError("too many wait for a change of topics or groups", limit=WAITING_MAX)
+        if len(self._waiting) >= CHANGES_WAITING_MAX:
+            raise BusyError(
+                "too many wait for a change of topics or groups", limit=CHANGES_WAITING_MAX
+            )
         self._waiting.append(_Waiting(request, now_ms + PROPOSAL_MS, self._owner))
 
     @contextmanager

@@ -22,7 +22,7 @@ from ledgermq.model.queue_name import QueueName
 from ledgermq.serving.delay_service import RECORD_GROWTH_MAX
 from ledgermq.serving.moves import Buffer, Moves
 from ledgermq.serving.readable_store import ReadableStore
-from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_log import RETRY_MS, StateLog
 from ledgermq.serving.timer_records import parse_timers
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,6 @@ READS_PER_TURN = 8
 FOLLOW_MS = 10
 """The queue is looked at so long after something was stored anywhere: once for many."""
 
-RETRY_MS = 1_000
 AWAKE_MS = 10_000
 """The leader's broker hears each bell of the dispatcher so long after a timer was stored."""
 

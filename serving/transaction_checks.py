@@ -18,7 +18,7 @@ from ledgermq.process.client_socket import is_reserved
 from ledgermq.serving.state_requests import Caller, Reply
 
 CHECKS_PER_ANSWER = 32
-WAITING_MAX = 10_000
+QUESTIONS_WAITING_MAX = 10_000
 WAITING_PER_CLIENT_MAX = 1_024
 """Of our own clients all, and one."""
 
@@ -115,8 +115,8 @@ class CheckDesk:
             raise BusyError(
                 "client waits for too many questions", waiting=mine, limit=WAITING_PER_CLIENT_MAX
             )
-        if self._waiting_of.total() >= WAITING_MAX:
-            raise BusyError("too many producers wait for questions", limit=WAITING_MAX)
+        if self._waiting_of.total() >= QUESTIONS_WAITING_MAX:
+            raise BusyError("too many producers wait for questions", limit=QUESTIONS_WAITING_MAX)
 
     def begin_round(self) -> None:
         """What was not fetched is asked anew, if it is still to be asked."""

@@ -50,7 +50,7 @@ from ledgermq.serving.ended_transactions import Find, check_ended
 from ledgermq.serving.half_reader import HalfReader
 from ledgermq.serving.moves import Buffer, Moves
 from ledgermq.serving.readable_store import ReadableStore
-from ledgermq.serving.state_log import StateLog
+from ledgermq.serving.state_log import RETRY_MS, StateLog
 from ledgermq.serving.state_requests import Caller, Reply
 from ledgermq.serving.transaction_checks import CheckDesk, May, checks_of
 
@@ -59,9 +59,7 @@ logger = logging.getLogger(__name__)
 END_MS = 5_000
 """An end that is not in the log after this long may get there, or never; who asks again is told."""
 
-WAITING_MAX = 10_000
-RETRY_MS = 1_000
-"""After a group was refused, as on a full disk, none is made for this long."""
+ENDS_WAITING_MAX = 10_000
 
 
 COUNTER_OF = {
@@ -192,8 +190,8 @@ class TransactionService:
             BusyError: too many wait.
         """
         self._log.check_leads()
-        if len(self._ends) >= WAITING_MAX:
-            raise BusyError("too many ends of transactions wait", limit=WAITING_MAX)
+        if len(self._ends) >= ENDS_WAITING_MAX:
+            raise BusyError("too many ends of transactions wait", limit=ENDS_WAITING_MAX)
         self._ends.append(end)
 
     def wait_for_checks(self, caller: Caller, group: str, until_ms: int, may: May) -> None:

@@ -17,7 +17,7 @@ from ledgermq.serving.state_requests import Caller, Reply
 CONFIRMATION_MS = 2_000
 """Longest wait for the writer to read a new topic; it is restarted within milliseconds."""
 
-WAITING_MAX = 10_000
+TOPICS_WAITING_MAX = 10_000
 
 
 class _Waiting(NamedTuple):
@@ -79,8 +79,8 @@ class WriterNotice:
         revision = self._unconfirmed.get(topic)
         if revision is None:
             return answer()
-        if len(self._waiting) >= WAITING_MAX:
-            raise BusyError("too many calls wait for a new topic", limit=WAITING_MAX)
+        if len(self._waiting) >= TOPICS_WAITING_MAX:
+            raise BusyError("too many calls wait for a new topic", limit=TOPICS_WAITING_MAX)
         self._waiting.append(_Waiting(caller, topic, answer, revision, now_ms + CONFIRMATION_MS))
         return None
 

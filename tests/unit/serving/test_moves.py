@@ -17,8 +17,8 @@ from ledgermq.model.errors import LedgerError, NotLeaderError, OutcomeUnknownErr
 from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import Settings, StoreSection
 from ledgermq.serving.broker_tables import BrokerTables
-from ledgermq.serving.moves import NOBODY, RETRY_MS, Moves
-from ledgermq.serving.state_log import PROPOSAL_MS, StateLog
+from ledgermq.serving.moves import NOBODY, Moves
+from ledgermq.serving.state_log import PROPOSAL_MS, RETRY_MS, StateLog
 from ledgermq.serving.state_requests import Reply, Request
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing
 

@@ -1,0 +1,8 @@
+"""ZeroMQ's flags and options as plain integers: an enum costs more than a call that takes it."""
+
+from __future__ import annotations
+
+import zmq
+
+EVENTS, RCVMORE = int(zmq.EVENTS), int(zmq.RCVMORE)
+POLLIN, NOBLOCK = int(zmq.POLLIN), int(zmq.NOBLOCK)
