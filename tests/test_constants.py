@@ -32,9 +32,9 @@ EACH_ITS_OWN = {"MAGIC", "VERSION"}
 """Each format has its own, and counts by itself."""
 
 LEFT: dict[str, int] = {
+    "ADMIN": 1,
     "ANSWERS_NS": 1,
     "ANSWER_TIMEOUT_S": 3,
-    "ANY": 1,
     "BACKLOG": 1,
     "BATCH": 1,
     "BODY_SIZE": 1,
@@ -54,7 +54,6 @@ LEFT: dict[str, int] = {
     "MASK": 2,
     "MESSAGES_MAX": 3,
     "MS": 1,
-    "NAME": 10,
     "NAME_SIZE_MAX": 3,
     "NOBLOCK": 1,
     "NO_UNIT": 1,
@@ -77,6 +76,7 @@ LEFT: dict[str, int] = {
     "TEXTS": 1,
     "TIMEOUT_MS": 1,
     "TIMES_MAX": 1,
+    "USER": 1,
     "WAITING_MAX": 3,
     "WAIT_MS_MAX": 1,
     "WIDTH": 1,
