@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ledgermq.gateway.port import RemotingPort
-from ledgermq.gateway.port_calls import PORT_CLIENT
 from ledgermq.model.settings import Settings
 from ledgermq.process.loop import Pollable
+from ledgermq.serving.callers import PortClient
 from ledgermq.serving.consumers import Consumers
 from ledgermq.serving.pull_answers import Answer
 from ledgermq.serving.state_requests import Reply
@@ -60,7 +60,7 @@ class BothClients:
 
     def send_reply(self, reply: Reply) -> None:
         """See ``Consumers``."""
-        if reply.caller.client == PORT_CLIENT:
+        if isinstance(reply.caller.client, PortClient):
             self._port.take_reply(reply)
         else:
             self._own.send_reply(reply)
@@ -91,12 +91,7 @@ class BothClients:
 
     def _without_ports(self, answers: Iterable[Answer]) -> Iterable[Answer]:
         for answer in answers:
-            if is_of_port(answer.client):
+            if isinstance(answer.client, PortClient):
                 self._port.take_answer(answer)
             else:
                 yield answer
-
-
-def is_of_port(client: bytes) -> bool:
-    """Whether who pulls is one of the port's; see ``PORT_CLIENT``."""
-    return len(client) == len(PORT_CLIENT) and client[0] == 0

@@ -14,13 +14,13 @@ from ledgermq.gateway.requests import Asked, ReplyLater, replying
 from ledgermq.model.errors import LedgerError
 from ledgermq.remoting.command import Command
 from ledgermq.serving.call_service import CallService
+from ledgermq.serving.callers import Caller, PortClient
 from ledgermq.serving.calls import CheckTopic, Result, anybody
 from ledgermq.serving.sliced_answers import Build
-from ledgermq.serving.state_requests import Caller, Encoded, Reply
+from ledgermq.serving.state_requests import Encoded, Reply
 
-PORT_CLIENT = bytes(9)
-"""Stands for the port among the callers. ZeroMQ's own names of clients have 5 bytes when they begin
-with a zero; a client that chooses another one is not heard (``client_socket.is_reserved``)."""
+PORT = PortClient()
+"""Stands for the port among the callers."""
 
 Take = Callable[[Result | LedgerError], None]
 
@@ -87,7 +87,7 @@ class PortCalls:
         self._waiting[number] = take
         try:
             result = self._calls.call(
-                Caller(PORT_CLIENT, number),
+                Caller(PORT, number),
                 verb,
                 arguments,
                 now_ms,
@@ -131,7 +131,7 @@ class PortCalls:
         """
         number, connection = next(self._ids), asked.connection
         self._calls.slices.begin(
-            Caller(PORT_CLIENT, number),
+            Caller(PORT, number),
             build,
             owner=asked.owner,
             is_wanted=lambda: connection.is_open,

@@ -28,6 +28,7 @@ from ledgermq.process.record_parts import RecordParts
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.pull_request import decode_pull, pull_reply_fields
+from ledgermq.serving.callers import Client
 from ledgermq.serving.pull_answers import Answer, Payload
 from ledgermq.wire.pull_frame import (
     HOLD_MS_MAX,
@@ -41,9 +42,6 @@ MESSAGES_MAX = 1_024
 BYTES_MAX = 1024 * 1024
 """Most bytes of one reply, unless its only message is larger. RocketMQ's 256 KiB are four messages
 of 64 KiB."""
-
-CLIENT_SIZE = 9
-"""Of what ``PullService`` knows a connection of the port by."""
 
 EXPIRY_STEP_MS = 250
 """Long polls end together in steps of this: their answers, and the pulls that follow them, share
@@ -81,7 +79,7 @@ class PullCodes(Part):
     def __init__(self, context: PortContext) -> None:
         self._quotas = context.quotas
         self._pulls = context.pulls
-        self._pulls.know_hosts(self._host_of)
+        self._pulls.know_hosts(_host_of)
         self._checks = PullChecks(context)
         self._commits = context.commits
         self._counts = context.counts
@@ -98,13 +96,6 @@ class PullCodes(Part):
             is_for_sender=True,
         )
         self.codes = (pulled(RequestCode.PULL_MESSAGE), pulled(RequestCode.LITE_PULL_MESSAGE))
-
-    def _host_of(self, client: bytes) -> str:
-        """Address of the host of a client that waits here; empty for others."""
-        if client[:1] != bytes(1) or len(client) != CLIENT_SIZE:
-            return ""
-        numbers = self._held_of.get(int.from_bytes(client[1:]))
-        return self._held[next(iter(numbers))].asked.connection.peer[0] if numbers else ""
 
     @property
     def held(self) -> int:
@@ -138,7 +129,7 @@ class PullCodes(Part):
             return
         for number in numbers:
             del self._held[number]
-        self._pulls.cancel(_client(connection))
+        self._pulls.cancel(connection)
 
     def _pull(self, asked: Asked) -> Command | None:
         self._counts[BrokerCounter.PULLS] += 1
@@ -167,7 +158,7 @@ class PullCodes(Part):
             wanted.tag_hashes,
             expression=wanted.sql,
         )
-        answer = self._pulls.pull(_client(connection), pull, asked.now_ms)
+        answer = self._pulls.pull(connection, pull, asked.now_ms)
         if answer is not None:
             return self._answered(asked, answer, request.queue_offset)
         # What is kept for seconds must not keep the bytes that it was read with.
@@ -214,11 +205,11 @@ def _records(parts: RecordParts) -> Payload:
     return memoryview(join_records(memoryview(parts.payload), parts.starts.data, parts.sizes.data))
 
 
+def _host_of(client: Client) -> str:
+    """Address of the host of a client of the port; empty for others."""
+    return client.peer[0] if isinstance(client, Connection) else ""
+
+
 def _hold_ms(suspend_ms: int, now_ms: int) -> int:
     hold_ms = min(max(suspend_ms, 0), HOLD_MS_MAX - EXPIRY_STEP_MS)
     return hold_ms if hold_ms < STEPPED_MIN_MS else hold_ms + -(now_ms + hold_ms) % EXPIRY_STEP_MS
-
-
-def _client(connection: Connection) -> bytes:
-    """What ``both_clients.is_of_port`` tells the port's pulls by."""
-    return bytes(1) + connection.number.to_bytes(8, "big")

@@ -19,6 +19,7 @@ from ledgermq.gateway.tls_channel import HANDSHAKE, TlsChannel
 from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.command import Command, decode_command, encode_command
 from ledgermq.remoting.frames import FRAME_SIZE_MAX, FrameSplitter
+from ledgermq.serving.callers import PortClient
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class RemotingLimits(NamedTuple):
 _GONE = select.EPOLLHUP | select.EPOLLERR
 
 
-class Connection:
+class Connection(PortClient):
     """One client's.
 
     Attributes:

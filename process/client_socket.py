@@ -219,7 +219,7 @@ def is_reserved(identity: bytes) -> bool:
     """Whether a client has chosen an identity that no client may have.
 
     ZeroMQ refuses identities that begin with a zero where they are set, and takes them from the
-    wire. What begins so stands for callers inside of the node.
+    wire: it gives such ones itself.
     """
     return identity[:1] == b"\0" and len(identity) != OWN_IDENTITY_SIZE
 

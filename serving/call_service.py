@@ -14,6 +14,7 @@ from ledgermq.model.settings import TopicsSection
 from ledgermq.serving.access_calls import AccessCalls
 from ledgermq.serving.archive_calls import ArchiveCalls
 from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.callers import Caller
 from ledgermq.serving.calls import (
     Arguments,
     Call,
@@ -38,7 +39,6 @@ from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.send_topic_calls import SendTopicCalls
 from ledgermq.serving.sliced_answers import SlicedAnswers
 from ledgermq.serving.state_log import StateLog
-from ledgermq.serving.state_requests import Caller
 from ledgermq.serving.topic_calls import TopicCalls
 from ledgermq.serving.writer_notice import WriterNotice
 

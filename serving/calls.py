@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ledgermq.broker.access import Right
 from ledgermq.model.errors import NoPermissionError
-from ledgermq.serving.state_requests import Caller
+from ledgermq.serving.callers import Caller
 
 Result = Mapping[str, object]
 Arguments = Mapping[str, object]

@@ -52,10 +52,11 @@ from ledgermq.process.standing import UNKNOWN
 from ledgermq.serving.answers_on_way import AnswersOnWay
 from ledgermq.serving.call_rights import Act, audit, check_call
 from ledgermq.serving.call_service import CallService
+from ledgermq.serving.callers import Caller, Client, OwnClient
 from ledgermq.serving.pull_answers import Answer
 from ledgermq.serving.pull_service import PullService
 from ledgermq.serving.query_service import QueryService
-from ledgermq.serving.state_requests import Caller, Encoded, Reply
+from ledgermq.serving.state_requests import Encoded, Reply
 from ledgermq.wire.header import Header, Kind, decode_header, encode_header
 from ledgermq.wire.pull_frame import decode_pull
 from ledgermq.wire.query_frame import decode_query
@@ -245,10 +246,12 @@ class ConsumeService:
 
     def send_answer(self, answer: Answer) -> None:
         """Answer a pull."""
+        client = answer.client
+        assert isinstance(client, OwnClient), client
         if answer.error is not None:
-            self._refuse(answer.client, answer.request_id, answer.error)
+            self._refuse(client, answer.request_id, answer.error)
             return
-        session = self._sessions.get(answer.client)
+        session = self._sessions.get(client)
         if session is None:
             return
         if answer.topic:
@@ -256,27 +259,30 @@ class ConsumeService:
                 # It may have lost the right while it was held.
                 session.rights.check_topic(answer.topic, Right.SUB)
             except NoPermissionError as error:
-                self._refuse(answer.client, answer.request_id, error)
+                self._refuse(client, answer.request_id, error)
                 return
-            self._charge(session, answer)
+            self._charge(client, session, answer)
         counters = self._counters
         counters[BrokerCounter.MESSAGES] += answer.messages
         counters[BrokerCounter.BYTES] += len(answer.payload)
-        self._send([answer.client, answer.head, answer.payload])
+        self._send([client, answer.head, answer.payload])
 
     def send_reply(self, reply: Reply) -> None:
         """Answer a call that has waited."""
         act = self._acts.pop(reply.caller, None)
         if act is not None:
             audit(act, reply.outcome if isinstance(reply.outcome, LedgerError) else None)
+        self._tell(reply)
+
+    def _tell(self, reply: Reply) -> None:
+        client, request_id = reply.caller
+        assert isinstance(client, OwnClient), client
         if isinstance(reply.outcome, LedgerError):
-            self._refuse(reply.caller.client, reply.caller.request_id, reply.outcome)
+            self._refuse(client, request_id, reply.outcome)
         elif isinstance(reply.outcome, Encoded):
-            head = encode_header(Kind.RESULT, reply.caller.request_id)
-            self._send([reply.caller.client, head, reply.outcome.body])
+            self._send([client, encode_header(Kind.RESULT, request_id), reply.outcome.body])
         else:
-            result = encode_result(reply.caller.request_id, reply.outcome)
-            self._send([reply.caller.client, *result])
+            self._send([client, *encode_result(request_id, reply.outcome)])
 
     def close(self) -> None:
         """Unbind; what is on its way gets a moment to leave."""
@@ -321,7 +327,7 @@ class ConsumeService:
         client = parts[0]
         request_id = 0
         if is_reserved(client):
-            # An answer would go astray: callers inside of the node have such names.
+            # It has given itself a name of those that ZeroMQ gives.
             self._counters[BrokerCounter.REFUSED] += 1
             return
         try:
@@ -401,7 +407,7 @@ class ConsumeService:
         if result is not None:
             if act is not None:
                 audit(act, None)
-            self._send([caller.client, *encode_result(caller.request_id, result)])
+            self._tell(Reply(caller, result))
         elif act is not None and len(self._acts) < ACTS_MAX:
             self._acts[caller] = act
 
@@ -423,12 +429,12 @@ class ConsumeService:
         if answer is not None:
             self.send_answer(answer)
 
-    def _charge(self, session: Session, answer: Answer) -> None:
+    def _charge(self, client: OwnClient, session: Session, answer: Answer) -> None:
         """Messages are given: they count, also where that overdraws a quota."""
         if not self._limits.is_on:
             return
         size, now_ns = len(answer.payload), self._now_ns()
-        for owner in self._owners(answer.client, session, answer.topic):
+        for owner in self._owners(client, session, answer.topic):
             self._limits.take(owner, size=size, messages=answer.messages, now_ns=now_ns)
 
     def _owners(self, client: bytes, session: Session, topic: str) -> list[str]:
@@ -467,9 +473,9 @@ class ConsumeService:
         welcome = self._welcome(produce, version=hello_version(parts[1]))
         self._send([client, *encode_welcome(request_id, welcome)])
 
-    def _host_of(self, client: bytes) -> str:
+    def _host_of(self, client: Client) -> str:
         """Address of a client's host, or which local process it is; empty for others."""
-        session = self._sessions.get(client)
+        session = self._sessions.get(client) if isinstance(client, OwnClient) else None
         return "" if session is None else session.rights.peer.address
 
     def _make_watch(self, *, is_sealed: bool) -> SocketWatch:

@@ -27,12 +27,13 @@ from ledgermq.model.limits import QUEUE_ID_MAX
 from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import Settings
 from ledgermq.serving.call_arguments import flag, integer, text
+from ledgermq.serving.callers import Caller
 from ledgermq.serving.calls import CHANGE, GROUP, Arguments, Call, Result, Verb, Verbs
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.moves import Buffer, Moves
 from ledgermq.serving.retry_topics import RetryTopics
 from ledgermq.serving.state_log import StateLog
-from ledgermq.serving.state_requests import Caller, Reply, Request
+from ledgermq.serving.state_requests import Reply, Request
 
 
 class DeadLetterCalls:

@@ -35,13 +35,14 @@ from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import LimitsSection, Settings
 from ledgermq.process.refusal_lines import RefusalLines
 from ledgermq.serving.call_arguments import Arguments, flag, text
+from ledgermq.serving.callers import Caller
 from ledgermq.serving.calls import GROUP, Call, Result, Verb, Verbs
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.other_members import OTHER_OWNER_PREFIX, OtherMembers
 from ledgermq.serving.pull_service import Contain, let_through
 from ledgermq.serving.sliced_answers import SlicedAnswers
 from ledgermq.serving.state_log import StateLog
-from ledgermq.serving.state_requests import Caller, Encoded, Reply, Request
+from ledgermq.serving.state_requests import Encoded, Reply, Request
 from ledgermq.wire.session import encode_body
 
 logger = logging.getLogger(__name__)

@@ -28,11 +28,12 @@ from ledgermq.model.limits import (
 )
 from ledgermq.model.queue_name import QueueName
 from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.callers import Caller
 from ledgermq.serving.poison_messages import PoisonMessages
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.state_log import RETRY_MS, StateLog
 from ledgermq.serving.state_reader import QUEUE
-from ledgermq.serving.state_requests import Caller, Request
+from ledgermq.serving.state_requests import Request
 
 logger = logging.getLogger(__name__)
 

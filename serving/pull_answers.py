@@ -7,10 +7,10 @@ from typing import NamedTuple
 from ledgermq.broker.pull_rules import QueueBounds
 from ledgermq.model.errors import LedgerError
 from ledgermq.process.record_parts import RecordParts
+from ledgermq.serving.callers import Client
 from ledgermq.wire.header import VERSION
 from ledgermq.wire.pull_frame import Pull, PullStatus, encode_pulled
 
-Client = bytes
 Payload = bytes | memoryview
 
 

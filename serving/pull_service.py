@@ -20,9 +20,10 @@ from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import LimitsSection
 from ledgermq.process.clock import MACHINE_CLOCK, Clock
 from ledgermq.process.record_parts import RecordParts
+from ledgermq.serving.callers import Client
 from ledgermq.serving.poison_messages import PoisonMessages
 from ledgermq.serving.property_scan import Wanted, sql_filter
-from ledgermq.serving.pull_answers import Answer, Client, Held, Later, nothing, refusal
+from ledgermq.serving.pull_answers import Answer, Held, Later, nothing, refusal
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.store.queue_end import PREFILL_SIZE
 from ledgermq.wire.pull_frame import Pull, PullStatus

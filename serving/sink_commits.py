@@ -25,10 +25,11 @@ from ledgermq.model.errors import (
 from ledgermq.model.settings import Settings
 from ledgermq.model.stages import Stage
 from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.callers import Caller
 from ledgermq.serving.moves import Moves
 from ledgermq.serving.staged_packs import StagedPacks
 from ledgermq.serving.state_log import StateLog
-from ledgermq.serving.state_requests import Caller, Reply, Request
+from ledgermq.serving.state_requests import Reply, Request
 
 logger = logging.getLogger(__name__)
 

@@ -28,12 +28,13 @@ from ledgermq.model.errors import (
 from ledgermq.model.limits import STAGED_TOPIC
 from ledgermq.model.settings import Settings
 from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.callers import Caller
 from ledgermq.serving.moves import NOBODY, Buffer, Moves
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.sink_commits import COMMITS_WAITING_MAX, NO_USER, Aborter, Commit, SinkCommits
 from ledgermq.serving.staged_packs import StagedPacks
 from ledgermq.serving.state_log import RETRY_MS, StateLog
-from ledgermq.serving.state_requests import Caller, Reply, Request
+from ledgermq.serving.state_requests import Reply, Request
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import BusyError, LedgerError, NotLeaderError
 from ledgermq.process.clock import Clock
+from ledgermq.serving.callers import Caller, Client
 from ledgermq.serving.calls import Call, Result
 from ledgermq.serving.pull_service import Contain
-from ledgermq.serving.state_requests import Caller, Encoded, Reply
+from ledgermq.serving.state_requests import Encoded, Reply
 from ledgermq.wire.session import encode_body
 
 SLICE_NS = 5_000_000
@@ -112,7 +113,7 @@ class SlicedAnswers:
         self.begin(call.caller, listed(fields, **lists), owner=call.owner)
         return None
 
-    def cancel(self, client: bytes) -> None:
+    def cancel(self, client: Client) -> None:
         """Forget what ``client`` has asked for."""
         self._built = deque(one for one in self._built if one.caller.client != client)
         for owner, asked in list(self._waiting.items()):

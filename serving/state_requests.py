@@ -8,15 +8,9 @@ from typing import NamedTuple
 from ledgermq.broker.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved, record_sum
 from ledgermq.broker.table_changes import Change
 from ledgermq.model.errors import LedgerError
+from ledgermq.serving.callers import Caller
 
 Result = Mapping[str, object]
-
-
-class Caller(NamedTuple):
-    """Who called, and the number to answer with."""
-
-    client: bytes
-    request_id: int
 
 
 class Encoded(NamedTuple):

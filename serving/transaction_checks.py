@@ -14,8 +14,8 @@ from typing import NamedTuple
 from ledgermq.broker.half_table import HalfTable, TransactionKey
 from ledgermq.broker.transactions import Half
 from ledgermq.model.errors import BusyError, LedgerError
-from ledgermq.process.client_socket import is_reserved
-from ledgermq.serving.state_requests import Caller, Reply
+from ledgermq.serving.callers import Caller, Client, OwnClient, PortClient
+from ledgermq.serving.state_requests import Reply
 
 CHECKS_PER_ANSWER = 32
 QUESTIONS_WAITING_MAX = 10_000
@@ -83,7 +83,7 @@ class CheckDesk:
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[_Waiting]] = {}
-        self._waiting_of: Counter[bytes] = Counter()
+        self._waiting_of: Counter[Client] = Counter()
         self._open: dict[str, deque[Check]] = {}
 
     def next_deadline_ms(self) -> int | None:
@@ -102,14 +102,14 @@ class CheckDesk:
         taken = self._take(group, may)
         if taken:
             return _answer(caller, taken)
-        if not is_reserved(caller.client):
+        if not isinstance(caller.client, PortClient):
             self._check_room(caller.client)
         self._waiting.setdefault(group, deque()).append(_Waiting(caller, until_ms, may))
         self._waiting_of[caller.client] += 1
         return None
 
-    def _check_room(self, client: bytes) -> None:
-        """RocketMQ's clients wait through one caller inside of the node, which bounds them."""
+    def _check_room(self, client: OwnClient) -> None:
+        """RocketMQ's clients wait through the port, which bounds them."""
         mine = self._waiting_of[client]
         if mine >= WAITING_PER_CLIENT_MAX:
             raise BusyError(

@@ -46,12 +46,13 @@ from ledgermq.model.settings import Settings
 from ledgermq.model.transactions import HALF_TOPIC, UNANSWERED_TOPIC, Decision
 from ledgermq.model.units import HOUR_MS
 from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.callers import Caller
 from ledgermq.serving.ended_transactions import Find, check_ended
 from ledgermq.serving.half_reader import HalfReader
 from ledgermq.serving.moves import Buffer, Moves
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.state_log import RETRY_MS, StateLog
-from ledgermq.serving.state_requests import Caller, Reply
+from ledgermq.serving.state_requests import Reply
 from ledgermq.serving.transaction_checks import CheckDesk, May, checks_of
 
 logger = logging.getLogger(__name__)

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import BusyError, LedgerError, NotLeaderError
 from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.callers import Caller
 from ledgermq.serving.calls import Result
-from ledgermq.serving.state_requests import Caller, Reply
+from ledgermq.serving.state_requests import Reply
 
 CONFIRMATION_MS = 2_000
 """Longest wait for the writer to read a new topic; it is restarted within milliseconds."""

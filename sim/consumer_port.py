@@ -11,10 +11,11 @@ from ledgermq.model.errors import LedgerError
 from ledgermq.model.settings import Settings
 from ledgermq.process.loop import Pollable
 from ledgermq.serving.call_service import CallService
+from ledgermq.serving.callers import Caller
 from ledgermq.serving.pull_answers import Answer
 from ledgermq.serving.pull_service import PullService
 from ledgermq.serving.query_service import QueryService
-from ledgermq.serving.state_requests import Caller, Encoded, Reply
+from ledgermq.serving.state_requests import Encoded, Reply
 from ledgermq.sim.events import Events
 from ledgermq.sim.network import FASTEST_NS
 from ledgermq.wire.session import Standing, decode_body

@@ -16,8 +16,9 @@ from ledgermq.gateway.offset_commits import (
 )
 from ledgermq.gateway.port_calls import PortCalls
 from ledgermq.model.errors import BusyError, LedgerError, MessageIllegalError, NotLeaderError
+from ledgermq.serving.callers import Caller
 from ledgermq.serving.offset_batches import Commit
-from ledgermq.serving.state_requests import Caller, Reply
+from ledgermq.serving.state_requests import Reply
 from ledgermq.wire.session import Standing
 
 LEADS = Standing("leader", 1, "n0")

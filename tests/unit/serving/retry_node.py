@@ -14,13 +14,14 @@ from ledgermq.broker.topics import Topic
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.settings import Settings, StoreSection
 from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.callers import Caller
 from ledgermq.serving.calls import Call, CheckTopic, anybody
 from ledgermq.serving.dead_letter_calls import DeadLetterCalls
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.moves import Moves
 from ledgermq.serving.retry_calls import RetryCalls
 from ledgermq.serving.state_log import StateLog
-from ledgermq.serving.state_requests import Caller, Reply
+from ledgermq.serving.state_requests import Reply
 from ledgermq.wire.session import LEADER, Standing
 
 

@@ -17,6 +17,7 @@ from ledgermq.model.settings import Settings, StoreSection
 from ledgermq.process.clock import MACHINE_CLOCK, Clock, MachineClock
 from ledgermq.serving import member_calls
 from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.callers import Caller
 from ledgermq.serving.calls import Call, Result
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.member_calls import ANSWERS_NS, MemberCalls
@@ -24,7 +25,7 @@ from ledgermq.serving.other_members import OtherMembers
 from ledgermq.serving.pull_service import let_through
 from ledgermq.serving.sliced_answers import SlicedAnswers
 from ledgermq.serving.state_log import StateLog
-from ledgermq.serving.state_requests import Caller, Encoded, Reply
+from ledgermq.serving.state_requests import Encoded, Reply
 from ledgermq.wire.session import LEADER, Standing
 
 HEARTBEAT: dict[str, object] = {

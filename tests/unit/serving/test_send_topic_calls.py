@@ -13,9 +13,9 @@ from ledgermq.broker.table_changes import GroupSet, TopicSet
 from ledgermq.broker.topics import Topic, TopicTable
 from ledgermq.model.errors import LedgerError, NoPermissionError, TopicUnknownError
 from ledgermq.model.settings import NodeSection, TopicsSection
+from ledgermq.serving.callers import Caller
 from ledgermq.serving.calls import Call
 from ledgermq.serving.send_topic_calls import SendTopicCalls
-from ledgermq.serving.state_requests import Caller
 
 
 class Node:

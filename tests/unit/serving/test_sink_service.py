@@ -26,11 +26,12 @@ from ledgermq.model.settings import Settings, SinksSection, StoreSection
 from ledgermq.model.stages import Stage
 from ledgermq.serving import sink_service
 from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.callers import Caller
 from ledgermq.serving.moves import NOBODY, Moves
 from ledgermq.serving.sink_commits import COMMIT_MS, Aborter, Commit
 from ledgermq.serving.sink_service import SinkService
 from ledgermq.serving.state_log import RETRY_MS, StateLog
-from ledgermq.serving.state_requests import Caller, Reply, Request
+from ledgermq.serving.state_requests import Reply, Request
 from ledgermq.wire.send_frame import SendRun
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing
 from ledgermq.wire.staged_pack import encode_pack

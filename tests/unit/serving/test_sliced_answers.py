@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from ledgermq.model.errors import BusyError, LedgerError, NotLeaderError, ProtocolError
+from ledgermq.serving.callers import Caller
 from ledgermq.serving.pull_service import let_through
 from ledgermq.serving.sliced_answers import (
     BUILT_AT_ONCE_MAX,
@@ -19,7 +20,7 @@ from ledgermq.serving.sliced_answers import (
     SlicedAnswers,
     listed,
 )
-from ledgermq.serving.state_requests import Caller, Encoded, Reply
+from ledgermq.serving.state_requests import Encoded, Reply
 
 STEPS_PER_SLICE = 10
 STEP_NS = SLICE_NS // STEPS_PER_SLICE

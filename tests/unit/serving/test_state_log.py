@@ -36,8 +36,9 @@ from ledgermq.process.state_mark import read_state_mark
 from ledgermq.process.system_entries import command_record
 from ledgermq.serving import state_log
 from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.callers import Caller
 from ledgermq.serving.state_log import PROPOSAL_MS, StateLog
-from ledgermq.serving.state_requests import Caller, Reply, Request
+from ledgermq.serving.state_requests import Reply, Request
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing
 
 HOLE = 48

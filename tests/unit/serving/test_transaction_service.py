@@ -28,10 +28,11 @@ from ledgermq.model.errors import (
 from ledgermq.model.settings import Settings, StoreSection, TransactionsSection
 from ledgermq.model.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC
 from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.callers import Caller
 from ledgermq.serving.calls import Call, CheckTopic, anybody
 from ledgermq.serving.moves import Moves
 from ledgermq.serving.state_log import StateLog
-from ledgermq.serving.state_requests import Caller, Reply
+from ledgermq.serving.state_requests import Reply
 from ledgermq.serving.transaction_calls import TransactionCalls
 from ledgermq.serving.transaction_service import END_MS, TransactionService
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing

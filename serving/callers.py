@@ -1,0 +1,28 @@
+"""Who asks the broker's services: one of our own clients, or the port of RocketMQ's for one of its.
+
+Which of the two, their types say. What comes over a socket is bytes, whatever a client has chosen
+to be called; a ``PortClient`` is made by the port alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+OwnClient: TypeAlias = bytes
+"""What ZeroMQ calls a connection of our own client by."""
+
+
+class PortClient:
+    """One of the port's: no other is equal to it."""
+
+    __slots__ = ()
+
+
+Client: TypeAlias = OwnClient | PortClient
+
+
+class Caller(NamedTuple):
+    """Who called, and the number to answer with."""
+
+    client: Client
+    request_id: int
