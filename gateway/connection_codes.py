@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from ledgermq.gateway.client_table import Client, Consumer
 from ledgermq.gateway.code_rights import USER, group_right
 from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.parts import Part
 from ledgermq.gateway.refusals import refusal
-from ledgermq.gateway.requests import Asked, Code
+from ledgermq.gateway.requests import Asked, Code, replying
 from ledgermq.model.errors import LedgerError, ProtocolError, TimedOutError
 from ledgermq.remoting.codes import Language, RequestCode, ResponseCode
 from ledgermq.remoting.command import Command, encode_command
@@ -138,9 +139,6 @@ class ConnectionCodes(Part):
             self._reply(asked, asked.command.reply(ResponseCode.SYSTEM_ERROR, remark=remark))
             return
 
-        def take(outcome: Command | LedgerError) -> None:
-            self._reply(asked, _relayed(asked, outcome))
-
         self._requests.ask(
             connection,
             asked.command.code,
@@ -148,19 +146,23 @@ class ConnectionCodes(Part):
             body,
             now_ms=asked.now_ms,
             timeout_ms=RELAY_TIMEOUT_MS,
-            take=take,
+            take=replying(
+                self._reply,
+                asked,
+                partial(_relayed, asked.command),
+                refused=partial(_late, asked.command),
+            ),
         )
 
 
-def _relayed(asked: Asked, outcome: Command | LedgerError) -> Command:
-    command = asked.command
-    if isinstance(outcome, TimedOutError):
-        return command.reply(ResponseCode.CONSUME_MSG_TIMEOUT, remark=str(outcome))
-    if isinstance(outcome, LedgerError):
-        return refusal(command, outcome)
-    reply = command.reply(
-        outcome.code, fields=outcome.fields, body=bytes(outcome.body), remark=outcome.remark
-    )
+def _late(command: Command, error: LedgerError) -> Command | None:
+    if isinstance(error, TimedOutError):
+        return command.reply(ResponseCode.CONSUME_MSG_TIMEOUT, remark=str(error))
+    return None
+
+
+def _relayed(command: Command, told: Command) -> Command:
+    reply = command.reply(told.code, fields=told.fields, body=bytes(told.body), remark=told.remark)
     try:
         # What a client says in JSON may have no place in the header of who asked.
         encode_command(reply)

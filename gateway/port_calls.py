@@ -37,9 +37,14 @@ class AsksVerbs(Protocol):
         now_ms: int,
         take: Take,
         *,
+        check_topic: CheckTopic = anybody,
         owner: str = "",
     ) -> None:
-        """Call ``verb``; ``take`` gets the result, or why there is none, now or later, once."""
+        """Call ``verb``; ``take`` gets the result, or why there is none, now or later, once.
+
+        Args:
+            check_topic, owner: see ``Call``.
+        """
         ...
 
 
@@ -81,7 +86,7 @@ class PortCalls:
         check_topic: CheckTopic = anybody,
         owner: str = "",
     ) -> None:
-        """Call ``verb``; ``take`` gets the result, or why there is none, now or later, once."""
+        """See ``AsksVerbs``."""
         number = next(self._ids)
         self.asked += 1
         self._waiting[number] = take

@@ -214,9 +214,8 @@ class _NoCalls:
         arguments: Mapping[str, object],
         now_ms: int,
         take: Take,
-        *,
-        owner: str = "",
+        **who: object,
     ) -> None:
-        """Refuse."""
-        del verb, now_ms, owner
+        """Refuse; see ``AsksVerbs``."""
+        del verb, now_ms, who
         take(TopicUnknownError("topic is not known here", topic=arguments["topic"]))

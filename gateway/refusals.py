@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from ledgermq.model.errors import (
-    BusyError,
-    DiskFullError,
-    FilterIllegalError,
-    GroupUnknownError,
+    DamagedLogError,
     LedgerError,
-    MessageIllegalError,
-    NoPermissionError,
-    NotLeaderError,
     OutcomeUnknownError,
     ProtocolError,
     StaleGenerationError,
-    TopicUnknownError,
+    StorageError,
+    TimedOutError,
 )
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
+from ledgermq.wire.statuses import STATUSES
 
 
 class CodedError(ProtocolError):
@@ -28,29 +24,27 @@ class CodedError(ProtocolError):
         self.code = code
 
 
-_CODES: dict[type[LedgerError], ResponseCode] = {
-    BusyError: ResponseCode.SYSTEM_BUSY,
-    DiskFullError: ResponseCode.SERVICE_NOT_AVAILABLE,
-    FilterIllegalError: ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-    GroupUnknownError: ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-    MessageIllegalError: ResponseCode.MESSAGE_ILLEGAL,
-    NoPermissionError: ResponseCode.NO_PERMISSION,
+_OTHERWISE: dict[type[LedgerError], ResponseCode] = {
     # Those on which a producer takes another broker at once.
-    NotLeaderError: ResponseCode.SERVICE_NOT_AVAILABLE,
     OutcomeUnknownError: ResponseCode.SERVICE_NOT_AVAILABLE,
+    TimedOutError: ResponseCode.SERVICE_NOT_AVAILABLE,
     StaleGenerationError: ResponseCode.SERVICE_NOT_AVAILABLE,
-    TopicUnknownError: ResponseCode.TOPIC_NOT_EXIST,
+    # And those on which it does not.
+    DamagedLogError: ResponseCode.SYSTEM_ERROR,
+    StorageError: ResponseCode.SYSTEM_ERROR,
 }
+"""What RocketMQ's clients are told with another code than our own (``wire/statuses.py``)."""
 
 
 def code_of(error: LedgerError) -> ResponseCode:
-    """The response code for ``error``; that of its nearest class, ``SYSTEM_ERROR`` without one."""
+    """The response code for ``error``; that of its nearest class that has one."""
     if isinstance(error, CodedError):
         return error.code
     for kind in type(error).__mro__:
-        code = _CODES.get(kind)
-        if code is not None:
-            return code
+        if kind in _OTHERWISE:
+            return _OTHERWISE[kind]
+        if kind in STATUSES:
+            return ResponseCode(STATUSES[kind].code)
     return ResponseCode.SYSTEM_ERROR
 
 
