@@ -1,4 +1,4 @@
-"""The list of the broker's tables: one row each, and nowhere else a list of them by hand."""
+"""List of the broker's tables: one row each, and nowhere else a list of them by hand."""
 
 from __future__ import annotations
 

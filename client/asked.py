@@ -1,4 +1,4 @@
-"""Verbs that are declared once, as steps, and given twice: to clients that wait, and as coroutines.
+"""Verbs declared once, as steps, and given twice: to clients that wait, and as coroutines.
 
     class Verbs:
         @asked

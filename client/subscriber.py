@@ -1,4 +1,4 @@
-"""Members of a group, as far as it is the same for one that waits and one that is awaited."""
+"""Shared part of group members, blocking and asyncio."""
 
 from __future__ import annotations
 

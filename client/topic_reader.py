@@ -1,4 +1,4 @@
-"""Consumers of one topic, as far as it is the same for one that waits and one that is awaited."""
+"""Shared part of a topic's consumers, blocking and asyncio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handing over: before a leader stops, another member is to lead, and producers need not wait."""
+"""Hand-over of leadership before a leader stops, so that producers need not wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of our own files and frames: digests (BLAKE2b), and a file's CRC-32 behind its content."""
+"""Digests and checksums of our own files and frames: BLAKE2b, and CRC-32 behind a content."""
 
 from __future__ import annotations
 

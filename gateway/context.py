@@ -1,4 +1,4 @@
-"""What the parts of a port go by: all that they share, made once."""
+"""Context of a port: all that its parts share, made once."""
 
 from __future__ import annotations
 

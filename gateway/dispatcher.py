@@ -1,4 +1,7 @@
-"""Requests to whose rows they are: looked up, let in, answered. Broker and port processes alike."""
+"""Dispatch of requests to their rows, in broker and port processes: looked up, let in, answered.
+
+Broker and port processes alike.
+"""
 
 from __future__ import annotations
 

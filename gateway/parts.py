@@ -1,4 +1,4 @@
-"""Parts of a port: what answers codes, or works for those that do."""
+"""Parts of a port: those that answer codes, and those that work for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the members of a group listen for one another, by ``node.peers``."""
+"""Addresses of the group's members for one another, by ``node.peers``."""
 
 from __future__ import annotations
 

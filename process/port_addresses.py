@@ -1,4 +1,4 @@
-"""Where the settings want RocketMQ's clients to connect to, and whether systemd listens there."""
+"""Addresses of the port for RocketMQ's clients, and whether systemd listens there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a store directory holds the kind of log that the settings name."""
+"""Kind of log in a store directory, against the settings."""
 
 from __future__ import annotations
 

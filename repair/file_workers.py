@@ -1,4 +1,4 @@
-"""Workers that look at the files of a store: this process, or several of this machine."""
+"""Worker processes for checks of files: this process, or several of this machine."""
 
 from __future__ import annotations
 
