@@ -1,4 +1,4 @@
-"""Who asks the broker's services: one of our own clients, or the port of RocketMQ's for one of its.
+"""Callers of the broker's services: our own clients, or the port for one of RocketMQ's.
 
 Which of the two, their types say. What comes over a socket is bytes, whatever a client has chosen
 to be called; a ``PortClient`` is made by the port alone.
