@@ -30,7 +30,7 @@ from ledgermq.broker.sql_parser import Token, parse
 from ledgermq.model.errors import FilterIllegalError
 from ledgermq.model.message_filter import EXPRESSION_SIZE_MAX
 
-OPERATORS_DEPTH_MAX = 64
+OPERATORS_NESTED_MAX = 64
 """Operators inside one another; each costs a frame of Python's stack."""
 
 KEPT_MAX = 128 * 1024
@@ -158,8 +158,8 @@ def _refusal(reason: str, token: Token) -> FilterIllegalError:
 def _joined(operands: Sequence[_Operand], evaluate: Evaluate, token: Token) -> _Operand:
     """What an operator makes of ``operands``: true, false or unknown."""
     depth = 1 + max(operand.depth for operand in operands)
-    if depth > OPERATORS_DEPTH_MAX:
-        raise _refusal(f"more than {OPERATORS_DEPTH_MAX} operators inside one another", token)
+    if depth > OPERATORS_NESTED_MAX:
+        raise _refusal(f"more than {OPERATORS_NESTED_MAX} operators inside one another", token)
     return _Operand(_Kind.TRUTH, evaluate, depth)
 
 

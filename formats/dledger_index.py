@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
+from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position, Term
 
@@ -29,8 +30,6 @@ FILE_SIZE = ITEMS_PER_FILE * ITEM_SIZE
 MAGIC = 1
 
 assert ITEM_SIZE == 32  # the on-disk format; changing it is a format version
-
-_ENTRY_SIZE_MIN = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class DLedgerIndexItem:
 
 def encode_index_item(item: DLedgerIndexItem) -> bytes:
     """The 32 bytes of ``item``."""
-    assert item.size >= _ENTRY_SIZE_MIN, item
+    assert item.size >= HEADER_SIZE, item
     assert min(item.position, item.index, item.term) >= 0, item
     return _ITEM.pack(MAGIC, item.position, item.size, item.index, item.term)
 
@@ -71,7 +70,7 @@ def decode_index_item(
         raise _corrupt("not an index item", file, at, "magic", magic)
     if position < 0:
         raise _corrupt("position is negative", file, at + 4, "position", position)
-    if size < _ENTRY_SIZE_MIN:
+    if size < HEADER_SIZE:
         raise _corrupt("size is impossible", file, at + 12, "size", size)
     if found < 0 or index not in (None, found):
         raise _corrupt("item of another index", file, at + 16, "index", found)

@@ -45,7 +45,7 @@ ITEMS_DEFAULT = 20_000_000
 QUERY_COUNT_MAX = 64
 """Most messages one query finds in RocketMQ (``maxMsgsNumBatch``)."""
 
-_TIME_DIFFERENCE_MAX = 0x7FFF_FFFF
+TIME_DIFFERENCE_MAX = 0x7FFF_FFFF
 
 assert (HEADER_SIZE, SLOT_SIZE, ITEM_SIZE) == (40, 4, 20)  # the on-disk format
 
@@ -155,7 +155,7 @@ def time_difference(header: IndexHeader, store_timestamp: int) -> int:
     if header.begin_timestamp <= 0:
         return 0
     milliseconds = store_timestamp - header.begin_timestamp
-    return min(max(milliseconds, 0) // 1_000, _TIME_DIFFERENCE_MAX)
+    return min(max(milliseconds, 0) // 1_000, TIME_DIFFERENCE_MAX)
 
 
 def put_key(

@@ -17,7 +17,7 @@ from ledgermq.client.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.pull_pipeline import pull_request
 from ledgermq.client.requests import Request, call_request, call_result
-from ledgermq.formats.message import PHYSICAL_OFFSET_AT
+from ledgermq.formats.message import PHYSICAL_OFFSET_AT, TIMESTAMP, store_fields_at
 from ledgermq.model.errors import TimedOutError, TopicUnknownError
 from ledgermq.pipeline.data_loss import report_loss
 from ledgermq.pipeline.file_source import BATCH_ROWS
@@ -279,7 +279,6 @@ def _joined(answers: _Answers, ranges: Sequence[QueueRange], number: int) -> Que
 
 
 def _store_time(records: memoryview, at: int) -> int:
-    """Store time of the message at ``at``, which stands behind a born host of 8 or 20 bytes."""
-    has_v6 = int.from_bytes(records[at + 36 : at + 40], "big") & 0x10
-    place = at + (68 if has_v6 else 56)
-    return int.from_bytes(records[place : place + 8], "big", signed=True)
+    """Store time of the message at ``at``."""
+    time_ms: int = TIMESTAMP.unpack_from(records, at + store_fields_at(records[at:])[0])[0]
+    return time_ms

@@ -22,6 +22,7 @@ from ledgermq.formats.index_file import (
     HEADER_SIZE,
     ITEM_SIZE,
     SLOT_SIZE,
+    TIME_DIFFERENCE_MAX,
     IndexHeader,
     IndexLayout,
     get_header,
@@ -32,7 +33,6 @@ from ledgermq.store.index_files import Keys
 
 KEYS_HELD_MAX = 400_000
 
-_SECONDS_MAX = 0x7FFF_FFFF
 
 assert KEY_ITEM.itemsize == ITEM_SIZE
 
@@ -286,7 +286,9 @@ class KeyComparison:
                 begins[0] = header.begin_timestamp if summary.before is None else summary.before
                 self._compare_stamp(summary, 0, int(times[0]), header.begin_timestamp)
             milliseconds = np.clip(times - begins, 0, None)
-            seconds = np.where(begins > 0, np.minimum(milliseconds // 1_000, _SECONDS_MAX), 0)
+            seconds = np.where(
+                begins > 0, np.minimum(milliseconds // 1_000, TIME_DIFFERENCE_MAX), 0
+            )
             wrong = part["seconds"] != seconds
             if first == 1 and summary.before is None:
                 wrong[0] = False

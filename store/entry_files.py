@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ledgermq.formats.arrays import ENTRY_ITEM
-from ledgermq.formats.dledger_entry import HEADER_SIZE
+from ledgermq.formats.dledger_entry import CHAIN_CRC_AT, HEADER_SIZE
 from ledgermq.formats.dledger_index import FILE_SIZE, ITEM_SIZE
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
@@ -24,7 +24,6 @@ from ledgermq.store.first_entry import first_entry_offset
 from ledgermq.store.log_writer import LogEnd
 
 FILES_OPEN_MAX = 16
-_CHAIN_OFFSET = 36
 _ITEM_INDEX = slice(16, 24)
 """Where an item has the index of its entry."""
 
@@ -199,7 +198,7 @@ class EntryFiles:
         header = self._read(self._data, position, HEADER_SIZE, self.file_size)
         if int.from_bytes(header[8:16], "big") != index:
             raise CorruptLogError("entry of another index", index=index, position=position)
-        chain = int.from_bytes(header[_CHAIN_OFFSET : _CHAIN_OFFSET + 4], "big")
+        chain = int.from_bytes(header[CHAIN_CRC_AT : CHAIN_CRC_AT + 4], "big")
         return LogEnd(Position(position + int(item["size"])), index, Term(int(item["term"])), chain)
 
     def span(self, first: Index, last: Index, *, size_max: int) -> EntrySpan:

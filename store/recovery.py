@@ -29,6 +29,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from ledgermq.formats.arrays import ENTRY_ITEM
+from ledgermq.formats.dledger_index import FILE_SIZE as INDEX_FILE_SIZE
 from ledgermq.formats.dledger_index import ITEM_SIZE as INDEX_ITEM_SIZE
 from ledgermq.formats.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError, StorageError
@@ -57,7 +58,6 @@ from ledgermq.store.store_checkpoint import read_checkpoint
 logger = logging.getLogger(__name__)
 
 COMMIT_LOG_FILE_SIZE = 1_073_741_824
-INDEX_FILE_SIZE = 167_772_160
 _COPY_STEP = 1 << 20
 
 

@@ -85,6 +85,15 @@ LEFT: dict[str, int] = {
 """Names of which a value is defined too often, and how often too often."""
 
 
+LITERALS_LEFT = {
+    ("model/settings_rules.py", "INDEX_HEADER_SIZE"),
+    ("model/settings_rules.py", "INDEX_ITEM_SIZE"),
+    ("model/settings_rules.py", "INDEX_SLOT_SIZE"),
+    ("model/settings_rules.py", "QUEUE_UNIT_SIZE"),
+}
+"""Numbers of a format that are typed again: the settings are below the formats."""
+
+
 class Constants:
     """The constants of one module, each with what it stands for as far as reading tells.
 
@@ -166,6 +175,34 @@ def doubled() -> dict[str, list[list[str]]]:
         if len(paths) > 1:
             found[name].append(paths)
     return dict(found)
+
+
+def is_kernel(path: Path) -> bool:
+    """Whether it is compiled by itself: numbers of the formats stand in its code."""
+    return path.parent.name == "formats" and path.name.startswith("_")
+
+
+def typed_again() -> set[tuple[str, str]]:
+    """Numbers outside of ``formats`` that have the end of the name of one there, and its value."""
+    codecs = [path for path in modules() if path.parent.name == "formats" and not is_kernel(path)]
+    homes: dict[object, set[str]] = defaultdict(set)
+    for path in codecs:
+        for name, value in Constants(path).found.items():
+            homes[value].add(name)
+    found: set[tuple[str, str]] = set()
+    for path in set(modules()) - set(codecs):
+        if is_kernel(path):
+            continue
+        statements = ast.parse(path.read_text()).body
+        for name, node in (pair for statement in statements for pair in assigned(statement)):
+            typed = node.value if isinstance(node, ast.Constant) else None
+            if any(name.strip("_").endswith(f"_{home}") for home in homes[typed]):
+                found.add((shown(path), name.strip("_")))
+    return found
+
+
+def test_a_number_of_a_format_is_typed_once() -> None:
+    assert typed_again() == LITERALS_LEFT
 
 
 def test_a_constant_has_one_home() -> None:

@@ -14,6 +14,7 @@ from operator import add
 from struct import Struct
 from typing import NamedTuple
 
+from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.model.errors import FilterIllegalError, ProtocolError
 from ledgermq.model.limits import QUEUE_ID_MAX, TOPIC_SIZE_MAX
 from ledgermq.model.message_filter import EXPRESSION_SIZE_MAX, TAGS_MAX
@@ -50,7 +51,6 @@ TAG_HASHES_MAX = TAGS_MAX
 EXPRESSION_VERSION = 3
 """First version whose PULL may have an SQL expression."""
 
-ENTRY_HEADER_SIZE_MAX = 48
 """Bytes of an entry's header, where the log has entries."""
 
 NODE_SIZE_MAX = 16
@@ -283,7 +283,7 @@ def decode_pulled(message: bytes | memoryview, *, records_size: int) -> Pulled:
         raise ProtocolError("unknown status of a pull", status=number, limit=max(_STATUSES))
     _check("message count", count, 0, MESSAGES_MAX)
     _check("size of the suggested node", node_size, 0, NODE_SIZE_MAX)
-    _check("size of an entry's header", entry_header_size, 0, ENTRY_HEADER_SIZE_MAX)
+    _check("size of an entry's header", entry_header_size, 0, ENTRY_HEADER_SIZE)
     sizes_at = PULLED_TABLES_AT + 4 * count
     node_at = sizes_at + 4 * count
     if len(message) != node_at + node_size:

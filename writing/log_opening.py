@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ledgermq.formats.dledger_index import FILE_SIZE as INDEX_FILE_SIZE
 from ledgermq.formats.host_address import encode_host
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.errors import CorruptLogError
@@ -28,7 +29,6 @@ from ledgermq.store.queue_ends import Queue, ends_path, read_queue_ends
 from ledgermq.store.queue_files import FILE_SIZE, found_file_size
 from ledgermq.store.queue_offsets import QueueOffsets
 from ledgermq.store.recovery import (
-    INDEX_FILE_SIZE,
     NOTHING_KNOWN,
     RecoveredLog,
     Verdict,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledgermq.broker import sql_filter
-from ledgermq.broker.sql_filter import OPERATORS_DEPTH_MAX, parse_sql
+from ledgermq.broker.sql_filter import OPERATORS_NESTED_MAX, parse_sql
 from ledgermq.model.errors import FilterIllegalError
 
 NAMES = ("a", "b", "Price", "_x$1", "notable")
@@ -271,7 +271,7 @@ def test_what_users_meet(expression: str, properties: dict[str, str], wanted: bo
         ("a = 9223372036854775808", 4, "9223372036854775808"),
         ("a = 1e999", 4, "1e999"),
         ("a IN (5)", 6, "5"),
-        ("NOT " * OPERATORS_DEPTH_MAX + "a", 0, "NOT"),
+        ("NOT " * OPERATORS_NESTED_MAX + "a", 0, "NOT"),
         ("a > 5 AND or = 'x'", 10, "or"),
     ],
 )
