@@ -99,7 +99,7 @@ class DerivedCheck:
             found.position = Position(span.start + row_at + row_size)
         elif reached == begin or status.corrupt:
             found.damaged = Position(span.start + reached)
-            found.position = span.end
+            found.position = Position(span.end)
         if found.damaged is not None and self._index is not None:
             # Not all keys are known.
             self._index.stop()
@@ -298,7 +298,7 @@ class DerivedScrub:
             builder.keys_from = max(self._spans.start(), at)
             return
         try:
-            end = min(builder.position, span.end)
+            end = Position(min(builder.position, span.end))
             near = Position(min(end, at + KEYS_SPAN_MAX))
             reached = builder.build_keys(span.view, span.start, near, header_size=span.header_size)
             if reached == at and near < end:

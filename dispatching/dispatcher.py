@@ -371,7 +371,7 @@ class DispatchWorker:
             logger.warning("log begins behind what was dispatched: start=%d at=%d", start, before)
             builder.position = start
             return
-        end = min(committed, span.end)
+        end = Position(min(committed, span.end))
         near = Position(min(end, before + SPAN_SIZE_MAX))
         if before < self._written_before:
             # Of a log that was there before this process nobody has looked at every byte.

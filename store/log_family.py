@@ -40,7 +40,8 @@ class LogFile(NamedTuple):
         return self.start + self.size
 
 
-class LogSpan(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LogSpan:
     """Bytes of one file of a log: a view of a map, from position ``start`` to the file's end."""
 
     view: memoryview
@@ -49,9 +50,9 @@ class LogSpan(NamedTuple):
     path: Path
 
     @property
-    def end(self) -> Position:
+    def end(self) -> int:
         """Position behind the file."""
-        return Position(self.start + len(self.view))
+        return self.start + len(self.view)
 
 
 class LogFolder(NamedTuple):

@@ -191,12 +191,13 @@ class LogReader(MappedLog):
         end = self.end if end is None else end
         starts, sizes = np.empty(_ROWS, np.int64), np.empty(_ROWS, np.int64)
         while position < end:
-            view, base, header_size, path = self.span(position)
+            span = self.span(position)
+            view, base, header_size = span.view, span.start, span.header_size
             upto = min(len(view), end - position)
             count, reached, status = scan_entries(
                 view, 0, upto, header_size, base, starts.data, sizes.data
             )
-            file = str(path)
+            file = str(span.path)
             for at in starts[:count].tolist():
                 yield self._record(view, at - header_size, base, header_size, file)
             if ScanStatus(status).corrupt or (count == 0 and reached == 0):
