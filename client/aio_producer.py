@@ -17,8 +17,7 @@ from ledgermq.client.link import Context, Link, keys_of
 from ledgermq.client.loop_watch import AsyncRequests, LoopWatch
 from ledgermq.client.message_options import BatchOptions, Destination, MessageOptions, outgoing
 from ledgermq.client.outgoing import Body, OutgoingMessage
-from ledgermq.client.producer import ROUTE_REFRESH_S_MAX
-from ledgermq.client.questions import ask, write_queues
+from ledgermq.client.questions import ask
 from ledgermq.client.received import ReceivedMessage
 from ledgermq.client.request_reply import reply_target
 from ledgermq.client.results import BatchResult, SendResult
@@ -26,10 +25,7 @@ from ledgermq.client.send_future import SendFuture
 from ledgermq.client.send_pipeline import ProducerOptions, SendPipeline
 from ledgermq.client.sender import RECORD_AROUND, RouteTable, Sender, batch_size
 from ledgermq.model.errors import (
-    BusyError,
     ConfigError,
-    LedgerError,
-    NotLeaderError,
     TimedOutError,
 )
 
@@ -272,17 +268,7 @@ class AsyncProducer:
                 self._turn()
                 return outcome
             if not await self._wait_for_news(until):
-                raise self._no_room(link)
-
-    def _no_room(self, link: AnyLink) -> LedgerError:
-        if self._pipeline.form is None:
-            return link.unreachable()
-        return BusyError(
-            "messages without an outcome fill the producer's window",
-            bytes=self._pipeline.unanswered_bytes,
-            limit=self.options.window_bytes,
-            setting="window_bytes",
-        )
+                raise self._pipeline.no_room()
 
     async def _wait_for_news(self, until: float | None) -> bool:
         """Return after the next turn that took an answer; false when there is none by ``until``."""
@@ -327,21 +313,8 @@ class AsyncProducer:
             return queues
         self._open_link()
         async with self._asking.setdefault(topic, asyncio.Lock()):
-            queues = self._routes.fresh(topic, time.monotonic())
-            if queues is not None:
-                return queues
-            stale = self._routes.stale(topic)
-            try:
-                queues = await self._requests.run(
-                    write_queues(topic), timeout_s=ROUTE_REFRESH_S_MAX if stale else None
-                )
-            except (TimedOutError, NotLeaderError):
-                if stale is None:
-                    raise
-                # The broker is away: messages can be stored all the same.
-                queues = stale
-            self._routes.note(topic, queues, time.monotonic())
-        return queues
+            wait_s = self._routes.wait_s(topic)
+            return await self._requests.run(self._routes.look_up(topic), timeout_s=wait_s)
 
     def _open_link(self) -> AnyLink:
         if self._link is None:

@@ -17,7 +17,6 @@ from ledgermq.client.group import AnyLink, broker_link, writer_group
 from ledgermq.client.link import NEVER, Context, Link, keys_of
 from ledgermq.client.message_options import BatchOptions, Destination, MessageOptions, outgoing
 from ledgermq.client.outgoing import Body, OutgoingMessage
-from ledgermq.client.questions import write_queues
 from ledgermq.client.received import ReceivedMessage
 from ledgermq.client.record_encoder import Form
 from ledgermq.client.request_reply import reply_target
@@ -26,12 +25,9 @@ from ledgermq.client.send_driver import SendDriver
 from ledgermq.client.send_future import SendFuture
 from ledgermq.client.send_pipeline import ProducerOptions, SendPipeline
 from ledgermq.client.sender import RECORD_AROUND, RouteTable, Sender, batch_size
-from ledgermq.model.errors import BusyError, LedgerError, NotLeaderError, TimedOutError
+from ledgermq.model.errors import LedgerError, TimedOutError
 
 Future = TypeVar("Future")
-
-ROUTE_REFRESH_S_MAX = 1.0
-"""A known topic's queues are asked for again this long, then the old number is good."""
 
 
 class Producer:
@@ -285,19 +281,9 @@ class Producer:
                     break
             until = until or now + self.options.timeout_s
             if not block or not driver.wait_for_room(size, until):
-                raise self._no_room()
+                raise pipeline.no_room()
         driver.deliver()
         return future
-
-    def _no_room(self) -> LedgerError:
-        if self._pipeline.form is None:
-            return self._pipeline.link.unreachable()
-        return BusyError(
-            "messages without an outcome fill the producer's window",
-            bytes=self._pipeline.unanswered_bytes,
-            limit=self.options.window_bytes,
-            setting="window_bytes",
-        )
 
     def form(self) -> Form:
         """What the encoding of records depends on of the node that takes them; waits for it.
@@ -314,7 +300,7 @@ class Producer:
             if form is not None:
                 return form
             if not self._driver.wait_for_room(0, until):
-                raise self._no_room()
+                raise self._pipeline.no_room()
 
     def write_queues(self, topic: str) -> int:
         """How many queues ``topic`` has, which is created if it may be; asks now and then.
@@ -326,19 +312,5 @@ class Producer:
         if queues is not None:
             return queues
         with self._broker_lock:
-            now = time.monotonic()
-            queues = self._routes.fresh(topic, now)
-            if queues is not None:
-                return queues
-            stale = self._routes.stale(topic)
-            try:
-                queues = self._broker.run(
-                    write_queues(topic), timeout_s=ROUTE_REFRESH_S_MAX if stale else None
-                )
-            except (TimedOutError, NotLeaderError):
-                if stale is None:
-                    raise
-                # The broker is away: messages can be stored all the same.
-                queues = stale
-            self._routes.note(topic, queues, now)
-        return queues
+            wait_s = self._routes.wait_s(topic)
+            return self._broker.run(self._routes.look_up(topic), timeout_s=wait_s)

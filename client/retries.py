@@ -10,12 +10,12 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ledgermq.client.answers import integer
+from ledgermq.client.answers import integer, text
 from ledgermq.client.pull_pipeline import QUEUES_REFRESH_S, ConsumerOptions, PullPipeline
 from ledgermq.client.received import MessageBatch, ReceivedMessage
 from ledgermq.client.requests import Request, RequestPipeline, Steps, call_request, call_result
 from ledgermq.client.start_offsets import checked_group, starting_offsets
-from ledgermq.model.errors import ConfigError, LedgerError, ProtocolError, TopicUnknownError
+from ledgermq.model.errors import ConfigError, LedgerError, TopicUnknownError
 from ledgermq.model.group_topics import DEAD_LETTER_PREFIX, retry_topic
 from ledgermq.model.message_filter import EVERYTHING
 
@@ -97,11 +97,8 @@ def given_back(request: Request) -> GivenBack:
         LedgerError: the broker refused, or did not answer: then it may be stored.
     """
     result = call_result(request)
-    topic = result.get("topic")
-    if not isinstance(topic, str):
-        raise ProtocolError("field missing or not a text", field="topic", value=topic)
     return GivenBack(
-        topic,
+        text(result, "topic"),
         integer(result, "delay_level"),
         integer(result, "reconsume_times"),
         bool(result.get("repeated")),

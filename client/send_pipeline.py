@@ -170,6 +170,17 @@ class SendPipeline:
         waiting = self.unanswered_bytes
         return waiting == 0 or waiting + size <= self.options.window_bytes
 
+    def no_room(self) -> LedgerError:
+        """Why a message found no room in time."""
+        if self.form is None:
+            return self.link.unreachable()
+        return BusyError(
+            "messages without an outcome fill the producer's window",
+            bytes=self.unanswered_bytes,
+            limit=self.options.window_bytes,
+            setting="window_bytes",
+        )
+
     def frame_queues(self, form: Form, size: int) -> dict[bytes, int]:
         """The queue of each topic for messages that may go to any, in the frame of the next one.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard, cast
@@ -10,7 +11,9 @@ from ledgermq.client.delivery import AT_ONCE, Delivery, Waiting, delayed, level_
 from ledgermq.client.frames import BatchCallback, OneCallback, batch_frame
 from ledgermq.client.message_options import Destination
 from ledgermq.client.outgoing import Body, OutgoingMessage, check_unique_id, properties_bytes
+from ledgermq.client.questions import write_queues
 from ledgermq.client.record_encoder import RecordEncoder, Records, Target
+from ledgermq.client.requests import Steps
 from ledgermq.client.results import BatchResult, SendResult
 from ledgermq.client.send_future import SendFuture
 from ledgermq.client.send_future import Waiting as Waker
@@ -19,11 +22,14 @@ from ledgermq.formats.delayed_message import RealQueue
 from ledgermq.formats.host_address import Host
 from ledgermq.formats.message_id import UniqueIds
 from ledgermq.formats.properties import DELAY
-from ledgermq.model.errors import MessageIllegalError
+from ledgermq.model.errors import MessageIllegalError, NotLeaderError, TimedOutError
 from ledgermq.wire.send_frame import SendRun
 
 ROUTE_AGE_S_MAX = 30.0
 """Queues that are added to a topic are used after so long."""
+
+ROUTE_REFRESH_S_MAX = 1.0
+"""A known topic's queues are asked for again this long, then the old number is good."""
 
 RECORD_AROUND = 512
 """Estimate, for the window, of what a record has beside its body."""
@@ -42,14 +48,27 @@ class RouteTable:
             return None
         return known[0]
 
-    def stale(self, topic: str) -> int | None:
-        """Number of queues when it was last told."""
-        known = self._known.get(topic)
-        return known[0] if known is not None else None
+    def wait_s(self, topic: str) -> float | None:
+        """For how long to wait for ``look_up``; ``None``: as for any other question."""
+        return ROUTE_REFRESH_S_MAX if topic in self._known else None
 
-    def note(self, topic: str, queues: int, now: float) -> None:
-        """Remember what the broker told, or that the old is good for some more time."""
-        self._known[topic] = (queues, now)
+    def look_up(self, topic: str) -> Steps[int]:
+        """Number of queues, asked unless it was told meanwhile.
+
+        Raises:
+            LedgerError: it was never told, and is not now.
+        """
+        queues = self.fresh(topic, time.monotonic())
+        if queues is None:
+            try:
+                queues = yield from write_queues(topic)
+            except (TimedOutError, NotLeaderError):
+                if topic not in self._known:
+                    raise
+                # The broker is away: messages can be stored all the same.
+                queues = self._known[topic][0]
+            self._known[topic] = (queues, time.monotonic())
+        return queues
 
 
 class Sender:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ledgermq.client.answers import integer
+from ledgermq.client.answers import Fields, elements, integer, integers, rows, text
 from ledgermq.client.outgoing import OutgoingMessage
 from ledgermq.client.queries import message_at
+from ledgermq.client.questions import ask
 from ledgermq.client.received import ReceivedMessage
-from ledgermq.client.requests import Steps, call_request, call_result
+from ledgermq.client.requests import Steps
 from ledgermq.formats.properties import (
     DELAY,
     PRODUCER_GROUP,
@@ -125,18 +126,14 @@ def end_steps(
         messages: half messages that it has; a rollback takes those that there are.
         offset: of the last one in the half queue, -1 when it is not known.
     """
-    request = call_request(
+    result = yield from ask(
         "transaction_end",
-        {
-            "group": group,
-            "transaction": transaction,
-            "decision": decision.value,
-            "messages": messages,
-            "offset": offset,
-        },
+        group=group,
+        transaction=transaction,
+        decision=decision.value,
+        messages=messages,
+        offset=offset,
     )
-    yield request
-    result = call_result(request)
     word = result.get("decision")
     if word not in Decision.__members__.values():
         raise ProtocolError("field missing or no decision", field="decision", value=word)
@@ -145,12 +142,8 @@ def end_steps(
 
 def checks_steps(group: str) -> Steps[list[Check]]:
     """What the broker asks of the producers of ``group``; waits until there is something."""
-    request = call_request("transaction_checks", {"group": group, "wait_ms": POLL_MS})
-    yield request
-    rows = call_result(request).get("checks")
-    if not isinstance(rows, list):
-        raise ProtocolError("field missing or not a list", field="checks", value=rows)
-    return [_check_of(row) for row in rows]
+    told = yield from ask("transaction_checks", group=group, wait_ms=POLL_MS)
+    return rows(told, "checks", _check_of)
 
 
 def undecided_steps(check: Check) -> Steps[UndecidedTransaction]:
@@ -165,40 +158,22 @@ def undecided_steps(check: Check) -> Steps[UndecidedTransaction]:
 
 def list_steps(count: int) -> Steps[tuple[int, list[TransactionRow]]]:
     """Half messages that wait, and the oldest transactions that do."""
-    request = call_request("transactions", {"count": count})
-    yield request
-    result = call_result(request)
-    rows = result.get("transactions")
-    if not isinstance(rows, list):
-        raise ProtocolError("field missing or not a list", field="transactions", value=rows)
-    return integer(result, "half_messages"), [_row_of(row) for row in rows]
+    told = yield from ask("transactions", count=count)
+    return integer(told, "half_messages"), rows(told, "transactions", _row_of)
 
 
-def _check_of(row: object) -> Check:
-    if not isinstance(row, dict):
-        raise ProtocolError("check is not an object", found=row)
-    positions = row.get("positions")
-    if not isinstance(positions, list) or not all(type(one) is int for one in positions):
-        raise ProtocolError("field missing or no positions", field="positions", value=positions)
-    return Check(
-        _text(row, "transaction"),
-        tuple(positions),
-        integer(row, "checks"),
-    )
+def _check_of(row: Fields) -> Check:
+    positions = tuple(integers(row, "positions"))
+    return Check(text(row, "transaction"), positions, integer(row, "checks"))
 
 
-def _row_of(row: object) -> TransactionRow:
-    if not isinstance(row, dict):
-        raise ProtocolError("transaction is not an object", found=row)
-    topics = row.get("topics")
-    if not isinstance(topics, list):
-        raise ProtocolError("field missing or not a list", field="topics", value=topics)
+def _row_of(row: Fields) -> TransactionRow:
     return TransactionRow(
-        _text(row, "transaction"),
-        _text(row, "group"),
+        text(row, "transaction"),
+        text(row, "group"),
         integer(row, "messages"),
         integer(row, "offset"),
-        tuple(map(str, topics)),
+        tuple(map(str, elements(row, "topics"))),
         integer(row, "born"),
         integer(row, "checks"),
     )
@@ -217,10 +192,3 @@ def _half_of(message: ReceivedMessage) -> HalfMessage:
         message.unique_id,
         message.born_timestamp,
     )
-
-
-def _text(fields: Mapping[str, object], name: str) -> str:
-    value = fields.get(name)
-    if not isinstance(value, str):
-        raise ProtocolError("field missing or not a text", field=name, value=value)
-    return value
