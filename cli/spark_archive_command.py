@@ -8,8 +8,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ledgermq.cli.progress_line import ProgressLine
-from ledgermq.cli.spark_options import add_job_options, add_source_options, source_options
+from ledgermq.cli.spark_options import (
+    add_job_options,
+    add_source_options,
+    job_of,
+    source_options,
+    split_bytes,
+)
 from ledgermq.cli.store_check_command import EXIT_OF_SEVERITY
 from ledgermq.client.archive_admin import ArchiveAdmin
 from ledgermq.client.broker_connection import connect_broker
@@ -68,7 +73,6 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def _archive(arguments: argparse.Namespace) -> int:
     from ledgermq.pipeline.archive_job import archive
-    from ledgermq.pipeline.job_session import opened_job
 
     root: Path = arguments.to.absolute()
     options = source_options(arguments, inflateBodies=str(not arguments.stored_bodies).lower())
@@ -76,15 +80,12 @@ def _archive(arguments: argparse.Namespace) -> int:
     if arguments.watermark and not addresses[0]:
         raise ConfigError("nobody to tell of the watermark", option="--commit-to")
     begun = time.monotonic()
-    with (
-        ProgressLine("tasks") as line,
-        opened_job("archive", master=arguments.master, conf=arguments.conf, told=line.show) as job,
-    ):
+    with job_of(arguments, "archive") as job:
         found = archive(
             job,
             options,
             root,
-            split_bytes=max(1, arguments.split_mib) * MIB,
+            split_bytes=split_bytes(arguments),
             level=arguments.level,
         )
     seconds = time.monotonic() - begun
@@ -151,15 +152,11 @@ def _archived_as_json(found: Archived, root: Path, seconds: float) -> dict[str, 
 
 def _verify(arguments: argparse.Namespace) -> int:
     from ledgermq.pipeline.archive_check import check_archive
-    from ledgermq.pipeline.job_session import opened_job
 
     root: Path = arguments.directory.absolute()
     begun = time.monotonic()
-    with (
-        ProgressLine("tasks") as line,
-        opened_job("verify", master=arguments.master, conf=arguments.conf, told=line.show) as job,
-    ):
-        checked = check_archive(job, root, split_bytes=max(1, arguments.split_mib) * MIB)
+    with job_of(arguments, "verify") as job:
+        checked = check_archive(job, root, split_bytes=split_bytes(arguments))
     seconds = time.monotonic() - begun
     status = EXIT_OF_SEVERITY[Severity.DAMAGE if checked.faults else Severity.NOTE]
     if arguments.json:

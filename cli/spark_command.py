@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledgermq.cli import spark_archive_command, spark_replay_command, spark_stats_command
-from ledgermq.cli.progress_line import ProgressLine
-from ledgermq.cli.spark_options import add_job_options
+from ledgermq.cli.spark_options import add_job_options, job_of, split_bytes
 from ledgermq.cli.store_check_command import EXIT_OF_SEVERITY
 from ledgermq.cli.store_sizes import add_size_options, index_layout, store_section
 from ledgermq.formats.findings import Severity
@@ -83,7 +82,6 @@ def _register_audit(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _rebuild(arguments: argparse.Namespace) -> int:
-    from ledgermq.pipeline.job_session import opened_job
     from ledgermq.pipeline.rebuild_job import rebuild
 
     root: Path = arguments.directory.absolute()
@@ -91,13 +89,8 @@ def _rebuild(arguments: argparse.Namespace) -> int:
     directory = open_directory(root, self_id=arguments.self_id)
     section = store_section(arguments, root, directory.log)
     begun = time.monotonic()
-    with (
-        ProgressLine("tasks") as line,
-        opened_job("rebuild", master=arguments.master, conf=arguments.conf, told=line.show) as job,
-    ):
-        rebuilt = rebuild(
-            job, directory, section, staging, split_bytes=max(1, arguments.split_mib) * MIB
-        )
+    with job_of(arguments, "rebuild") as job:
+        rebuilt = rebuild(job, directory, section, staging, split_bytes=split_bytes(arguments))
     seconds = time.monotonic() - begun
     if arguments.json:
         print(json.dumps(_rebuilt_as_json(rebuilt, staging, seconds)))
@@ -119,7 +112,6 @@ def _rebuild(arguments: argparse.Namespace) -> int:
 def _audit(arguments: argparse.Namespace) -> int:
     from ledgermq.pipeline.audit_job import audit
     from ledgermq.pipeline.audit_report import audit_as_json, write_report
-    from ledgermq.pipeline.job_session import opened_job
     from ledgermq.repair.check_store import CheckOptions
 
     roots = [path.absolute() for path in arguments.directories]
@@ -131,11 +123,8 @@ def _audit(arguments: argparse.Namespace) -> int:
         message_delay_level=arguments.delay_levels,
     )
     begun = time.monotonic()
-    with (
-        ProgressLine("tasks") as line,
-        opened_job("audit", master=arguments.master, conf=arguments.conf, told=line.show) as job,
-    ):
-        audited = audit(job, roots, options, split_bytes=max(1, arguments.split_mib) * MIB)
+    with job_of(arguments, "audit") as job:
+        audited = audit(job, roots, options, split_bytes=split_bytes(arguments))
     seconds = time.monotonic() - begun
     written = write_report(audited, arguments.out) if arguments.out else []
     kinds = {fault.kind for fault in audited.faults}

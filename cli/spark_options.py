@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.model.units import MIB
 from ledgermq.pipeline.job_defaults import SPLIT_BYTES
 
 if TYPE_CHECKING:
+    from ledgermq.pipeline.job_session import Job
     from ledgermq.pipeline.source_options import SourceOptions
 
 
@@ -28,6 +32,24 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
         help="MiB of the log for one task (%(default)s)",
     )
     job.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+@contextmanager
+def job_of(arguments: argparse.Namespace, name: str) -> Iterator[Job]:
+    """A job as the options say, with a line that shows how many of its tasks are done."""
+    from ledgermq.pipeline.job_session import opened_job
+
+    with (
+        ProgressLine("tasks") as line,
+        opened_job(name, master=arguments.master, conf=arguments.conf, told=line.show) as job,
+    ):
+        yield job
+
+
+def split_bytes(arguments: argparse.Namespace) -> int:
+    """Bytes of the log for one task."""
+    mib: int = arguments.split_mib
+    return max(1, mib) * MIB
 
 
 def add_source_options(parser: argparse.ArgumentParser) -> None:

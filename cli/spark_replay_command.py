@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 
 from ledgermq.cli.node_options import parse_time
-from ledgermq.cli.progress_line import ProgressLine
-from ledgermq.cli.spark_options import add_job_options
+from ledgermq.cli.spark_options import add_job_options, job_of
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.replay_layout import ReplayChoice
 
@@ -52,7 +51,6 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
-    from ledgermq.pipeline.job_session import opened_job
     from ledgermq.pipeline.replay_job import replay
 
     choice = ReplayChoice(
@@ -66,10 +64,7 @@ def _replay(arguments: argparse.Namespace) -> int:
         by_sink=arguments.by_sink,
     )
     begun = time.monotonic()
-    with (
-        ProgressLine("tasks") as line,
-        opened_job("replay", master=arguments.master, conf=arguments.conf, told=line.show) as job,
-    ):
+    with job_of(arguments, "replay") as job:
         found = replay(
             job,
             arguments.directory.absolute(),

@@ -8,9 +8,13 @@ import time
 from pathlib import Path
 
 from ledgermq.cli.node_options import parse_time
-from ledgermq.cli.progress_line import ProgressLine
-from ledgermq.cli.spark_options import add_job_options, add_source_options, source_options
-from ledgermq.model.units import MIB
+from ledgermq.cli.spark_options import (
+    add_job_options,
+    add_source_options,
+    job_of,
+    source_options,
+    split_bytes,
+)
 
 BUCKET_S = 60
 
@@ -42,7 +46,6 @@ def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _stats(arguments: argparse.Namespace) -> int:
-    from ledgermq.pipeline.job_session import opened_job
     from ledgermq.pipeline.stats_job import stats
     from ledgermq.pipeline.stats_report import stats_as_json, topic_rows, write_stats
 
@@ -56,15 +59,12 @@ def _stats(arguments: argparse.Namespace) -> int:
     }
     options = source_options(arguments, failOnDataLoss="false", **times)
     begun = time.monotonic()
-    with (
-        ProgressLine("tasks") as line,
-        opened_job("stats", master=arguments.master, conf=arguments.conf, told=line.show) as job,
-    ):
+    with job_of(arguments, "stats") as job:
         found = stats(
             job,
             options,
             bucket_ms=arguments.bucket * 1_000,
-            split_bytes=max(1, arguments.split_mib) * MIB,
+            split_bytes=split_bytes(arguments),
         )
     seconds = time.monotonic() - begun
     written = write_stats(found, arguments.out) if arguments.out else []
