@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 import zmq
@@ -19,7 +20,7 @@ from ledgermq.client.start_offsets import checked_group
 from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
 
 
-class Subscriber:
+class Subscriber(ABC):
     """What a member is told when it is made, and what it has of the queues."""
 
     def __init__(
@@ -124,8 +125,8 @@ class Subscriber:
         """
         self._begun().reader.resume(queue)
 
-    def _begun(self) -> GroupMember:
-        raise NotImplementedError
+    @abstractmethod
+    def _begun(self) -> GroupMember: ...
 
     def _join(self, requests: RequestPipeline) -> GroupMember:
         member = self._member = GroupMember(

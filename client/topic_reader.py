@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
 import zmq
@@ -31,7 +32,7 @@ from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
 from ledgermq.wire.pull_frame import Pull
 
 
-class TopicReader:
+class TopicReader(ABC):
     """What a consumer is told when it is made, and what it asks beside its pulls."""
 
     def __init__(
@@ -120,8 +121,8 @@ class TopicReader:
         """Queue offset of the next message to be given, by queue id."""
         return self._begun().own.positions()
 
-    def _begun(self) -> Reading:
-        raise NotImplementedError
+    @abstractmethod
+    def _begun(self) -> Reading: ...
 
     def _reading_of(self, requests: RequestPipeline) -> Reading:
         own = PullPipeline(requests, self.topic, self._filter, self.options)
