@@ -11,8 +11,6 @@ import errno
 import os
 from pathlib import Path
 
-import numpy as np
-
 from ledgermq.model.errors import StorageError
 
 _FIRST_STEP = 4_096
@@ -57,8 +55,7 @@ def _first_byte(fd: int) -> int | None:
             part = os.pread(fd, min(step, end - at), at)
             if not part:
                 return None
-            filled = np.flatnonzero(np.frombuffer(part, np.uint8))
-            if len(filled):
-                return at + int(filled[0])
+            if part != bytes(len(part)):
+                return at + len(part) - len(part.lstrip(b"\0"))
             at += len(part)
             step = ZEROS_STEP
