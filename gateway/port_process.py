@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from itertools import chain
 
 from ledgermq.broker.holds import Holds
 from ledgermq.gateway.port_requests import PortRequests
@@ -71,6 +70,7 @@ class PortWorker:
             around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER
         )
         self.requests = PortRequests(around, tables, self._pulls, self._counts)
+        self._pulls.send = self.requests.send_answers
         self._upkeep = StoreUpkeep(self._store)
         self._untold: Standing | None = None
 
@@ -80,7 +80,7 @@ class PortWorker:
 
     def sleep_ms(self, now_ns: int) -> int:
         """Until the first deadline; 0 while queues with holds wait to be looked at."""
-        if self._pulls.is_behind() or self._standing.has_news or self._reader.is_behind:
+        if self._pulls.is_behind or self._standing.has_news or self._reader.is_behind:
             return 0
         deadlines = (self._pulls.next_deadline_ms(), self.requests.next_deadline_ms())
         # One millisecond more: the clock's rest below a millisecond is not to be polled away.
@@ -107,7 +107,7 @@ class PortWorker:
         # First: what it goes by is applied below.
         standing = self._standing.look() or self._untold
         if self._store.look():
-            self._pulls.notice_growth()
+            self._pulls.notice_growth(now_ms)
         self._reader.apply()
         begins = standing is not None and standing.leads
         self._untold = standing if begins and self._reader.is_behind else None
@@ -115,8 +115,7 @@ class PortWorker:
             self.requests.tell_standing(standing)
         if self.requests.take(now_ms):
             self._upkeep.note_use(now_ms)
-        for answer in chain(self._pulls.grown(now_ms), self._pulls.due(now_ms)):
-            self.requests.take_answer(answer)
+        self._pulls.turn(now_ms)
         self.requests.flush()
         self._upkeep.let_go(now_ms)
         self._upkeep.tidy(now_ms)
@@ -124,13 +123,12 @@ class PortWorker:
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of access and limits count from now on."""
         self.requests.take_settings(settings)
-        self._pulls.take_limits(settings.limits)
+        self._pulls.take_settings(settings)
 
     def finish(self) -> None:
         """Answer all who wait for messages."""
         self._store.look()
-        for answer in self._pulls.end_all():
-            self.requests.take_answer(answer)
+        self._pulls.end_all()
         self.requests.flush()
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ handed over as it came, and so the broker's refusal is the one that counts.
 from __future__ import annotations
 
 import select
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ledgermq.gateway.broker_link import BrokerLink
 from ledgermq.gateway.client_table import ClientTable
@@ -115,9 +115,10 @@ class PortRequests:
         self._parts.turn(now_ms)
         return has_come
 
-    def take_answer(self, answer: Answer) -> None:
-        """Answer a pull that was held."""
-        self._pulls.take_answer(answer)
+    def send_answers(self, answers: Iterable[Answer]) -> None:
+        """Answer pulls that were held."""
+        for answer in answers:
+            self._pulls.take_answer(answer)
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of access count from now on."""

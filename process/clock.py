@@ -23,6 +23,11 @@ class Clock(Protocol):
         ...
 
 
+def epoch_ms(clock: Clock) -> int:
+    """What people take for the time, in the unit of RocketMQ's timestamps."""
+    return clock.epoch_ns() // 1_000_000
+
+
 class MachineClock:
     """The operating system's."""
 

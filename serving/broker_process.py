@@ -12,15 +12,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 
-from ledgermq.broker.holds import Holds
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.orders import SnapshotWanted, StateRefused, TopicsLoaded, parse
 from ledgermq.model.errors import CorruptLogError, NotLeaderError, ProtocolError
 from ledgermq.model.settings import LogKind, Settings
 from ledgermq.process import reload
+from ledgermq.process.clock import epoch_ms
 from ledgermq.process.environment import Environment
 from ledgermq.process.loop import SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.process.loop import run as run_loop
@@ -28,31 +27,18 @@ from ledgermq.process.node import Surroundings
 from ledgermq.process.request_faults import RequestFaults
 from ledgermq.process.standing import ReaderStanding
 from ledgermq.process.store_paths import StorePaths
+from ledgermq.serving.broker_services import BrokerServices
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_service import CallService
 from ledgermq.serving.consume_service import ConsumeService
 from ledgermq.serving.consumers import Consumers, MakeConsumers
 from ledgermq.serving.damage_reports import DamageReports
-from ledgermq.serving.dead_letter_calls import DeadLetterCalls
-from ledgermq.serving.delay_service import DelayService
-from ledgermq.serving.group_lags import GroupLags
-from ledgermq.serving.member_calls import MemberCalls
-from ledgermq.serving.moves import Moves
-from ledgermq.serving.node_calls import NodeCalls
 from ledgermq.serving.pull_service import Contain, PullService, let_through
 from ledgermq.serving.query_service import QueryService
 from ledgermq.serving.readable_store import ReadableStore
-from ledgermq.serving.retry_calls import RetryCalls
-from ledgermq.serving.service_turns import ServiceTurns
-from ledgermq.serving.sink_calls import SinkCalls
-from ledgermq.serving.sink_service import SinkService
+from ledgermq.serving.service import Mailbox
 from ledgermq.serving.state_log import Generations, StateLog
-from ledgermq.serving.state_requests import Reply
 from ledgermq.serving.store_upkeep import StoreUpkeep
-from ledgermq.serving.timer_calls import TimerCalls
-from ledgermq.serving.timer_service import TimerService
-from ledgermq.serving.transaction_calls import TransactionCalls
-from ledgermq.serving.transaction_service import TransactionService
 from ledgermq.wire.session import Standing
 
 logger = logging.getLogger(__name__)
@@ -67,9 +53,6 @@ several times as much."""
 LAST_BATCH_NS = 1_000_000_000
 LAST_BATCH_POLL_S = 0.002
 """A broker that stops waits so long for its last commands, and looks so often."""
-
-DEAD_LETTERS, MOVES, TRANSACTIONS = "dead letters", "moves", "transactions"
-SINKS, DELAYS, TIMERS = "sinks", "delays", "timers"
 
 WHOLE_TURN_MS = 20
 """While messages come and go all the time, the services have their turn this often."""
@@ -92,49 +75,20 @@ class BrokerWorker:
         self._tables = tables
         tables.sign_of_life = self._give_beat
         self._writer, self._raft = around.bell(Role.WRITER), around.bell(Role.RAFT)
-        self._counts = around.page.counters(Role.BROKER)
+        self._counts = counts = around.page.counters(Role.BROKER)
         damage = DamageReports(self._raft, around.clock)
-        self._store = ReadableStore(around.page, settings, damage, first_offset=tables.first_offset)
-        self._log = self._state_log(contain)
-        self._counts[BrokerCounter.TABLES_AT] = 0
-        self._moves = Moves(self._store, tables, self._log)
-        self._delays = DelayService(
-            self._store, self._moves, self._log, settings.store.message_delay_level
+        self._store = store = ReadableStore(
+            around.page, settings, damage, first_offset=tables.first_offset
         )
-        self._timers = TimerService(self._store, self._moves, self._log)
-        self._sinks = SinkService(self._store, tables, self._log, self._moves, settings)
-        for keeper in (self._delays, self._timers, self._sinks):
-            self._log.keep_log_from(keeper.oldest_position)
-        self._calls = CallService(
-            self._store,
-            tables,
-            settings.topics,
-            self._log,
-            members=self._clients_of,
-            consuming=self._consuming,
-            warnings=self._warnings_of,
-            contain=contain,
+        counts[BrokerCounter.TABLES_AT] = 0
+        mailbox = Mailbox()
+        self._log = log = self._state_log(mailbox, contain)
+        self._made = made = BrokerServices(
+            around, tables, store, log, counts=counts, mailbox=mailbox, contain=contain
         )
-        queries = QueryService(self._store, settings, self._calls.known.check_queue)
-        self._transactions = TransactionService(
-            self._store, tables, self._log, self._moves, settings, find=queries.with_key
-        )
-        self._calls.register(TransactionCalls(self._transactions).verbs)
-        calls = self._calls
-        self._members = MemberCalls(
-            calls.known, settings, self._log, calls.others, calls.slices, contain=contain
-        )
-        self._calls.register(self._members.verbs)
-        self._pulls = self._pull_service(contain)
-        timer_calls = TimerCalls(self._timers, self._log, queries.with_key, settings)
-        self._calls.register(timer_calls.verbs)
-        self._retries = RetryCalls(self._calls.known, self._log, queries.record_at, settings)
-        self._dead_letters = DeadLetterCalls(self._calls.known, self._log, self._moves, settings)
-        sinks = SinkCalls(self._sinks, tables)
-        for answering in (self._retries, self._dead_letters, sinks, self._node_calls()):
-            self._calls.register(answering.verbs)
-        self._turns = ServiceTurns(contain)
-        self._service = make_consumers(self._pulls, self._calls, queries)
+        self.services = made.listed
+        self._service = make_consumers(made.pulls, made.calls, made.queries)
+        made.pulls.send = self._service.send_answers
         self._standing = ReaderStanding(
             around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER
         )
@@ -165,31 +119,16 @@ class BrokerWorker:
     @property
     def _is_behind(self) -> bool:
         """Whether a whole turn is due at once."""
-        if self._pulls.is_behind() or self._standing.has_news or self._log.is_behind:
-            return True
-        if self._transactions.is_behind and not self._turns.rests(TRANSACTIONS):
+        if self._standing.has_news or self.services.is_behind:
             return True
         # Since the last turn looked; the bell for it may have been rung before it was listened for.
-        has_moved = self._awaits_dispatch and self._store.has_moved()
-        return has_moved or (self._sinks.is_behind and not self._turns.rests(SINKS))
+        return self.services.awaits and self._store.has_moved()
 
     def _next_turn_ms(self, now_ns: int) -> int:
         """When there is something to do even if nothing comes."""
         now_ms = now_ns // 1_000_000
-        deadlines = [
-            self._pulls.next_deadline_ms(),
-            self._calls.notice.next_deadline_ms(),
-            self._log.next_deadline_ms(),
-            self._turns.deadline_ms(MOVES, self._moves.next_deadline_ms),
-            self._turns.deadline_ms(TRANSACTIONS, self._transactions.next_deadline_ms),
-            self._turns.deadline_ms(DELAYS, self._delays.next_deadline_ms),
-            self._turns.deadline_ms(TIMERS, self._timers.next_deadline_ms),
-            self._turns.deadline_ms(SINKS, self._sinks.next_deadline_ms),
-            self._members.next_deadline_ms(),
-            self._service.next_deadline_ms(),
-            self._calls.slices.next_deadline_ms(),
-        ]
-        if not self._calls.notice.is_confirmed:
+        deadlines = [self.services.next_deadline_ms(), self._service.next_deadline_ms()]
+        if not self._made.notice.is_confirmed:
             deadlines.append(self._order_due_ms)
         # One millisecond more: the clock's rest below a millisecond is not to be polled away.
         waits = [max(0, deadline - now_ms) + 1 for deadline in deadlines if deadline is not None]
@@ -202,12 +141,7 @@ class BrokerWorker:
         Raft rouses it when another node leads.
         """
         del now_ns
-        return self._awaits_dispatch or self._pulls.held > 0 or self._standing.awaits_dispatch
-
-    @property
-    def _awaits_dispatch(self) -> bool:
-        waits = self._log.awaits or self._transactions.awaits or self._timers.awaits
-        return waits or self._sinks.awaits
+        return self.services.awaits or self._made.pulls.held > 0 or self._standing.awaits_dispatch
 
     @property
     def _has_news(self) -> bool:
@@ -236,10 +170,7 @@ class BrokerWorker:
         # First: what it goes by is applied below.
         standing = self._standing.look() or self._untold
         if self._store.look():
-            self._pulls.notice_growth()
-            self._delays.notice_growth(now_ms)
-            self._timers.notice_growth(now_ms)
-            self._sinks.notice_growth(now_ms)
+            self.services.notice_growth(now_ms)
         self._log.apply()
         # Who begins to lead goes by tables that have everything which was in the log before.
         begins = standing is not None and standing.leads and standing.term != self._log.term
@@ -248,42 +179,15 @@ class BrokerWorker:
         if standing is not None and self._untold is None:
             self._take_standing(standing, now_ms)
         self._service.let_in(ready)
-        others_ask = self._service.take_requests(ready, now_ms)
-        if others_ask:
+        self._made.slices.others_ask = self._service.take_requests(ready, now_ms)
+        if self._made.slices.others_ask:
             self._upkeep.note_use(now_ms)
-        self._service.send_answers(self._pulls.grown(now_ms))
-        self._service.send_answers(self._pulls.due(now_ms))
-        self._serve(now_ms)
-        replies = (
-            *self._log.turn(now_ms),
-            *self._calls.notice.late(now_ms),
-            *self._members.turn(now_ms),
-            *self._calls.slices.turn(now_ms, others_ask=others_ask),
-        )
-        for reply in replies:
-            self._service.send_reply(reply)
-        for reply in (*self._retries.take_replies(), *self._dead_letters.take_replies()):
-            self._service.send_reply(reply)
+        self.services.turn(now_ms, self._service.send_reply)
         self._service.flush()
         self._tell_stage()
         self._order_topics(now_ms)
         self._tables.tick(now_ns)
         self._look_after_files(now_ms)
-
-    def _serve(self, now_ms: int) -> None:
-        """The turns of the services that read what is stored, none of which ends another one."""
-        run = partial(self._turns.run, now_ms=now_ms)
-        again: Callable[[], None] = lambda: None  # noqa: E731 - what keeps nothing begins anew
-        run(DEAD_LETTERS, self._dead_letters.turn, nothing=None, begin_again=again)
-        moves = partial(self._moves.turn, now_ms)
-        run(MOVES, moves, nothing=None, begin_again=again)
-        for name, service in ((TRANSACTIONS, self._transactions), (SINKS, self._sinks)):
-            none: list[Reply] = []
-            turn = partial(service.turn, now_ms)
-            for reply in run(name, turn, nothing=none, begin_again=service.begin_again):
-                self._service.send_reply(reply)
-        for name, one in ((DELAYS, self._delays), (TIMERS, self._timers)):
-            run(name, partial(one.turn, now_ms), nothing=None, begin_again=one.begin_again)
 
     def _has_taken_messages(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
         """Whether this turn's work was to hand messages to the writer, or out, and answers back.
@@ -299,67 +203,35 @@ class BrokerWorker:
         ):
             return False
         self._upkeep.note_use(now_ms)
-        for deadline in (self._service.next_deadline_ms(), self._pulls.next_deadline_ms()):
+        for deadline in (self._service.next_deadline_ms(), self._made.pulls.next_deadline_ms()):
             if deadline is not None:
                 self._rests_until_ms = min(self._rests_until_ms, max(deadline, now_ms) + 1)
         return True
 
-    def _state_log(self, contain: Contain) -> StateLog:
+    def _state_log(self, mailbox: Mailbox, contain: Contain) -> StateLog:
         return StateLog(
             self._around.settings,
             self._store,
             self._tables,
             self._writer,
             self._generations,
+            mailbox=mailbox,
             clock=self._around.clock,
             counts=self._counts,
             sign_of_life=self._give_sign,
             contain=contain,
         )
 
-    def _pull_service(self, contain: Contain) -> PullService:
-        settings = self._around.settings
-        return PullService(
-            self._store,
-            Holds(
-                limit=settings.limits.held_pulls_max, share=settings.limits.held_pulls_per_client
-            ),
-            self._calls.known.check_queue,
-            filters_properties=settings.reads.enable_property_filter,
-            counts=self._counts,
-            contain=contain,
-            clock=self._around.clock,
-        )
-
-    def _node_calls(self) -> NodeCalls:
-        members = self._members
-        return NodeCalls(
-            self._around,
-            GroupLags(self._tables.offsets, self._calls.groups.lag),
-            members=members.counts,
-            differing=members.differing,
-        )
-
-    def _clients_of(self, group: str) -> list[str]:
-        # Made after the calls, which it needs.
-        return self._members.clients(group)
-
-    def _consuming(self, group: str) -> list[str]:
-        return self._members.consuming(group)
-
-    def _warnings_of(self, group: str) -> list[str]:
-        return self._members.warnings(group)
-
     def _count_waiting(self) -> None:
         counts = self._counts
-        counts[BrokerCounter.TIMERS_WAITING] = self._timers.index.count
-        counts[BrokerCounter.HALF_MESSAGES_WAITING] = self._transactions.waiting
-        self._members.tell_counts(counts)
+        counts[BrokerCounter.TIMERS_WAITING] = self._made.timers.index.count
+        counts[BrokerCounter.HALF_MESSAGES_WAITING] = self._made.transactions.waiting
+        self._made.members.tell_counts(counts)
         archives = self._tables.archives
         counts[BrokerCounter.ARCHIVES] = len(archives)
         counts[BrokerCounter.ARCHIVED_POSITION] = archives.last()
         try:
-            counts[BrokerCounter.DELAYED_WAITING] = self._delays.waiting
+            counts[BrokerCounter.DELAYED_WAITING] = self._made.delays.waiting
         except (NotLeaderError, CorruptLogError):
             # The count stays as it was; whoever delivers them says what is wrong.
             return
@@ -394,33 +266,15 @@ class BrokerWorker:
         self._upkeep.tidy(now_ms)
 
     def take_settings(self, settings: Settings) -> None:
-        """The settings were read again: those of transactions and sinks count from now on, and keys
-        that were put beside them.
-        """
+        """The settings were read again, and keys that were put beside them."""
         self._tables.secrets.read_again()
-        self._transactions.take_settings(settings)
-        self._sinks.take_settings(settings)
-        self._pulls.take_limits(settings.limits)
-        self._log.room.limits = settings.limits
-        self._members.take_limits(settings.limits)
+        self.services.take_settings(settings)
 
     def finish(self) -> None:
         """Answer everybody who waits, and write what is not written."""
         self._await_batch()
         self._store.look()
-        self._service.send_answers(self._pulls.end_all())
-        for reply in (
-            *self._transactions.end_all(),
-            *self._log.end_all(),
-            *self._sinks.end_all(),
-            *self._calls.notice.end_all(),
-            *self._calls.slices.end_all(),
-            *self._members.end_all(),
-        ):
-            self._service.send_reply(reply)
-        for reply in (*self._retries.take_replies(), *self._dead_letters.take_replies()):
-            self._service.send_reply(reply)
-
+        self.services.end_all(self._service.send_reply)
         self._service.flush()
 
     def _await_batch(self) -> None:
@@ -453,11 +307,11 @@ class BrokerWorker:
     def _take_standing(self, standing: Standing, now_ms: int) -> None:
         """Take note of who leads: clients are told; a new leader's tables become those of all."""
         if standing.leads and not self._log.leads:
-            adopted = self._calls.topics.adopt()
+            adopted = self._made.calls.topics.adopt(epoch_ms(self._around.clock))
             if adopted:
                 logger.info("topics taken up from the log: names=%s", ",".join(adopted))
         if self._log.lead(standing):
-            self._members.lead(standing.leads, now_ms)
+            self._made.members.lead(standing.leads, now_ms)
         self._service.tell_standing(standing)
 
     def _take(self, message: bytes) -> None:
@@ -470,17 +324,16 @@ class BrokerWorker:
             case StateRefused(sequence=sequence):
                 self._log.take_refusal(sequence)
             case SnapshotWanted(before):
-                self._timers.make_way(before)
+                self._made.timers.make_way(before)
                 self._log.want_snapshot(before)
             case TopicsLoaded(version):
-                for reply in self._calls.notice.confirmed(version):
-                    self._service.send_reply(reply)
+                self._made.notice.confirmed(version)
             case _:
                 pass
 
     def _order_topics(self, now_ms: int) -> None:
         """Have the writer read the topic table, until it says that it has."""
-        notice, revision = self._calls.notice, self._tables.topics_revision
+        notice, revision = self._made.notice, self._tables.topics_revision
         generation = self._around.page.read_process(Role.WRITER).generation
         if generation != self._writer_generation:
             self._writer_generation = generation
@@ -496,13 +349,13 @@ class BrokerWorker:
         self._order_due_ms = now_ms + ORDER_REPEAT_MS
 
 
-Services = tuple[PullService, CallService, QueryService]
-AroundClients = Callable[[Consumers, Surroundings, BrokerTables, Services], Consumers]
+ClientServices = tuple[PullService, CallService, QueryService]
+AroundClients = Callable[[Consumers, Surroundings, BrokerTables, ClientServices], Consumers]
 """Puts other clients beside our own."""
 
 
 def _alone(
-    own: Consumers, _around: Surroundings, _tables: BrokerTables, _services: Services
+    own: Consumers, _around: Surroundings, _tables: BrokerTables, _services: ClientServices
 ) -> Consumers:
     return own
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ledgermq.ipc.counters import Counts
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.settings import TopicsSection
 from ledgermq.serving.access_calls import AccessCalls
@@ -19,23 +20,20 @@ from ledgermq.serving.calls import (
     Arguments,
     Call,
     CheckTopic,
-    Members,
     Result,
     Verb,
     Verbs,
     anybody,
-    nobody,
 )
 from ledgermq.serving.group_calls import GroupCalls
 from ledgermq.serving.known_topics import KnownTopics
+from ledgermq.serving.member_calls import MemberCalls
 from ledgermq.serving.name_calls import NameCalls
 from ledgermq.serving.offset_batches import OffsetBatches
 from ledgermq.serving.offset_calls import OffsetCalls
 from ledgermq.serving.other_members import OtherMembers
 from ledgermq.serving.prepared_groups import PreparedGroups
-from ledgermq.serving.pull_service import Contain, let_through
 from ledgermq.serving.queue_calls import QueueCalls
-from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.send_topic_calls import SendTopicCalls
 from ledgermq.serving.sliced_answers import SlicedAnswers
 from ledgermq.serving.state_log import StateLog
@@ -50,42 +48,42 @@ class CallService:
         known: the topics that there are.
         topics: answers calls about them.
         groups: answers calls about groups.
-        notice: what the writer knows of them.
         slices: answers that take several turns.
         others: members of groups that are not our own clients.
     """
 
     def __init__(
         self,
-        store: ReadableStore,
+        known: KnownTopics,
         tables: BrokerTables,
         rules: TopicsSection,
         log: StateLog,
         *,
-        members: Members = nobody,
-        consuming: Members = nobody,
-        warnings: Members = nobody,
-        contain: Contain = let_through,
+        notice: WriterNotice,
+        slices: SlicedAnswers,
+        others: OtherMembers,
+        members: MemberCalls,
+        counts: Counts,
     ) -> None:
-        self.known = KnownTopics(store, tables)
-        self.notice = WriterNotice(tables)
-        self.others = OtherMembers()
-        self.slices = SlicedAnswers(log.clock, contain)
-        self.topics = TopicCalls(self.known, rules, log, self.notice, self.slices)
+        self.known = known
+        self.slices = slices
+        self.others = others
+        self.topics = TopicCalls(known, rules, log, notice, slices)
         self._log = log
         self._verbs: dict[str, Verb] = {}
         self.register(self.topics.verbs)
-        self.register(SendTopicCalls(self.known, rules, log, self.notice).verbs)
-        self.register(QueueCalls(self.known).verbs)
+        self.register(SendTopicCalls(known, rules, log, notice).verbs)
+        self.register(QueueCalls(known).verbs)
         self.groups = GroupCalls(
-            self.known, rules, log, self.slices, members=members, warnings=warnings
+            known, rules, log, slices, members=members.clients, warnings=members.warnings
         )
         self.register(self.groups.verbs)
-        self.register(OffsetCalls(self.known, rules, log, consuming).verbs)
-        self.register(OffsetBatches(self.known, rules, log).verbs)
-        self.register(PreparedGroups(self.known, rules, log).verbs)
-        self.register(AccessCalls(tables, log, self.notice).verbs)
-        self.register(ArchiveCalls(store, tables, log).verbs)
+        self.register(members.verbs)
+        self.register(OffsetCalls(known, rules, log, members.consuming, counts).verbs)
+        self.register(OffsetBatches(known, rules, log, counts).verbs)
+        self.register(PreparedGroups(known, rules, log).verbs)
+        self.register(AccessCalls(tables, log, notice).verbs)
+        self.register(ArchiveCalls(known.store, tables, log).verbs)
         self.register(NameCalls(tables, log).verbs)
 
     def register(self, verbs: Verbs) -> None:

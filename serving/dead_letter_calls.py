@@ -14,7 +14,7 @@ from ledgermq.broker.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved
 from ledgermq.broker.replayed import TOKEN_MAX, Replayed
 from ledgermq.broker.retries import check_writable, first_topic, replay
 from ledgermq.formats.message import Message, decode_message, encode_message
-from ledgermq.ipc.counters import BrokerCounter
+from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.errors import (
     BusyError,
     LedgerError,
@@ -32,41 +32,51 @@ from ledgermq.serving.calls import CHANGE, GROUP, Arguments, Call, Result, Verb,
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.moves import Buffer, Moves
 from ledgermq.serving.retry_topics import RetryTopics
+from ledgermq.serving.service import Mailbox, Service
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Reply, Request
 
 
-class DeadLetterCalls:
+class DeadLetterCalls(Service):
     """Owned by the broker process.
 
     Invariant: at most one replay of a queue is under way.
     """
 
-    def __init__(self, known: KnownTopics, log: StateLog, moves: Moves, settings: Settings) -> None:
+    name = "dead letters"
+    can_rest = True
+
+    def __init__(
+        self,
+        known: KnownTopics,
+        log: StateLog,
+        moves: Moves,
+        settings: Settings,
+        *,
+        mailbox: Mailbox,
+        counts: Counts,
+    ) -> None:
         self._store = known.store
         self._tables = known.tables
         self._topics = RetryTopics(known, settings.topics)
         self._log = log
+        self._counts = counts
         self._moves = moves
         self._address = settings.node.broker_ip, settings.node.listen_port
         self._registered: set[str] = set()
         self._replaying: set[QueueName] = set()
-        self._replies: list[Reply] = []
+        self._mailbox = mailbox
         self.verbs: Verbs = (
             Verb("dead_letters", self._dead_letters, GROUP),
             Verb("dead_letters_replay", self._replay, CHANGE),
         )
 
-    def turn(self) -> None:
+    def turn(self, now_ms: int) -> None:
         """Know all queues whose replay was cut, so that it is finished."""
+        del now_ms
         for queue, _ in self._tables.state.open_moves():
             if queue.topic.startswith(DEAD_LETTER_PREFIX):
                 self._register(queue.topic)
-
-    def take_replies(self) -> list[Reply]:
-        """Answers to calls that have waited."""
-        replies, self._replies = self._replies, []
-        return replies
 
     def _dead_letters(self, call: Call) -> Result:
         self._log.check()
@@ -144,11 +154,11 @@ class DeadLetterCalls:
     def end_replay(self, wanted: _Replay, outcome: Result | LedgerError) -> None:
         """Answer a replay; the next one of its queue may begin."""
         self._replaying.discard(wanted.queue)
-        self._replies.append(Reply(wanted.caller, outcome))
+        self._mailbox.append(Reply(wanted.caller, outcome))
 
     def note_replayed(self, count: int) -> None:
         """So many messages were stored once more."""
-        self._log.counts[BrokerCounter.DEAD_LETTERS_REPLAYED] += count
+        self._counts[BrokerCounter.DEAD_LETTERS_REPLAYED] += count
 
     def _register(self, topic: str) -> None:
         if topic in self._registered:

@@ -21,8 +21,10 @@ from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.limits import DELAY_TOPIC
 from ledgermq.model.queue_name import QueueName
+from ledgermq.process.clock import Clock, epoch_ms
 from ledgermq.serving.moves import Buffer, Moves
 from ledgermq.serving.readable_store import ReadableStore
+from ledgermq.serving.service import Service
 from ledgermq.serving.state_log import RETRY_MS, StateLog
 
 logger = logging.getLogger(__name__)
@@ -45,15 +47,24 @@ class _Level:
     is_asked: bool = False
 
 
-class DelayService:
+class DelayService(Service):
     """Owned by the broker process; does nothing while the node does not lead."""
 
+    name = "delays"
+    can_rest = True
+
     def __init__(
-        self, store: ReadableStore, moves: Moves, log: StateLog, message_delay_level: str
+        self,
+        store: ReadableStore,
+        moves: Moves,
+        log: StateLog,
+        clock: Clock,
+        message_delay_level: str,
     ) -> None:
         self._store = store
         self._moves = moves
         self._log = log
+        self._clock = clock
         self._now_ms = 0
         moves.register(DELAY_TOPIC, lambda _queue, _offset, record: delivered(record))
         self._levels = [
@@ -76,9 +87,9 @@ class DelayService:
         """When ``turn`` has something to do that nothing else tells of."""
         if not self._log.is_settled:
             return None
-        epoch_ms = self._log.epoch_ms()
+        at_ms = epoch_ms(self._clock)
         deadlines = [
-            self._now_ms + max(0, level.due_ms - epoch_ms)
+            self._now_ms + max(0, level.due_ms - at_ms)
             for level in self._levels
             if level.due_ms is not None and level.look_ms is None and not level.is_asked
         ]
@@ -94,14 +105,14 @@ class DelayService:
             return
         if not self._log.is_settled:
             return
-        epoch_ms = self._log.epoch_ms()
+        at_ms = epoch_ms(self._clock)
         for level in self._levels:
             if level.is_asked:
                 continue
             if level.look_ms is not None and now_ms >= level.look_ms:
                 level.look_ms = None
                 self._look(level)
-            if level.due_ms is not None and level.due_ms <= epoch_ms and level.look_ms is None:
+            if level.due_ms is not None and level.due_ms <= at_ms and level.look_ms is None:
                 self._ask(level, now_ms)
 
     def oldest_position(self) -> int | None:
@@ -132,7 +143,7 @@ class DelayService:
         if units is None or len(units) == 0:
             level.due_ms = None
         else:
-            level.due_ms = int(_due_times(units, level.delay_ms, self._log.epoch_ms())[0])
+            level.due_ms = int(_due_times(units, level.delay_ms, epoch_ms(self._clock))[0])
 
     def _units(self, level: _Level, count: int) -> Units | None:
         bounds = self._store.bounds(level.queue)
@@ -169,8 +180,8 @@ class DelayService:
         units = self._units(level, GROUP_RECORDS_MAX)
         if units is None:
             return None
-        epoch_ms = self._log.epoch_ms()
-        is_due = _due_times(units, level.delay_ms, epoch_ms) <= epoch_ms
+        at_ms = epoch_ms(self._clock)
+        is_due = _due_times(units, level.delay_ms, at_ms) <= at_ms
         fits = np.cumsum(units["size"].astype("i8") + RECORD_GROWTH_MAX) <= GROUP_SIZE_MAX
         fits[0] = True
         takes = is_due & fits
@@ -183,7 +194,7 @@ class DelayService:
         return Moved(level.queue, offsets, len(records), first + count, {}), records
 
 
-def _due_times(units: Units, delay_ms: int, epoch_ms: int) -> np.ndarray[tuple[int], np.dtype]:
+def _due_times(units: Units, delay_ms: int, at_ms: int) -> np.ndarray[tuple[int], np.dtype]:
     """When messages are due; one that would wait longer than its level is due now, as in Java."""
     times = units["tags"].astype("i8")
-    return np.where(times > epoch_ms + delay_ms, epoch_ms, times)
+    return np.where(times > at_ms + delay_ms, at_ms, times)

@@ -32,7 +32,8 @@ from ledgermq.model.errors import (
 from ledgermq.model.limits import QUEUE_ID_MAX
 from ledgermq.model.message_filter import EXPRESSION_SIZE_MAX
 from ledgermq.model.queue_name import QueueName
-from ledgermq.model.settings import LimitsSection, Settings
+from ledgermq.model.settings import Settings
+from ledgermq.process.clock import Clock
 from ledgermq.process.refusal_lines import RefusalLines
 from ledgermq.serving.call_arguments import Arguments, flag, text
 from ledgermq.serving.callers import Caller
@@ -40,6 +41,7 @@ from ledgermq.serving.calls import GROUP, Call, Result, Verb, Verbs
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.other_members import OTHER_OWNER_PREFIX, OtherMembers
 from ledgermq.serving.pull_service import Contain, let_through
+from ledgermq.serving.service import Mailbox, Service
 from ledgermq.serving.sliced_answers import SlicedAnswers
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Encoded, Reply, Request
@@ -70,13 +72,15 @@ class _Held(NamedTuple):
     until_ms: int
 
 
-class MemberCalls:
+class MemberCalls(Service):
     """Owned by the broker process.
 
     Invariants: while this node does not lead there are no members, and no heartbeat waits; at most
     one heartbeat of a member is in ``_held``, and its group is as it was told; those in ``_due``
     wait for nothing but their turn.
     """
+
+    name = "members"
 
     def __init__(
         self,
@@ -86,6 +90,9 @@ class MemberCalls:
         others: OtherMembers,
         slices: SlicedAnswers,
         *,
+        mailbox: Mailbox,
+        clock: Clock,
+        counts: Counts,
         contain: Contain = let_through,
     ) -> None:
         """Nobody is a member yet.
@@ -102,6 +109,8 @@ class MemberCalls:
         self._limits = settings.limits
         self._rules = settings.topics
         self._log = log
+        self._clock = clock
+        self._counts = counts
         self._others = others
         self._slices = slices
         others.own = self._own_clients
@@ -113,7 +122,7 @@ class MemberCalls:
         self._leases = QueueLeases(known.tables.locks)
         # The one that is due first stands first: all wait equally long.
         self._held: dict[tuple[str, str], _Held] = {}
-        self._replies: list[Reply] = []
+        self._mailbox = mailbox
         # Groups whose members are to be told, heartbeats that are to be answered, and how.
         self._changed: dict[str, None] = {}
         self._due: deque[_Held] = deque()
@@ -215,15 +224,15 @@ class MemberCalls:
             self._led_ms = now_ms
             self._leases.begin(now_ms)
 
-    def turn(self, now_ms: int) -> list[Reply]:
-        """Let go of members that are silent; the answers that are due."""
+    def turn(self, now_ms: int) -> None:
+        """Let go of members that are silent; answer who is due."""
         self._now_ms = now_ms
         for group, client in self._members.expire(now_ms):
             self._log_member(group, "consumer not heard of any more", client)
             self._held.pop((group, client), None)
-            self._log.counts[BrokerCounter.MEMBERS_LOST] += 1
+            self._counts[BrokerCounter.MEMBERS_LOST] += 1
             self._tell(group)
-        until_ns = self._log.clock.monotonic_ns() + ANSWERS_NS
+        until_ns = self._clock.monotonic_ns() + ANSWERS_NS
         for group in self._changed:
             for member in self._members.members(group):
                 if (held := self._held.pop((group, member.client), None)) is not None:
@@ -234,16 +243,14 @@ class MemberCalls:
             self._due.append(self._held.pop(next(iter(self._held))))
         while self._due:
             self._answer(self._due.popleft())
-            if self._log.clock.monotonic_ns() >= until_ns:
+            if self._clock.monotonic_ns() >= until_ns:
                 break
         # Of this turn alone.
         self._views.clear()
-        replies, self._replies = self._replies, []
-        return replies
 
     def next_deadline_ms(self) -> int | None:
         """When ``turn`` has something to do; ``None`` when never."""
-        if self._replies or self._changed or self._due:
+        if self._changed or self._due:
             return 0
         held = next(iter(self._held.values()), None)
         expiry_ms = self._members.next_expiry_ms()
@@ -251,11 +258,9 @@ class MemberCalls:
             return expiry_ms
         return min(held.until_ms, expiry_ms)
 
-    def end_all(self) -> list[Reply]:
-        """Refusals of all heartbeats that wait: the node stops."""
+    def end_all(self) -> None:
+        """Refuse all heartbeats that wait: the node stops."""
         self._refuse_held(NotLeaderError("node stops; ask again"))
-        replies, self._replies = self._replies, []
-        return replies
 
     def _heartbeat(self, call: Call) -> Result | None:
         self._check(call)
@@ -280,9 +285,9 @@ class MemberCalls:
             self._due.append(held)
         return None
 
-    def take_limits(self, limits: LimitsSection) -> None:
-        """The settings were read again."""
-        self._limits = limits
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: their limits count from now on."""
+        self._limits = settings.limits
 
     def _check_room(self, group: str, member: Member) -> None:
         """Refuse who comes anew, or wants more, where there are too many; others stay."""
@@ -362,7 +367,7 @@ class MemberCalls:
         def answer() -> Result:
             self._leases.renew(group, client, queues, self._now_ms)
             owned = self._leases.owned(group, client, queues)
-            self._log.counts[BrokerCounter.QUEUE_LOCKS] += sum(map(len, owned.values()))
+            self._counts[BrokerCounter.QUEUE_LOCKS] += sum(map(len, owned.values()))
             return {"owned": owned}
 
         self._change(call, group, plan, answer)
@@ -489,7 +494,7 @@ class MemberCalls:
         All that they have to be told is made once a turn, whatever has changed: with thousands of
         members, who come one after the other, each change for each was the square.
         """
-        self._log.counts[BrokerCounter.GROUP_CHANGES] += 1
+        self._counts[BrokerCounter.GROUP_CHANGES] += 1
         self._changed[group] = None
 
     def _log_member(self, group: str, what: str, client: str) -> None:
@@ -519,10 +524,10 @@ class MemberCalls:
             except Exception as error:
                 view = self._contain(error)
             self._views[held.group] = view
-        self._replies.append(Reply(held.caller, view))
+        self._mailbox.append(Reply(held.caller, view))
 
     def _refuse_held(self, error: LedgerError) -> None:
-        self._replies += [Reply(held.caller, error) for held in (*self._due, *self._held.values())]
+        self._mailbox += [Reply(held.caller, error) for held in (*self._due, *self._held.values())]
         self._due.clear()
         self._held.clear()
 
@@ -540,7 +545,7 @@ class MemberCalls:
 
     def _no_members(self) -> Membership:
         return Membership(
-            epoch=f"{self._log.clock.seed():016x}"[:12], expiry_ms=self._settings.member_expiry_ms
+            epoch=f"{self._clock.seed():016x}"[:12], expiry_ms=self._settings.member_expiry_ms
         )
 
 

@@ -16,7 +16,7 @@ from ledgermq.broker.moves import Moved, Source, count_present, record_sum, rest
 from ledgermq.broker.state_commands import Command, decode_command
 from ledgermq.broker.table_changes import Change
 from ledgermq.formats.message import decode_message, queue_of
-from ledgermq.ipc.counters import BrokerCounter
+from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.errors import BusyError, CorruptLogError, LedgerError, MessageIllegalError
 from ledgermq.model.limits import (
     DELAY_TOPIC,
@@ -31,6 +31,7 @@ from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.callers import Caller
 from ledgermq.serving.poison_messages import PoisonMessages
 from ledgermq.serving.readable_store import ReadableStore
+from ledgermq.serving.service import Service
 from ledgermq.serving.state_log import RETRY_MS, StateLog
 from ledgermq.serving.state_reader import QUEUE
 from ledgermq.serving.state_requests import Request
@@ -61,21 +62,27 @@ looked at. The record is valid during the call.
 """
 
 
-class Moves:
+class Moves(Service):
     """Owned by the broker process.
 
     Attributes:
         poison: where services read messages that are stored.
     """
 
-    def __init__(self, store: ReadableStore, tables: BrokerTables, log: StateLog) -> None:
+    name = "moves"
+    can_rest = True
+
+    def __init__(
+        self, store: ReadableStore, tables: BrokerTables, log: StateLog, counts: Counts
+    ) -> None:
         self._store = store
         self._tables = tables
         self._log = log
+        self._counts = counts
         self._builds: dict[str, Build] = {}
         self._mending: set[QueueName] = set()
         self._retry_ms = 0
-        self.poison = PoisonMessages(log.counts)
+        self.poison = PoisonMessages(counts)
         self._became_nothing: dict[tuple[QueueName, int], None] = {}
 
     def register(self, topic: str, build: Build) -> None:
@@ -142,7 +149,7 @@ class Moves:
         def answer() -> None:
             counter = COUNTER_OF.get(queue.topic)
             if counter is not None:
-                self._log.counts[counter] += len(planned)
+                self._counts[counter] += len(planned)
             done()
 
         touches = frozenset({f"move {queue.topic}/{queue.queue_id}"})
@@ -238,7 +245,7 @@ class Moves:
             return None if place is None else self._rest(queue, place)
 
         def done() -> None:
-            self._log.counts[BrokerCounter.MOVES_MENDED] += 1
+            self._counts[BrokerCounter.MOVES_MENDED] += 1
             self._mending.discard(queue)
             logger.info("move finished: topic=%s queue=%d", queue.topic, queue.queue_id)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ledgermq.broker.table_changes import Change, GroupSet, OffsetsSet
-from ledgermq.ipc.counters import BrokerCounter
+from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.errors import LedgerError, MessageIllegalError, ProtocolError, TopicUnknownError
 from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import TopicsSection
@@ -37,11 +37,14 @@ class Commit(NamedTuple):
 class OffsetBatches:
     """Changes go through the log, as one command; what is known already leaves nothing there."""
 
-    def __init__(self, known: KnownTopics, rules: TopicsSection, log: StateLog) -> None:
+    def __init__(
+        self, known: KnownTopics, rules: TopicsSection, log: StateLog, counts: Counts
+    ) -> None:
         self._known = known
         self._tables = known.tables
         self._rules = rules
         self._log = log
+        self._counts = counts
         self.verbs: Verbs = (Verb("offsets_store", self._store, ADMIN_ANYWHERE),)
 
     def _store(self, call: Call) -> Result | None:
@@ -78,7 +81,7 @@ class OffsetBatches:
         )
 
         def answer() -> Result:
-            self._log.counts[BrokerCounter.OFFSET_COMMITS] += len(touches)
+            self._counts[BrokerCounter.OFFSET_COMMITS] += len(touches)
             return {"refused": refused}
 
         self._log.submit(Request(call.caller, changes, touches, answer), call.now_ms)

@@ -15,7 +15,7 @@ from ledgermq.broker.offset_plans import (
     reset_offset,
 )
 from ledgermq.broker.table_changes import Change, GroupSet, OffsetsSet
-from ledgermq.ipc.counters import BrokerCounter
+from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.errors import GroupUnknownError, ProtocolError
 from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import TopicsSection
@@ -42,12 +42,18 @@ class OffsetCalls:
     """Changes go through the log."""
 
     def __init__(
-        self, known: KnownTopics, rules: TopicsSection, log: StateLog, members: Members
+        self,
+        known: KnownTopics,
+        rules: TopicsSection,
+        log: StateLog,
+        members: Members,
+        counts: Counts,
     ) -> None:
         self._store = known.store
         self._tables = known.tables
         self._rules = rules
         self._log = log
+        self._counts = counts
         self._known = known
         self._members = members
         self.verbs: Verbs = (
@@ -87,7 +93,7 @@ class OffsetCalls:
         touches = {f"offset {name}@{topic}/{queue_id}" for queue_id in offsets}
 
         def answer() -> Result:
-            self._log.counts[BrokerCounter.OFFSET_COMMITS] += 1
+            self._counts[BrokerCounter.OFFSET_COMMITS] += 1
             return {}
 
         self._log.submit(Request(call.caller, changes, frozenset(touches), answer), call.now_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +17,7 @@ from ledgermq.formats.arrays import Units
 from ledgermq.ipc.counters import BrokerCounter, Counts, no_counts
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.queue_name import QueueName
-from ledgermq.model.settings import LimitsSection
+from ledgermq.model.settings import Settings
 from ledgermq.process.clock import MACHINE_CLOCK, Clock
 from ledgermq.process.record_parts import RecordParts
 from ledgermq.serving.callers import Client
@@ -25,6 +25,7 @@ from ledgermq.serving.poison_messages import PoisonMessages
 from ledgermq.serving.property_scan import Wanted, sql_filter
 from ledgermq.serving.pull_answers import Answer, Held, Later, nothing, refusal
 from ledgermq.serving.readable_store import ReadableStore
+from ledgermq.serving.service import Service
 from ledgermq.store.queue_end import PREFILL_SIZE
 from ledgermq.wire.pull_frame import Pull, PullStatus
 
@@ -60,6 +61,7 @@ TAKEN_AT_ONCE = 16
 """Pulls that are answered before it is looked what time it is."""
 
 CheckQueue = Callable[[QueueName], None]
+SendAnswers = Callable[[Iterable[Answer]], None]
 
 
 class _Paced(NamedTuple):
@@ -82,7 +84,7 @@ def let_through(error: Exception) -> LedgerError:
     raise error
 
 
-class PullService:
+class PullService(Service):
     """Looks up what is pulled, and keeps the holds. It knows no socket.
 
     Invariant: a pull is answered once, or held, or waits for its turn; what is held or waits is
@@ -90,7 +92,11 @@ class PullService:
 
     Attributes:
         limits: the buckets of what is read, of whoever gives messages out; nothing here asks them.
+        send: where answers go that are given later than at once; the time that it takes counts in
+            what a turn may take.
     """
+
+    name = "pulls"
 
     def __init__(
         self,
@@ -122,6 +128,7 @@ class PullService:
         # With how many of those that wait are to be looked at; None: all.
         self._unlooked: dict[QueueName, int | None] = {}
         self.limits: RateLimits | None = None
+        self.send: SendAnswers = _to_nobody
         self._displaced: deque[Hold[Client, Held]] = deque()
         self._paced: list[_Paced] = []
         self._paced_count = 0
@@ -131,10 +138,10 @@ class PullService:
         others = self._holds.host_of
         self._holds.host_of = lambda client: host_of(client) or others(client)
 
-    def take_limits(self, limits: LimitsSection) -> None:
-        """The settings were read again."""
-        self._holds.limit = limits.held_pulls_max
-        self._holds.share = limits.held_pulls_per_client
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: their limits count from now on."""
+        self._holds.limit = settings.limits.held_pulls_max
+        self._holds.share = settings.limits.held_pulls_per_client
 
     @property
     def held(self) -> int:
@@ -151,6 +158,7 @@ class PullService:
             return held_ms
         return self._paced[0].due_ms if held_ms is None else min(self._paced[0].due_ms, held_ms)
 
+    @property
     def is_behind(self) -> bool:
         """Whether queues with holds wait to be looked at, or holds that ended to be answered."""
         if self._unlooked or self._displaced:
@@ -186,11 +194,21 @@ class PullService:
         heapq.heapify(self._paced)
         return self._holds.cancel(client)
 
-    def notice_growth(self) -> None:
+    def notice_growth(self, now_ms: int) -> None:
         """The dispatched position has moved: every queue that somebody waits for is due a look."""
+        del now_ms
         # Those that were due before stay where they are: else the last ones would never be looked
         # at while messages come all the time.
         self._unlooked |= dict.fromkeys(self._holds.queues())
+
+    def turn(self, now_ms: int) -> None:
+        """Answer holds whose queues have grown, and what is due."""
+        self.send(self.grown(now_ms))
+        self.send(self.due(now_ms))
+
+    def end_all(self) -> None:
+        """Answer all that wait: the node stops."""
+        self.send(self._ends())
 
     def grown(self, now_ms: int) -> Iterator[Answer]:
         """Answers to holds whose queues have grown, from a bounded number of queues, for a bounded
@@ -261,8 +279,7 @@ class PullService:
         self._counts[BrokerCounter.HOLDS_DISPLACED] += count
         return [self._displaced.popleft() for _ in range(count)]
 
-    def end_all(self) -> Iterator[Answer]:
-        """Answers to all that wait: the node stops."""
+    def _ends(self) -> Iterator[Answer]:
         paced, self._paced = self._paced, []
         for one in paced:
             yield self._end(Hold(one.client, one.queue, one.deadline_ms, one.held))
@@ -520,3 +537,7 @@ class PullService:
 def _weight(expression: str) -> int:
     """Of how many expressions of the usual length one takes the time."""
     return -(-len(expression) // SQL_SIZE)
+
+
+def _to_nobody(answers: Iterable[Answer]) -> None:
+    assert not list(answers), "answers to nobody"

@@ -17,17 +17,19 @@ from ledgermq.broker.groups import check_group_name
 from ledgermq.broker.retries import Returned, give_back
 from ledgermq.broker.table_changes import Change
 from ledgermq.formats.message import Message, decode_message, encode_message
-from ledgermq.ipc.counters import BrokerCounter
+from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import BusyError, LedgerError, MessageIllegalError, ProtocolError
 from ledgermq.model.group_topics import dead_letter_topic, retry_topic
 from ledgermq.model.limits import FORBIDDEN_TOPICS, QUEUE_ID_MAX
 from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import Settings
+from ledgermq.process.clock import Clock
 from ledgermq.serving.call_arguments import integer, text
 from ledgermq.serving.calls import Arguments, Call, Result, Verb, Verbs, both_rights
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.retry_topics import RetryTopics
+from ledgermq.serving.service import Mailbox
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Reply, Request
 
@@ -46,24 +48,29 @@ class RetryCalls:
     """
 
     def __init__(
-        self, known: KnownTopics, log: StateLog, record_at: RecordAt, settings: Settings
+        self,
+        known: KnownTopics,
+        log: StateLog,
+        record_at: RecordAt,
+        settings: Settings,
+        *,
+        mailbox: Mailbox,
+        clock: Clock,
+        counts: Counts,
     ) -> None:
         self._known = known
         self._store = known.store
         self._state = known.tables.state
         self._topics = RetryTopics(known, settings.topics)
         self._log = log
+        self._clock = clock
+        self._counts = counts
         self._record_at = record_at
         self._address = settings.node.broker_ip, settings.node.listen_port
         self._level_max = len(delay_levels_ms(settings.store.message_delay_level)) - 1
         self._preparing: dict[str, list[_GiveBack]] = {}
-        self._replies: list[Reply] = []
+        self._mailbox = mailbox
         self.verbs: Verbs = (Verb("send_back", self._send_back, both_rights(Right.SUB)),)
-
-    def take_replies(self) -> list[Reply]:
-        """Answers to calls that have waited."""
-        replies, self._replies = self._replies, []
-        return replies
 
     def _send_back(self, call: Call) -> Result | None:
         act = _GiveBack(self, call)
@@ -92,10 +99,10 @@ class RetryCalls:
                 try:
                     self._submit(one, now_ms)
                 except LedgerError as error:
-                    self._replies.append(Reply(one.caller, error))
+                    self._mailbox.append(Reply(one.caller, error))
 
         def refused(error: LedgerError) -> None:
-            self._replies += [Reply(one.caller, error) for one in self._preparing.pop(name)]
+            self._mailbox += [Reply(one.caller, error) for one in self._preparing.pop(name)]
 
         touches = frozenset({f"group {group}", f"topic {name}"})
         request = Request(
@@ -199,12 +206,12 @@ class RetryCalls:
 
     def chance(self) -> int:
         """31 bits, by which a queue is chosen."""
-        return self._log.clock.seed() >> 33
+        return self._clock.seed() >> 33
 
     def note_stored(self, records: Sequence[bytes], *, is_dead: bool) -> None:
         """So many messages were given back, and are in the log."""
         counter = BrokerCounter.MESSAGES_DEAD if is_dead else BrokerCounter.MESSAGES_RETRIED
-        self._log.counts[counter] += len(records)
+        self._counts[counter] += len(records)
 
     def record_of(self, message: Message) -> bytes:
         """The record to append, with its hole."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ledgermq.broker.sinks import QUEUE, Sink, SinkSet
 from ledgermq.broker.table_changes import Change
-from ledgermq.ipc.counters import BrokerCounter
+from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.errors import (
     BusyError,
     LedgerError,
@@ -24,9 +24,11 @@ from ledgermq.model.errors import (
 )
 from ledgermq.model.settings import Settings
 from ledgermq.model.stages import Stage
+from ledgermq.process.clock import Clock, epoch_ms
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.callers import Caller
 from ledgermq.serving.moves import Moves
+from ledgermq.serving.service import Mailbox
 from ledgermq.serving.staged_packs import StagedPacks
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Reply, Request
@@ -100,7 +102,6 @@ class SinkCommits:
     Attributes:
         now_ms: of the present turn.
         is_behind: there is more to look at at once.
-        replies: whoever has a turn takes them.
     """
 
     def __init__(
@@ -110,13 +111,19 @@ class SinkCommits:
         log: StateLog,
         moves: Moves,
         settings: Settings,
+        *,
+        mailbox: Mailbox,
+        clock: Clock,
+        counts: Counts,
     ) -> None:
         self.now_ms = 0
         self.is_behind = False
-        self.replies: list[Reply] = []
+        self._mailbox = mailbox
         self._packs = packs
         self._tables = tables
         self._log = log
+        self._clock = clock
+        self._counts = counts
         self._moves = moves
         self._settings = settings
         self._commits: deque[Commit] = deque()
@@ -156,7 +163,7 @@ class SinkCommits:
         """Refuse all with ``error``, and forget what was dropped: this node leads no more."""
         # Those that were submitted are told by the log.
         callers = [one.caller for one in self._commits if not one.is_submitted]
-        self.replies += [Reply(caller, error) for caller in callers]
+        self._mailbox += [Reply(caller, error) for caller in callers]
         self._commits.clear()
         self._aborted.clear()
 
@@ -171,7 +178,7 @@ class SinkCommits:
         self._log.check_leads()
         self._check_owner(commit.sink, commit.acts_for)
         if self.is_known(commit.sink, commit.batch):
-            self.replies.append(Reply(commit.caller, self._committed(commit, is_already=True)))
+            self._mailbox.append(Reply(commit.caller, self._committed(commit, is_already=True)))
             return
         if len(self._commits) >= COMMITS_WAITING_MAX:
             raise BusyError("too many commits of batches wait", limit=COMMITS_WAITING_MAX)
@@ -197,7 +204,7 @@ class SinkCommits:
             self._commits.remove(commit)
             if not commit.is_submitted:
                 error = BusyError("packs are not in the queue yet", sink=commit.sink)
-                self.replies.append(Reply(commit.caller, error))
+                self._mailbox.append(Reply(commit.caller, error))
 
     def look(self) -> None:
         """Look at more packs, and submit the commits whose packs are all there."""
@@ -212,7 +219,7 @@ class SinkCommits:
                     self._submit(commit)
             except LedgerError as error:
                 self._commits.remove(commit)
-                self.replies.append(Reply(commit.caller, error))
+                self._mailbox.append(Reply(commit.caller, error))
             budget -= commit.looked - before
             if budget <= 0:
                 self.is_behind = True
@@ -246,7 +253,7 @@ class SinkCommits:
         def answer() -> dict[str, object]:
             self._forget(commit)
             if not is_already:
-                self._log.counts[BrokerCounter.SINK_BATCHES] += 1
+                self._counts[BrokerCounter.SINK_BATCHES] += 1
                 logger.info(
                     "batch committed: sink=%s batch=%d rows=%d packs=%d",
                     commit.sink,
@@ -258,7 +265,7 @@ class SinkCommits:
 
         def refused(error: LedgerError) -> None:
             self._forget(commit)
-            self.replies.append(Reply(commit.caller, error))
+            self._mailbox.append(Reply(commit.caller, error))
 
         # Nothing may be dropped in the same command: both look at where the queue's source is.
         touches = frozenset({f"sink {commit.sink}", MOVE_TOUCHES})
@@ -297,7 +304,7 @@ class SinkCommits:
         packs = tuple(offset for _, offset in commit.packs)
         owner = (known.owner if known is not None else "") or commit.user
         made = Sink(
-            commit.batch, self._log.epoch_ms(), commit.rows, packs, 0, commit.is_once, owner
+            commit.batch, epoch_ms(self._clock), commit.rows, packs, 0, commit.is_once, owner
         )
         return SinkSet(commit.sink, made.to_fields())
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ledgermq.broker.moves import Moved
 from ledgermq.broker.sinks import QUEUE, Sink, SinkMoved, SinkSet
 from ledgermq.broker.table_changes import Change
+from ledgermq.ipc.counters import Counts
 from ledgermq.model.errors import (
     BusyError,
     CorruptLogError,
@@ -27,10 +28,12 @@ from ledgermq.model.errors import (
 )
 from ledgermq.model.limits import STAGED_TOPIC
 from ledgermq.model.settings import Settings
+from ledgermq.process.clock import Clock, epoch_ms
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.callers import Caller
 from ledgermq.serving.moves import NOBODY, Buffer, Moves
 from ledgermq.serving.readable_store import ReadableStore
+from ledgermq.serving.service import Mailbox, Service
 from ledgermq.serving.sink_commits import COMMITS_WAITING_MAX, NO_USER, Aborter, Commit, SinkCommits
 from ledgermq.serving.staged_packs import StagedPacks
 from ledgermq.serving.state_log import RETRY_MS, StateLog
@@ -57,12 +60,15 @@ class _Waiting(NamedTuple):
     until_ms: int
 
 
-class SinkService:
+class SinkService(Service):
     """Owned by the broker process.
 
     Invariants: at most one move is under way; while this node does not lead, none is, and nobody
     waits. A pack of a committed batch is moved once; one that is not committed never is.
     """
+
+    name = "sinks"
+    can_rest = True
 
     def __init__(
         self,
@@ -71,21 +77,28 @@ class SinkService:
         log: StateLog,
         moves: Moves,
         settings: Settings,
+        *,
+        mailbox: Mailbox,
+        clock: Clock,
+        counts: Counts,
     ) -> None:
         self._store = store
         self._tables = tables
         self._log = log
+        self._clock = clock
         self._moves = moves
         self._settings = settings
         self._packs = StagedPacks(store, settings)
-        self._commits = SinkCommits(self._packs, tables, log, moves, settings)
+        self._commits = SinkCommits(
+            self._packs, tables, log, moves, settings, mailbox=mailbox, clock=clock, counts=counts
+        )
         self._waiting: list[_Waiting] = []
         self._moved: SinkMoved | None = None
         self._is_moving = False
         self._last_moved = ""
         self._look_ms: int | None = 0
         self._now_ms = self._retry_ms = 0
-        self._replies: list[Reply] = []
+        self._mailbox = mailbox
         moves.register(STAGED_TOPIC, self._packs.records_of)
 
     @property
@@ -179,8 +192,8 @@ class SinkService:
         bounds = self._store.bounds(QUEUE)
         return min(self._moves.source(QUEUE).next_offset, bounds.end), bounds.end
 
-    def turn(self, now_ms: int) -> list[Reply]:
-        """Look at packs, move what is committed, drop what never will be; the answers due.
+    def turn(self, now_ms: int) -> None:
+        """Look at packs, move what is committed, drop what never will be; answer who is due.
 
         To be called when the state's log was applied, and before it takes new requests.
         """
@@ -195,21 +208,14 @@ class SinkService:
         else:
             self._stop(NotLeaderError("node does not lead now"))
             self._look_ms = now_ms
-        return self._take_replies()
 
-    def end_all(self) -> list[Reply]:
-        """Refusals of all that wait: the node stops."""
+    def end_all(self) -> None:
+        """Refuse all that wait: the node stops."""
         self._stop(OutcomeUnknownError("node stops; ask again"))
-        return self._take_replies()
-
-    def _take_replies(self) -> list[Reply]:
-        replies = self._commits.replies + self._replies
-        self._commits.replies, self._replies = [], []
-        return replies
 
     def _stop(self, error: LedgerError) -> None:
         self._commits.stop(error)
-        self._replies += [Reply(one.caller, error) for one in self._waiting]
+        self._mailbox += [Reply(one.caller, error) for one in self._waiting]
         self._waiting.clear()
         self._is_moving = False
 
@@ -321,7 +327,7 @@ class SinkService:
             return True
         if self._commits.is_aborted(pack.stage, pack.topics):
             return True
-        wait_ms = pack.stored_ms + self._settings.sinks.staged_reserved_ms - self._log.epoch_ms()
+        wait_ms = pack.stored_ms + self._settings.sinks.staged_reserved_ms - epoch_ms(self._clock)
         if wait_ms > 0:
             self._look_ms = self._now_ms + min(wait_ms, LOOK_MS)
             return False
@@ -334,7 +340,7 @@ class SinkService:
 
     def _forget_sinks(self) -> None:
         """Have sinks forgotten that nobody will ask for any more."""
-        rules, now_ms = self._settings.sinks, self._log.epoch_ms()
+        rules, now_ms = self._settings.sinks, epoch_ms(self._clock)
         for name, sink in list(self._tables.state.sinks):
             kept_ms = rules.staged_reserved_ms if sink.is_once else rules.batch_reserved_ms
             if sink.left or sink.at_ms + kept_ms > now_ms:
@@ -364,7 +370,7 @@ class SinkService:
             if is_done or waiting.until_ms <= self._now_ms:
                 packs = 0 if sink is None else len(sink.left)
                 result = {"done": is_done, "packs": 0 if is_done else packs}
-                self._replies.append(Reply(waiting.caller, result))
+                self._mailbox.append(Reply(waiting.caller, result))
             else:
                 left.append(waiting)
         self._waiting = left

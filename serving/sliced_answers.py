@@ -15,6 +15,7 @@ from ledgermq.process.clock import Clock
 from ledgermq.serving.callers import Caller, Client
 from ledgermq.serving.calls import Call, Result
 from ledgermq.serving.pull_service import Contain
+from ledgermq.serving.service import Mailbox, Service
 from ledgermq.serving.state_requests import Encoded, Reply
 from ledgermq.wire.session import encode_body
 
@@ -57,21 +58,28 @@ class _Asked(NamedTuple):
     is_wanted: Callable[[], bool]
 
 
-class SlicedAnswers:
+class SlicedAnswers(Service):
     """Owned by the broker process.
 
     Invariants: each answer is given once, or cancelled; no two of ``_built`` have one owner, and
     nobody's answer waits while ``_built`` has room and none of theirs.
+
+    Attributes:
+        others_ask: clients have asked for something in this turn; set before ``turn``.
     """
 
-    def __init__(self, clock: Clock, contain: Contain) -> None:
+    name = "long answers"
+
+    def __init__(self, clock: Clock, contain: Contain, mailbox: Mailbox) -> None:
         """Nothing is asked.
 
         Args:
             contain: told of a bug that building has met; returns the refusal.
         """
+        self.others_ask = False
         self._clock = clock
         self._contain = contain
+        self._mailbox = mailbox
         self._built: deque[_Asked] = deque()
         self._waiting: dict[str, deque[_Asked]] = {}
         self._count = 0
@@ -129,11 +137,10 @@ class SlicedAnswers:
         """When ``turn`` has something to do; None while nobody waits."""
         return self._due_ms if self._count else None
 
-    def turn(self, now_ms: int, *, others_ask: bool) -> list[Reply]:
-        """Build for the time of a slice; the answers that are whole."""
+    def turn(self, now_ms: int) -> None:
+        """Build for the time of a slice; give the answers that are whole."""
         if not self._count or now_ms < self._due_ms:
-            return []
-        replies = []
+            return
         until_ns = self._clock.monotonic_ns() + SLICE_NS
         while self._built:
             asked = self._built.popleft()
@@ -141,22 +148,22 @@ class SlicedAnswers:
             if reply is None:
                 self._built.append(asked)
             else:
-                replies.append(reply)
+                self._mailbox.append(reply)
                 self._count -= 1
                 self._take_up()
             if self._clock.monotonic_ns() >= until_ns:
                 break
         # What was given within a slice has nobody wait for the next one.
-        self._due_ms = now_ms + PAUSE_MS if others_ask and self._count else now_ms
-        return replies
+        self._due_ms = now_ms + PAUSE_MS if self.others_ask and self._count else now_ms
 
-    def end_all(self) -> list[Reply]:
-        """Refusals of all that wait: the node stops."""
+    def end_all(self) -> None:
+        """Refuse all that wait: the node stops."""
         asked = [*self._built, *(one for waiting in self._waiting.values() for one in waiting)]
         self._built.clear()
         self._waiting.clear()
         self._count = 0
-        return [Reply(one.caller, NotLeaderError("node stops; ask again")) for one in asked]
+        error = NotLeaderError("node stops; ask again")
+        self._mailbox += [Reply(one.caller, error) for one in asked]
 
     def _step(self, asked: _Asked) -> Reply | None:
         if not asked.is_wanted():

@@ -41,7 +41,7 @@ from ledgermq.model.errors import (
 )
 from ledgermq.model.ids import Position, Term
 from ledgermq.model.settings import LogKind, Settings
-from ledgermq.process.clock import MACHINE_CLOCK, Clock
+from ledgermq.process.clock import MACHINE_CLOCK, Clock, epoch_ms
 from ledgermq.process.environment import OrderBell
 from ledgermq.process.state_mark import write_state_mark
 from ledgermq.process.store_paths import StorePaths
@@ -49,6 +49,7 @@ from ledgermq.process.system_entries import command_record, snapshot_record
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.pull_service import Contain, let_through
 from ledgermq.serving.readable_store import ReadableStore
+from ledgermq.serving.service import Mailbox, Service
 from ledgermq.serving.state_reader import StateReader
 from ledgermq.serving.state_requests import Plan, Reply, Request
 from ledgermq.serving.table_room import TableRoom
@@ -101,7 +102,7 @@ class Generations(NamedTuple):
     writer: int
 
 
-class StateLog:
+class StateLog(Service):
     """Owned by the broker process.
 
     Invariants: at most one batch is under way; while this node does not lead, none is, and nobody
@@ -110,12 +111,12 @@ class StateLog:
     be: only then are records of other topics proposed, which must not be there twice.
 
     Attributes:
-        clock: the time and chance of whatever changes through this log.
         is_beginning: raft has made this node the leader, and not all that was committed before is
             applied.
-        counts: the broker's counters, for whoever counts what came of it.
         room: bounds what is added to the tables.
     """
+
+    name = "state"
 
     def __init__(
         self,
@@ -125,6 +126,7 @@ class StateLog:
         writer: OrderBell,
         generations: Callable[[], Generations] = lambda: Generations(0, 0),
         *,
+        mailbox: Mailbox,
         clock: Clock = MACHINE_CLOCK,
         counts: Counts | None = None,
         sign_of_life: Callable[[], None] = lambda: None,
@@ -132,19 +134,19 @@ class StateLog:
     ) -> None:
         """See ``PullService`` for ``contain``: told of a bug that a plan has met."""
         self._contain = contain
-        self.clock = clock
-        self.counts = no_counts() if counts is None else counts
+        self._clock = clock
+        counts = no_counts() if counts is None else counts
         self._settings = settings
         self._store = store
         self._tables = tables
-        self.room = TableRoom(tables, settings.limits, clock=clock, counts=self.counts)
+        self.room = TableRoom(tables, settings.limits, clock=clock, counts=counts)
         self._owner = ""
         self._writer = writer
         self._reader = StateReader(
             store,
             tables,
             self._take_applied,
-            counts=self.counts,
+            counts=counts,
             sign_of_life=sign_of_life,
             clock=clock,
         )
@@ -161,7 +163,7 @@ class StateLog:
         self._is_snapshot_due = False
         self._building: _Building | None = None
         self._is_unsaved = False
-        self._replies: list[Reply] = []
+        self._mailbox = mailbox
         self._generations = generations
         self._waiting_messages: list[Callable[[], int | None]] = []
         self._mark_position = 0
@@ -211,10 +213,6 @@ class StateLog:
     def awaits(self) -> bool:
         """Whether somebody waits for what is dispatched next."""
         return self._batch is not None
-
-    def epoch_ms(self) -> int:
-        """What people take for the time."""
-        return self.clock.epoch_ns() // 1_000_000
 
     def next_deadline_ms(self) -> int | None:
         """When ``turn`` has to look although nothing was dispatched; None when never."""
@@ -341,8 +339,12 @@ class StateLog:
                 logger.warning("broker's tables not written, the disk is full: %s", error)
             self._is_unsaved = True
 
-    def turn(self, now_ms: int) -> list[Reply]:
-        """Propose what waits; the answers that are due."""
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: their limits count from now on."""
+        self.room.limits = settings.limits
+
+    def turn(self, now_ms: int) -> None:
+        """Propose what waits; answer who is due."""
         self._now_ms = now_ms
         batch = self._batch
         # It may be in the log, and not be read yet: a snapshot of 100,000 topics takes longer.
@@ -370,8 +372,6 @@ class StateLog:
                 self._propose_snapshot(self._term, now_ms)
             elif self._waiting:
                 self._propose_waiting(self._term, now_ms)
-        replies, self._replies = self._replies, []
-        return replies
 
     def want_snapshot(self, before: Position) -> None:
         """The log before a position is to go, but is kept for what a snapshot could let go of."""
@@ -411,11 +411,9 @@ class StateLog:
                 NotLeaderError("the writer takes nothing now: nothing was changed"),
             )
 
-    def end_all(self) -> list[Reply]:
-        """Refusals of all that wait: the node stops."""
+    def end_all(self) -> None:
+        """Refuse all that wait: the node stops."""
         self._fail(OutcomeUnknownError("node stops; ask again"))
-        replies, self._replies = self._replies, []
-        return replies
 
     def _take_applied(self, position: int, label: str, applied: Applied) -> None:
         """A command was applied, whose record is at ``position`` of the log."""
@@ -455,10 +453,10 @@ class StateLog:
             result = request.answer()
         except LedgerError as error:
             # Applied all the same; only its answer cannot be given.
-            self._replies.append(Reply(request.caller, error))
+            self._mailbox.append(Reply(request.caller, error))
             return
         if result is not None:
-            self._replies.append(Reply(request.caller, result))
+            self._mailbox.append(Reply(request.caller, result))
 
     def _refuse_late(self, now_ms: int) -> None:
         while self._waiting and self._waiting[0].until_ms <= now_ms:
@@ -473,11 +471,11 @@ class StateLog:
         if building is None or building.next_offset != self.next_offset:
             # What was built of tables that have changed since is let go of.
             building = self._building = self._begin_snapshot()
-        until_ns = self.clock.monotonic_ns() + SNAPSHOT_NS
+        until_ns = self._clock.monotonic_ns() + SNAPSHOT_NS
         try:
             while True:
                 next(building.steps)
-                if self.clock.monotonic_ns() >= until_ns:
+                if self._clock.monotonic_ns() >= until_ns:
                     self._is_snapshot_due = self._goes_on = True
                     return
         except StopIteration as ended:
@@ -491,7 +489,7 @@ class StateLog:
         if self._tables.state.needs_snapshot:
             # Not by our own hand: what is deleted leaves the last snapshot. Nobody has more.
             logger.warning("tables of all lack commands from now on that the log has no more")
-        identity, at_ms = self._new_identity(), self.epoch_ms()
+        identity, at_ms = self._new_identity(), epoch_ms(self._clock)
         self._tables.begin_term(at_ms)
         snapshot = Snapshot(identity, at_ms, self._tables.snapshot_tables())
         steps = encode_snapshot_in_steps(snapshot)
@@ -536,7 +534,7 @@ class StateLog:
             self._propose(term, plan, now_ms)
 
     def _propose(self, term: Term, plan: Plan, now_ms: int) -> None:
-        identity, at_ms = self._new_identity(), self.epoch_ms()
+        identity, at_ms = self._new_identity(), epoch_ms(self._clock)
         sums = plan.sums(self.hole)
         # What says that the records are there stands behind them.
         is_late = [bool(sums) and isinstance(change, GivenBack) for change in plan.changes]
@@ -570,7 +568,7 @@ class StateLog:
             self.take_refusal(sequence)
 
     def _new_identity(self) -> str:
-        return f"{self.clock.seed():016x}{self.clock.seed():016x}"
+        return f"{self._clock.seed():016x}{self._clock.seed():016x}"
 
     def _fail(self, error: LedgerError) -> None:
         batch, self._batch = self._batch, None
@@ -584,7 +582,7 @@ class StateLog:
             if request.refused is not None:
                 request.refused(error)
             else:
-                self._replies.append(Reply(request.caller, error))
+                self._mailbox.append(Reply(request.caller, error))
 
 
 def _sequence_of(identity: str) -> int:

@@ -8,9 +8,10 @@ from ledgermq.broker.access import Right
 from ledgermq.broker.table_changes import Change
 from ledgermq.formats.delayed_message import DELIVER_AT, real_queue
 from ledgermq.formats.message import decode_message
-from ledgermq.ipc.counters import BrokerCounter
+from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.model.settings import Settings
+from ledgermq.process.clock import Clock, epoch_ms
 from ledgermq.serving.call_arguments import integer, text
 from ledgermq.serving.calls import USER, Call, Result, Verb, Verbs
 from ledgermq.serving.state_log import StateLog
@@ -30,9 +31,20 @@ Find = Callable[[str, str], Iterable[memoryview]]
 class TimerCalls:
     """``timers`` is answered by any node, ``timer_cancel`` by the one that leads."""
 
-    def __init__(self, timers: TimerService, log: StateLog, find: Find, settings: Settings) -> None:
+    def __init__(
+        self,
+        timers: TimerService,
+        log: StateLog,
+        find: Find,
+        settings: Settings,
+        *,
+        clock: Clock,
+        counts: Counts,
+    ) -> None:
         self._timers = timers
         self._log = log
+        self._clock = clock
+        self._counts = counts
         self._find = find
         self._address = (settings.node.broker_ip, settings.node.listen_port)
         self.verbs: Verbs = (
@@ -98,11 +110,11 @@ class TimerCalls:
             return ()
 
         def records() -> Sequence[bytes]:
-            hole, now_ms = bytes(self._log.hole), self._log.epoch_ms()
+            hole, now_ms = bytes(self._log.hole), epoch_ms(self._clock)
             return [hole + cancel_record(offset, self._address, now_ms=now_ms) for offset in found]
 
         def answer() -> Result:
-            self._log.counts[BrokerCounter.TIMERS_CANCELLED] += len(found)
+            self._counts[BrokerCounter.TIMERS_CANCELLED] += len(found)
             self._timers.follow()
             return {"cancelled": len(found)}
 

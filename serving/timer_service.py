@@ -19,9 +19,11 @@ from ledgermq.model.events import Event
 from ledgermq.model.ids import Position
 from ledgermq.model.limits import TIMER_TOPIC
 from ledgermq.model.queue_name import QueueName
+from ledgermq.process.clock import Clock, epoch_ms
 from ledgermq.serving.delay_service import RECORD_GROWTH_MAX
 from ledgermq.serving.moves import Buffer, Moves
 from ledgermq.serving.readable_store import ReadableStore
+from ledgermq.serving.service import Service
 from ledgermq.serving.state_log import RETRY_MS, StateLog
 from ledgermq.serving.timer_records import parse_timers
 
@@ -51,16 +53,20 @@ PLANS_PER_SCAN = 32
 Plan = Callable[[], tuple[Moved, Sequence[Buffer]] | None]
 
 
-class TimerService:
+class TimerService(Service):
     """Owned by the broker process.
 
     Invariant: what is in the index stands below ``_next`` in the queue; all that waits there is.
     """
 
-    def __init__(self, store: ReadableStore, moves: Moves, log: StateLog) -> None:
+    name = "timers"
+    can_rest = True
+
+    def __init__(self, store: ReadableStore, moves: Moves, log: StateLog, clock: Clock) -> None:
         self._store = store
         self._moves = moves
         self._log = log
+        self._clock = clock
         self.index = TimerIndex()
         self._next = -1
         self._begin = 0
@@ -100,7 +106,7 @@ class TimerService:
         deadlines = [] if self._follow_ms is None else [self._follow_ms]
         due_ms = self.index.next_due_ms
         if due_ms is not None and self._log.is_settled and not self._is_asked:
-            wait_ms = max(0, due_ms - self._log.epoch_ms())
+            wait_ms = max(0, due_ms - epoch_ms(self._clock))
             deadlines.append(max(self._now_ms + wait_ms, self._retry_ms))
         if self._way_before is not None and self._log.is_settled and not self._is_asked:
             deadlines.append(max(self._way_ms, self._retry_ms))
@@ -116,7 +122,7 @@ class TimerService:
         if not self._log.leads:
             self._way_before = None
         due_ms = self.index.next_due_ms
-        is_due = due_ms is not None and due_ms <= self._log.epoch_ms()
+        is_due = due_ms is not None and due_ms <= epoch_ms(self._clock)
         if not self._log.is_settled or self._is_asked or now_ms < self._retry_ms:
             return
         if is_due:
@@ -330,7 +336,7 @@ class TimerService:
             end = self._next if whole else int(chosen.offset[-1]) + 1
             after = watermark._replace(end=max(end, watermark.end))
         else:
-            chosen = _group_of(self.index.due(self._log.epoch_ms(), GROUP_RECORDS_MAX))
+            chosen = _group_of(self.index.due(epoch_ms(self._clock), GROUP_RECORDS_MAX))
             if not chosen:
                 return None
             after = Watermark(int(chosen.due[-1]), int(chosen.offset[-1]), self._next)

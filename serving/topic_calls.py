@@ -66,11 +66,14 @@ class TopicCalls:
             Verb("topic_delete", self._delete, CHANGE),
         )
 
-    def adopt(self) -> list[str]:
+    def adopt(self, at_ms: int) -> list[str]:
         """Take up topics and queues that the store has and the table lacks; their names.
 
         To be called where this node begins to lead, before its tables become those of all: it may
         have been started with files that are older than its log, as RocketMQ leaves them.
+
+        Args:
+            at_ms: epoch; of the table's new version.
         """
         topics, adopted = self._tables.topics, []
         for name in self._store.topics():
@@ -82,7 +85,7 @@ class TopicCalls:
                 queues = max(queues, self._rules.default_topic_queue_nums)
             elif queues <= max(known.read_queues, known.write_queues, known.queues_kept):
                 continue
-            topics.put(topics.plan(name, queues), self._log.epoch_ms())
+            topics.put(topics.plan(name, queues), at_ms)
             adopted.append(name)
         return adopted
 

@@ -31,7 +31,7 @@ from ledgermq.broker.transactions import (
     way_in,
 )
 from ledgermq.formats.message import decode_message, encode_message
-from ledgermq.ipc.counters import BrokerCounter
+from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import (
     BusyError,
@@ -45,12 +45,14 @@ from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import Settings
 from ledgermq.model.transactions import HALF_TOPIC, UNANSWERED_TOPIC, Decision
 from ledgermq.model.units import HOUR_MS
+from ledgermq.process.clock import Clock, epoch_ms
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.callers import Caller
 from ledgermq.serving.ended_transactions import Find, check_ended
 from ledgermq.serving.half_reader import HalfReader
 from ledgermq.serving.moves import Buffer, Moves
 from ledgermq.serving.readable_store import ReadableStore
+from ledgermq.serving.service import Mailbox, Service
 from ledgermq.serving.state_log import RETRY_MS, StateLog
 from ledgermq.serving.state_requests import Reply
 from ledgermq.serving.transaction_checks import CheckDesk, May, checks_of
@@ -113,13 +115,16 @@ class _Group:
         return sorted(self.moves, key=lambda move: (move[1], move[0].offset))
 
 
-class TransactionService:
+class TransactionService(Service):
     """Owned by the broker process.
 
     Invariants: at most one group is under way; while this node does not lead, none is, and nobody
     waits. An end is answered once. While it is *doubtful* what became of an earlier group, of this
     process or of another one, there is no table: that group may yet show in the queues.
     """
+
+    name = "transactions"
+    can_rest = True
 
     def __init__(
         self,
@@ -129,6 +134,9 @@ class TransactionService:
         moves: Moves,
         settings: Settings,
         *,
+        mailbox: Mailbox,
+        clock: Clock,
+        counts: Counts,
         find: Find,
     ) -> None:
         """Nothing is known yet.
@@ -138,6 +146,8 @@ class TransactionService:
         """
         self._tables = tables
         self._log = log
+        self._clock = clock
+        self._counts = counts
         self._moves = moves
         self._settings = settings
         self._host = (settings.node.broker_ip, settings.node.listen_port)
@@ -152,7 +162,7 @@ class TransactionService:
         self._now_ms = self._retry_ms = 0
         self._ended_last = False
         self._is_doubtful = True
-        self._replies: list[Reply] = []
+        self._mailbox = mailbox
         moves.register(HALF_TOPIC, self._build)
 
     @property
@@ -208,7 +218,7 @@ class TransactionService:
         self._log.check_leads()
         reply = self._desk.wait(caller, group, until_ms, may)
         if reply is not None:
-            self._replies.append(reply)
+            self._mailbox.append(reply)
 
     def table(self) -> HalfTable:
         """The half messages that wait.
@@ -221,8 +231,8 @@ class TransactionService:
             raise NotLeaderError("node does not know the half messages yet")
         return self._reader.table
 
-    def turn(self, now_ms: int) -> list[Reply]:
-        """Read what is new, move what may be moved; the answers that are due.
+    def turn(self, now_ms: int) -> None:
+        """Read what is new, move what may be moved; answer who is due.
 
         To be called when the state's log was applied, and before it takes new requests.
         """
@@ -231,9 +241,7 @@ class TransactionService:
             self._lead(now_ms)
         else:
             self._stop(NotLeaderError("node does not lead now"))
-        self._replies += self._desk.due(now_ms)
-        replies, self._replies = self._replies, []
-        return replies
+        self._mailbox += self._desk.due(now_ms)
 
     def begin_again(self) -> None:
         """Read the queues anew, and answer nobody from what is known of them."""
@@ -246,11 +254,9 @@ class TransactionService:
             self._next_round_ms = None
         self._settings = settings
 
-    def end_all(self) -> list[Reply]:
-        """Refusals of all that wait: the node stops."""
+    def end_all(self) -> None:
+        """Refuse all that wait: the node stops."""
         self._stop(OutcomeUnknownError("node stops; ask again"))
-        replies, self._replies = self._replies, []
-        return replies
 
     def _doubt(self) -> None:
         self._reader.forget()
@@ -261,9 +267,9 @@ class TransactionService:
         self._round_from_ms = self._next_round_ms = None
         group, self._group = self._group, None
         waiting = [end for end, _ in group.ends] if group is not None else []
-        self._replies += [Reply(end.caller, error) for end in (*waiting, *self._ends)]
+        self._mailbox += [Reply(end.caller, error) for end in (*waiting, *self._ends)]
         self._ends.clear()
-        self._replies += self._desk.end_all(error)
+        self._mailbox += self._desk.end_all(error)
 
     def _lead(self, now_ms: int) -> None:
         if self._next_round_ms is None:
@@ -338,10 +344,10 @@ class TransactionService:
                     check_ended(self._find, end.key, end.decision)
                     halves = ()
             except LedgerError as error:
-                self._replies.append(Reply(end.caller, error))
+                self._mailbox.append(Reply(end.caller, error))
                 continue
             if halves is not None and not halves:
-                self._replies.append(Reply(end.caller, _ended(end, 0)))
+                self._mailbox.append(Reply(end.caller, _ended(end, 0)))
             elif halves is None or not group.has_room(halves, way):
                 left.append(end)
             else:
@@ -356,15 +362,15 @@ class TransactionService:
         """The next part of a round of checks; empty when none is due."""
         group = _Group()
         assert self._next_round_ms is not None
-        epoch_ms = self._log.epoch_ms()
+        at_ms = epoch_ms(self._clock)
         if self._round_from_ms is None:
             if now_ms < self._next_round_ms:
                 return group
             self._next_round_ms = now_ms + self._interval_ms()
-            self._round_from_ms = epoch_ms
+            self._round_from_ms = at_ms
             self._desk.begin_round()
         planned = table.plan_round(
-            epoch_ms, self._rules(), from_ms=self._round_from_ms, limit=GROUP_RECORDS_MAX
+            at_ms, self._rules(), from_ms=self._round_from_ms, limit=GROUP_RECORDS_MAX
         )
         if planned.is_last:
             self._round_from_ms = None
@@ -375,7 +381,7 @@ class TransactionService:
             if not group.has_room((half,), way):
                 # The rest comes next; nothing behind it may count as done with.
                 group.floor = half.offset
-                self._round_from_ms = self._round_from_ms or epoch_ms
+                self._round_from_ms = self._round_from_ms or at_ms
                 break
             group.moves.append((half, way))
         group.asked = tuple(half for half, _ in group.moves if half.offset in asked)
@@ -439,7 +445,7 @@ class TransactionService:
             decode_message(record),
             way,
             host=self._host,
-            now_ms=self._log.epoch_ms(),
+            now_ms=epoch_ms(self._clock),
             levels=self._levels,
         )
         return [encode_message(message) for message in made]
@@ -449,14 +455,14 @@ class TransactionService:
         self._group = None
         without_op = (Way.AGAIN, Way.DISCARD)
         table.forget(half.offset for half, way in group.moves if way in without_op)
-        self._replies += [Reply(end.caller, _ended(end, count)) for end, count in group.ends]
-        counts = self._log.counts
+        self._mailbox += [Reply(end.caller, _ended(end, count)) for end, count in group.ends]
+        counts = self._counts
         for end, _ in group.ends:
             counts[COUNTER_OF[end.decision]] += 1
         if group.asked:
             checks = checks_of(group.asked, table)
             counts[BrokerCounter.TRANSACTIONS_CHECKED] += len(checks)
-            self._replies += self._desk.ask(checks)
+            self._mailbox += self._desk.ask(checks)
         discarded = sum(way is Way.DISCARD for _, way in group.moves)
         counts[BrokerCounter.HALF_MESSAGES_DISCARDED] += discarded
         if discarded:
@@ -478,14 +484,14 @@ class TransactionService:
         if error.retriable:
             self._ends.extendleft(end for end, _ in reversed(group.ends))
         else:
-            self._replies += [Reply(end.caller, error) for end, _ in group.ends]
+            self._mailbox += [Reply(end.caller, error) for end, _ in group.ends]
 
     def _refuse_late(self, now_ms: int) -> None:
         late = [end for end in self._ends if end.until_ms <= now_ms]
         if late:
             self._ends = deque(end for end in self._ends if end.until_ms > now_ms)
             error = OutcomeUnknownError("transaction has not ended in time; ask again")
-            self._replies += [Reply(end.caller, error) for end in late]
+            self._mailbox += [Reply(end.caller, error) for end in late]
 
     def _interval_ms(self) -> int:
         return self._settings.transactions.transaction_check_interval_ms

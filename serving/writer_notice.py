@@ -13,6 +13,7 @@ from ledgermq.model.errors import BusyError, LedgerError, NotLeaderError
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.callers import Caller
 from ledgermq.serving.calls import Result
+from ledgermq.serving.service import Mailbox, Service
 from ledgermq.serving.state_requests import Reply
 
 CONFIRMATION_MS = 2_000
@@ -29,15 +30,18 @@ class _Waiting(NamedTuple):
     deadline_ms: int
 
 
-class WriterNotice:
+class WriterNotice(Service):
     """Owned by the broker process.
 
     Invariant: ``_loaded_revision`` is the newest content of the topic table that the writer has
     told to have read; a topic that changed later is in ``_unconfirmed``.
     """
 
-    def __init__(self, tables: BrokerTables) -> None:
+    name = "writer's notice"
+
+    def __init__(self, tables: BrokerTables, mailbox: Mailbox) -> None:
         self._tables = tables
+        self._mailbox = mailbox
         self._waiting: list[_Waiting] = []
         # Nobody knows what the writer has read before this process was started.
         self._loaded_revision = -1
@@ -85,35 +89,35 @@ class WriterNotice:
         self._waiting.append(_Waiting(caller, topic, answer, revision, now_ms + CONFIRMATION_MS))
         return None
 
-    def confirmed(self, revision: int) -> list[Reply]:
-        """The writer knows the topic table of ``revision``: the answers that waited for it.
+    def confirmed(self, revision: int) -> None:
+        """The writer knows the topic table of ``revision``: answer who has waited for it.
 
         Args:
             revision: 0 when it knows less than it was told to know.
         """
         if revision == 0:
             self.forget()
-            return []
+            return
         self._loaded_revision = max(self._loaded_revision, revision)
         self._unconfirmed = {
             topic: newer for topic, newer in self._unconfirmed.items() if newer > revision
         }
         ready = [waiting for waiting in self._waiting if waiting.revision <= revision]
         self._waiting = [waiting for waiting in self._waiting if waiting.revision > revision]
-        return [Reply(waiting.caller, _outcome(waiting)) for waiting in ready]
+        self._mailbox += [Reply(waiting.caller, _outcome(waiting)) for waiting in ready]
 
-    def late(self, now_ms: int) -> list[Reply]:
-        """Refusals of the calls that have waited long enough."""
+    def turn(self, now_ms: int) -> None:
+        """Refuse the calls that have waited long enough."""
         if not self._waiting or self._waiting[0].deadline_ms > now_ms:
-            return []
+            return
         late = [waiting for waiting in self._waiting if waiting.deadline_ms <= now_ms]
         self._waiting = [waiting for waiting in self._waiting if waiting.deadline_ms > now_ms]
-        return [_not_confirmed(waiting) for waiting in late]
+        self._mailbox += [_not_confirmed(waiting) for waiting in late]
 
-    def end_all(self) -> list[Reply]:
-        """Refusals of all calls that wait: the node stops."""
+    def end_all(self) -> None:
+        """Refuse all calls that wait: the node stops."""
         waiting, self._waiting = self._waiting, []
-        return [_not_confirmed(one) for one in waiting]
+        self._mailbox += [_not_confirmed(one) for one in waiting]
 
     def next_deadline_ms(self) -> int | None:
         """When the next call has waited long enough; ``None`` when none waits."""

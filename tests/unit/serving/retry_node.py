@@ -11,8 +11,10 @@ from tests.unit.serving.applied import apply_all
 from tests.unit.serving.memory_log import MemoryLog, root_of
 
 from ledgermq.broker.topics import Topic
+from ledgermq.ipc.counters import no_counts
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.settings import Settings, StoreSection
+from ledgermq.process.clock import MACHINE_CLOCK
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.callers import Caller
 from ledgermq.serving.calls import Call, CheckTopic, anybody
@@ -20,8 +22,8 @@ from ledgermq.serving.dead_letter_calls import DeadLetterCalls
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.moves import Moves
 from ledgermq.serving.retry_calls import RetryCalls
+from ledgermq.serving.service import Mailbox
 from ledgermq.serving.state_log import StateLog
-from ledgermq.serving.state_requests import Reply
 from ledgermq.wire.session import LEADER, Standing
 
 
@@ -48,10 +50,21 @@ class RetryNode:
             self.tables.topics.put(topic, 0)
         stand_in: Any = log
         known = KnownTopics(stand_in, self.tables)
-        self.state = StateLog(settings, stand_in, self.tables, stand_in)
-        self.moves = Moves(stand_in, self.tables, self.state)
-        self.retries = RetryCalls(known, self.state, log.record_at, settings)
-        self.letters = DeadLetterCalls(known, self.state, self.moves, settings)
+        self.mailbox, counts = Mailbox(), no_counts()
+        self.state = StateLog(settings, stand_in, self.tables, stand_in, mailbox=self.mailbox)
+        self.moves = Moves(stand_in, self.tables, self.state, counts)
+        self.retries = RetryCalls(
+            known,
+            self.state,
+            log.record_at,
+            settings,
+            mailbox=self.mailbox,
+            clock=MACHINE_CLOCK,
+            counts=counts,
+        )
+        self.letters = DeadLetterCalls(
+            known, self.state, self.moves, settings, mailbox=self.mailbox, counts=counts
+        )
         self.answers: dict[int, Mapping[str, Any] | LedgerError] = {}
         self.check_topic: CheckTopic = anybody
         apply_all(self.state)
@@ -68,11 +81,9 @@ class RetryNode:
     def turn(self) -> None:
         """One turn of the broker."""
         apply_all(self.state)
-        self.letters.turn()
-        self.moves.turn(self.now_ms)
-        replies: list[Reply] = self.state.turn(self.now_ms)
-        replies += self.retries.take_replies() + self.letters.take_replies()
-        for reply in replies:
+        for service in (self.letters, self.moves, self.state):
+            service.turn(self.now_ms)
+        for reply in self.mailbox.take():
             self.answers[reply.caller.request_id] = reply.outcome
 
     def run(self) -> None:

@@ -12,6 +12,7 @@ from tests.unit.serving.answers import answers
 from tests.unit.serving.applied import apply_all
 from tests.unit.serving.memory_log import MemoryLog, root_of
 
+from ledgermq.ipc.counters import no_counts
 from ledgermq.model.errors import BusyError, LedgerError
 from ledgermq.model.settings import Settings, StoreSection
 from ledgermq.process.clock import MACHINE_CLOCK, Clock, MachineClock
@@ -23,6 +24,7 @@ from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.member_calls import ANSWERS_NS, MemberCalls
 from ledgermq.serving.other_members import OtherMembers
 from ledgermq.serving.pull_service import let_through
+from ledgermq.serving.service import Mailbox
 from ledgermq.serving.sliced_answers import SlicedAnswers
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Encoded, Reply
@@ -46,7 +48,8 @@ def calls_of(directory: Path, clock: Clock = MACHINE_CLOCK) -> MemberCalls:
     settings = Settings(store=StoreSection(path_root_dir=root_of(directory)))
     stand_in: Any = MemoryLog()
     tables = BrokerTables(directory / "config", settings)
-    state = StateLog(settings, stand_in, tables, stand_in, clock=clock)
+    mailbox = Mailbox()
+    state = StateLog(settings, stand_in, tables, stand_in, mailbox=mailbox, clock=clock)
     apply_all(state)
     state.lead(Standing(LEADER, 1, "n0"))
     while not state.is_settled:
@@ -55,7 +58,23 @@ def calls_of(directory: Path, clock: Clock = MACHINE_CLOCK) -> MemberCalls:
             stand_in.take()
         apply_all(state)
     known = KnownTopics(stand_in, tables)
-    return MemberCalls(known, settings, state, OtherMembers(), SlicedAnswers(clock, let_through))
+    slices = SlicedAnswers(clock, let_through, mailbox)
+    return MemberCalls(
+        known,
+        settings,
+        state,
+        OtherMembers(),
+        slices,
+        mailbox=mailbox,
+        clock=clock,
+        counts=no_counts(),
+    )
+
+
+def answered_in(calls: MemberCalls, now_ms: int) -> list[Reply]:
+    """What one turn answers."""
+    calls.turn(now_ms)
+    return calls._mailbox.take()
 
 
 def test_a_new_leader_does_not_say_that_nobody_consumes_before_members_had_time_to_tell_it(
@@ -112,7 +131,7 @@ def waiting_members(directory: Path, clock: Clock) -> MemberCalls:
         beat(calls, f"c{number}", "", 50_000)
     seen: list[Reply] = []
     while calls.next_deadline_ms() == 0:
-        seen += calls.turn(50_000)
+        seen += answered_in(calls, 50_000)
     assert len(seen) == MEMBERS
     assert isinstance(seen[-1].outcome, Encoded)
     version = json.loads(seen[-1].outcome.body)["version"]
@@ -138,7 +157,7 @@ def test_members_of_a_group_that_changes_are_told_some_a_turn_each_once(tmp_path
     beat(calls, f"c{MEMBERS}", "", 50_002)
     turns = []
     while calls.next_deadline_ms() == 0:
-        turns.append(told(calls.turn(50_002)))
+        turns.append(told(answered_in(calls, 50_002)))
 
     assert max(map(len, turns)) <= ANSWERS_A_TURN
     newcomer, *others = [name for turn in turns for name in turn]
@@ -161,7 +180,7 @@ def test_what_members_are_told_is_made_once_however_often_their_group_changes(
         changed = {**HEARTBEAT, "client": f"c{MEMBERS}", "start": start}
         answers(calls.verbs)["group_heartbeat"](Call(Caller(b"new", 1), changed, 50_002))
     monkeypatch.setattr(calls, "_view", counted)
-    answered = dict(told(calls.turn(50_002)))
+    answered = dict(told(answered_in(calls, 50_002)))
     while calls.next_deadline_ms() == 0:
         answered |= told(calls.turn(50_002))
 
@@ -212,12 +231,12 @@ def test_a_member_that_wants_what_no_topic_can_be_is_refused_and_harms_nobody(
     calls = calls_of(tmp_path)
     calls.lead(True, 50_000)
     come(calls, "c1")
-    calls.turn(50_001)
+    answered_in(calls, 50_001)
     for name in ("bad topic!", "", "x" * 10_000, "../../etc"):
         with pytest.raises(LedgerError):
             come(calls, "c2", subscription={name: "*"})
     come(calls, "c3", subscription={"SCHEDULE_TOPIC_XXXX": "*", "nothing-yet": "*"})
-    (answered,) = calls.turn(50_002)
+    (answered,) = answered_in(calls, 50_002)
 
     assert calls.consuming("g") == ["c1", "c3"]
     assert isinstance(answered.outcome, Encoded)
@@ -240,7 +259,7 @@ def test_a_bug_that_an_answer_meets_refuses_that_answer_and_no_more(
         return view(group, now_ms)
 
     monkeypatch.setattr(calls, "_view", broken)
-    first, second = calls.turn(50_001)
+    first, second = answered_in(calls, 50_001)
 
     assert first.outcome is refusal
     assert isinstance(second.outcome, Encoded)

@@ -13,11 +13,13 @@ from tests.unit.serving.memory_log import MemoryLog, proposal_of, root_of
 from ledgermq.broker.moves import GROUP_RECORDS_MAX, Moved
 from ledgermq.formats.message import Message, decode_message, encode_message
 from ledgermq.formats.properties import encode_properties
+from ledgermq.ipc.counters import no_counts
 from ledgermq.model.errors import LedgerError, NotLeaderError, OutcomeUnknownError
 from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import Settings, StoreSection
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.moves import NOBODY, Moves
+from ledgermq.serving.service import Mailbox
 from ledgermq.serving.state_log import PROPOSAL_MS, RETRY_MS, StateLog
 from ledgermq.serving.state_requests import Reply, Request
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing
@@ -52,8 +54,9 @@ class Node:
         self.log = log
         self.now_ms = 0
         tables = BrokerTables(directory / "config", settings)
-        self.state = StateLog(settings, log, tables, log)  # type: ignore[arg-type]
-        self.moves = Moves(log, tables, self.state)  # type: ignore[arg-type]
+        self.mailbox = Mailbox()
+        self.state = StateLog(settings, log, tables, log, mailbox=self.mailbox)  # type: ignore[arg-type]
+        self.moves = Moves(log, tables, self.state, no_counts())  # type: ignore[arg-type]
         self.moves.register("source", moved_record)
         self.asked: set[QueueName] = set()
         self.refusals: list[LedgerError] = []
@@ -66,7 +69,8 @@ class Node:
         for queue in (SOURCE, OTHER):
             if queue not in self.asked and self.moves.is_free(queue):
                 self.ask(queue)
-        return self.state.turn(self.now_ms)
+        self.state.turn(self.now_ms)
+        return self.mailbox.take()
 
     def ask(self, queue: QueueName) -> None:
         def plan() -> tuple[Moved, Sequence[bytes]] | None:

@@ -28,17 +28,18 @@ from ledgermq.formats.properties import (
     TRANSACTION_ID,
     UNIQ_KEY,
 )
-from ledgermq.ipc.counters import BrokerCounter
+from ledgermq.ipc.counters import BrokerCounter, no_counts
 from ledgermq.model.errors import BusyError, DamagedLogError, MessageIllegalError
 from ledgermq.model.limits import DELAY_TOPIC, FORBIDDEN_TOPICS, SYSTEM_TOPIC, TIMER_TOPIC
 from ledgermq.model.settings import Settings, StoreSection
+from ledgermq.process.clock import MACHINE_CLOCK
 from ledgermq.process.record_parts import RecordParts
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.delay_service import DelayService
 from ledgermq.serving.half_reader import HalfReader
 from ledgermq.serving.moves import Moves
 from ledgermq.serving.poison_messages import PoisonMessages
-from ledgermq.serving.service_turns import REST_MS, REST_MS_MAX, ServiceTurns
+from ledgermq.serving.service import Mailbox
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.timer_records import parse_timers
 from ledgermq.serving.timer_service import TimerService
@@ -83,17 +84,20 @@ class Node:
         self.log = log
         self.now_ms = 0
         self.tables = BrokerTables(directory / "config", made)
-        self.state = StateLog(made, stand_in, self.tables, stand_in)
-        self.moves = Moves(stand_in, self.tables, self.state)
-        self.delays = DelayService(stand_in, self.moves, self.state, LEVELS)
-        self.timers = TimerService(stand_in, self.moves, self.state)
+        self.counts = no_counts()
+        self.state = StateLog(
+            made, stand_in, self.tables, stand_in, mailbox=Mailbox(), counts=self.counts
+        )
+        self.moves = Moves(stand_in, self.tables, self.state, self.counts)
+        self.delays = DelayService(stand_in, self.moves, self.state, MACHINE_CLOCK, LEVELS)
+        self.timers = TimerService(stand_in, self.moves, self.state, MACHINE_CLOCK)
         self.halves = HalfReader(stand_in, self.tables, self.moves)
         apply_all(self.state)
         self.state.lead(Standing(LEADER, 1, "n0"))
 
     @property
     def poisoned(self) -> int:
-        return int(self.state.counts[BrokerCounter.POISON_MESSAGES])
+        return int(self.counts[BrokerCounter.POISON_MESSAGES])
 
     def run(self) -> None:
         """Have the writer take whatever comes, until nothing does."""
@@ -265,7 +269,7 @@ def test_a_command_that_is_none_is_passed_over_and_those_behind_it_are_applied(
 
 def test_what_tells_of_the_node_is_raised_and_names_no_message(tmp_path: Path) -> None:
     node = Node(tmp_path, MemoryLog())
-    poison = PoisonMessages(node.state.counts)
+    poison = PoisonMessages(node.counts)
 
     def raising(error: Exception) -> Callable[[], None]:
         def use() -> None:
@@ -307,37 +311,3 @@ def test_a_plan_that_meets_a_bug_is_refused_alone(tmp_path: Path) -> None:
     assert [type(one) for one in met] == [KeyError]
     assert [type(one) for one in told] == [MessageIllegalError]
     assert node.state.is_settled
-
-
-def test_a_service_that_fails_rests_longer_each_time_and_others_have_their_turn() -> None:
-    met: list[Exception] = []
-
-    def contain(error: Exception) -> MessageIllegalError:
-        met.append(error)
-        return MessageIllegalError("bug")
-
-    turns, begun, failing = ServiceTurns(contain), [], [True]
-
-    def turn() -> str:
-        if failing[0]:
-            raise KeyError("bug")
-        return "done"
-
-    def run(now_ms: int, name: str = "timers") -> str:
-        return turns.run(name, turn, nothing="", begin_again=lambda: begun.append(1), now_ms=now_ms)
-
-    outcomes = [run(0), run(REST_MS - 1), run(REST_MS), run(2 * REST_MS), run(10 * REST_MS)]
-
-    assert (outcomes, len(met), len(begun)) == ([""] * 5, 3, 3)
-    assert turns.rests("timers") and not turns.rests("sinks")
-    assert turns.deadline_ms("timers", lambda: 1) == 14 * REST_MS
-    assert turns.deadline_ms("sinks", lambda: 1) == 1
-    for number in range(10):
-        run((number + 1) * 10 * REST_MS_MAX)
-
-    assert turns.deadline_ms("timers", lambda: 1) == 100 * REST_MS_MAX + REST_MS_MAX
-
-    failing[0] = False
-
-    assert run(200 * REST_MS_MAX) == "done"
-    assert not turns.rests("timers")

@@ -240,7 +240,10 @@ def test_old_reads_of_one_millisecond_keep_their_order(
 def test_a_stop_answers_old_reads_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     Waits(store, monkeypatch, 5_000, 5_000)
     assert store.pulls.pull(b"c", OLD_READ, 1_000) is None
-    (answer,) = store.pulls.end_all()
+    answers: list[Answer] = []
+    store.pulls.send = answers.extend
+    store.pulls.end_all()
+    (answer,) = answers
 
     assert answer.messages == 4
     assert store.pulls.next_deadline_ms() is None
@@ -354,10 +357,10 @@ def test_a_hold_by_expression_ends_with_the_message_that_fulfils_it(store: Store
     store.dispatch(20)
     held = store.pulls.pull(b"c", sql_pull("number = 50", hold_ms=1_000), 0)
     store.dispatch(40)
-    store.pulls.notice_growth()
+    store.pulls.notice_growth(0)
     in_vain = list(store.pulls.grown(1))
     store.dispatch(60)
-    store.pulls.notice_growth()
+    store.pulls.notice_growth(0)
     answers = list(store.pulls.grown(2))
 
     assert held is None
@@ -476,18 +479,18 @@ def test_thousands_that_wait_for_one_message_are_answered_some_a_turn_and_others
     hold(pulls, HOLDS)
     hold(pulls, 1, queue_id=1)
     store.dispatch(MESSAGES)
-    pulls.notice_growth()
+    pulls.notice_growth(0)
 
     first, second = list(pulls.grown(0)), list(pulls.grown(0))
 
     assert len(first) == BATCHES * TAKEN_AT_ONCE
     assert {answer.client for answer in first} == {b"0"}
     assert second[0].client == b"1"
-    assert pulls.is_behind()
+    assert pulls.is_behind
     answers = [*first, *second]
-    while pulls.is_behind():
+    while pulls.is_behind:
         # That messages come all the time does not make those wait longer who are due.
-        pulls.notice_growth()
+        pulls.notice_growth(0)
         some = list(pulls.grown(0))
         assert len(some) <= BATCHES * TAKEN_AT_ONCE
         answers += some
@@ -502,10 +505,10 @@ def test_those_that_find_nothing_are_looked_at_once_for_each_growth(store: Store
     for _ in range(HOLDS):
         assert pulls.pull(b"tagged", tagged, 0) is None
     store.dispatch(60)
-    pulls.notice_growth()
+    pulls.notice_growth(0)
 
     turns = 0
-    while pulls.is_behind():
+    while pulls.is_behind:
         assert list(pulls.grown(0)) == []
         turns += 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.serving.applied import apply_all
@@ -15,6 +16,7 @@ from ledgermq.broker.table_changes import TopicSet
 from ledgermq.broker.topics import Topic
 from ledgermq.formats.message import Message, encode_message
 from ledgermq.formats.properties import encode_properties
+from ledgermq.ipc.counters import no_counts
 from ledgermq.model.errors import (
     LedgerError,
     NoPermissionError,
@@ -28,6 +30,7 @@ from ledgermq.serving import sink_service
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.callers import Caller
 from ledgermq.serving.moves import NOBODY, Moves
+from ledgermq.serving.service import Mailbox
 from ledgermq.serving.sink_commits import COMMIT_MS, Aborter, Commit
 from ledgermq.serving.sink_service import SinkService
 from ledgermq.serving.state_log import RETRY_MS, StateLog
@@ -94,18 +97,31 @@ class Node:
         self.now_ms = 0
         self.replies: dict[int, Reply] = {}
         self.tables = BrokerTables(directory / "config", settings)
-        self.state = StateLog(settings, log, self.tables, log, clock=clock)  # type: ignore[arg-type]
-        self.moves = Moves(log, self.tables, self.state)  # type: ignore[arg-type]
-        self.sinks = SinkService(log, self.tables, self.state, self.moves, settings)  # type: ignore[arg-type]
+        self.mailbox, counts = Mailbox(), no_counts()
+        stand_in: Any = log
+        self.state = StateLog(
+            settings, stand_in, self.tables, stand_in, mailbox=self.mailbox, clock=clock
+        )
+        self.moves = Moves(stand_in, self.tables, self.state, counts)
+        self.sinks = SinkService(
+            stand_in,
+            self.tables,
+            self.state,
+            self.moves,
+            settings,
+            mailbox=self.mailbox,
+            clock=clock,
+            counts=counts,
+        )
         self.asked = 0
         apply_all(self.state)
         self.state.lead(Standing(LEADER, term, "n0"))
 
     def turn(self) -> None:
         apply_all(self.state)
-        self.moves.turn(self.now_ms)
-        replies = [*self.sinks.turn(self.now_ms), *self.state.turn(self.now_ms)]
-        for reply in replies:
+        for service in (self.moves, self.sinks, self.state):
+            service.turn(self.now_ms)
+        for reply in self.mailbox.take():
             if reply.caller != NOBODY:
                 assert reply.caller.request_id not in self.replies, "answered twice"
                 self.replies[reply.caller.request_id] = reply

@@ -11,6 +11,7 @@ import pytest
 from ledgermq.model.errors import BusyError, LedgerError, NotLeaderError, ProtocolError
 from ledgermq.serving.callers import Caller
 from ledgermq.serving.pull_service import let_through
+from ledgermq.serving.service import Mailbox
 from ledgermq.serving.sliced_answers import (
     BUILT_AT_ONCE_MAX,
     PAUSE_MS,
@@ -42,7 +43,8 @@ class Node:
     def __init__(self) -> None:
         self.clock = Ticking()
         self.steps: list[str] = []
-        self.slices = SlicedAnswers(cast("Any", self.clock), let_through)
+        self.mailbox = Mailbox()
+        self.slices = SlicedAnswers(cast("Any", self.clock), let_through, self.mailbox)
         self.now_ms = 0
 
     def rows(self, name: str, count: int) -> Iterator[dict[str, object]]:
@@ -56,8 +58,13 @@ class Node:
 
     def turn(self, *, others_ask: bool = False) -> list[str]:
         """Who is answered."""
-        replies = self.slices.turn(self.now_ms, others_ask=others_ask)
-        return [reply.caller.client.decode() for reply in replies]
+        self.slices.others_ask = others_ask
+        return [reply.caller.client.decode() for reply in self.replies(self.now_ms)]
+
+    def replies(self, now_ms: int = 0) -> list[Reply]:
+        """What one turn answers."""
+        self.slices.turn(now_ms)
+        return self.mailbox.take()
 
 
 def caller(name: str) -> Caller:
@@ -76,7 +83,7 @@ def test_an_answer_is_the_object_that_it_would_be_at_once(fields: dict[str, obje
 
     node.slices.begin(caller("c"), listed(fields, topics=iter(one), queues=iter(two), none=()))
 
-    (reply,) = node.slices.turn(0, others_ask=False)
+    (reply,) = node.replies()
     assert told(reply) == {**fields, "topics": one, "queues": two, "none": []}
 
 
@@ -162,7 +169,7 @@ def test_what_nobody_waits_for_is_not_built() -> None:
     )
     node.turn()
     is_open = False
-    (reply,) = node.slices.turn(0, others_ask=False)
+    (reply,) = node.replies()
     assert isinstance(reply.outcome, NotLeaderError)
     assert len(node.steps) == built + STEPS_PER_SLICE
 
@@ -182,12 +189,12 @@ def test_an_answer_that_meets_an_error_is_refused_and_others_go_on() -> None:
         return met
 
     bug = KeyError("bug")
-    node.slices = SlicedAnswers(cast("Any", node.clock), contain)
+    node.slices = SlicedAnswers(cast("Any", node.clock), contain, node.mailbox)
     node.slices.begin(caller("refused"), fails(met), owner="1")
     node.slices.begin(caller("bug"), fails(bug), owner="2")
     node.ask("fine", 2, owner="3")
 
-    replies = {one.caller.client: one for one in node.slices.turn(0, others_ask=False)}
+    replies = {one.caller.client: one for one in node.replies()}
 
     assert replies[b"refused"].outcome is met
     assert replies[b"bug"].outcome is met
@@ -203,6 +210,7 @@ def test_too_many_that_wait_are_refused_and_all_are_at_the_end() -> None:
     with pytest.raises(BusyError, match=str(WAITING_MAX)):
         node.ask("more", 1)
 
-    refused = node.slices.end_all()
+    node.slices.end_all()
+    refused = node.mailbox.take()
     assert {one.caller.client for one in refused} == {b"%d" % one for one in range(WAITING_MAX)}
     assert node.turn() == []

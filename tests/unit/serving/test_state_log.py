@@ -37,6 +37,7 @@ from ledgermq.process.system_entries import command_record
 from ledgermq.serving import state_log
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.callers import Caller
+from ledgermq.serving.service import Mailbox
 from ledgermq.serving.state_log import PROPOSAL_MS, StateLog
 from ledgermq.serving.state_requests import Reply, Request
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing
@@ -132,18 +133,21 @@ class Broker:
         self.mark = directory / "ledgermq" / "state-snapshot"
         self.mark.parent.mkdir(parents=True, exist_ok=True)
         self.tables = BrokerTables(directory / "config", settings)
+        self.mailbox = Mailbox()
         self.state: StateLog = StateLog(
             settings,
             self.log,  # type: ignore[arg-type]
             self.tables,
             self.log,
+            mailbox=self.mailbox,
             clock=clock,
         )
         self.state.apply()
 
     def turn(self, now_ms: int = 0) -> list[Reply]:
         self.state.apply()
-        return self.state.turn(now_ms)
+        self.state.turn(now_ms)
+        return self.mailbox.take()
 
     def lead(self) -> None:
         """Lead, with the snapshot in the log."""

@@ -13,12 +13,14 @@ from tests.unit.serving.memory_log import HOLE, MemoryLog, proposal_of, root_of
 from ledgermq.formats.delayed_message import RealQueue, timer_properties
 from ledgermq.formats.message import Message, encode_message
 from ledgermq.formats.properties import encode_properties
+from ledgermq.ipc.counters import no_counts
 from ledgermq.model.ids import Position
 from ledgermq.model.limits import TIMER_TOPIC
 from ledgermq.model.settings import Settings, StoreSection
 from ledgermq.process.clock import MachineClock
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.moves import Moves
+from ledgermq.serving.service import Mailbox
 from ledgermq.serving.state_log import PROPOSAL_MS, StateLog
 from ledgermq.serving.timer_service import AGAIN_PAUSE_MS, QUEUE, TimerService
 from ledgermq.wire.session import LEADER, Standing
@@ -50,9 +52,11 @@ class Node:
         self.clock = TestClock()
         self.now_ms = 0
         tables = BrokerTables(directory / "config", settings)
-        self.state = StateLog(settings, stand_in, tables, stand_in, clock=self.clock)
-        self.moves = Moves(stand_in, tables, self.state)
-        self.timers = TimerService(stand_in, self.moves, self.state)
+        self.state = StateLog(
+            settings, stand_in, tables, stand_in, mailbox=Mailbox(), clock=self.clock
+        )
+        self.moves = Moves(stand_in, tables, self.state, no_counts())
+        self.timers = TimerService(stand_in, self.moves, self.state, self.clock)
         apply_all(self.state)
         self.state.lead(Standing(LEADER, term, "n0"))
 

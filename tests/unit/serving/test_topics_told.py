@@ -19,6 +19,7 @@ from ledgermq.model.errors import BusyError, NoPermissionError, TopicUnknownErro
 from ledgermq.model.settings import Settings
 from ledgermq.serving import broker_tables
 from ledgermq.serving.broker_tables import BrokerTables
+from ledgermq.serving.service import Mailbox
 from ledgermq.serving.writer_notice import WriterNotice
 from ledgermq.writing.writable_topics import WritableTopics
 
@@ -212,7 +213,7 @@ def test_windows_of_deduplication_are_told_and_read(tmp_path: Path) -> None:
 
 def test_a_writer_that_says_it_knows_nothing_is_told_to_read(tmp_path: Path) -> None:
     tables = BrokerTables(tmp_path, Settings())
-    notice = WriterNotice(tables)
+    notice = WriterNotice(tables, Mailbox())
     put(tables, Topic("a", 4, 4))
     notice.confirmed(tables.topics_revision)
     was_confirmed = notice.is_confirmed

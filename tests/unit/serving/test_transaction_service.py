@@ -17,6 +17,7 @@ from ledgermq.broker.access import Right
 from ledgermq.broker.transactions import GROUP
 from ledgermq.formats.message import Message, encode_message
 from ledgermq.formats.properties import encode_properties
+from ledgermq.ipc.counters import no_counts
 from ledgermq.model.errors import (
     LedgerError,
     NoPermissionError,
@@ -27,12 +28,13 @@ from ledgermq.model.errors import (
 )
 from ledgermq.model.settings import Settings, StoreSection, TransactionsSection
 from ledgermq.model.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC
+from ledgermq.process.clock import MACHINE_CLOCK
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.callers import Caller
 from ledgermq.serving.calls import Call, CheckTopic, anybody
 from ledgermq.serving.moves import Moves
+from ledgermq.serving.service import Mailbox
 from ledgermq.serving.state_log import StateLog
-from ledgermq.serving.state_requests import Reply
 from ledgermq.serving.transaction_calls import TransactionCalls
 from ledgermq.serving.transaction_service import END_MS, TransactionService
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing
@@ -80,10 +82,19 @@ class Node:
         self.now_ms = 0
         self.tables = BrokerTables(directory / "config", settings)
         stand_in: Any = log
-        self.state = StateLog(settings, stand_in, self.tables, stand_in)
-        self.moves = Moves(stand_in, self.tables, self.state)
+        self.mailbox, counts = Mailbox(), no_counts()
+        self.state = StateLog(settings, stand_in, self.tables, stand_in, mailbox=self.mailbox)
+        self.moves = Moves(stand_in, self.tables, self.state, counts)
         self.service = TransactionService(
-            stand_in, self.tables, self.state, self.moves, settings, find=self._find
+            stand_in,
+            self.tables,
+            self.state,
+            self.moves,
+            settings,
+            mailbox=self.mailbox,
+            clock=MACHINE_CLOCK,
+            counts=counts,
+            find=self._find,
         )
         self._verbs = answers(TransactionCalls(self.service).verbs)
         self.check_topic: CheckTopic = anybody
@@ -121,10 +132,9 @@ class Node:
     def turn(self) -> None:
         """One turn of the broker."""
         apply_all(self.state)
-        self.moves.turn(self.now_ms)
-        replies: list[Reply] = self.service.turn(self.now_ms)
-        replies += self.state.turn(self.now_ms)
-        for reply in replies:
+        for service in (self.moves, self.service, self.state):
+            service.turn(self.now_ms)
+        for reply in self.mailbox.take():
             self.answers[reply.caller.request_id] = reply.outcome
 
     def run(self, *, now_ms: int = 0, records_max: int | None = None) -> bool:
