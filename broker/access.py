@@ -30,6 +30,10 @@ from ledgermq.model.limits import FORBIDDEN_TOPICS
 
 FILE = "access.json"
 USERS_KEY = "users"
+PLAIN_TEXTS = ("secretKey", "whiteRemoteAddress", "defaultTopicPerm", "defaultGroupPerm")
+PLAIN_LISTS = ("topicPerms", "groupPerms")
+"""Fields of an account as RocketMQ's ``plain_acl.yml`` and tools write it."""
+
 NAME_SIZE_MAX = 127
 SECRET_SIZE_MIN, SECRET_SIZE_MAX = 7, 255
 """RocketMQ refuses access keys and secrets of six characters."""

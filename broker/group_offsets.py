@@ -13,13 +13,11 @@ from typing import NamedTuple, Self
 from ledgermq.broker.documents import ROWS_PER_STEP, Document, Steps, finish, read_table
 from ledgermq.broker.table import Table
 from ledgermq.broker.table_changes import OffsetsSet
-from ledgermq.formats.config_json import Rows
+from ledgermq.formats.config_json import OFFSET_TABLE, Rows
 from ledgermq.model.errors import ConfigError, MessageIllegalError
 
 FILE = "consumerOffset.json"
 SEPARATOR = "@"
-
-_TABLE = "offsetTable"
 
 
 class GroupTopic(NamedTuple):
@@ -69,7 +67,7 @@ class GroupOffsets(Table[OffsetsSet]):
     def read_in_steps(cls, document: Document) -> Steps[Self]:
         """As ``read``."""
         offsets = cls()
-        rows = read_table(document, _TABLE, file=FILE).items()
+        rows = read_table(document, OFFSET_TABLE, file=FILE).items()
         for number, (key, value) in enumerate(rows, 1):
             if number % ROWS_PER_STEP == 0:
                 yield
@@ -78,7 +76,7 @@ class GroupOffsets(Table[OffsetsSet]):
                 offsets._unknown_keys[key] = value
             else:
                 offsets._put(GroupTopic(group, topic), _read_queues(key, value))
-        offsets._unknown = {key: document[key] for key in document.keys() - {_TABLE}}
+        offsets._unknown = {key: document[key] for key in document.keys() - {OFFSET_TABLE}}
         return offsets
 
     def to_document(self) -> dict[str, object]:
@@ -86,13 +84,13 @@ class GroupOffsets(Table[OffsetsSet]):
         table: dict[str, object] = {
             owner.key: dict(sorted(queues.items())) for owner, queues in self._table.items()
         }
-        return {_TABLE: {**table, **self._unknown_keys}, **self._unknown}
+        return {OFFSET_TABLE: {**table, **self._unknown_keys}, **self._unknown}
 
     def to_document_later(self) -> dict[str, object]:
         """The same document, whose rows are made when they are written, by whichever thread."""
         known = list(self._table.items())
         rows = ((owner.key, dict(sorted(queues.items()))) for owner, queues in known)
-        return {_TABLE: Rows(chain(rows, list(self._unknown_keys.items()))), **self._unknown}
+        return {OFFSET_TABLE: Rows(chain(rows, list(self._unknown_keys.items()))), **self._unknown}
 
     def __iter__(self) -> Iterator[tuple[GroupTopic, Mapping[int, int]]]:
         return iter(self._table.items())

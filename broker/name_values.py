@@ -27,7 +27,7 @@ CLOSED_BROKERS = "LEDGERMQ_CLOSED_BROKERS"
 
 NAMESPACES_MAX = 1_000
 KEYS_MAX = 10_000
-NAME_SIZE_MAX = 255
+VALUE_NAME_SIZE_MAX = 255
 VALUE_SIZE_MAX = 65_536
 NAMESPACE_SIZE_MAX = 256 * 1024
 """Characters of one namespace: each change carries all of it."""
@@ -102,7 +102,7 @@ class NameValues(Table[NamesSet]):
             ConfigError: a name is empty or too long, or there would be too much.
         """
         for name in (namespace, key):
-            _check_size("name", name, NAME_SIZE_MAX)
+            _check_size("name", name, VALUE_NAME_SIZE_MAX)
             if not name:
                 raise ConfigError("name is empty", namespace=namespace[:64], key=key[:64])
         _check_size("value", value or "", VALUE_SIZE_MAX)

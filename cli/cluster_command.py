@@ -16,9 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.cli.demo_command import Steps
+from ledgermq.cli.demo_command import BATCH, BODY_SIZE, Steps
 from ledgermq.cli.demo_node import DemoNode
 from ledgermq.cli.progress_line import ProgressLine
+from ledgermq.cli.raft_command import LOOK_AGAIN_S
 from ledgermq.client import BatchResult, Consumer, Producer
 from ledgermq.client.send_future import SendFuture
 from ledgermq.model.errors import CorruptLogError, LedgerError, TimedOutError
@@ -29,11 +30,8 @@ from ledgermq.process.runtime_paths import RuntimePaths
 NODES = 3
 TOPIC = "demo"
 BATCHES = 600
-BATCH = 50
-BODY_SIZE = 1_024
 PAUSE_S = 0.005
 PATIENCE_S = 30.0
-LOOK_AGAIN_S = 0.02
 
 
 class Sent(NamedTuple):

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 ASK_AGAIN_S = 0.02
-ANSWER_TIMEOUT_S = 5.0
 LOG_LINES_SHOWN = 12
 DLEDGER_FOLDER = "dledger-"
 
@@ -103,7 +102,7 @@ class DemoNode:
     def status(self) -> NodeStatus:
         """What the running node says of itself."""
         path = RuntimePaths(self.runtime).control
-        return cast("NodeStatus", control.ask(path, "status", timeout_s=ANSWER_TIMEOUT_S))
+        return cast("NodeStatus", control.ask(path, "status"))
 
     def kill(self, role: str) -> int:
         """End one of its processes with SIGKILL; its pid.

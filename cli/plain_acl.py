@@ -10,13 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.broker.access import User
+from ledgermq.broker.access import PLAIN_LISTS, PLAIN_TEXTS, User
 from ledgermq.model.errors import ConfigError
 
 SIZE_MAX = 16 * 1024 * 1024
-_TEXTS = ("secretKey", "whiteRemoteAddress", "defaultTopicPerm", "defaultGroupPerm")
-_LISTS = ("topicPerms", "groupPerms")
-_KNOWN = frozenset({"accessKey", "admin", *_TEXTS, *_LISTS})
+_KNOWN = frozenset({"accessKey", "admin", *PLAIN_TEXTS, *PLAIN_LISTS})
 _PERMS = frozenset({"DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB"})
 
 
@@ -71,7 +69,7 @@ def _user(account: object, number: int, left_out: list[str]) -> tuple[str, Mappi
     # YAML takes 12345678 for a number; RocketMQ takes it for a text.
     name = str(account["accessKey"])
     fields: dict[str, object] = {"admin": account.get("admin") in (True, "true")}
-    for key in _TEXTS:
+    for key in PLAIN_TEXTS:
         if account.get(key) is not None:
             fields[key] = str(account[key]).strip()
     for key in ("defaultTopicPerm", "defaultGroupPerm"):
@@ -79,7 +77,7 @@ def _user(account: object, number: int, left_out: list[str]) -> tuple[str, Mappi
             # As in RocketMQ: what is no right is none.
             left_out.append(f"{name}: {key} {fields[key]!r} is no right, and counts as DENY")
             fields[key] = "DENY"
-    for key in _LISTS:
+    for key in PLAIN_LISTS:
         fields[key] = [_perm(str(text), name, left_out) for text in account.get(key) or []]
     left_out += [f"{name}: {key} is not known" for key in sorted(account.keys() - _KNOWN)]
     return name, User.read(name, fields).to_fields()

@@ -20,7 +20,6 @@ from ledgermq.process import control
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.settings_loading import load_settings
 
-ANSWER_TIMEOUT_S = 5.0
 LOOK_AGAIN_S = 0.02
 ASK_AGAIN_S = 0.1
 
@@ -254,4 +253,4 @@ def _ask(arguments: argparse.Namespace, verb: str, **fields: object) -> dict[str
         listen = load_settings(config).listen if config else ListenSection()
         directory = listen.runtime_dir
     path = RuntimePaths(directory).raft_control
-    return control.ask(path, verb, timeout_s=ANSWER_TIMEOUT_S, **fields)
+    return control.ask(path, verb, timeout_s=control.ANSWER_TIMEOUT_S, **fields)

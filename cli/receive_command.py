@@ -18,7 +18,7 @@ from ledgermq.model.errors import ConfigError
 from ledgermq.model.message_filter import MessageFilter
 
 POLL_S = 1.0
-MESSAGES_MAX = 1_024
+PULLED_AT_ONCE = 1_024
 PLACES = ("first", "last", "stored")
 
 
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     if count is not None and count < 1:
         raise ConfigError("--count is at least 1", count=count)
     options = ConsumerOptions(
-        timeout_s=arguments.timeout, messages_max=min(count or MESSAGES_MAX, MESSAGES_MAX)
+        timeout_s=arguments.timeout, messages_max=min(count or PULLED_AT_ONCE, PULLED_AT_ONCE)
     )
     consumer = Consumer(
         arguments.address,

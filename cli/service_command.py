@@ -17,7 +17,7 @@ from ledgermq.cli.doctor_command import CONFIG_FILE
 from ledgermq.cli.service_journal import Events, Told, last_events
 from ledgermq.cli.service_unit import Unit, look_at_unit, unit_name
 from ledgermq.cli.service_unit import describe as describe_unit
-from ledgermq.cli.status_command import ANSWER_TIMEOUT_S, duration_text, size_text
+from ledgermq.cli.status_command import duration_text, size_text
 from ledgermq.model.errors import ConfigError, LedgerError
 from ledgermq.process import control
 from ledgermq.process.runtime_paths import RuntimePaths
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 EXIT_DOWN = 2
 EVENTS = 10
 EVENTS_MAX = 1_000
-WIDTH = 100
+LINE_SIZE = 100
 _COLORS = {"CRIT": "31", "ERROR": "31", "WARN": "33", "ready": "32"}
 
 
@@ -83,7 +83,7 @@ def _status(arguments: argparse.Namespace) -> int:
 def _ask(path: Path) -> tuple[NodeStatus | None, str]:
     """The node's answer, or why there is none."""
     try:
-        answer = control.ask(path, "status", timeout_s=ANSWER_TIMEOUT_S)
+        answer = control.ask(path, "status")
     except LedgerError as error:
         return None, str(error)
     return cast("NodeStatus", answer), ""

@@ -23,7 +23,6 @@ from ledgermq.process.settings_loading import load_settings
 if TYPE_CHECKING:
     from ledgermq.daemon.status import NodeStatus, ProcessStatus
 
-ANSWER_TIMEOUT_S = 5.0
 ASK_AGAIN_S = 0.05
 READY = "ready"
 DAMAGES_SHOWN_MAX = 10
@@ -192,7 +191,7 @@ def _runtime_dir(arguments: argparse.Namespace) -> Path:
 
 
 def _ask(path: Path) -> NodeStatus:
-    return cast("NodeStatus", control.ask(path, "status", timeout_s=ANSWER_TIMEOUT_S))
+    return cast("NodeStatus", control.ask(path, "status"))
 
 
 def _wait_until_ready(path: Path, wait_s: float) -> NodeStatus:

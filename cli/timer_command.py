@@ -13,7 +13,7 @@ from ledgermq.client.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.timers import TimerList
 
-LISTED_DEFAULT = 50
+TIMERS_LISTED = 50
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -28,8 +28,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
     listing = verbs.add_parser("list", help="those that are due next")
     listing.add_argument(
-        "--max", type=int, default=LISTED_DEFAULT, metavar="N",
-        help=f"only N of them, at most 1,000 (default: {LISTED_DEFAULT})",
+        "--max", type=int, default=TIMERS_LISTED, metavar="N",
+        help=f"only N of them, at most 1,000 (default: {TIMERS_LISTED})",
     )  # fmt: skip
 
     cancel = verbs.add_parser("cancel", help="take one back")

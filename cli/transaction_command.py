@@ -17,7 +17,7 @@ from ledgermq.client.transaction_requests import TransactionRow, end_steps, list
 from ledgermq.model.transactions import MESSAGES_MAX, Decision
 
 LISTED_DEFAULT = 100
-LISTED_MAX = 1_000
+COUNT_MAX = 1_000
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -89,7 +89,7 @@ def _row(row: TransactionRow) -> tuple[str, ...]:
 
 
 def _count(text: str) -> int:
-    return _between(text, LISTED_MAX)
+    return _between(text, COUNT_MAX)
 
 
 def _messages(text: str) -> int:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from ledgermq.client.group_member import Course, GroupMember, Notice
+from ledgermq.client.heartbeats import GOODBYE_S
 from ledgermq.client.loop_watch import AsyncRequests
 from ledgermq.client.rebalance_listener import tell
 from ledgermq.client.received import MessageBatch, ReceivedMessage, no_messages
@@ -17,8 +18,6 @@ from ledgermq.client.requests import Result, Steps
 from ledgermq.client.retries import GivenBack, given_back
 from ledgermq.client.subscriber import Subscriber
 from ledgermq.model.errors import ConfigError, LedgerError
-
-GOODBYE_S = 2.0
 
 
 class AsyncGroupConsumer(Subscriber):

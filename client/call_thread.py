@@ -8,10 +8,8 @@ import time
 
 from ledgermq.client.group import AnyLink
 from ledgermq.client.requests import Request, RequestPipeline, Result, Steps
-from ledgermq.client.send_driver import Bell
+from ledgermq.client.send_driver import POLL_S_MAX, Bell
 from ledgermq.model.errors import LedgerError
-
-POLL_S_MAX = 60.0
 
 
 class CallThread:

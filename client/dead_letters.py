@@ -22,7 +22,7 @@ from ledgermq.formats.properties import RETRY_TOPIC
 from ledgermq.model.errors import ConfigError, MessageIllegalError, ProtocolError
 from ledgermq.model.group_topics import dead_letter_topic
 
-MESSAGES_MAX = 1_024
+READ_AT_ONCE_MAX = 1_024
 REPLAYED_AT_ONCE_MAX = 256
 
 
@@ -92,7 +92,7 @@ class DeadLettersVerbs:
 
     @asked
     def read(
-        self, offset: int, *, queue_id: int = 0, messages_max: int = MESSAGES_MAX
+        self, offset: int, *, queue_id: int = 0, messages_max: int = READ_AT_ONCE_MAX
     ) -> Steps[list[DeadLetter]]:
         """Dead letters from ``offset`` on, or from the first one that is still there.
 

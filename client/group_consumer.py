@@ -9,8 +9,10 @@ from types import TracebackType
 from typing import Self
 
 from ledgermq.client.broker import Broker, wait_for_link
+from ledgermq.client.consumer import ITERATION_POLL_S
 from ledgermq.client.group_member import Course, GroupMember, Notice
 from ledgermq.client.heartbeat_thread import HeartbeatThread
+from ledgermq.client.heartbeats import GOODBYE_S
 from ledgermq.client.link import NEVER
 from ledgermq.client.rebalance_listener import tell_at_once
 from ledgermq.client.received import MessageBatch, ReceivedMessage, no_messages
@@ -18,9 +20,6 @@ from ledgermq.client.requests import Result, Steps
 from ledgermq.client.retries import GivenBack, given_back
 from ledgermq.client.subscriber import Subscriber
 from ledgermq.model.errors import ConfigError, LedgerError
-
-ITERATION_POLL_S = 1.0
-GOODBYE_S = 2.0
 
 
 class GroupConsumer(Subscriber):

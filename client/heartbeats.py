@@ -17,6 +17,9 @@ from ledgermq.model.errors import LedgerError, ProtocolError
 from ledgermq.wire.header import Kind
 from ledgermq.wire.session import encode_call
 
+GOODBYE_S = 2.0
+"""A member that leaves waits at most so long for the answer."""
+
 HEARTBEAT_S_DEFAULT = 3.0
 
 

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ledgermq.client.allocation import TopicQueue
+from ledgermq.formats.config_json import OFFSET_TABLE
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 
 DIRECTORY_DEFAULT = "~/.ledgermq_offsets"
 
 _FILE = "offsets.json"
-_TABLE = "offsetTable"
 
 
 class LocalOffsets:
@@ -58,7 +58,7 @@ class LocalOffsets:
         for queue, offset in sorted(merged.items()):
             table.setdefault(queue.topic, {})[str(queue.queue_id)] = offset
         try:
-            self._write(json.dumps({_TABLE: table}, indent="\t").encode())
+            self._write(json.dumps({OFFSET_TABLE: table}, indent="\t").encode())
         except OSError as error:
             raise StorageError(
                 "offsets not written", errno=error.errno, file=str(self.path), reason=str(error)
@@ -89,7 +89,7 @@ class LocalOffsets:
                 "offsets not read", errno=error.errno, file=str(self.path), reason=str(error)
             ) from error
         try:
-            table = json.loads(content)[_TABLE]
+            table = json.loads(content)[OFFSET_TABLE]
             return {
                 TopicQueue(str(topic), int(queue)): int(offset)
                 for topic, queues in table.items()

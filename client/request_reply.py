@@ -15,11 +15,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ledgermq.client.received import ReceivedMessage
-from ledgermq.formats.properties import CLUSTER
+from ledgermq.formats.properties import CLUSTER, REPLY_TO_CLIENT
 from ledgermq.model.errors import MessageIllegalError, TimedOutError
 
 CORRELATION_ID = "CORRELATION_ID"
-REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 TTL = "TTL"
 MESSAGE_TYPE = "MSG_TYPE"
 REPLY = "reply"

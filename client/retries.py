@@ -17,13 +17,11 @@ from ledgermq.client.requests import Request, RequestPipeline, Steps, call_reque
 from ledgermq.client.start_offsets import checked_group, starting_offsets
 from ledgermq.model.errors import ConfigError, LedgerError, TopicUnknownError
 from ledgermq.model.group_topics import DEAD_LETTER_PREFIX, retry_topic
+from ledgermq.model.limits import LEVEL_MAX, TIMES_MAX
 from ledgermq.model.message_filter import EVERYTHING
 
 DEAD = -1
 """Delay level that asks for no retry any more."""
-
-LEVEL_MAX = 1_000
-TIMES_MAX = 1_000_000
 
 
 class GivenBack(NamedTuple):

@@ -21,8 +21,6 @@ from ledgermq.process.store_paths import StorePaths
 if TYPE_CHECKING:
     from ledgermq.daemon.status import NodeStatus
 
-ANSWER_TIMEOUT_S = 5.0
-
 
 @dataclass(frozen=True, slots=True)
 class Subject:
@@ -44,11 +42,11 @@ class Subject:
         """The node of ``settings``, asked whether it runs."""
         paths = RuntimePaths(settings.listen.runtime_dir)
         try:
-            status = control.ask(paths.control, "status", timeout_s=ANSWER_TIMEOUT_S)
+            status = control.ask(paths.control, "status")
         except LedgerError as error:
             return cls(settings, None, None, str(error))
         try:
-            raft = control.ask(paths.raft_control, "status", timeout_s=ANSWER_TIMEOUT_S)
+            raft = control.ask(paths.raft_control, "status")
         except LedgerError:
             # It starts, or stops; the supervisor's answer says what it waits for.
             raft = None

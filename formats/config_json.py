@@ -31,6 +31,9 @@ _STRING_OR_KEY = re.compile(r'"(?:[^"\\]++|\\.)*+"?+|(?<=[{,\s])(-?[0-9]++)(?=\s
 ROWS_PER_STEP = 32
 """Some tenths of a millisecond."""
 
+OFFSET_TABLE = "offsetTable"
+"""Where a file of consumed offsets has them, a node's or a client's own."""
+
 _DEPTH_MAX = 64
 """Levels of a document; RocketMQ's tables have four."""
 

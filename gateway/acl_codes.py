@@ -6,6 +6,7 @@ secret is given out, and no address is let do everything.
 
 from __future__ import annotations
 
+from ledgermq.broker.access import PLAIN_LISTS, PLAIN_TEXTS
 from ledgermq.gateway.code_rights import ADMIN
 from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.parts import Part
@@ -16,9 +17,6 @@ from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.fields import text
-
-_TEXTS = ("secretKey", "whiteRemoteAddress", "defaultTopicPerm", "defaultGroupPerm")
-_LISTS = ("topicPerms", "groupPerms")
 
 
 class AclCodes(Part):
@@ -41,10 +39,10 @@ class AclCodes(Part):
         """Add a user, or change what is given of one."""
         told = asked.command.fields
         name = text(told, "accessKey")
-        fields: dict[str, object] = {key: told[key] for key in _TEXTS if told.get(key)}
+        fields: dict[str, object] = {key: told[key] for key in PLAIN_TEXTS if told.get(key)}
         if told.get("admin"):
             fields["admin"] = told["admin"].lower() == "true"
-        for key in _LISTS:
+        for key in PLAIN_LISTS:
             if told.get(key):
                 fields[key] = [one.strip() for one in told[key].split(",") if one.strip()]
         self._ask(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.gateway.parts import Part
-from ledgermq.gateway.port_link import LinkFrame, LinkKind, PortLink
+from ledgermq.gateway.port_link import LENGTH_SIZE, LinkFrame, LinkKind, PortLink
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Connection, RemotingSockets
 from ledgermq.gateway.unread_replies import check_reads
@@ -27,10 +27,9 @@ RETRY_MS = 100
 OFFSETS_MS = 20
 """So often, at most, offsets are told by themselves: each time is a turn of the broker process."""
 
-QUEUED_MAX = 64 * 1024 * 1024
+REQUESTS_QUEUED_MAX = 64 * 1024 * 1024
 """Bytes that wait for the broker process; more, and requests are refused as by a busy node."""
 
-_SIZE = 4
 
 TakeReply = Callable[[Command], None]
 
@@ -107,9 +106,11 @@ class BrokerLink(Part):
         link = self._link
         if link is None:
             raise _away()
-        if link.queued_bytes > QUEUED_MAX:
+        if link.queued_bytes > REQUESTS_QUEUED_MAX:
             raise BusyError(
-                "broker process does not keep up", bytes=link.queued_bytes, limit=QUEUED_MAX
+                "broker process does not keep up",
+                bytes=link.queued_bytes,
+                limit=REQUESTS_QUEUED_MAX,
             )
         check_reads(connection, command.code, self._sockets.limits.unread_bytes)
         if not (command.is_oneway or command.is_reply):
@@ -211,7 +212,7 @@ class BrokerLink(Part):
             self._sockets.end(connection, bytes(frame.payload).decode())
             return
         data = bytes(frame.payload)
-        command = decode_command(memoryview(data)[_SIZE:])
+        command = decode_command(memoryview(data)[LENGTH_SIZE:])
         if command.is_reply:
             of = self._waiting.get(frame.number, {})
             waiting = of.pop(command.opaque, None)

@@ -17,7 +17,7 @@ from ledgermq.gateway.remoting_sockets import Connection
 from ledgermq.model.errors import BusyError, LedgerError, TimedOutError
 from ledgermq.remoting.command import ONEWAY, Command
 
-WAITING_MAX = 10_000
+REPLIES_WAITING_MAX = 10_000
 _OPAQUE_MAX = 2**31
 
 TakeReply = Callable[[Command | LedgerError], None]
@@ -71,8 +71,10 @@ class ClientRequests(Part):
             BusyError: too many wait for replies.
             TimedOutError: the connection has ended already.
         """
-        if len(self._waiting) >= WAITING_MAX:
-            raise BusyError("too many requests to clients wait for replies", limit=WAITING_MAX)
+        if len(self._waiting) >= REPLIES_WAITING_MAX:
+            raise BusyError(
+                "too many requests to clients wait for replies", limit=REPLIES_WAITING_MAX
+            )
         if not connection.is_open:
             raise _gone(connection, code)
         number = self._number()

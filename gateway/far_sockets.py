@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ledgermq.gateway.offset_commits import NotesOffsets
-from ledgermq.gateway.port_link import LinkFrame, LinkKind, Part, PortLink
+from ledgermq.gateway.port_link import LENGTH_SIZE, LinkFrame, LinkKind, Part, PortLink
 from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingLimits
 from ledgermq.model.errors import ProtocolError, StorageError
 from ledgermq.remoting.command import Command, decode_command, encode_command
@@ -27,8 +27,6 @@ logger = logging.getLogger(__name__)
 BACKLOG = 64
 QUEUED_MAX = 64 * 1024 * 1024
 """Bytes that one port process may leave unread; more, and its link is ended."""
-
-_SIZE = 4
 
 
 class FarConnection(Connection):
@@ -164,7 +162,7 @@ class FarSockets:
         try:
             for frame in link.take():
                 if frame.kind is LinkKind.COMMAND:
-                    command = decode_command(frame.payload[_SIZE:])
+                    command = decode_command(frame.payload[LENGTH_SIZE:])
                     yield Arrival(known[frame.number], command)
                 elif frame.kind is LinkKind.OPENED:
                     known[frame.number] = self._opened(link, frame)

@@ -11,7 +11,7 @@ from ledgermq.model.errors import ConfigError
 from ledgermq.model.settings import Settings, TlsMode
 from ledgermq.process.inherited_sockets import listener_at
 
-BACKLOG = 1_024
+CONNECTIONS_PENDING_MAX = 1_024
 
 
 def limits_of(settings: Settings) -> RemotingLimits:
@@ -63,7 +63,7 @@ def _listen(host: str, port: int, *, is_shared: bool) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(is_shared))
         listener.setblocking(False)
         listener.bind((host, port))
-        listener.listen(BACKLOG)
+        listener.listen(CONNECTIONS_PENDING_MAX)
     except OSError as error:
         with suppress(OSError):
             listener.close()

@@ -13,6 +13,7 @@ from ledgermq.broker.group_offsets import GroupTopic
 from ledgermq.gateway.parts import Part
 from ledgermq.gateway.port_calls import PortCalls
 from ledgermq.model.errors import BusyError, LedgerError, MessageIllegalError, NotLeaderError
+from ledgermq.model.limits import GROUP_SIZE_MAX
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.calls import Result
 from ledgermq.serving.offset_batches import ROWS_MAX, Commit
@@ -21,13 +22,11 @@ from ledgermq.wire.session import Standing
 PERIOD_MS = 100
 """So often, at most, offsets that nobody waits for go to the log."""
 
-WAITING_MAX = 10_000
+OFFSETS_WAITING_MAX = 10_000
 
 NOTED_MAX = 65_536
 """Queues whose offsets are gathered; what consumers of more say one-way they say again."""
 
-NAME_SIZE_MAX = 255
-"""Characters of a topic or a group that there may be."""
 
 Done = Callable[[LedgerError | None], None]
 """Told once an offset is stored, or why it is not."""
@@ -109,8 +108,8 @@ class OffsetCommits(Part):
             return
         noted = GroupTopic(group, topic)
         if done is not None:
-            if len(self._waiting) >= WAITING_MAX:
-                raise BusyError("too many wait for offsets to be stored", limit=WAITING_MAX)
+            if len(self._waiting) >= OFFSETS_WAITING_MAX:
+                raise BusyError("too many wait for offsets to be stored", limit=OFFSETS_WAITING_MAX)
             self._waiting.append(_Waiting((group, topic, queue_id), done))
         elif self.offset(group, topic, queue_id) == offset:
             return
@@ -123,8 +122,8 @@ class OffsetCommits(Part):
         if not self._leads:
             return NotLeaderError("node does not lead now: the offset was not stored")
         size = max(len(group), len(topic))
-        if size > NAME_SIZE_MAX:
-            return MessageIllegalError("name is too long", characters=size, limit=NAME_SIZE_MAX)
+        if size > GROUP_SIZE_MAX:
+            return MessageIllegalError("name is too long", characters=size, limit=GROUP_SIZE_MAX)
         if self._noted_count >= NOTED_MAX:
             return BusyError("offsets of too many queues wait to be stored", limit=NOTED_MAX)
         return None

@@ -29,18 +29,17 @@ from itertools import islice
 from struct import Struct
 from typing import NamedTuple
 
+from ledgermq.gateway.remoting_sockets import BYTES_PER_TURN, PARTS_PER_WRITE
+from ledgermq.gateway.tls_channel import READ_SIZE
 from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.frames import FRAME_SIZE_MAX, FrameSplitter
 
-READ_SIZE = 256 * 1024
-BYTES_PER_TURN = 8 * 1024 * 1024
-PARTS_PER_WRITE = 64
 LAST_WORDS_S = 1.0
 """How long the end that closes waits for the other one to take what is queued."""
 
 _HEAD = Struct(">IBQ")
-_SIZE = 4
-_PAYLOAD_AT = _HEAD.size - _SIZE
+LENGTH_SIZE = 4
+_PAYLOAD_AT = _HEAD.size - LENGTH_SIZE
 
 Part = bytes | memoryview
 
@@ -79,7 +78,7 @@ class PortLink:
         self.queued_bytes = 0
         self._sock = sock
         self._epoll = epoll
-        self._splitter = FrameSplitter(_PAYLOAD_AT + _SIZE + FRAME_SIZE_MAX)
+        self._splitter = FrameSplitter(_PAYLOAD_AT + LENGTH_SIZE + FRAME_SIZE_MAX)
         self._queued: deque[Part] = deque()
         self._waits_for_room = False
         self._buffer = memoryview(bytearray(READ_SIZE))

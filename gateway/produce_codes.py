@@ -38,13 +38,10 @@ from ledgermq.model.errors import (
 )
 from ledgermq.model.group_topics import RETRY_PREFIX, dead_letter_topic
 from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.command import RETRIES_VERSION, Command
 from ledgermq.remoting.send_reply import TRACED, encode_send_reply
 from ledgermq.remoting.send_request import SendRequest, decode_send
 from ledgermq.wire.session import Standing, Welcome
-
-RETRIES_VERSION = 121
-"""``MQVersion`` from which a client's own limit of retries counts (V3_4_9)."""
 
 
 class Stored(NamedTuple):

@@ -19,7 +19,7 @@ from ledgermq.remoting.heartbeat import MessageModel, Subscription
 from ledgermq.remoting.pull_request import SQL92, TAG, PullRequest
 from ledgermq.serving.property_scan import sql_filter
 
-REMEMBERED_MAX = 10_000
+EXPRESSIONS_MAX = 10_000
 REMEMBERED_SIZE_MAX = 1_024
 """Characters of an expression that is remembered: longer ones are looked at anew each time."""
 
@@ -152,7 +152,7 @@ def by_expression(expression: str, kind: str) -> Wanted:
     return (_by_expression if is_short else _by_expression.__wrapped__)(expression, kind)
 
 
-@lru_cache(REMEMBERED_MAX)
+@lru_cache(EXPRESSIONS_MAX)
 def _by_expression(expression: str, kind: str) -> Wanted:
     if kind == SQL92:
         sql_filter(expression, is_enabled=True)

@@ -36,7 +36,7 @@ from ledgermq.wire.pull_frame import (
     PullStatus,
 )
 
-MESSAGES_MAX = 1_024
+ASKED_MAX = 1_024
 """Most messages of one reply: what RocketMQ's consumers may ask for at most."""
 
 BYTES_MAX = 1024 * 1024
@@ -152,7 +152,7 @@ class PullCodes(Part):
             request.topic,
             request.queue_id,
             request.queue_offset,
-            min(max(request.max_messages, 1), MESSAGES_MAX),
+            min(max(request.max_messages, 1), ASKED_MAX),
             BYTES_MAX,
             _hold_ms(request.suspend_ms, asked.now_ms),
             wanted.tag_hashes,

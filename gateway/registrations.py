@@ -28,7 +28,7 @@ from ledgermq.wire.session import Standing
 logger = logging.getLogger(__name__)
 
 PERIOD_MS = 30_000
-TIMEOUT_MS = 3_000
+SERVER_TIMEOUT_MS = 3_000
 RETRY_MS = 500
 RETRY_MS_MAX = 10_000
 
@@ -133,7 +133,7 @@ class Registrations(Part):
         command = Command(RequestCode.REGISTER_BROKER, 0, fields, body)
         link = self._links.to(server.address)
         try:
-            link.ask(command, now_ms=now_ms, timeout_ms=TIMEOUT_MS, take=take)
+            link.ask(command, now_ms=now_ms, timeout_ms=SERVER_TIMEOUT_MS, take=take)
         except (BusyError, TimedOutError) as error:
             take(error)
 

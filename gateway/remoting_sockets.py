@@ -15,8 +15,9 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from ledgermq.gateway.tls_channel import HANDSHAKE, TlsChannel
+from ledgermq.gateway.tls_channel import HANDSHAKE, READ_SIZE, TlsChannel
 from ledgermq.model.errors import ProtocolError
+from ledgermq.process.socket_watch import REPORTED_MAX
 from ledgermq.remoting.command import Command, decode_command, encode_command
 from ledgermq.remoting.frames import FRAME_SIZE_MAX, FrameSplitter
 from ledgermq.serving.callers import PortClient
@@ -24,7 +25,6 @@ from ledgermq.serving.callers import PortClient
 logger = logging.getLogger(__name__)
 
 ACCEPTED_PER_TURN = 64
-READ_SIZE = 256 * 1024
 BYTES_PER_TURN = 8 * 1024 * 1024
 """What is read in one turn, before bells and timers get theirs; epoll tells of the rest again."""
 
@@ -32,8 +32,6 @@ PARTS_PER_WRITE = 64
 IDLE_MS = 120_000
 """RocketMQ's ``serverChannelMaxIdleTimeSeconds``: with neither a byte in nor one out."""
 
-
-REPORTED_MAX = 1_000
 
 Address = tuple[str, int]
 """Host and port; the host is an address of this machine."""

@@ -8,6 +8,7 @@ has taken it.
 
 from __future__ import annotations
 
+from ledgermq.formats.properties import REPLY_TO_CLIENT
 from ledgermq.gateway.code_rights import send_right
 from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.parts import Part
@@ -20,7 +21,6 @@ from ledgermq.remoting.send_reply import TRACED
 from ledgermq.remoting.send_request import SendRequest, decode_send
 
 TIMEOUT_MS = 10_000
-REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
 
 

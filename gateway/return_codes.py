@@ -8,13 +8,10 @@ from ledgermq.gateway.parts import Part
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import GroupUnknownError, LedgerError, NoPermissionError
+from ledgermq.model.limits import LEVEL_MAX, TIMES_MAX
 from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.command import RETRIES_VERSION, Command
 from ledgermq.remoting.fields import int32, int64, text
-from ledgermq.serving.retry_calls import LEVEL_MAX, TIMES_MAX
-
-RETRIES_VERSION = 121
-"""``MQVersion`` from which a client's own limit of retries counts (V3_4_9)."""
 
 
 class ReturnCodes(Part):

@@ -18,7 +18,7 @@ from ledgermq.model.errors import BusyError, LedgerError, ProtocolError, TimedOu
 from ledgermq.remoting.command import ONEWAY, Command, decode_command, encode_command
 from ledgermq.remoting.frames import FrameSplitter
 
-WAITING_MAX = 1_000
+SERVER_WAITING_MAX = 1_000
 READ_SIZE = 64 * 1024
 
 TakeReply = Callable[[Command | LedgerError], None]
@@ -62,8 +62,8 @@ class ServerLink:
             BusyError: too many wait.
             TimedOutError: the server cannot be reached.
         """
-        if len(self._waiting) >= WAITING_MAX:
-            raise BusyError("too many requests wait for a server", limit=WAITING_MAX)
+        if len(self._waiting) >= SERVER_WAITING_MAX:
+            raise BusyError("too many requests wait for a server", limit=SERVER_WAITING_MAX)
         self._queue(command)
         # First: writing may find that nobody is there, and tells those who wait.
         self._waiting[command.opaque] = _Waiting(take, now_ms + timeout_ms)

@@ -24,6 +24,9 @@ TOPIC_NAME = re.compile(TOPIC_CHARACTERS)
 GROUP_SIZE_MAX = 255
 """RocketMQ's ``Validators.CHARACTER_MAX_LENGTH``."""
 
+LEVEL_MAX, TIMES_MAX = 1_000, 1_000_000
+"""Of a message that is given back: the delay level it waits in, and how often it was."""
+
 TIMESTAMP_MAX = 2**63 - 1
 """Later than all times."""
 

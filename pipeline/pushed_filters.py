@@ -22,7 +22,7 @@ from ledgermq.pipeline.row_filter import LIMITED, Limits, RowFilter, at_least, a
 
 NEVER_NULL = LIMITED | {"topic", "sysFlag", "flag", "body", "bornTimestamp", "bodyCrc", "crcOk"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MS = timedelta(milliseconds=1)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def pushed(wanted: RowFilter, filter_: Filter) -> RowFilter | None:
@@ -60,7 +60,7 @@ def _bound(name: str, value: object) -> tuple[int, bool] | None:
         if not isinstance(value, datetime):
             return None
         aware = value if value.tzinfo is not None else value.astimezone()
-        whole, rest = divmod(aware - _EPOCH, _MS)
+        whole, rest = divmod(aware - _EPOCH, _MILLISECOND)
         return whole, not rest
     return (value, True) if isinstance(value, int) else None
 

@@ -35,6 +35,7 @@ from ledgermq.model.errors import (
 
 audit = logging.getLogger("ledgermq.audit")
 
+ANSWER_TIMEOUT_S = 5.0
 CLIENTS_MAX = 16
 REQUEST_SIZE_MAX = 4_096
 ANSWER_SIZE_MAX = 1024 * 1024
@@ -228,7 +229,9 @@ def check_path(path: Path) -> None:
         )
 
 
-def ask(path: Path, verb: str, *, timeout_s: float, **fields: object) -> dict[str, object]:
+def ask(
+    path: Path, verb: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **fields: object
+) -> dict[str, object]:
     """The node's answer to ``verb``, asked with ``fields``; at most ``timeout_s`` a step.
 
     Raises:

@@ -40,6 +40,9 @@ from ledgermq.remoting.whole_text import may_be_cut, whole
 VERSION = 401
 """That of RocketMQ 4.9.4 (``MQVersion``): clients choose features by it."""
 
+RETRIES_VERSION = 121
+"""``MQVersion`` from which a client's own limit of retries counts (V3_4_9)."""
+
 REPLY = 1
 ONEWAY = 2
 

@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 ORDER_REPEAT_MS = 100
 """TOPICS_CHANGED is repeated after this long without an answer."""
 
-REST_MS = 1_000
+QUIET_MS = 1_000
 """A turn that finds no news does nothing but find that out, for so long; a whole one costs
 several times as much."""
 
@@ -133,7 +133,7 @@ class BrokerWorker:
         # One millisecond more: the clock's rest below a millisecond is not to be polled away.
         waits = [max(0, deadline - now_ms) + 1 for deadline in deadlines if deadline is not None]
         write_ms = self._tables.sleep_ms(now_ns)
-        return now_ms + min([*waits, REST_MS if write_ms is None else write_ms, REST_MS])
+        return now_ms + min([*waits, QUIET_MS if write_ms is None else write_ms, QUIET_MS])
 
     def hears_bells(self, now_ns: int) -> bool:
         """While somebody waits for messages, for a change, or for this node to lead.

@@ -9,6 +9,7 @@ from ledgermq.model.limits import QUEUE_ID_MAX
 
 TEXT_SIZE_MAX = 255
 OFFSET_MAX = 2**63 - 1
+WAIT_MS_MAX = 60_000
 
 Arguments = Mapping[str, object]
 

@@ -47,7 +47,7 @@ from ledgermq.process.loop import Pollable
 from ledgermq.process.node import Surroundings
 from ledgermq.process.request_faults import RequestFaults
 from ledgermq.process.session_room import SessionRoom
-from ledgermq.process.socket_watch import SocketWatch, watch_limits
+from ledgermq.process.socket_watch import REPORTED_MAX, SocketWatch, watch_limits
 from ledgermq.process.standing import UNKNOWN
 from ledgermq.serving.answers_on_way import AnswersOnWay
 from ledgermq.serving.call_rights import Act, audit, check_call
@@ -81,7 +81,6 @@ BYTES_PER_TURN_MAX = 32 * 1024 * 1024
 TURN_NS = 50_000_000
 """A request costs what its sender likes: after so long the process's other work has its turn."""
 
-REPORTED_MAX = 1_000
 PARTS_MAX = 3
 
 TRACKED_SIZE_MIN = 16 * 1024

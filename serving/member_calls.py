@@ -50,7 +50,7 @@ from ledgermq.wire.session import encode_body
 logger = logging.getLogger(__name__)
 
 TOPICS_MAX = 1_000
-ANSWERS_NS = 10_000_000
+HEARTBEATS_NS = 10_000_000
 """Heartbeats that waited are answered for so long in one turn."""
 
 GROUP_TOPICS_MAX = 50_000
@@ -232,7 +232,7 @@ class MemberCalls(Service):
             self._held.pop((group, client), None)
             self._counts[BrokerCounter.MEMBERS_LOST] += 1
             self._tell(group)
-        until_ns = self._clock.monotonic_ns() + ANSWERS_NS
+        until_ns = self._clock.monotonic_ns() + HEARTBEATS_NS
         for group in self._changed:
             for member in self._members.members(group):
                 if (held := self._held.pop((group, member.client), None)) is not None:

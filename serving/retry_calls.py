@@ -21,7 +21,7 @@ from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import BusyError, LedgerError, MessageIllegalError, ProtocolError
 from ledgermq.model.group_topics import dead_letter_topic, retry_topic
-from ledgermq.model.limits import FORBIDDEN_TOPICS, QUEUE_ID_MAX
+from ledgermq.model.limits import FORBIDDEN_TOPICS, LEVEL_MAX, QUEUE_ID_MAX, TIMES_MAX
 from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import Settings
 from ledgermq.process.clock import Clock
@@ -33,8 +33,6 @@ from ledgermq.serving.service import Mailbox
 from ledgermq.serving.state_log import StateLog
 from ledgermq.serving.state_requests import Reply, Request
 
-LEVEL_MAX = 1_000
-TIMES_MAX = 1_000_000
 POSITION_MAX = 2**63 - 1
 
 RecordAt = Callable[[int], memoryview | None]

@@ -9,12 +9,11 @@ from ledgermq.broker.sinks import packs_in
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.model.stages import STAGE_SIZE_MAX, check_sink_name
 from ledgermq.serving.broker_tables import BrokerTables
-from ledgermq.serving.call_arguments import OFFSET_MAX, Arguments, flag, integer, text
+from ledgermq.serving.call_arguments import OFFSET_MAX, WAIT_MS_MAX, Arguments, flag, integer, text
 from ledgermq.serving.calls import ADMIN_ANYWHERE, USER, Call, Result, Verb, Verbs
 from ledgermq.serving.sink_commits import COMMIT_MS, Aborter, Commit
 from ledgermq.serving.sink_service import SinkService
 
-WAIT_MS_MAX = 60_000
 STAGES_MAX = 100_000
 
 

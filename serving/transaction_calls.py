@@ -7,12 +7,11 @@ from ledgermq.broker.half_table import TransactionKey
 from ledgermq.broker.transactions import NAME_SIZE_MAX, Half
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.transactions import MESSAGES_MAX, Decision
-from ledgermq.serving.call_arguments import OFFSET_MAX, integer, text
+from ledgermq.serving.call_arguments import OFFSET_MAX, WAIT_MS_MAX, integer, text
 from ledgermq.serving.calls import USER, Call, Result, Verb, Verbs
 from ledgermq.serving.transaction_service import END_MS, End, TransactionService
 
-WAIT_MS_MAX = 60_000
-ROWS_MAX = 1_000
+LISTED_AT_ONCE_MAX = 1_000
 
 assert NAME_SIZE_MAX == 255  # what ``call_arguments.text`` takes
 
@@ -56,7 +55,7 @@ class TransactionCalls:
 
     def _list(self, call: Call) -> Result:
         """The transactions that wait for their end, the oldest first."""
-        count = integer(call.arguments, "count", 1, ROWS_MAX)
+        count = integer(call.arguments, "count", 1, LISTED_AT_ONCE_MAX)
         table = self._service.table()
         found: dict[TransactionKey, list[Half]] = {}
         for half in table:

@@ -13,6 +13,7 @@ from ledgermq.model.errors import (
     ProtocolError,
     UnexpectedError,
 )
+from ledgermq.model.limits import GROUP_SIZE_MAX
 from ledgermq.wire.header import VERSION, VERSION_MIN, Kind, encode_header
 from ledgermq.wire.statuses import ERRORS_BY_NUMBER, status_of
 
@@ -22,7 +23,6 @@ INSTANCE_SIZE_MAX = 64
 RETRY_AFTER = "retry_after_ms"
 """Of a REFUSED, and among the details of its error: how long the client is to wait."""
 
-NAME_SIZE_MAX = 255
 _OPTIONAL: dict[str, int | str] = {
     "produce": "",
     "store_host": "",
@@ -175,8 +175,8 @@ def hello_group(body: bytes | memoryview) -> str:
         ProtocolError: it is no text of at most 255 characters.
     """
     group = decode_body(body).get("group", "")
-    if not isinstance(group, str) or len(group) > NAME_SIZE_MAX:
-        raise ProtocolError("group is not a short text", field="group", limit=NAME_SIZE_MAX)
+    if not isinstance(group, str) or len(group) > GROUP_SIZE_MAX:
+        raise ProtocolError("group is not a short text", field="group", limit=GROUP_SIZE_MAX)
     return group
 
 

@@ -9,13 +9,13 @@ import pytest
 
 from ledgermq.broker.group_offsets import GroupOffsets
 from ledgermq.gateway.offset_commits import (
-    NAME_SIZE_MAX,
     NOTED_MAX,
     PERIOD_MS,
     OffsetCommits,
 )
 from ledgermq.gateway.port_calls import PortCalls
 from ledgermq.model.errors import BusyError, LedgerError, MessageIllegalError, NotLeaderError
+from ledgermq.model.limits import GROUP_SIZE_MAX
 from ledgermq.serving.callers import Caller
 from ledgermq.serving.offset_batches import Commit
 from ledgermq.serving.state_requests import Reply
@@ -154,7 +154,7 @@ def test_what_is_gathered_has_a_limit_and_there_is_room_again_behind_it() -> Non
 
 def test_a_name_that_nothing_has_is_not_kept() -> None:
     log = Log()
-    name = "x" * (NAME_SIZE_MAX + 1)
+    name = "x" * (GROUP_SIZE_MAX + 1)
     log.commits.note(name, "orders", 0, 1)
     log.commits.note("g", name, 0, 1)
 

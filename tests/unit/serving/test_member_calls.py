@@ -21,7 +21,7 @@ from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.callers import Caller
 from ledgermq.serving.calls import Call, Result
 from ledgermq.serving.known_topics import KnownTopics
-from ledgermq.serving.member_calls import ANSWERS_NS, MemberCalls
+from ledgermq.serving.member_calls import HEARTBEATS_NS, MemberCalls
 from ledgermq.serving.other_members import OtherMembers
 from ledgermq.serving.pull_service import let_through
 from ledgermq.serving.service import Mailbox
@@ -108,7 +108,7 @@ class Ticking(MachineClock):
         self._now_ns = 0
 
     def monotonic_ns(self) -> int:
-        self._now_ns += -(-ANSWERS_NS // ANSWERS_A_TURN)
+        self._now_ns += -(-HEARTBEATS_NS // ANSWERS_A_TURN)
         return self._now_ns
 
 
