@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
+from tests.process.remoting_requests import TO_CLIENTS
 from tests.whole_broker import codes
 
 from ledgermq.broker.access import User, UserTable
@@ -18,16 +19,6 @@ from ledgermq.remoting.command import Command
 from ledgermq.remoting.signature import ACCESS_KEY, SIGNATURE, signature
 
 SECRET = "12345678"
-OF_CLIENTS = frozenset(
-    (
-        Code.CHECK_TRANSACTION_STATE,
-        Code.NOTIFY_CONSUMER_IDS_CHANGED,
-        Code.RESET_CONSUMER_CLIENT_OFFSET,
-        Code.GET_CONSUMER_STATUS_FROM_CLIENT,
-        Code.PUSH_REPLY_MESSAGE_TO_CLIENT,
-    )
-)
-"""What the broker asks of clients, and nobody of the broker."""
 
 USERS = {
     "orders": {"secretKey": SECRET, "topicPerms": ["a=PUB", "b=SUB"], "groupPerms": ["g=SUB"]},
@@ -63,7 +54,7 @@ def is_let(command: Command, *, host: str = "127.0.0.1", rules: PortAccess | Non
 
 
 def test_every_code_that_a_broker_knows_has_its_row() -> None:
-    assert set(Code) - OF_CLIENTS == codes().keys()
+    assert set(Code) - TO_CLIENTS == codes().keys()
 
 
 @pytest.mark.parametrize(
