@@ -9,7 +9,7 @@ from __future__ import annotations
 from ledgermq.broker.access import PLAIN_LISTS, PLAIN_TEXTS
 from ledgermq.gateway.code_rights import ADMIN
 from ledgermq.gateway.context import BrokerContext
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import ConfigError, LedgerError, NoPermissionError, NotLeaderError
@@ -19,7 +19,7 @@ from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.fields import text
 
 
-class AclCodes(Part):
+class AclCodes(PortPart):
     """Looks are answered by every node, changes by the one that leads."""
 
     def __init__(self, context: BrokerContext) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.settings import Settings
 from ledgermq.process.roster import RosterFile
@@ -16,7 +16,7 @@ from ledgermq.wire.session import Standing
 logger = logging.getLogger(__name__)
 
 
-class GroupAddresses(Part):
+class GroupAddresses(PortPart):
     """By ``remoting.addresses``, else the hosts of the members and this node's port.
 
     Members are those of ``node.peers`` until the log says who they are: then those, as they are
@@ -42,7 +42,7 @@ class GroupAddresses(Part):
         )
 
     def tell_standing(self, standing: Standing) -> None:
-        """See ``Part``; nobody leads, when the standing's ``leader`` is empty."""
+        """See ``PortPart``; nobody leads, when the standing's ``leader`` is empty."""
         self.leader = standing.leader
 
     @property

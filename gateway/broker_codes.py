@@ -9,8 +9,8 @@ from ledgermq.broker.delays import TOPIC as DELAY_TOPIC
 from ledgermq.gateway.addresses import broker_id
 from ledgermq.gateway.code_rights import ADMIN, USER
 from ledgermq.gateway.context import BrokerContext
-from ledgermq.gateway.parts import Part
-from ledgermq.gateway.requests import Asked, Code, Tables
+from ledgermq.gateway.parts import PortPart
+from ledgermq.gateway.requests import Asked, Code, Freshness
 from ledgermq.gateway.stored_rates import Sample, StoredRates
 from ledgermq.ipc.counters import BrokerCounter, WriterCounter
 from ledgermq.ipc.cursor_page import RaftRole, Role
@@ -85,7 +85,7 @@ _AS_IN_ROCKETMQ = {
 """Settings that are none here, with what is so; tools want the keys."""
 
 
-class BrokerCodes(Part):
+class BrokerCodes(PortPart):
     """Answers of this node about itself, whether it leads or not."""
 
     def __init__(self, context: BrokerContext) -> None:
@@ -94,8 +94,8 @@ class BrokerCodes(Part):
         self._figures = context.figures
         self._rates = StoredRates()
         self.codes = (
-            Code(RequestCode.GET_BROKER_CONFIG, self._config, ADMIN, tables=Tables.NONE),
-            Code(RequestCode.GET_BROKER_RUNTIME_INFO, self._runtime, USER, tables=Tables.NONE),
+            Code(RequestCode.GET_BROKER_CONFIG, self._config, ADMIN, tables=Freshness.NONE),
+            Code(RequestCode.GET_BROKER_RUNTIME_INFO, self._runtime, USER, tables=Freshness.NONE),
             Code(RequestCode.GET_ALL_DELAY_OFFSET, self._delays, USER),
             *(Code(code, _refusing(remark), ADMIN) for code, remark in _REFUSED.items()),
         )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Container
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.port_link import LENGTH_SIZE, LinkFrame, LinkKind, PortLink
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Connection, RemotingSockets
@@ -39,7 +39,7 @@ class _Waiting(NamedTuple):
     take: TakeReply | None
 
 
-class BrokerLink(Part):
+class BrokerLink(PortPart):
     """Owned by a port process.
 
     Invariants: a connection is in ``_told`` while the broker process knows it; a request that wants

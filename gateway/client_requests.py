@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ledgermq.gateway.client_sockets import ClientSockets
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.remoting_sockets import Connection
 from ledgermq.model.errors import BusyError, LedgerError, TimedOutError
 from ledgermq.remoting.command import ONEWAY, Command
@@ -29,7 +29,7 @@ class _Waiting(NamedTuple):
     timeout_ms: int
 
 
-class ClientRequests(Part):
+class ClientRequests(PortPart):
     """Owned by the port.
 
     Invariant: whoever asks is told once: the reply, or ``TimedOutError`` when none came in time or

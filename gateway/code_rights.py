@@ -24,7 +24,7 @@ Find = Callable[[Command], Named]
 """What a request wants to use."""
 
 
-class Need(Enum):
+class CodeNeed(Enum):
     """Who may send a code at all, where users are checked."""
 
     OPEN = "anybody: a name server is asked, and RocketMQ's knows no users"
@@ -37,27 +37,27 @@ def _nothing(_command: Command) -> Named:
     return iter(())
 
 
-class Needs(NamedTuple):
+class CodeNeeds(NamedTuple):
     """What a code needs.
 
     Attributes:
-        find: what a request wants to use, of ``Need.NAMED``. Codes that name a message by its place
-            ask for the right to its topic besides, when they know it.
+        find: what a request wants to use, of ``CodeNeed.NAMED``. Codes that name a message by its
+            place ask for the right to its topic besides, when they know it.
     """
 
-    need: Need
+    need: CodeNeed
     find: Find = _nothing
 
 
-OPEN, USER, ADMIN = Needs(Need.OPEN), Needs(Need.USER), Needs(Need.ADMIN)
+OPEN, USER, ADMIN = CodeNeeds(CodeNeed.OPEN), CodeNeeds(CodeNeed.USER), CodeNeeds(CodeNeed.ADMIN)
 
 
-def named(find: Find) -> Needs:
+def named(find: Find) -> CodeNeeds:
     """Rights to what ``find`` tells of a request."""
-    return Needs(Need.NAMED, find)
+    return CodeNeeds(CodeNeed.NAMED, find)
 
 
-def send_right(field: str) -> Needs:
+def send_right(field: str) -> CodeNeeds:
     """The right to send to a topic, or to consume as the group whose retry topic it is."""
 
     def find(command: Command) -> Named:
@@ -71,7 +71,7 @@ def send_right(field: str) -> Needs:
     return named(find)
 
 
-def topic_right(right: Right) -> Needs:
+def topic_right(right: Right) -> CodeNeeds:
     """A right to the field ``topic``."""
 
     def find(command: Command) -> Named:
@@ -80,7 +80,7 @@ def topic_right(right: Right) -> Needs:
     return named(find)
 
 
-def group_right(field: str) -> Needs:
+def group_right(field: str) -> CodeNeeds:
     """The right to consume as a group."""
 
     def find(command: Command) -> Named:
@@ -89,7 +89,7 @@ def group_right(field: str) -> Needs:
     return named(find)
 
 
-def both_rights(group: str) -> Needs:
+def both_rights(group: str) -> CodeNeeds:
     """The right to read the field ``topic``, and that to consume as the group of another field."""
 
     def find(command: Command) -> Named:

@@ -8,7 +8,7 @@ from functools import partial
 from ledgermq.gateway.client_table import Client, Consumer
 from ledgermq.gateway.code_rights import USER, group_right
 from ledgermq.gateway.context import BrokerContext
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.requests import Asked, Code, replying
 from ledgermq.model.errors import LedgerError, ProtocolError, TimedOutError
@@ -23,7 +23,7 @@ RELAYED_VERSION_MIN = 62
 """Clients below V3_1_8 know no relayed requests."""
 
 
-class ConnectionCodes(Part):
+class ConnectionCodes(PortPart):
     """Each node tells of those who are connected to it; consumers are connected to all nodes."""
 
     def __init__(self, context: BrokerContext) -> None:

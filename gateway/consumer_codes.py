@@ -11,7 +11,7 @@ from ledgermq.gateway.client_table import Consumer
 from ledgermq.gateway.code_rights import ADMIN, both_rights, group_right
 from ledgermq.gateway.connection_codes import ConnectionCodes
 from ledgermq.gateway.context import BrokerContext
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import (
     GroupActiveError,
@@ -30,7 +30,7 @@ NOTIFIED_VERSION_MIN = 28
 """Clients below V3_0_7 cannot be told new offsets."""
 
 
-class ConsumerCodes(Part):
+class ConsumerCodes(PortPart):
     """Offsets are changed in the log by the one who leads; members are told by this node."""
 
     def __init__(self, context: BrokerContext, connections: ConnectionCodes) -> None:

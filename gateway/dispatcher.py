@@ -22,7 +22,7 @@ from ledgermq.process.request_faults import RequestFaults
 from ledgermq.remoting.command import Command
 
 
-class Process(Protocol):
+class Port(Protocol):
     """What differs between the two: what is not answered here, and how replies go out."""
 
     def is_for_others(self, row: Code, connection: Connection) -> bool:
@@ -52,14 +52,14 @@ class Dispatcher:
     Invariant: a request that wants a reply gets at most one, and none when its connection is gone.
     """
 
-    def __init__(self, process: Process, context: PortContext, rows: Codes) -> None:
+    def __init__(self, port: Port, context: PortContext, rows: Codes) -> None:
         """Nothing has come.
 
         Args:
-            process: the one that this one is of.
+            port: the one that this one is of.
         """
         tables, settings = context.tables, context.around.settings
-        self._process = process
+        self._port = port
         self._sockets = context.sockets
         self._arrivals = Arrivals(context.sockets, context.around.clock)
         self._access = PortAccess(settings.access, tables.users, tables.secrets.opened)
@@ -84,9 +84,9 @@ class Dispatcher:
             self._take(arrival, now_ms)
             if not arrival.connection.is_open:
                 # It was put off, and has joined what its connection had left.
-                self._process.forget(arrival.connection)
+                self._port.forget(arrival.connection)
         for connection in self._sockets.take_closed():
-            self._process.forget(connection)
+            self._port.forget(connection)
         return has_come
 
     def serve_short(self, now_ms: int) -> None:
@@ -110,13 +110,13 @@ class Dispatcher:
         connection, command = arrival
         row = None if command.is_reply else self._rows.get(command.code)
         if row is None:
-            self._process.take_other(Asked(connection, command, now_ms))
+            self._port.take_other(Asked(connection, command, now_ms))
             return
         if row.is_for_sender and not connection.is_open:
             return
         try:
-            if self._process.is_for_others(row, connection):
-                self._process.take_other(Asked(connection, command, now_ms))
+            if self._port.is_for_others(row, connection):
+                self._port.take_other(Asked(connection, command, now_ms))
                 return
             if connection.queued_bytes > self._unread_max:
                 check_reads(connection, command.code, self._unread_max, self._counts)
@@ -131,11 +131,11 @@ class Dispatcher:
             self._end(Asked(connection, command, now_ms), error)
             return
         if reply is not None:
-            self._process.reply(asked, reply)
+            self._port.reply(asked, reply)
 
     def _end(self, asked: Asked, error: Exception) -> None:
         """A request has met what nobody has thought of: its sender alone pays for that."""
         command = asked.command
         fault = self._faults.refusal(error, f"request code {command.code}")
-        self._process.reply(asked, refusal(command, fault))
+        self._port.reply(asked, refusal(command, fault))
         self._sockets.end(asked.connection, fault.message)

@@ -11,7 +11,7 @@ from ledgermq.gateway.client_groups import ClientGroups
 from ledgermq.gateway.code_rights import ADMIN, USER, both_rights, group_right, topic_right
 from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.encoded_tables import EncodedTables
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import GroupUnknownError, LedgerError, ProtocolError
 from ledgermq.remoting.codes import RequestCode
@@ -21,7 +21,7 @@ from ledgermq.remoting.fields import flag, text
 from ledgermq.serving.sliced_answers import Build
 
 
-class GroupCodes(Part):
+class GroupCodes(PortPart):
     """Looks are answered by every node, changes by the one that leads."""
 
     def __init__(self, context: BrokerContext) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ledgermq.gateway.code_rights import Named, named
 from ledgermq.gateway.context import BrokerContext
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.codes import RequestCode
@@ -44,7 +44,7 @@ class _Wish(NamedTuple):
         }
 
 
-class LockCodes(Part):
+class LockCodes(PortPart):
     """Answered when the lock is in the log, or is known to be refused."""
 
     def __init__(self, context: BrokerContext) -> None:

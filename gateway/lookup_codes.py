@@ -5,7 +5,7 @@ from __future__ import annotations
 from ledgermq.broker.access import Right
 from ledgermq.gateway.code_rights import USER, topic_right
 from ledgermq.gateway.context import BrokerContext
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.pull_checks import PullChecks
 from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import ProtocolError, TopicUnknownError
@@ -24,7 +24,7 @@ UNIQUE_MAX = 32
 """Messages that have one unique id: few, and the client wants all."""
 
 
-class LookupCodes(Part):
+class LookupCodes(PortPart):
     """Answered by any node, from its own store."""
 
     def __init__(self, context: BrokerContext) -> None:

@@ -13,11 +13,11 @@ from ledgermq.broker.access import Right
 from ledgermq.broker.offset_plans import MEMBERS_NAMED_MAX
 from ledgermq.gateway.code_rights import Named, group_right, named
 from ledgermq.gateway.context import BrokerContext
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_members import RemotingMembers
 from ledgermq.gateway.remoting_sockets import Connection
-from ledgermq.gateway.requests import Asked, Code, Tables, Taken
+from ledgermq.gateway.requests import Asked, Code, Freshness, Taken
 from ledgermq.model.errors import BusyError, GroupActiveError, LedgerError, NotLeaderError
 from ledgermq.model.group_topics import retry_topic
 from ledgermq.model.settings import Settings
@@ -29,7 +29,7 @@ from ledgermq.remoting.heartbeat import Heartbeat, decode_heartbeat
 from ledgermq.serving.other_members import OTHER_OWNER_PREFIX
 
 
-class MemberCodes(Part):
+class MemberCodes(PortPart):
     """Keeps the table of clients, and tells groups that they have changed.
 
     Invariant: ``_told`` has connections that are open, and ``_told_bytes`` is what they have told.
@@ -53,14 +53,14 @@ class MemberCodes(Part):
                 RequestCode.HEART_BEAT,
                 self._heartbeat,
                 named(_groups_and_topics),
-                tables=Tables.NONE,
+                tables=Freshness.NONE,
                 taken=Taken.IF_NOBODY_WAITS,
             ),
             Code(
                 RequestCode.UNREGISTER_CLIENT,
                 self._unregister,
                 named(_group_left),
-                tables=Tables.NONE,
+                tables=Freshness.NONE,
             ),
             Code(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self._list, group_right("consumerGroup")),
         )
@@ -80,7 +80,7 @@ class MemberCodes(Part):
         return self._clients.next_expiry_ms()
 
     def take_settings(self, settings: Settings) -> None:
-        """See ``Part``."""
+        """See ``PortPart``."""
         self._bytes_max = settings.limits.members_bytes
 
     def _heartbeat(self, asked: Asked) -> Command | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ledgermq.broker.name_values import CLOSED_BROKERS, ORDER_TOPICS
 from ledgermq.gateway.code_rights import ADMIN, OPEN
 from ledgermq.gateway.context import BrokerContext
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.limits import SYSTEM_TOPIC
@@ -15,7 +15,7 @@ from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.fields import text
 
 
-class NameValueCodes(Part):
+class NameValueCodes(PortPart):
     """Reads are answered by every node, changes by the one that leads."""
 
     def __init__(self, context: BrokerContext) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from ledgermq.broker.pull_rules import QueueBounds
 from ledgermq.gateway.code_rights import both_rights, topic_right
 from ledgermq.gateway.context import BrokerContext
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.refusals import refusal
-from ledgermq.gateway.requests import Asked, Code, Tables
+from ledgermq.gateway.requests import Asked, Code, Freshness
 from ledgermq.model.errors import LedgerError, MessageIllegalError, TopicUnknownError
 from ledgermq.model.queue_name import QueueName
 from ledgermq.remoting.codes import RequestCode, ResponseCode
@@ -22,7 +22,7 @@ from ledgermq.serving.calls import ANY
 NOTHING = QueueBounds(0, 0)
 
 
-class OffsetCodes(Part):
+class OffsetCodes(PortPart):
     """Commits are gathered (``OffsetCommits``); who wants a reply gets it once they are stored."""
 
     def __init__(self, context: BrokerContext) -> None:
@@ -36,7 +36,7 @@ class OffsetCodes(Part):
                 RequestCode.UPDATE_CONSUMER_OFFSET,
                 self._commit,
                 both_rights("consumerGroup"),
-                tables=Tables.NONE,
+                tables=Freshness.NONE,
             ),
             Code(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, self._by_time, topic_right(ANY)),
             Code(RequestCode.GET_MAX_OFFSET, self._end, topic_right(ANY)),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from ledgermq.broker.group_offsets import GroupTopic
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.port_calls import PortCalls
 from ledgermq.model.errors import BusyError, LedgerError, MessageIllegalError, NotLeaderError
 from ledgermq.model.limits import GROUP_SIZE_MAX
@@ -49,7 +49,7 @@ class NotesOffsets(Protocol):
         ...
 
 
-class OffsetCommits(Part):
+class OffsetCommits(PortPart):
     """Owned by the port.
 
     Invariants: one batch is under way at most; an offset is in ``_noted``, or in the batch, or

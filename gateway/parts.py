@@ -1,4 +1,4 @@
-"""Parts of a port: those that answer codes, and those that work for them."""
+"""PortParts of a port: those that answer codes, and those that work for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ledgermq.model.settings import Settings
 from ledgermq.wire.session import Standing
 
 
-class Part:
+class PortPart:
     """One of them; it has what it needs of these methods, and the others do nothing.
 
     Attributes:
@@ -37,22 +37,22 @@ class Part:
         """Tell all who wait, and end."""
 
 
-class Parts:
+class PortParts:
     """All of a port, in the order of their turns; they end the other way round."""
 
-    def __init__(self, *parts: Part) -> None:
+    def __init__(self, *parts: PortPart) -> None:
         self.codes: Codes = [row for part in parts for row in part.codes]
         self._parts = parts
         # Many times a second: of those alone that do something then.
-        self._turns = [part.turn for part in parts if type(part).turn is not Part.turn]
+        self._turns = [part.turn for part in parts if type(part).turn is not PortPart.turn]
         self._deadlines = [
             part.next_deadline_ms
             for part in parts
-            if type(part).next_deadline_ms is not Part.next_deadline_ms
+            if type(part).next_deadline_ms is not PortPart.next_deadline_ms
         ]
 
     def turn(self, now_ms: int) -> None:
-        """See ``Part``."""
+        """See ``PortPart``."""
         for turn in self._turns:
             turn(now_ms)
 
@@ -62,21 +62,21 @@ class Parts:
         return min((one for one in deadlines if one is not None), default=None)
 
     def tell_standing(self, standing: Standing) -> None:
-        """See ``Part``."""
+        """See ``PortPart``."""
         for part in self._parts:
             part.tell_standing(standing)
 
     def forget(self, connection: Connection) -> None:
-        """See ``Part``."""
+        """See ``PortPart``."""
         for part in self._parts:
             part.forget(connection)
 
     def take_settings(self, settings: Settings) -> None:
-        """See ``Part``."""
+        """See ``PortPart``."""
         for part in self._parts:
             part.take_settings(settings)
 
     def close(self) -> None:
-        """See ``Part``."""
+        """See ``PortPart``."""
         for part in reversed(self._parts):
             part.close()

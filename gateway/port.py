@@ -26,7 +26,7 @@ from ledgermq.gateway.member_codes import MemberCodes
 from ledgermq.gateway.name_value_codes import NameValueCodes
 from ledgermq.gateway.offset_codes import OffsetCodes
 from ledgermq.gateway.offset_commits import NotesOffsets, OffsetCommits
-from ledgermq.gateway.parts import Parts
+from ledgermq.gateway.parts import PortParts
 from ledgermq.gateway.port_calls import PortCalls
 from ledgermq.gateway.port_quotas import PortQuotas
 from ledgermq.gateway.produce_codes import ProduceCodes
@@ -36,7 +36,7 @@ from ledgermq.gateway.queue_figures import QueueFigures
 from ledgermq.gateway.registrations import Registrations
 from ledgermq.gateway.remoting_sockets import Connection, RemotingSockets
 from ledgermq.gateway.reply_codes import ReplyCodes
-from ledgermq.gateway.requests import Asked, Code, Codes, Tables
+from ledgermq.gateway.requests import Asked, Code, Codes, Freshness
 from ledgermq.gateway.return_codes import ReturnCodes
 from ledgermq.gateway.route_codes import RouteCodes
 from ledgermq.gateway.server_links import ServerLinks
@@ -134,10 +134,10 @@ class RemotingPort:
             figures=figures,
         )
 
-    def _made(self, context: BrokerContext) -> Parts:
+    def _made(self, context: BrokerContext) -> PortParts:
         """All parts, in the order of their turns."""
         connections, produce = ConnectionCodes(context), ProduceCodes(context)
-        return Parts(
+        return PortParts(
             context.addresses,
             self._links,
             Registrations(context, self._links),
@@ -246,23 +246,23 @@ class RemotingPort:
         self._counts.release()
 
     def is_for_others(self, row: Code, connection: Connection) -> bool:
-        """See ``dispatcher.Process``; who may do what is in the tables, too.
+        """See ``dispatcher.Port``; who may do what is in the tables, too.
 
         Raises:
             NotLeaderError: the tables are behind what the row wants.
         """
         del connection
-        if row.tables is Tables.NONE:
+        if row.tables is Freshness.NONE:
             return False
         leader = self._addresses.leader
         # Members may have come since the start.
         is_led = not self._addresses.leads and (self._has_others or leader != "")
-        if not (is_led and row.tables is Tables.AS_THEY_ARE):
+        if not (is_led and row.tables is Freshness.AS_THEY_ARE):
             self._calls.check_started()
         return False
 
     def take_other(self, asked: Asked) -> None:
-        """See ``dispatcher.Process``."""
+        """See ``dispatcher.Port``."""
         command = asked.command
         if command.is_reply:
             self._requests.take_reply(asked.connection, command)
@@ -271,12 +271,12 @@ class RemotingPort:
         self.reply(asked, command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
 
     def reply(self, asked: Asked, reply: Command) -> None:
-        """See ``dispatcher.Process``; ``flush`` writes it."""
+        """See ``dispatcher.Port``; ``flush`` writes it."""
         if not asked.command.is_oneway:
             self._sockets.send(asked.connection, reply)
 
     def forget(self, connection: Connection) -> None:
-        """See ``dispatcher.Process``."""
+        """See ``dispatcher.Port``."""
         self._parts.forget(connection)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from ledgermq.broker.access import Right, User, UserTable
 from ledgermq.broker.remote_address import matches
-from ledgermq.gateway.code_rights import Need
+from ledgermq.gateway.code_rights import CodeNeed
 from ledgermq.gateway.leader_relay import RELAYED_KEY
 from ledgermq.gateway.requests import Code
 from ledgermq.model.errors import ConfigError, NoPermissionError
@@ -65,7 +65,7 @@ class PortAccess:
         need, find = row.needs
         if not self._gate.is_on:
             rights = self._rights(host, "")
-            if need is Need.ADMIN:
+            if need is CodeNeed.ADMIN:
                 _check_admin(rights, row)
             if command.fields.get("topic") == SYSTEM_TOPIC:
                 rights.check_topic(SYSTEM_TOPIC, Right.SUB)
@@ -74,13 +74,13 @@ class PortAccess:
             signed_by = self._signed_by(host, command)
         except NoPermissionError:
             # Who asks a name server is told where brokers are, and by these why they refuse.
-            if need is not Need.OPEN:
+            if need is not CodeNeed.OPEN:
                 raise
             signed_by = ""
         rights = self._rights(host, signed_by)
-        if need is Need.OPEN:
+        if need is CodeNeed.OPEN:
             return rights
-        if need is Need.ADMIN:
+        if need is CodeNeed.ADMIN:
             _check_admin(rights, row)
             return rights
         rights.check_known(row.code.name)

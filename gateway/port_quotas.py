@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ledgermq.broker.quotas import QuotaTable
 from ledgermq.broker.rate_limits import RateLimits
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.remoting_sockets import Connection
 from ledgermq.gateway.requests import Asked
 from ledgermq.ipc.counters import BrokerCounter, Counts
@@ -17,7 +17,7 @@ from ledgermq.model.settings import QuotasSection, Settings
 from ledgermq.model.units import MS_NS
 
 
-class PortQuotas(Part):
+class PortQuotas(PortPart):
     """Owned by a port."""
 
     def __init__(
@@ -46,7 +46,7 @@ class PortQuotas(Part):
         self._produce = RateLimits("produce", quotas, settings, now_ns=now_ns)
 
     def take_settings(self, settings: Settings) -> None:
-        """See ``Part``."""
+        """See ``PortPart``."""
         self._produce.take_settings(settings.quotas)
         if self._owns_consume:
             self._consume.take_settings(settings.quotas)

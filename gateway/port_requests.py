@@ -14,7 +14,7 @@ from ledgermq.gateway.broker_link import BrokerLink
 from ledgermq.gateway.client_table import ClientTable
 from ledgermq.gateway.context import PortContext
 from ledgermq.gateway.dispatcher import Dispatcher
-from ledgermq.gateway.parts import Parts
+from ledgermq.gateway.parts import PortParts
 from ledgermq.gateway.port import open_port
 from ledgermq.gateway.port_calls import Take
 from ledgermq.gateway.port_quotas import PortQuotas
@@ -81,7 +81,7 @@ class PortRequests:
             reply=self.reply,
         )
         self._pulls = PullCodes(context)
-        self._parts = Parts(
+        self._parts = PortParts(
             self._broker, self._writer, context.quotas, ProduceCodes(context), self._pulls
         )
         assert all(row.at is Where.PORT for row in self.codes), self.codes
@@ -146,7 +146,7 @@ class PortRequests:
         self._epoll.close()
 
     def is_for_others(self, row: Code, connection: Connection) -> bool:
-        """See ``dispatcher.Process``."""
+        """See ``dispatcher.Port``."""
         if self._tables.is_starting:
             return True
         sends = self._dispatcher.sends
@@ -154,7 +154,7 @@ class PortRequests:
         return row.code in sends and self._broker.waits_for(connection, sends)
 
     def reply(self, asked: Asked, reply: Command) -> None:
-        """See ``dispatcher.Process``; what the broker process may know better is handed over."""
+        """See ``dispatcher.Port``; what the broker process may know better is handed over."""
         command = asked.command
         # Of a pull that was held nothing is left that could be handed over.
         if reply.code in BROKERS_TO_SAY and command.fields:
@@ -163,12 +163,12 @@ class PortRequests:
             self._sockets.send(asked.connection, reply)
 
     def forget(self, connection: Connection) -> None:
-        """See ``dispatcher.Process``."""
+        """See ``dispatcher.Port``."""
         self._clients.forget(connection)
         self._parts.forget(connection)
 
     def take_other(self, asked: Asked) -> None:
-        """See ``dispatcher.Process``: the broker process answers it."""
+        """See ``dispatcher.Port``: the broker process answers it."""
         connection, command = asked.connection, asked.command
         try:
             if command.is_reply:

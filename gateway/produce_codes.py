@@ -22,7 +22,7 @@ from ledgermq.formats.message import Message
 from ledgermq.gateway.code_rights import send_right
 from ledgermq.gateway.context import PortContext
 from ledgermq.gateway.offset_ids import encode_offset_ids
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.refusals import code_of
 from ledgermq.gateway.remoting_records import RemotingRecords
 from ledgermq.gateway.remoting_sockets import Address
@@ -68,7 +68,7 @@ class Stored(NamedTuple):
 Told = Callable[[Stored | LedgerError], None]
 
 
-class ProduceCodes(Part):
+class ProduceCodes(PortPart):
     """Owned by the port."""
 
     def __init__(self, context: PortContext) -> None:

@@ -15,7 +15,7 @@ from ledgermq.broker.access import Right
 from ledgermq.formats.kernel import join_records
 from ledgermq.gateway.code_rights import both_rights
 from ledgermq.gateway.context import PortContext
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.pull_checks import PullChecks
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Connection
@@ -69,7 +69,7 @@ class _Held(NamedTuple):
     offset: int
 
 
-class PullCodes(Part):
+class PullCodes(PortPart):
     """Owned by the port.
 
     Invariant: ``_held`` has what ``PullService`` holds for connections that are open, by the number

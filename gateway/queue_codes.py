@@ -5,7 +5,7 @@ from __future__ import annotations
 from ledgermq.broker.access import Right
 from ledgermq.gateway.code_rights import topic_right
 from ledgermq.gateway.context import BrokerContext
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.requests import Asked, Code
 from ledgermq.gateway.topic_codes import queue_of, topic_of
 from ledgermq.remoting.codes import RequestCode, ResponseCode
@@ -17,7 +17,7 @@ UNITS_MAX = 1_000
 """Units that are shown at once."""
 
 
-class QueueCodes(Part):
+class QueueCodes(PortPart):
     """Answered by every node, from its own queue."""
 
     def __init__(self, context: BrokerContext) -> None:

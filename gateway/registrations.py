@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ledgermq.gateway.addresses import broker_id
 from ledgermq.gateway.context import BrokerContext
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.server_links import ServerLinks
 from ledgermq.gateway.topic_codes import topic_table
 from ledgermq.model.errors import BusyError, LedgerError, TimedOutError
@@ -44,7 +44,7 @@ class _Server:
     failures: int = 0
 
 
-class Registrations(Part):
+class Registrations(PortPart):
     """Owned by the port.
 
     Invariant: at most one registration is under way at each server.

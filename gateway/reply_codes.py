@@ -11,7 +11,7 @@ from __future__ import annotations
 from ledgermq.formats.properties import REPLY_TO_CLIENT
 from ledgermq.gateway.code_rights import send_right
 from ledgermq.gateway.context import BrokerContext
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.produce_codes import ProduceCodes, Stored, refusal_of_send
 from ledgermq.gateway.requests import Asked, Code, ReplyLater
 from ledgermq.model.errors import LedgerError, TimedOutError
@@ -24,7 +24,7 @@ TIMEOUT_MS = 10_000
 PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
 
 
-class ReplyCodes(Part):
+class ReplyCodes(PortPart):
     """Owned by the port."""
 
     def __init__(self, context: BrokerContext, produce: ProduceCodes) -> None:

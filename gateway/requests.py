@@ -7,7 +7,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol, TypeVar
 
 from ledgermq.broker.access import Right
-from ledgermq.gateway.code_rights import Needs
+from ledgermq.gateway.code_rights import CodeNeeds
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.remoting_sockets import Connection
 from ledgermq.model.errors import LedgerError
@@ -61,7 +61,7 @@ class Where(Enum):
     PORT = "port processes, too, where there are some"
 
 
-class Tables(Enum):
+class Freshness(Enum):
     """How the tables of a node must be that answers a code."""
 
     CURRENT = "not behind the log"
@@ -88,9 +88,9 @@ class Code(NamedTuple):
 
     code: RequestCode
     answer: AnswerRequest
-    needs: Needs
+    needs: CodeNeeds
     at: Where = Where.BROKER
-    tables: Tables = Tables.CURRENT
+    tables: Freshness = Freshness.CURRENT
     taken: Taken = Taken.IN_TURN
     is_for_sender: bool = False
 

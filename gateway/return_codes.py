@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ledgermq.gateway.code_rights import group_right
 from ledgermq.gateway.context import BrokerContext
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.refusals import refusal
 from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import GroupUnknownError, LedgerError, NoPermissionError
@@ -14,7 +14,7 @@ from ledgermq.remoting.command import RETRIES_VERSION, Command
 from ledgermq.remoting.fields import int32, int64, text
 
 
-class ReturnCodes(Part):
+class ReturnCodes(PortPart):
     """Answered when the copy is in the log: RocketMQ says so before."""
 
     def __init__(self, context: BrokerContext) -> None:

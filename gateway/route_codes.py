@@ -8,8 +8,8 @@ from ledgermq.broker.name_values import CLOSED_BROKERS, ORDER_TOPICS
 from ledgermq.broker.topics import Permission, Topic
 from ledgermq.gateway.code_rights import OPEN, USER
 from ledgermq.gateway.context import BrokerContext
-from ledgermq.gateway.parts import Part
-from ledgermq.gateway.requests import AnswerRequest, Asked, Code, Tables
+from ledgermq.gateway.parts import PortPart
+from ledgermq.gateway.requests import AnswerRequest, Asked, Code, Freshness
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
@@ -26,14 +26,14 @@ _UNIT, _UNIT_SUB = 1, 2
 """Bits of a topic's system flag (``TopicSysFlag``)."""
 
 
-class RouteCodes(Part):
+class RouteCodes(PortPart):
     """Answers from tables as they are on this node, whether it leads or not."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._tables = context.tables
         self._addresses = context.addresses
         self._relay = context.relay
-        named = partial(Code, needs=OPEN, tables=Tables.AS_THEY_ARE)
+        named = partial(Code, needs=OPEN, tables=Freshness.AS_THEY_ARE)
         unit, sub = self._listing(_UNIT, _UNIT), self._listing(_UNIT_SUB, _UNIT_SUB)
         sub_alone = self._listing(_UNIT | _UNIT_SUB, _UNIT_SUB)
         self.codes = (
@@ -41,7 +41,7 @@ class RouteCodes(Part):
             named(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, self._all_topics),
             named(RequestCode.GET_TOPICS_BY_CLUSTER, self._topics_of_cluster),
             named(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, self._system_topics),
-            Code(RequestCode.GET_BROKER_CLUSTER_INFO, self._cluster, OPEN, tables=Tables.NONE),
+            Code(RequestCode.GET_BROKER_CLUSTER_INFO, self._cluster, OPEN, tables=Freshness.NONE),
             Code(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self._broker_topics, USER),
             Code(RequestCode.DELETE_TOPIC_IN_NAMESRV, self._delete_route, OPEN),
             Code(RequestCode.GET_UNIT_TOPIC_LIST, unit, OPEN),

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.model.errors import BusyError, LedgerError, ProtocolError, TimedOutError
 from ledgermq.remoting.command import ONEWAY, Command, decode_command, encode_command
 from ledgermq.remoting.frames import FrameSplitter
@@ -164,7 +164,7 @@ class ServerLink:
                 waiting.take(reply)
 
 
-class ServerLinks(Part):
+class ServerLinks(PortPart):
     """All of them, by address; ``fileno`` can be read when ``turn`` has work."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from ledgermq.gateway.client_groups import ClientGroups
 from ledgermq.gateway.code_rights import ADMIN, USER, topic_right
 from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.encoded_tables import EncodedTables, shown_fields
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import LedgerError, ProtocolError, TopicUnknownError
 from ledgermq.model.limits import SYSTEM_TOPIC
@@ -20,7 +20,7 @@ from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.calls import ANY
 
 
-class TopicCodes(Part):
+class TopicCodes(PortPart):
     """Looks are answered by every node, changes by the one that leads."""
 
     def __init__(self, context: BrokerContext) -> None:

@@ -17,7 +17,7 @@ from ledgermq.formats.message import decode_message, properties_in
 from ledgermq.formats.message_id import OffsetId, encode_offset_id
 from ledgermq.gateway.code_rights import USER
 from ledgermq.gateway.context import BrokerContext
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import LedgerError, ProtocolError
 from ledgermq.model.transactions import HALF_TOPIC, Decision
@@ -38,7 +38,7 @@ DECISIONS = {8: Decision.COMMIT, 12: Decision.ROLLBACK}
 """``MessageSysFlag``: the transaction's bits; another number says that it is not known."""
 
 
-class TransactionCodes(Part):
+class TransactionCodes(PortPart):
     """Owned by the port.
 
     Invariant: for each group in ``_asking`` one call waits for questions.

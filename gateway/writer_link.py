@@ -26,7 +26,7 @@ from ledgermq.client.outgoing import Body
 from ledgermq.client.record_encoder import Form
 from ledgermq.client.results import FrameResult
 from ledgermq.client.send_pipeline import ProducerOptions, SendPipeline
-from ledgermq.gateway.parts import Part
+from ledgermq.gateway.parts import PortPart
 from ledgermq.model.errors import (
     BusyError,
     LedgerError,
@@ -90,7 +90,7 @@ class _Entry(NamedTuple):
     take: Take
 
 
-class WriterLink(Part):
+class WriterLink(PortPart):
     """Owned by the port; driven by ``turn``, which never blocks.
 
     Invariants: an entry is gathered, or in exactly one frame of ``_under_way``, until it is told;

@@ -11,7 +11,7 @@ from ledgermq.model.errors import LedgerError
 from ledgermq.model.events import Event
 from ledgermq.process.client_rights import ClientRights
 from ledgermq.process.refusal_lines import RefusalLines
-from ledgermq.serving.calls import Arguments, Need, Verb
+from ledgermq.serving.calls import Arguments, Verb, VerbNeed
 
 logger = logging.getLogger("ledgermq.audit")
 
@@ -45,7 +45,7 @@ def check_call(
         rights.check_listed(name)
         return None
     needs = verb.needs
-    if needs.need is Need.ADMIN:
+    if needs.need is VerbNeed.ADMIN:
         act = act_of(rights.who.name, name, arguments)
         try:
             rights.check_admin(name)
@@ -53,7 +53,7 @@ def check_call(
             audit(act, error)
             raise
         return act if needs.is_audited else None
-    if needs.need is Need.ADMIN_ANYWHERE:
+    if needs.need is VerbNeed.ADMIN_ANYWHERE:
         rights.check_listed(name)
         return None
     rights.check_known(name)

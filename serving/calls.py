@@ -65,7 +65,7 @@ ANY = Right.PUB | Right.SUB
 """Either is enough."""
 
 
-class Need(Enum):
+class VerbNeed(Enum):
     """Who may make a call at all, where users are checked; rights to what it names come besides."""
 
     USER = "one of the users"
@@ -73,7 +73,7 @@ class Need(Enum):
     ADMIN = "an admin, on this machine unless the settings allow it elsewhere"
 
 
-class Needs(NamedTuple):
+class VerbNeeds(NamedTuple):
     """What a call needs.
 
     Attributes:
@@ -83,31 +83,31 @@ class Needs(NamedTuple):
         is_audited: each such call leaves a line in the log.
     """
 
-    need: Need
+    need: VerbNeed
     topic: Right | None = None
     topic_to_create: Right | None = None
     is_of_group: bool = False
     is_audited: bool = False
 
 
-USER = Needs(Need.USER)
+USER = VerbNeeds(VerbNeed.USER)
 """Also of a verb whose arguments do not say what it is about. It asks for the right to what it
 finds by itself: that of a message is the right to its topic, however the message is named."""
 
-ADMIN_ANYWHERE = Needs(Need.ADMIN_ANYWHERE)
-ADMIN = Needs(Need.ADMIN)
-CHANGE = Needs(Need.ADMIN, is_audited=True)
-GROUP = Needs(Need.USER, is_of_group=True)
+ADMIN_ANYWHERE = VerbNeeds(VerbNeed.ADMIN_ANYWHERE)
+ADMIN = VerbNeeds(VerbNeed.ADMIN)
+CHANGE = VerbNeeds(VerbNeed.ADMIN, is_audited=True)
+GROUP = VerbNeeds(VerbNeed.USER, is_of_group=True)
 
 
-def topic_right(right: Right, *, to_create: Right | None = None) -> Needs:
+def topic_right(right: Right, *, to_create: Right | None = None) -> VerbNeeds:
     """A right to the argument ``topic``; another one where it may be created by that."""
-    return Needs(Need.USER, topic=right, topic_to_create=to_create)
+    return VerbNeeds(VerbNeed.USER, topic=right, topic_to_create=to_create)
 
 
-def both_rights(right: Right) -> Needs:
+def both_rights(right: Right) -> VerbNeeds:
     """A right to the argument ``topic``, and that to consume as ``group``."""
-    return Needs(Need.USER, topic=right, is_of_group=True)
+    return VerbNeeds(VerbNeed.USER, topic=right, is_of_group=True)
 
 
 class Verb(NamedTuple):
@@ -119,7 +119,7 @@ class Verb(NamedTuple):
 
     name: str
     answer: AnswerCall
-    needs: Needs
+    needs: VerbNeeds
     whatever_tables: bool = False
 
 

@@ -10,7 +10,7 @@ from tests.process.remoting_requests import TO_CLIENTS
 from tests.whole_broker import codes
 
 from ledgermq.broker.access import User, UserTable
-from ledgermq.gateway.code_rights import Need
+from ledgermq.gateway.code_rights import CodeNeed
 from ledgermq.gateway.port_access import PortAccess
 from ledgermq.model.errors import NoPermissionError
 from ledgermq.model.settings import AccessSection
@@ -157,4 +157,4 @@ def test_nothing_that_changes_something_is_let_go_of_when_its_sender_has_closed(
         Code.GET_CONSUME_STATS,
         Code.GET_BROKER_CONSUME_STATS,
     }
-    assert all(codes()[code].needs.need is not Need.ADMIN for code in for_sender)
+    assert all(codes()[code].needs.need is not CodeNeed.ADMIN for code in for_sender)

@@ -26,7 +26,7 @@ from ledgermq.serving.applied_tables import AppliedTables
 
 
 class Port:
-    """A ``Process`` whose rows a test has given, and a client of it."""
+    """A ``Port`` whose rows a test has given, and a client of it."""
 
     def __init__(self, directory: Path) -> None:
         self.sockets = RemotingSockets(
