@@ -45,6 +45,7 @@ MIB = 1 << 20
 MEMORY_MAX = 768 * MIB
 """Of one process: what the settings allow to wait, and what Python keeps."""
 
+SHOWN_EVERY_S = 60.0
 AFTER = 20
 """So many messages more of each kind show that a node goes on."""
 
@@ -136,14 +137,19 @@ def test_honest_clients_are_served_in_time_while_a_node_is_attacked_for_long() -
             honest.take_waits()
             _run(honest, node, QUIET_S, {})
             quiet = honest.take_waits()
+            loud: dict[str, list[float]] = {who: [] for who in quiet}
             for attacker in attackers:
                 attacker.start()
+            began = shown = time.monotonic()
             while any(one.is_alive() for one in attackers):
                 _run(honest, node, 1.0, most)
                 while not told.empty():
                     name = told.get()
                     made[name] = made.get(name, 0) + 1
-            loud = honest.take_waits()
+                if time.monotonic() - shown >= SHOWN_EVERY_S:
+                    shown = time.monotonic()
+                    _show_part(shown - began, _take(honest, loud), memory(node))
+            _take(honest, loud)
             honest.wait_for_more(AFTER)
         _show(quiet, loud, most, made)
         ended = node.pids()
@@ -154,6 +160,21 @@ def test_honest_clients_are_served_in_time_while_a_node_is_attacked_for_long() -
         assert max(most.values()) < MEMORY_MAX, most
         late = {who: _share(loud[who], 99) / _share(quiet[who], 99) for who in quiet}
         assert max(late.values()) < LATE_MAX, late
+
+
+def _take(honest: HonestClients, all_waits: dict[str, list[float]]) -> dict[str, list[float]]:
+    """The waits since the last time, which are added to those before."""
+    fresh = honest.take_waits()
+    for who, waits in fresh.items():
+        all_waits[who] += waits
+    return fresh
+
+
+def _show_part(after_s: float, waits: dict[str, list[float]], used: dict[str, int]) -> None:
+    """What grows with time shows when parts of it stand below one another."""
+    late = ", ".join(f"{who} {1_000 * _share(waits[who], 99):.0f}" for who in sorted(waits))
+    sizes = ", ".join(f"{role} {size // MIB}" for role, size in sorted(used.items()))
+    print(f"after {after_s:.0f} s: p99 in ms: {late}; MiB: {sizes}", flush=True)
 
 
 def _run(honest: HonestClients, node: Node, seconds: float, most: dict[str, int]) -> None:
