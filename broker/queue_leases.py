@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ledgermq.broker.queue_locks import Lock, QueueLocks
+from ledgermq.broker.queue_locks import QueueLocks
+from ledgermq.broker.table_changes import Lock
 
 Queues = Mapping[str, Iterable[int]]
 """Queue ids by topic."""

@@ -8,29 +8,17 @@ queue is in the log, so that a new leader knows it; that the owner is still ther
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Self
+from typing import Self
 
 from ledgermq.broker.documents import Document, read_table
 from ledgermq.broker.group_offsets import SEPARATOR, GroupTopic
 from ledgermq.broker.table import Table
-from ledgermq.broker.table_changes import GroupSet, LocksSet
+from ledgermq.broker.table_changes import GroupSet, Lock, LocksSet
 from ledgermq.model.errors import ConfigError
 
 FILE = "queue-locks.json"
 
 _TABLE = "lockTable"
-
-
-class Lock(NamedTuple):
-    """Who alone may read a queue for its group.
-
-    Attributes:
-        owner: client id of the member.
-        lease_ms: the lock ends so long after the owner was heard of for the last time.
-    """
-
-    owner: str
-    lease_ms: int
 
 
 class QueueLocks(Table[LocksSet | GroupSet]):

@@ -36,13 +36,14 @@ from typing import NamedTuple
 from ledgermq.broker.documents import ROWS_PER_STEP, Steps, finish
 from ledgermq.broker.given_back import GivenBack
 from ledgermq.broker.moves import Moved, MoveEnded, decode_move
-from ledgermq.broker.queue_locks import Lock, read_lock
+from ledgermq.broker.queue_locks import read_lock
 from ledgermq.broker.sinks import SinkMoved, SinkSet, decode_sink_moved
 from ledgermq.broker.table_changes import (
     ArchiveSet,
     Change,
     Fields,
     GroupSet,
+    Lock,
     LocksSet,
     NamedSet,
     NamesSet,

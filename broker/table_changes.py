@@ -6,16 +6,25 @@ Those of moves and sinks stand with their tables.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ledgermq.broker.given_back import GivenBack
 from ledgermq.broker.moves import Moved, MoveEnded
 from ledgermq.broker.sinks import SinkMoved, SinkSet
 
-if TYPE_CHECKING:
-    from ledgermq.broker.queue_locks import Lock
-
 Fields = Mapping[str, object]
+
+
+class Lock(NamedTuple):
+    """Who alone may read a queue for its group.
+
+    Attributes:
+        owner: client id of the member.
+        lease_ms: the lock ends so long after the owner was heard of for the last time.
+    """
+
+    owner: str
+    lease_ms: int
 
 
 class TopicSet(NamedTuple):

@@ -7,10 +7,11 @@ and raft go on ending at the first thing they do not expect, for bytes on disk a
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from types import TracebackType
 
 from ledgermq.ipc.counters import BrokerCounter, Counts
-from ledgermq.model.errors import UnexpectedError
+from ledgermq.model.errors import LedgerError, UnexpectedError
 from ledgermq.model.events import Event
 
 logger = logging.getLogger(__name__)
@@ -19,6 +20,15 @@ PLACES_MAX = 100
 """Tracebacks that are logged; each once, for whoever can send one such request can send many."""
 
 Place = tuple[type[Exception], str, int]
+
+
+Contain = Callable[[Exception], LedgerError]
+"""What a request that waits is refused with when it has met a bug."""
+
+
+def let_through(error: Exception) -> LedgerError:
+    """Where a bug is to be seen: the error itself is raised."""
+    raise error
 
 
 class RequestFaults:

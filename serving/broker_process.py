@@ -24,7 +24,7 @@ from ledgermq.process.environment import Environment
 from ledgermq.process.loop import SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.process.loop import run as run_loop
 from ledgermq.process.node import Surroundings
-from ledgermq.process.request_faults import RequestFaults
+from ledgermq.process.request_faults import Contain, RequestFaults, let_through
 from ledgermq.process.standing import ReaderStanding
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.serving.broker_services import BrokerServices
@@ -33,7 +33,7 @@ from ledgermq.serving.call_service import CallService
 from ledgermq.serving.consume_service import ConsumeService
 from ledgermq.serving.consumers import Consumers, MakeConsumers
 from ledgermq.serving.damage_reports import DamageReports
-from ledgermq.serving.pull_service import Contain, PullService, let_through
+from ledgermq.serving.pull_service import PullService
 from ledgermq.serving.query_service import QueryService
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.service import Mailbox

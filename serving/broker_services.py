@@ -5,6 +5,7 @@ from __future__ import annotations
 from ledgermq.broker.holds import Holds
 from ledgermq.ipc.counters import Counts
 from ledgermq.process.environment import Environment
+from ledgermq.process.request_faults import Contain
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_service import CallService
 from ledgermq.serving.dead_letter_calls import DeadLetterCalls
@@ -15,7 +16,7 @@ from ledgermq.serving.member_calls import MemberCalls
 from ledgermq.serving.moves import Moves
 from ledgermq.serving.node_calls import NodeCalls
 from ledgermq.serving.other_members import OtherMembers
-from ledgermq.serving.pull_service import Contain, PullService
+from ledgermq.serving.pull_service import PullService
 from ledgermq.serving.query_service import QueryService
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.retry_calls import RetryCalls

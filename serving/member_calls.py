@@ -18,8 +18,7 @@ from ledgermq.broker.groups import check_group_name
 from ledgermq.broker.membership import MODELS, Member, Membership
 from ledgermq.broker.offset_plans import MEMBERS_NAMED_MAX
 from ledgermq.broker.queue_leases import QueueLeases
-from ledgermq.broker.queue_locks import Lock
-from ledgermq.broker.table_changes import Change, GroupSet, LocksSet
+from ledgermq.broker.table_changes import Change, GroupSet, Lock, LocksSet
 from ledgermq.broker.topics import check_topic_name
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.errors import (
@@ -35,12 +34,12 @@ from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import Settings
 from ledgermq.process.clock import Clock
 from ledgermq.process.refusal_lines import RefusalLines
+from ledgermq.process.request_faults import Contain, let_through
 from ledgermq.serving.call_arguments import Arguments, flag, text
 from ledgermq.serving.callers import Caller
 from ledgermq.serving.calls import GROUP, Call, Result, Verb, Verbs
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.other_members import OTHER_OWNER_PREFIX, OtherMembers
-from ledgermq.serving.pull_service import Contain, let_through
 from ledgermq.serving.service import Mailbox, Service
 from ledgermq.serving.sliced_answers import SlicedAnswers
 from ledgermq.serving.state_log import StateLog

@@ -20,6 +20,7 @@ from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import Settings
 from ledgermq.process.clock import MACHINE_CLOCK, Clock
 from ledgermq.process.record_parts import RecordParts
+from ledgermq.process.request_faults import Contain, let_through
 from ledgermq.serving.callers import Client
 from ledgermq.serving.poison_messages import PoisonMessages
 from ledgermq.serving.property_scan import Wanted, sql_filter
@@ -73,15 +74,6 @@ class _Paced(NamedTuple):
     queue: QueueName
     held: Held
     deadline_ms: int
-
-
-Contain = Callable[[Exception], LedgerError]
-"""What a pull that waits is refused with when it has met a bug."""
-
-
-def let_through(error: Exception) -> LedgerError:
-    """Where a bug is to be seen: the error itself is raised."""
-    raise error
 
 
 class PullService(Service):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import LedgerError, StorageError
 from ledgermq.model.settings import Settings
-from ledgermq.serving.pull_service import Contain
+from ledgermq.process.request_faults import Contain
 from ledgermq.serving.service import Mailbox, Service
 from ledgermq.serving.state_requests import Reply
 

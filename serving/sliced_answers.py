@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import BusyError, LedgerError, NotLeaderError
 from ledgermq.process.clock import Clock
+from ledgermq.process.request_faults import Contain
 from ledgermq.serving.callers import Caller, Client
 from ledgermq.serving.calls import Call, Result
-from ledgermq.serving.pull_service import Contain
 from ledgermq.serving.service import Mailbox, Service
 from ledgermq.serving.state_requests import Encoded, Reply
 from ledgermq.wire.session import encode_body

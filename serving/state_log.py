@@ -43,11 +43,11 @@ from ledgermq.model.ids import Position, Term
 from ledgermq.model.settings import LogKind, Settings
 from ledgermq.process.clock import MACHINE_CLOCK, Clock, epoch_ms
 from ledgermq.process.environment import OrderBell
+from ledgermq.process.request_faults import Contain, let_through
 from ledgermq.process.state_mark import write_state_mark
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.process.system_entries import command_record, snapshot_record
 from ledgermq.serving.broker_tables import BrokerTables
-from ledgermq.serving.pull_service import Contain, let_through
 from ledgermq.serving.readable_store import ReadableStore
 from ledgermq.serving.service import Mailbox, Service
 from ledgermq.serving.state_reader import StateReader

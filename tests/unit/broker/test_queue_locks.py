@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ledgermq.broker.queue_leases import QueueLeases
-from ledgermq.broker.queue_locks import Lock, QueueLocks
+from ledgermq.broker.queue_locks import QueueLocks
+from ledgermq.broker.table_changes import Lock
 from ledgermq.model.errors import ConfigError
 
 MINUTE = 60_000

@@ -11,7 +11,6 @@ import pytest
 from ledgermq.broker import group_offsets, groups, queue_locks, state_commands, topics
 from ledgermq.broker.broker_state import APPLIED_KEY, BrokerState
 from ledgermq.broker.groups import SubscriptionGroup
-from ledgermq.broker.queue_locks import Lock
 from ledgermq.broker.state_commands import (
     SNAPSHOT_TAG,
     STATE_TAG,
@@ -21,7 +20,7 @@ from ledgermq.broker.state_commands import (
     encode_snapshot,
 )
 from ledgermq.broker.state_tables import FILES, YOUNGER_FILES
-from ledgermq.broker.table_changes import Change, GroupSet, LocksSet, OffsetsSet, TopicSet
+from ledgermq.broker.table_changes import Change, GroupSet, Lock, LocksSet, OffsetsSet, TopicSet
 from ledgermq.broker.topics import Topic
 from ledgermq.model.errors import ConfigError, CorruptLogError
 

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.broker import state_commands
-from ledgermq.broker.queue_locks import Lock
 from ledgermq.broker.sinks import SinkMoved, SinkSet
 from ledgermq.broker.state_commands import (
     Command,
@@ -22,7 +21,7 @@ from ledgermq.broker.state_commands import (
     encode_command,
     encode_snapshot,
 )
-from ledgermq.broker.table_changes import Change, GroupSet, LocksSet, OffsetsSet, TopicSet
+from ledgermq.broker.table_changes import Change, GroupSet, Lock, LocksSet, OffsetsSet, TopicSet
 from ledgermq.model.errors import CorruptLogError
 
 NAMES = st.text("abc%-_", min_size=1, max_size=5)

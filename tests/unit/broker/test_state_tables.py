@@ -8,13 +8,13 @@ import pytest
 
 from ledgermq.broker.broker_state import BrokerState
 from ledgermq.broker.moves import Moved, MoveEnded
-from ledgermq.broker.queue_locks import Lock
 from ledgermq.broker.sinks import SinkMoved, SinkSet
 from ledgermq.broker.state_commands import STATE_TAG, Command, encode_command
 from ledgermq.broker.state_tables import FILES, KINDS, StateTables
 from ledgermq.broker.table_changes import (
     ArchiveSet,
     GroupSet,
+    Lock,
     LocksSet,
     NamesSet,
     OffsetsSet,

@@ -16,6 +16,7 @@ from ledgermq.ipc.counters import no_counts
 from ledgermq.model.errors import BusyError, LedgerError
 from ledgermq.model.settings import Settings, StoreSection
 from ledgermq.process.clock import MACHINE_CLOCK, Clock, MachineClock
+from ledgermq.process.request_faults import let_through
 from ledgermq.serving import member_calls
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.callers import Caller
@@ -23,7 +24,6 @@ from ledgermq.serving.calls import Call, Result
 from ledgermq.serving.known_topics import KnownTopics
 from ledgermq.serving.member_calls import HEARTBEATS_NS, MemberCalls
 from ledgermq.serving.other_members import OtherMembers
-from ledgermq.serving.pull_service import let_through
 from ledgermq.serving.service import Mailbox
 from ledgermq.serving.sliced_answers import SlicedAnswers
 from ledgermq.serving.state_log import StateLog

@@ -13,12 +13,12 @@ from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.model.errors import DiskFullError, MessageIllegalError
 from ledgermq.model.settings import ListenSection, Settings, StoreSection
 from ledgermq.process.node import Surroundings
+from ledgermq.process.request_faults import let_through
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.serving.broker_process import BrokerWorker
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.callers import Caller
-from ledgermq.serving.pull_service import let_through
 from ledgermq.serving.service import Mailbox, Service
 from ledgermq.serving.services import REST_MS, REST_MS_MAX, Services
 from ledgermq.serving.state_requests import Reply

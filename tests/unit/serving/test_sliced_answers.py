@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from ledgermq.model.errors import BusyError, LedgerError, NotLeaderError, ProtocolError
+from ledgermq.process.request_faults import let_through
 from ledgermq.serving.callers import Caller
-from ledgermq.serving.pull_service import let_through
 from ledgermq.serving.service import Mailbox
 from ledgermq.serving.sliced_answers import (
     BUILT_AT_ONCE_MAX,
