@@ -12,10 +12,10 @@ from ledgermq.ipc.cursor_page import CursorPage, HeldBy
 from ledgermq.model.amounts import amount
 from ledgermq.model.ids import Index, Position
 from ledgermq.model.settings import RetentionSection
-from ledgermq.process.entry_exchange import EntryExchange
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.messages import RaftRole
-from ledgermq.replication.shipping import Shipping
+from ledgermq.replication.alone import Alone
+from ledgermq.replication.replicated import Replicated
 
 MEMBERS_LOOK_NS = 1_000_000_000
 
@@ -31,16 +31,13 @@ class KeptLog:
         page: CursorPage,
         core: RaftCore,
         settings: RetentionSection,
-        *,
-        exchange: EntryExchange | None,
-        shipping: Shipping | None,
+        log: Replicated | Alone,
     ) -> None:
         """Hold on to the whole log: what the process before this one had let go is read again."""
         self._page = page
         self._core = core
         self._settings = settings
-        self._exchange = exchange
-        self._shipping = shipping
+        self._log = log
         self._released = Position(0)
         self._held_by = HeldBy.NOBODY
         self._looked_ns = 0
@@ -70,11 +67,11 @@ class KeptLog:
             return None
         self._looked_ns = now_ns
         released, held_by = wanted, HeldBy.NOBODY
-        if self._exchange is not None and self._core.role is RaftRole.LEADER:
-            released, held_by = self._needed(wanted, now_ns, self._exchange)
+        if self._core.role is RaftRole.LEADER:
+            released, held_by = self._log.needed_before(wanted, self._within(), now_ns)
         if (released, held_by) == (self._released, self._held_by):
             return None
-        first = self._let_go(released)
+        first = self._log.forget_before(released)
         if first > self._core.commit + 1:
             # After a start nothing is known to be committed yet.
             return None
@@ -82,27 +79,7 @@ class KeptLog:
         self._page.publish_released(self._released, held_by)
         return first
 
-    def _needed(
-        self, wanted: Position, now_ns: int, exchange: EntryExchange
-    ) -> tuple[Position, HeldBy]:
-        """What is needed before ``wanted``: its file's start, and who needs it."""
-        released, held_by = wanted, HeldBy.NOBODY
-        end = self._page.read_written().position
+    def _within(self) -> int:
+        """Who lacks what stands before this position gets files."""
         keep = amount(self._settings.keep_for_members).of(self._page.read_space().total)
-        within = max(0, end - keep)
-        for peer in self._core.status().peers:
-            if peer.match >= self._core.commit:
-                continue
-            # One of which nothing is known yet may lack as much as the limit allows.
-            needed = within if peer.match < 0 else exchange.position_after(peer.match)
-            if within <= needed < released:
-                released, held_by = Position(needed), HeldBy.MEMBER
-        shipped = None if self._shipping is None else self._shipping.needs_from(now_ns)
-        if shipped is not None and shipped < released:
-            released, held_by = shipped, HeldBy.SHIPPING
-        return released, held_by
-
-    def _let_go(self, position: Position) -> Index:
-        """Read nothing before the file of ``position`` any more; the log's first entry then."""
-        exchange = self._exchange
-        return Index(-1) if exchange is None else exchange.forget_before(position)
+        return max(0, self._page.read_written().position - keep)

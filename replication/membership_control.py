@@ -11,6 +11,7 @@ from ledgermq.process.roster import check_address, is_node_id
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import Effects
 from ledgermq.raft.membership import Membership
+from ledgermq.replication.alone import FixedMembership
 from ledgermq.replication.peers import Peers
 
 MEMBER_KINDS = ("learner", "voter", "witness")
@@ -24,7 +25,7 @@ class MembershipControl:
         core: RaftCore,
         carry_out: Callable[[Effects], None],
         peers: Peers,
-        memberships: MembershipLog | None,
+        memberships: MembershipLog | FixedMembership,
     ) -> None:
         self._core = core
         self._carry_out = carry_out
@@ -69,7 +70,6 @@ class MembershipControl:
     def _plan(self, node: NodeId, address: str) -> None:
         check_address(node, address)
         self._peers.check_new(node)
-        assert self._memberships is not None, "a plain CommitLog is not replicated"
         taken = self._memberships.current.addresses
         twin = next((other for other, known in taken.items() if known == address), None)
         if twin is not None:

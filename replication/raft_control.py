@@ -21,6 +21,7 @@ from ledgermq.process.membership_log import MembershipLog
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import Effects
 from ledgermq.raft.status import CoreStatus
+from ledgermq.replication.alone import FixedMembership
 from ledgermq.replication.membership_control import MembershipControl
 from ledgermq.replication.peers import Peers
 
@@ -41,7 +42,7 @@ class RaftControl:
         carry_out: Callable[[Effects], None],
         peers: Peers,
         *,
-        memberships: MembershipLog | None,
+        memberships: MembershipLog | FixedMembership,
     ) -> None:
         """Listen at ``path``.
 

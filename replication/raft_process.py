@@ -21,13 +21,12 @@ from ledgermq.model.exit_status import EXIT_REOPEN, EXIT_STOPPED
 from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.model.settings import AckMode, LogKind, Settings
 from ledgermq.process import reload
-from ledgermq.process.entry_exchange import EntryExchange
 from ledgermq.process.environment import Environment
 from ledgermq.process.log_replacement import is_complete
 from ledgermq.process.log_trouble import LogDamagedError, report
 from ledgermq.process.loop import Pollable, StopFlag
 from ledgermq.process.loop import run as run_loop
-from ledgermq.process.membership_log import MembershipLog, Told
+from ledgermq.process.membership_log import Told
 from ledgermq.process.node import Surroundings
 from ledgermq.process.port_roles import port_roles
 from ledgermq.process.store_paths import StorePaths
@@ -35,26 +34,23 @@ from ledgermq.process.system_entries import no_op_record
 from ledgermq.raft.effects import AppendEntries, Effects, LeaderChange
 from ledgermq.raft.message_codec import decode_message, encode_message
 from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
+from ledgermq.replication.alone import Alone
 from ledgermq.replication.disk_watch import DiskWatch
-from ledgermq.replication.entry_sender import EntrySender
 from ledgermq.replication.kept_log import KeptLog
 from ledgermq.replication.peer_group import PeerGroup
 from ledgermq.replication.peers import Peers
-from ledgermq.replication.plain_damage import PlainDamages
 from ledgermq.replication.raft_control import RaftControl
 from ledgermq.replication.raft_core import new_core, ticks
-from ledgermq.replication.scrub import Scrub, committed_end
-from ledgermq.replication.shipping import LogArrivedError, Shipping, is_ship_frame
+from ledgermq.replication.replicated import Replicated
+from ledgermq.replication.shipping import LogArrivedError
 from ledgermq.replication.suggested_reader import SuggestedReader
 from ledgermq.replication.term_file import TermFile
 from ledgermq.replication.writer_link import KEEP_ALL, WriterLink
 from ledgermq.store.log_damage import damage_path, read_damage
-from ledgermq.wire.repair_frames import is_repair_frame
 
 logger = logging.getLogger(__name__)
 
 MESSAGES_PER_TURN_MAX = 64
-SCRUB_LOOK_NS = 20_000_000  # messages wait for the turns between
 
 _UNSEEN = LogCursor(Position(-1), Index(-2), Term(-1))
 """No cursor is like that: the next look at the page finds a change."""
@@ -74,61 +70,26 @@ class RaftWorker:
         settings = around.settings
         self._around = around
         self._page = around.page
+        self._counters = around.page.counters(Role.RAFT)
         self._term_file = term_file
         self._peers = peers
         self._peer_sources = frozenset(peers.sources)
         self._writer = WriterLink(around.bell(Role.WRITER), around.paths.append_ring, around.clock)
         self._dispatcher = around.bell(Role.DISPATCHER)
-        readers = (Role.BROKER, *port_roles(around.settings))
-        self._readers = [around.bell(role) for role in readers]
-        self._counters = around.page.counters(Role.RAFT)
+        self._readers = [around.bell(role) for role in (Role.BROKER, *port_roles(settings))]
         self._waits_for_sync = settings.ack.mode is AckMode.MAJORITY_FSYNC
-        self._exchange = (
-            EntryExchange(StorePaths.of(settings), settings.store.mapped_file_size_commit_log)
-            if settings.store.log is LogKind.DLEDGER
-            else None
-        )
-        self._memberships = (
-            MembershipLog(StorePaths.of(settings).members, self._exchange, settings)
-            if self._exchange is not None
-            else None
-        )
         self._core = new_core(around, term_file)
+        self._log: Replicated | Alone = (
+            Replicated(around, self._core, peers, self._writer, self._send)
+            if settings.store.log is LogKind.DLEDGER
+            else Alone(around)
+        )
+        self._memberships = self._log.memberships
+        self._kept = KeptLog(self._page, self._core, settings.retention, self._log)
+        self._reader = SuggestedReader(self._page, silent_max=settings.raft.election_timeout_min_ms)
         self._disk = DiskWatch(
             sick_after_ms=settings.raft.disk_sick_after_ms, now_ns=around.clock.monotonic_ns()
         )
-        self._shipping = (
-            Shipping(
-                settings,
-                self._core,
-                self._exchange,
-                peers.send,
-                memberships=self._memberships.content,
-            )
-            if self._exchange is not None and self._memberships is not None
-            else None
-        )
-        self._reader = SuggestedReader(self._page, silent_max=settings.raft.election_timeout_min_ms)
-        self._kept = KeptLog(
-            self._page,
-            self._core,
-            settings.retention,
-            exchange=self._exchange,
-            shipping=self._shipping,
-        )
-        self._scrub = (
-            Scrub.of(around, self._core, peers.send, self._writer.repair)
-            if self._exchange is not None
-            else None
-        )
-        self._damages = _damages_of(around, settings)
-        self._scrub_due_ns = 0
-        self._held = self._written = _UNSEEN
-        self._marks: deque[LogCursor] = deque()
-        self._sender = self._new_sender(settings)
-        self._is_read = self._is_cutting = self._was_recovered = self._is_full = False
-        self._entries: memoryview | None = None
-        self._announced: tuple[Index, ...] = ()
         self._control = RaftControl(
             around.paths.raft_control,
             settings.listen.socket_mode,
@@ -137,39 +98,33 @@ class RaftWorker:
             peers,
             memberships=self._memberships,
         )
+        self._is_cutting = self._was_recovered = self._is_full = False
+        self._held = self._written = _UNSEEN
+        self._marks: deque[LogCursor] = deque()
+        self._entries: memoryview | None = None
+        self._announced: tuple[Index, ...] = ()
         # Whatever an earlier raft process had granted ends here.
         self._writer.follow(term_file.state.term, KEEP_ALL)
         self._publish_grant()
 
-    def _new_sender(self, settings: Settings) -> EntrySender | None:
-        if self._exchange is None or self._scrub is None:
-            return None
-        suspect = self._scrub.suspect_entry
-        return EntrySender(
-            settings, self._core, self._page, self._exchange, send=self._send, suspect=suspect
-        )
-
     def sources(self) -> list[Pollable]:
         """The inbox, the operator and the peers."""
-        others = [one.source for one in (self._shipping, self._scrub) if one is not None]
-        return [*self._around.inbox.sources, self._control.source, *self._peers.sources, *others]
+        inbox, peers = self._around.inbox.sources, self._peers.sources
+        return [*inbox, self._control.source, *peers, *self._log.sources]
 
     def sleep_ms(self, now_ns: int) -> int:
         """Nothing to do while the cursors stand still, every order is answered and none is due."""
-        if self._looks_at_cursors() and (
-            self._counted() != self._held or self._page.read_written() != self._written
-        ):
-            return 0
+        if self._writer.is_settled:
+            written = self._page.read_written()
+            if written != self._written or self._counted(written) != self._held:
+                return 0
         waits = [1_000, self._core.deadline - ticks(now_ns)]
         repeat = self._writer.repeat_ms(now_ns)
         if repeat is not None:
             waits.append(repeat)
-        shipping = None if self._shipping is None else self._shipping.sleep_ms(now_ns)
-        if shipping is not None:
-            waits.append(shipping)
-        repair = None if self._scrub is None else self._scrub.sleep_ms(now_ns)
-        if repair is not None:
-            waits.append(repair)
+        beside = self._log.sleep_ms(now_ns)
+        if beside is not None:
+            waits.append(beside)
         return max(0, min(waits))
 
     def hears_bells(self, now_ns: int) -> bool:
@@ -189,7 +144,7 @@ class RaftWorker:
                     break
                 self._take_message(now, received.node, received.parts)
         self._peers.watch()
-        if self._looks_at_cursors():
+        if self._writer.is_settled:
             self._look_at_cursors()
         if now >= self._core.deadline:
             self._carry_out(self._core.tick(now))
@@ -204,30 +159,12 @@ class RaftWorker:
         self._look_at_space(now_ns)
         if self._control.source in ready:
             self._control.serve(now_ns)
-        self._look_after_others(ready, now_ns)
-
-    def _look_after_others(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
-        """What goes on beside consensus: files for members, and damaged bytes."""
-        if self._shipping is not None:
-            self._shipping.turn(now_ns, is_woken=self._shipping.source in ready)
-            self._counters[RaftCounter.SHIPPED_BYTES_SENT] = self._shipping.bytes_sent
-            self._counters[RaftCounter.SHIPPED_BYTES_RECEIVED] = self._shipping.bytes_received
-        scrub = self._scrub
-        if scrub is not None and (now_ns >= self._scrub_due_ns or scrub.source in ready):
-            self._scrub_due_ns = now_ns + SCRUB_LOOK_NS
-            end = committed_end(self._page) if self._looks_at_cursors() else None
-            scrub.turn(now_ns, end)
-            for number, count in enumerate(scrub.counts, RaftCounter.SCRUBBED_BYTES):
-                self._counters[number] = count
-        if self._damages is not None:
-            self._damages.turn(now_ns)
-            self._counters[RaftCounter.DAMAGED_ENTRIES] = self._damages.count
+        self._log.turn(ready, now_ns)
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of retention and scrub count from now on."""
         self._kept.take_settings(settings.retention)
-        if self._scrub is not None:
-            self._scrub.change(settings.scrub, self._around.clock.monotonic_ns())
+        self._log.take_settings(settings)
 
     def _look_at_space(self, now_ns: int) -> None:
         """A full disk is no place for a leader, and old files go when nobody needs them."""
@@ -236,7 +173,7 @@ class RaftWorker:
         if is_full != self._is_full:
             self._is_full = is_full
             self._carry_out(self._core.disk_is_full(is_full))
-        if not (self._kept.wants_turn and self._looks_at_cursors()):
+        if not (self._kept.wants_turn and self._writer.is_settled):
             return
         first = self._kept.turn(now_ns)
         if first is not None:
@@ -254,32 +191,22 @@ class RaftWorker:
         self._control.close()
         self._peers.close()
         self._term_file.close()
-        if self._shipping is not None:
-            self._shipping.close()
-        if self._scrub is not None:
-            self._scrub.close()
-        if self._exchange is not None:
-            self._exchange.close()
+        self._log.close()
 
-    def _counted(self) -> LogCursor:
+    def _counted(self, written: LogCursor) -> LogCursor:
         """The cursor that an acknowledgement needs (``ack.mode``)."""
-        if self._waits_for_sync:
-            return self._page.read_durable()[0]
-        return self._page.read_written()
-
-    def _looks_at_cursors(self) -> bool:
-        """The page may still show a log that is being recovered or cut."""
-        return self._is_read and not self._writer.awaits_answer
+        return self._page.read_durable()[0] if self._waits_for_sync else written
 
     def _look_at_cursors(self) -> None:
         written = self._page.read_written()
         if written != self._written:
             self._written = written
             if self._core.granted:
-                if self._memberships is not None:
-                    self._tell_memberships(self._memberships.written(written.index))
+                told = self._memberships.written(written.index)
+                if told:
+                    self._tell_memberships(told)
                 self._carry_out(self._core.entries_written(EntryId(written.term, written.index)))
-        counted = self._counted()
+        counted = self._counted(written)
         if counted != self._held:
             self._held = counted
             self._marks.append(counted)
@@ -294,13 +221,10 @@ class RaftWorker:
             return
         match order:
             case Damaged() | Repaired():
-                if self._scrub is not None:
-                    self._scrub.take_order(order, self._around.clock.monotonic_ns())
-                elif self._damages is not None and isinstance(order, Damaged):
-                    self._damages.take(order.position)
+                self._log.take_order(order)
             case Ready():
                 # A writer that has just recovered the log: nobody has told it what to do.
-                self._is_read = self._is_cutting = self._was_recovered = False
+                self._writer.is_read = self._is_cutting = self._was_recovered = False
                 self._writer.follow(self._core.term, KEEP_ALL)
             case Granted() | Followed() if self._writer.take_answer(order):
                 self._take_answer(order)
@@ -323,31 +247,27 @@ class RaftWorker:
             raise report(self._around.settings, error, last=end) from error
 
     def _settle(self, answer: Granted | Followed, last: EntryId) -> None:
-        if self._exchange is not None:
-            self._exchange.open_at(last.index, answer.end)
-            if self._scrub is not None:
-                self._scrub.open(self._exchange.places)
+        self._log.open_at(last.index, answer.end)
         # What the log holds already may be committed now.
         self._held = self._written = _UNSEEN
         self._marks.clear()
         if isinstance(answer, Granted):
             # An election may have been won before a new writer had said where its log ends.
-            self._is_read = True
+            self._writer.is_read = True
         if not self._was_recovered:
             self._was_recovered = True
             lost = self._lost_entry()
             if lost is not None:
                 self._carry_out(self._core.log_damaged(lost))
-        if self._memberships is not None and self._is_read:
+        if self._writer.is_read:
             self._tell_memberships(self._memberships.settled(last))
         if isinstance(answer, Granted):
-            if self._sender is not None:
-                self._sender.granted_after = last.index
+            self._log.granted(last.index)
             effects = self._core.writer_granted(answer.term, last)
-        elif not self._is_read:
-            self._is_read = True
-            terms = self._exchange.terms(last) if self._exchange is not None else None
-            if self._memberships is not None and terms is not None:
+        elif not self._writer.is_read:
+            self._writer.is_read = True
+            terms = self._log.terms(last)
+            if terms is not None:
                 told = self._memberships.recovered(terms)
                 # After a new writer's recovery the core knows those that it was told before.
                 known = self._core.status().membership_index
@@ -369,11 +289,7 @@ class RaftWorker:
     def _take_message(self, now: int, source: NodeId, parts: list[memoryview]) -> None:
         self._counters[RaftCounter.MESSAGES_RECEIVED] += 1
         try:
-            if self._scrub is not None and is_repair_frame(parts[0]):
-                self._scrub.take(source, parts, self._around.clock.monotonic_ns())
-                return
-            if self._shipping is not None and is_ship_frame(parts[0]):
-                self._shipping.take(self._around.clock.monotonic_ns(), source, parts)
+            if self._log.take(source, parts):
                 return
             message = decode_message(parts[0])
             has_entries = isinstance(message, Append) and bool(message.runs)
@@ -396,12 +312,8 @@ class RaftWorker:
         self._direct_writer(effects)
         for peer, message in effects.send:
             self._send(peer, message)
-        for request in effects.replicate:
-            assert self._sender is not None
-            self._counters[RaftCounter.ENTRIES_SENT] += self._sender.replicate(request)
-        for shipment in effects.ship_files:
-            assert self._shipping is not None
-            self._shipping.offer(shipment.peer, self._around.clock.monotonic_ns())
+        if effects.replicate or effects.ship_files:
+            self._log.replicate(effects)
         if effects.commit is not None:
             self._commit(effects.commit)
         if effects.leader is not None:
@@ -432,7 +344,6 @@ class RaftWorker:
             record = no_op_record(effects.propose, self._core.node, settings, now_ms=now_ms)
             self._writer.propose(effects.propose, record)
         if effects.propose_membership is not None:
-            assert self._memberships is not None
             term, after = self._core.term, self._core.last.index
             record = self._memberships.propose(
                 effects.propose_membership, term=term, after=after, now_ms=now_ms
@@ -441,37 +352,20 @@ class RaftWorker:
 
     def _append(self, accepted: AppendEntries) -> None:
         """Verify the entries beside the message, and hand them to the writer."""
-        exchange = self._exchange
-        assert exchange is not None and self._entries is not None and self._memberships is not None
-        end = exchange.end
-        if not self._is_read:
-            # A new writer has not said yet where its log ends: it may lack what the old ring held.
-            self._carry_out(self._core.entries_dropped(EntryId(end.term, end.index_)))
-            return
-        try:
-            verified = exchange.verify(self._entries, accepted.first, accepted.last)
-            # Before the writer has them: after a crash nobody would look for them.
-            told = self._memberships.received(verified, self._announced) if self._announced else []
-        except ProtocolError as error:
-            self._counters[RaftCounter.MESSAGES_REFUSED] += 1
-            logger.error("entries of a peer refused: error=%s", error)
-            self._carry_out(self._core.entries_dropped(EntryId(end.term, end.index_)))
-            return
-        if not self._writer.append(verified.entries, verified.items, verified.end):
-            self._carry_out(self._core.entries_dropped(EntryId(end.term, end.index_)))
-            return
-        exchange.end = verified.end
-        self._counters[RaftCounter.ENTRIES_RECEIVED] += accepted.last - accepted.first + 1
-        if self._shipping is not None:
-            self._shipping.entries_appended()
-        self._writer.ring()
-        self._tell_memberships(told)
+        assert self._entries is not None
+        told = None
+        # A new writer has not said yet where its log ends: it may lack what the old ring held.
+        if self._writer.is_read:
+            told = self._log.append(accepted, self._entries, self._announced)
+        if told is None:
+            self._carry_out(self._core.entries_dropped(self._log.end))
+        else:
+            self._tell_memberships(told)
 
     def _tell_memberships(self, told: Told) -> None:
         """The core first, then the sockets: it may send at once to whom it has just heard of."""
         if not told:
             return
-        assert self._memberships is not None
         self._peers.set_members(self._memberships.addresses(commit=self._core.commit))
         for index, membership in told:
             logger.info(
@@ -489,7 +383,7 @@ class RaftWorker:
 
     def _commit(self, index: Index) -> None:
         self._page.publish_committed(self._cursor_of(index))
-        if self._memberships is not None and self._memberships.becomes_certain(index):
+        if self._memberships.becomes_certain(index):
             self._peers.set_members(self._memberships.addresses(commit=index))
         self._counters[RaftCounter.COMMITS] += 1
         if self._core.role is RaftRole.LEADER:
@@ -504,10 +398,7 @@ class RaftWorker:
             cursor = self._marks.popleft()
         if cursor is not None and cursor.index == index:
             return cursor
-        if self._exchange is None:
-            return LogCursor(Position(index), index, Term(0))
-        position, term = self._exchange.position_behind(index)
-        return LogCursor(position, index, term)
+        return self._log.cursor_at(index)
 
     def _tell_leader(self, change: LeaderChange) -> None:
         logger.info(
@@ -534,13 +425,6 @@ class RaftWorker:
         self._writer.ring()
         for bell in self._readers:
             bell.rouse()
-
-
-def _damages_of(around: Environment, settings: Settings) -> PlainDamages | None:
-    if settings.store.log is LogKind.DLEDGER:
-        return None
-    folder = StorePaths.of(settings).data
-    return PlainDamages(folder, around.paths.damage, around.clock.monotonic_ns())
 
 
 def run(settings: Settings, stop: StopFlag) -> int:

@@ -83,14 +83,9 @@ class Shipping:
             self._receiver.delete(replaced_folder(self._paths))
 
     @property
-    def bytes_sent(self) -> int:
-        """Bytes of slices sent."""
-        return self._shipper.bytes_sent
-
-    @property
-    def bytes_received(self) -> int:
-        """Bytes of slices received and written."""
-        return self._receiver.bytes_received
+    def moved_bytes(self) -> tuple[int, int]:
+        """Bytes of slices that were sent, and that were received and written."""
+        return self._shipper.bytes_sent, self._receiver.bytes_received
 
     def offer(self, peer: NodeId, now_ns: int) -> None:
         """``peer`` lacks what this log has no more.

@@ -25,7 +25,11 @@ _ANSWERED_BY = {GrantTerm: Granted, Follow: Followed}
 
 
 class WriterLink:
-    """Owned by the raft process. Invariant: at most one handshake waits for its answer."""
+    """Owned by the raft process. Invariant: at most one handshake waits for its answer.
+
+    Attributes:
+        is_read: a writer has recovered the log, and its end is known.
+    """
 
     def __init__(self, bell: OrderBell, ring: Path, clock: Clock) -> None:
         self._bell = bell
@@ -34,11 +38,12 @@ class WriterLink:
         self._ring: AppendRing | None = None
         self._awaited: GrantTerm | Follow | None = None
         self._sent_ns = 0
+        self.is_read = False
 
     @property
-    def awaits_answer(self) -> bool:
-        """Whether a handshake is under way."""
-        return self._awaited is not None
+    def is_settled(self) -> bool:
+        """Whether cursors and files are those of the log: none is being recovered or cut."""
+        return self.is_read and self._awaited is None
 
     def grant(self, term: Term) -> None:
         """The writer is to stamp in ``term``."""

@@ -99,8 +99,8 @@ def shorter_logs_get_votes(patch: Patch) -> None:
 def written_counts_as_durable(patch: Patch) -> None:
     """Acknowledged before it is synced: a power failure takes it away."""
 
-    def counted(worker: RaftWorker) -> LogCursor:
-        return worker._page.read_written()
+    def counted(worker: RaftWorker, written: LogCursor) -> LogCursor:
+        return written
 
     patch.setattr(RaftWorker, "_counted", counted)
 
@@ -115,11 +115,11 @@ def entries_go_to_a_writer_that_was_not_heard_of(patch: Patch) -> None:
     append = RaftWorker._append
 
     def hasty(worker: RaftWorker, accepted: AppendEntries) -> None:
-        is_read, worker._is_read = worker._is_read, True
+        is_read, worker._writer.is_read = worker._writer.is_read, True
         try:
             append(worker, accepted)
         finally:
-            worker._is_read = is_read
+            worker._writer.is_read = is_read
 
     patch.setattr(RaftWorker, "_append", hasty)
 
