@@ -8,180 +8,22 @@ are answered for: those that are stored, and those that are not, with the place 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from ledgermq.formats.arrays import I64
-from ledgermq.model.errors import NotLeaderError, OutcomeUnknownError
 from ledgermq.model.ids import Position
 from ledgermq.store.log_writer import Span
 from ledgermq.wire.send_frame import Duplicate, SendFrame, SendRun
-from ledgermq.writing.put_batch import Put, PutBatch
+from ledgermq.writing.put_batch import Put
 from ledgermq.writing.recent_messages import RecentMessages
 from ledgermq.writing.resend import Resend
-from ledgermq.writing.space_gate import NoRoomError
-from ledgermq.writing.unique_ids import LogState, Looked, UniqueIds
+from ledgermq.writing.unique_ids import IdSearch, LogState, Looked, UniqueIds
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What is so while the frames of one turn are stored.
-
-    Attributes:
-        recent: the last messages of the log, by their unique ids.
-        publish: writes what is staged, notes who is to be answered for it, and tells the log's end.
-        indexed: tells up to where messages are in the Index.
-    """
-
-    batch: PutBatch
-    recent: RecentMessages
-    publish: Callable[[], int]
-    indexed: Callable[[], int]
-
-
-class Counted(NamedTuple):
-    """What is to be answered for a frame, and how many of its records were there before.
-
-    Attributes:
-        resent: stored by an earlier attempt to send the frame.
-        stored: records that are stored now.
-    """
-
-    put: Put
-    resent: int
-    stored: int
-
-
-class MissingRecords:
-    """Owned by the writer's ``ProduceService``."""
-
-    def __init__(
-        self,
-        unique: UniqueIds,
-        make_room: Callable[[PutBatch, memoryview], None],
-        *,
-        header_size: int,
-    ) -> None:
-        """Frames of one log.
-
-        Args:
-            make_room: has blocks for records of these sizes, or raises as ``SpaceGate.check``.
-        """
-        self._unique = unique
-        self._make_room = make_room
-        self._header_size = header_size
-
-    def concerns(self, frame: SendFrame) -> bool:
-        """Whether the log may hold something of ``frame``."""
-        return frame.is_retry or self._unique.concerns(frame)
-
-    def put(self, turn: Turn, identity: bytes, payload: bytes, frame: SendFrame) -> Counted | None:
-        """Store what is missing of a frame, and say where all of it is.
-
-        Returns:
-            ``None`` when nothing of the frame was there: it is staged with the others.
-
-        Raises:
-            NoRoomError, NotLeaderError: nothing was stored.
-            OutcomeUnknownError: an earlier attempt has stored a part, and there is no space for
-                the rest.
-            IdsUnknownError: unique ids cannot be looked up now; nothing was stored.
-            CorruptLogError: the log cannot be read.
-        """
-        if frame.is_retry:
-            # What was staged before must be found, too, and stored before.
-            turn.recent.extend(Position(turn.publish()))
-        looked = self._look_up(turn, payload, frame) if self._unique.concerns(frame) else None
-        rows = np.arange(len(frame.sizes), dtype=np.int64)
-        if looked is not None:
-            rows = np.setdiff1d(rows, _taken(looked), assume_unique=True)
-            if len(rows) == len(frame.sizes) and not frame.is_retry:
-                self._make_room(turn.batch, frame.sizes)
-                spans = turn.batch.stage(
-                    identity, frame.request_id, payload, frame.sizes, frame.runs
-                )
-                self._note(turn, looked.counting, frame.sizes, spans)
-                return None
-        rest, rest_payload = _part(frame, payload, rows)
-        resend = (
-            Resend.of(rest, rest_payload, self._header_size, turn.recent)
-            if frame.is_retry
-            else Resend.whole(rest, rest_payload)
-        )
-        missing = rows[resend.numbers]
-        known = _known(looked, frame)
-        resent = len(rows) - resend.records + known.resent
-        turn.publish()
-        stored = self._store(turn, identity, frame, resend, resent) if resend.records else []
-        if looked is not None and stored:
-            self._note(turn, looked.counting[missing], resend.sizes, stored)
-        end = turn.publish() if not stored else self._publish_one(turn)
-        spans = sorted([*known.spans, *_numbered(resend.merged(stored, rest.sizes), rows, rest)])
-        timestamp = (
-            turn.batch.store_timestamp
-            if stored
-            else max(resend.found_timestamp, known.store_timestamp)
-        )
-        twins = looked.twins if looked is not None else {}
-        told, duplicates = _with_twins(spans, twins, frame, timestamp)
-        put = Put(
-            identity,
-            frame.request_id,
-            frame.payload_size,
-            told,
-            end,
-            timestamp,
-            sorted([*known.duplicates, *duplicates]),
-        )
-        return Counted(put, resent, resend.records)
-
-    def _look_up(self, turn: Turn, payload: bytes, frame: SendFrame) -> Looked:
-        return self._unique.look_up(
-            frame,
-            memoryview(payload),
-            header_size=self._header_size,
-            now_ms=turn.batch.store_timestamp,
-            log=LogState(int(turn.batch.published_end), turn.indexed()),
-            publish=turn.publish,
-        )
-
-    def _store(
-        self, turn: Turn, identity: bytes, frame: SendFrame, resend: Resend, resent: int
-    ) -> list[Span]:
-        """Stage what is missing."""
-        try:
-            self._make_room(turn.batch, resend.sizes)
-        except (NoRoomError, NotLeaderError) as error:
-            if not resent:
-                raise
-            raise OutcomeUnknownError(
-                "a part of the frame is stored, and there is no space for the rest",
-                cause=str(error),
-            ) from error
-        return turn.batch.stage(
-            identity, frame.request_id, resend.payload, resend.sizes, resend.runs
-        )
-
-    def _publish_one(self, turn: Turn) -> int:
-        """Write what is staged: a part of one frame, which is answered for as a whole."""
-        puts = turn.batch.publish()
-        assert len(puts) == 1
-        return puts[0].position
-
-    def _note(self, turn: Turn, hashes: I64, sizes: memoryview, spans: list[Span]) -> None:
-        """Remember the unique ids of records that were staged."""
-        lengths = np.asarray(sizes, np.int64)
-        starts = np.cumsum(lengths) - lengths
-        firsts = np.array([span.first for span in spans])
-        shifts = np.array([span.physical_offset for span in spans]) - starts[firsts]
-        positions = starts + np.repeat(shifts, [span.records for span in spans])
-        self._unique.note(hashes, positions, turn.batch.store_timestamp)
-
-
-class _Known(NamedTuple):
+class KnownRecords(NamedTuple):
     """Records that are not to be stored, because the log has their unique ids."""
 
     spans: list[Span]
@@ -190,9 +32,145 @@ class _Known(NamedTuple):
     store_timestamp: int
 
 
-def _known(looked: Looked | None, frame: SendFrame) -> _Known:
+@dataclass(frozen=True, slots=True)
+class FramePlan:
+    """What is to be stored of a frame, and what the log has of it.
+
+    Attributes:
+        looked: what its unique ids have found; None when none of them counts.
+        known: records that are not stored again, because the log has their unique ids.
+        rows: the others, without those that have the unique id of one before them in the frame.
+        rest: these as a frame.
+        missing: those of the rest that are to be stored.
+    """
+
+    frame: SendFrame
+    looked: Looked | None
+    known: KnownRecords
+    rows: I64
+    rest: SendFrame
+    missing: Resend
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it is stored as it came: nothing of it was there, and it was not sent before."""
+        return not self.frame.is_retry and len(self.rows) == len(self.frame.sizes)
+
+    @property
+    def resent(self) -> int:
+        """Records that an earlier attempt to send the frame has stored."""
+        return len(self.rows) - self.missing.records + self.known.resent
+
+
+class MissingRecords:
+    """Owned by the writer's ``ProduceService``. Nothing here writes: in this order,
+
+    1. ``search`` looks in memory for the unique ids of a frame. What it finds may be staged only,
+       and is then to be written before;
+    2. ``plan`` reads what was found, and says what is missing;
+    3. what is missing is staged; ``note`` has the frames behind it find it;
+    4. ``finish`` puts together the answer, when all of it is written.
+    """
+
+    def __init__(self, unique: UniqueIds, *, header_size: int) -> None:
+        """Frames of one log."""
+        self._unique = unique
+        self._header_size = header_size
+
+    def concerns(self, frame: SendFrame) -> bool:
+        """Whether the log may hold something of ``frame``."""
+        return frame.is_retry or self._unique.concerns(frame)
+
+    def search(
+        self, frame: SendFrame, payload: bytes, *, now_ms: int, log: LogState
+    ) -> IdSearch | None:
+        """What memory has of the unique ids of a frame; None when none of them counts.
+
+        Raises:
+            IdsUnknownError: they cannot be looked up now.
+            CorruptLogError: the log cannot be read.
+        """
+        if not self._unique.concerns(frame):
+            return None
+        return self._unique.search(
+            frame, memoryview(payload), header_size=self._header_size, now_ms=now_ms, log=log
+        )
+
+    def plan(
+        self,
+        frame: SendFrame,
+        payload: bytes,
+        search: IdSearch | None,
+        *,
+        recent: RecentMessages,
+        end: Position,
+    ) -> FramePlan:
+        """What is missing of a frame.
+
+        Args:
+            recent: the last messages of the log, by their unique ids.
+            end: of the log; all that was found is written before it.
+
+        Raises:
+            IdsUnknownError: unique ids cannot be looked up now.
+            CorruptLogError: the log cannot be read.
+        """
+        looked = None
+        rows = np.arange(len(frame.sizes), dtype=np.int64)
+        if search is not None:
+            looked = self._unique.compare(frame, memoryview(payload), search, int(end))
+            rows = np.setdiff1d(rows, _taken(looked), assume_unique=True)
+        rest, rest_payload = _part(frame, payload, rows)
+        if frame.is_retry:
+            missing = Resend.of(rest, rest_payload, self._header_size, recent)
+        else:
+            missing = Resend.whole(rest, rest_payload)
+        return FramePlan(frame, looked, _known(looked, frame), rows, rest, missing)
+
+    def note(self, plan: FramePlan, spans: list[Span], store_timestamp: int) -> None:
+        """What was missing is staged: remember its unique ids."""
+        if plan.looked is None:
+            return
+        lengths = np.asarray(plan.missing.sizes, np.int64)
+        starts = np.cumsum(lengths) - lengths
+        firsts = np.array([span.first for span in spans])
+        shifts = np.array([span.physical_offset for span in spans]) - starts[firsts]
+        positions = starts + np.repeat(shifts, [span.records for span in spans])
+        hashes = plan.looked.counting
+        if not plan.is_new:
+            hashes = hashes[plan.rows[plan.missing.numbers]]
+        self._unique.note(hashes, positions, store_timestamp)
+
+    def finish(self, plan: FramePlan, identity: bytes, stored: Put | None, *, end: int) -> Put:
+        """What is to be answered for all of a frame.
+
+        Args:
+            stored: what was missing of it; None when nothing was.
+            end: of the log; all of the frame is written before it.
+        """
+        frame, missing, known, rest = plan.frame, plan.missing, plan.known, plan.rest
+        own = missing.merged([] if stored is None else stored.spans, rest.sizes)
+        spans = sorted([*known.spans, *_numbered(own, plan.rows, rest)])
+        if stored is None:
+            timestamp = max(missing.found_timestamp, known.store_timestamp)
+        else:
+            end, timestamp = stored.position, stored.store_timestamp
+        twins = {} if plan.looked is None else plan.looked.twins
+        told, duplicates = _with_twins(spans, twins, frame, timestamp)
+        return Put(
+            identity,
+            frame.request_id,
+            frame.payload_size,
+            told,
+            end,
+            timestamp,
+            sorted([*known.duplicates, *duplicates]),
+        )
+
+
+def _known(looked: Looked | None, frame: SendFrame) -> KnownRecords:
     if looked is None:
-        return _Known([], [], 0, 0)
+        return KnownRecords([], [], 0, 0)
     stored = looked.stored
     spans: list[Span] = []
     duplicates: list[Duplicate] = []
@@ -205,7 +183,7 @@ def _known(looked: Looked | None, frame: SendFrame) -> _Known:
         latest = max(latest, stored_ms)
         if sameness == 1 or not frame.is_retry:
             duplicates.append(Duplicate(row, queue_id, stored_ms, topic))
-    return _Known(spans, duplicates, len(spans) - len(duplicates), latest)
+    return KnownRecords(spans, duplicates, len(spans) - len(duplicates), latest)
 
 
 def _taken(looked: Looked) -> I64:

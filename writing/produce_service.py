@@ -59,7 +59,7 @@ from ledgermq.wire.session import (
 )
 from ledgermq.writing.frame_admission import FrameAdmission
 from ledgermq.writing.log_opening import OpenLog, entry_before
-from ledgermq.writing.missing_records import MissingRecords, Turn
+from ledgermq.writing.missing_records import FramePlan, MissingRecords
 from ledgermq.writing.own_entries import append_own
 from ledgermq.writing.producer_sessions import ProducerSessions, Session
 from ledgermq.writing.put_batch import Put, PutBatch
@@ -68,7 +68,7 @@ from ledgermq.writing.recent_messages import RecentMessages
 from ledgermq.writing.record_rules import RecordRules
 from ledgermq.writing.space_gate import NoRoomError, SpaceGate
 from ledgermq.writing.stored_ids import IdsUnknownError
-from ledgermq.writing.unique_ids import UniqueIds
+from ledgermq.writing.unique_ids import LogState, UniqueIds
 from ledgermq.writing.welcome import welcome_of
 from ledgermq.writing.writable_topics import WritableTopics
 
@@ -145,9 +145,7 @@ class ProduceService:
             settings,
             lambda: around.page.give_sign(Role.WRITER, around.clock.monotonic_ns()),
         )
-        self._missing = MissingRecords(
-            self._unique, self._make_room, header_size=log.writer.header_size
-        )
+        self._missing = MissingRecords(self._unique, header_size=log.writer.header_size)
         self.socket = around.produce_socket(
             admission.gate,
             message_size_max=FRAME_SIZE_MAX + 1024 * 1024,
@@ -245,7 +243,7 @@ class ProduceService:
         with self._put_lock:
             try:
                 self._stage_waiting(batch, term)
-                self._note_puts(batch.publish(), batch.term)
+                self._publish(batch)
             except StorageError as error:
                 # It may have the ids of messages that are not stored.
                 self._unique.forget()
@@ -410,14 +408,16 @@ class ProduceService:
         self, batch: PutBatch, identity: bytes, payload: bytes, frame: SendFrame
     ) -> int:
         """Store what the log lacks of a frame, and answer for all of it; how much it had."""
-
-        def publish() -> int:
-            self._note_puts(batch.publish(), batch.term)
-            return int(self._log.end.position)
-
-        turn = Turn(batch, self._recent, publish, lambda: self._page.read_dispatched().position)
         try:
-            counted = self._missing.put(turn, identity, payload, frame)
+            plan = self._plan_missing(batch, payload, frame)
+            if not plan.is_new:
+                # What is written with it would be answered for by the same answer.
+                self._publish(batch)
+            if plan.missing.records:
+                self._stage_missing(batch, identity, plan)
+            if plan.is_new:
+                return 0
+            stored = batch.publish()
         except CorruptLogError as error:
             trouble = self._trouble(error)
             if isinstance(trouble, LogDamagedError):
@@ -425,13 +425,46 @@ class ProduceService:
             # Nobody else has the log. Whether these were stored is not known; others are served.
             self._refuse_admitted(identity, frame.request_id, frame.payload_size, trouble)
             return len(frame.sizes)
-        if counted is None:
-            return 0
-        known = len(frame.sizes) - counted.stored
-        self._counters[WriterCounter.RESENT_FOUND] += counted.resent
-        self._counters[WriterCounter.DUPLICATES] += known - counted.resent
-        self._note_puts([counted.put], batch.term)
+        own = stored[0] if stored else None
+        put = self._missing.finish(plan, identity, own, end=self._log.end.position)
+        known = len(frame.sizes) - plan.missing.records
+        self._counters[WriterCounter.RESENT_FOUND] += plan.resent
+        self._counters[WriterCounter.DUPLICATES] += known - plan.resent
+        self._note_puts([put], batch.term)
         return known
+
+    def _plan_missing(self, batch: PutBatch, payload: bytes, frame: SendFrame) -> FramePlan:
+        """What the log lacks of a frame; what is staged is written where it may have a part."""
+        if frame.is_retry:
+            self._publish(batch)
+            self._recent.extend(self._log.end.position)
+        log = LogState(int(batch.published_end), self._page.read_dispatched().position)
+        search = self._missing.search(frame, payload, now_ms=batch.store_timestamp, log=log)
+        if search is not None and not search.is_written:
+            self._publish(batch)
+        return self._missing.plan(
+            frame, payload, search, recent=self._recent, end=batch.published_end
+        )
+
+    def _stage_missing(self, batch: PutBatch, identity: bytes, plan: FramePlan) -> None:
+        missing = plan.missing
+        try:
+            self._make_room(batch, missing.sizes)
+        except (NoRoomError, NotLeaderError) as error:
+            if not plan.resent:
+                raise
+            raise OutcomeUnknownError(
+                "a part of the frame is stored, and there is no space for the rest",
+                cause=str(error),
+            ) from error
+        spans = batch.stage(
+            identity, plan.frame.request_id, missing.payload, missing.sizes, missing.runs
+        )
+        self._missing.note(plan, spans, batch.store_timestamp)
+
+    def _publish(self, batch: PutBatch) -> None:
+        """Write what is staged; its answers wait for the commit cursor."""
+        self._note_puts(batch.publish(), batch.term)
 
     def _trouble(self, error: CorruptLogError) -> CorruptLogError:
         """What to raise when the log cannot be read: a member of a group notes the damage."""

@@ -30,7 +30,7 @@ class Resend:
     payload: bytes
     sizes: memoryview
     runs: list[SendRun]
-    numbers: list[int]
+    numbers: Sequence[int]
     found: list[Span]
     found_timestamp: int
 
@@ -68,7 +68,7 @@ class Resend:
     def whole(cls, frame: SendFrame, payload: bytes) -> Self:
         """A frame of which nothing is known to be stored."""
         count = len(frame.sizes)
-        return cls(count, payload, frame.sizes, frame.runs, list(range(count)), [], 0)
+        return cls(count, payload, frame.sizes, frame.runs, range(count), [], 0)
 
     def merged(self, stored: list[Span], sizes: memoryview) -> list[Span]:
         """Spans over the frame that was sent, from those of the missing records."""

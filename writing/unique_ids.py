@@ -58,6 +58,33 @@ class LogState(NamedTuple):
     indexed: int
 
 
+class IdSearch(NamedTuple):
+    """What is looked for of a frame, and what memory has of it.
+
+    Attributes:
+        columns: of all messages.
+        wanted: hashes of unique ids, 0 where none is looked for.
+        counting: those of them that count from when they are stored, 0 of the others.
+        since: oldest store time that counts.
+        searched: the same with earlier attempts to send the frame.
+        positions: where memory has each, -1 for nothing.
+        log: what the Index has, and up to where the log could be read.
+    """
+
+    columns: IdColumns
+    wanted: I64
+    counting: I64
+    since: I64
+    searched: I64
+    positions: I64
+    log: LogState
+
+    @property
+    def is_written(self) -> bool:
+        """Whether all that memory has can be read: what is staged cannot."""
+        return int(self.positions.max()) < self.log.end
+
+
 class Looked(NamedTuple):
     """What was found out about the messages of a frame.
 
@@ -125,7 +152,7 @@ class UniqueIds:
         self._opened = None
         self._index = None
 
-    def look_up(
+    def search(
         self,
         frame: SendFrame,
         payload: memoryview,
@@ -133,13 +160,11 @@ class UniqueIds:
         header_size: int,
         now_ms: int,
         log: LogState,
-        publish: Callable[[], int],
-    ) -> Looked:
-        """Look for the messages of a frame that was checked.
+    ) -> IdSearch:
+        """Look in memory for the messages of a frame that was checked.
 
         Args:
             now_ms: epoch, by the clock that stamps messages.
-            publish: writes what is staged; the log's end behind it.
 
         Raises:
             IdsUnknownError: the Index lacks what is not in memory; nothing was changed.
@@ -162,17 +187,26 @@ class UniqueIds:
             oldest_ms=now_ms - int(self._windows_ms.max()) - RETRY_MS,
         )
         positions = self._table.find(wanted)
-        if int(positions.max()) >= log.end:
-            log = log._replace(end=publish())
-        candidates = self._candidates(
-            payload, columns, wanted=wanted, positions=positions, since=searched, log=log
-        )
-        stored = NOTHING
-        if len(candidates.rows):
-            same = self._log.compare(payload, columns, candidates, end=log.end)
-            stored = _newest(self._of_these(same), since, is_retry=frame.is_retry)
         counting = np.where(is_half, 0, wanted)
-        return Looked(columns, counting, stored, _twins(counting, stored.rows))
+        return IdSearch(columns, wanted, counting, since, searched, positions, log)
+
+    def compare(self, frame: SendFrame, payload: memoryview, search: IdSearch, end: int) -> Looked:
+        """Read what may be the same messages, here and by the Index, and compare.
+
+        Args:
+            end: of the log; all that memory has is before it.
+
+        Raises:
+            IdsUnknownError: the Index lacks what is not in memory.
+            CorruptLogError: the log cannot be read.
+        """
+        stored = NOTHING
+        candidates = self._candidates(payload, search)
+        if len(candidates.rows):
+            same = self._log.compare(payload, search.columns, candidates, end=end)
+            stored = _newest(self._of_these(same), search.since, is_retry=frame.is_retry)
+        twins = _twins(search.counting, stored.rows)
+        return Looked(search.columns, search.counting, stored, twins)
 
     def note(self, counting: I64, positions: I64, now_ms: int) -> None:
         """Messages were staged behind all others, with these hashes, at these positions."""
@@ -236,35 +270,21 @@ class UniqueIds:
         at[at == len(self._hashes)] = 0
         return np.where(self._hashes[at] == topics, self._windows_ms[at], 0)
 
-    def _candidates(
-        self,
-        payload: memoryview,
-        columns: IdColumns,
-        *,
-        wanted: I64,
-        positions: I64,
-        since: I64,
-        log: LogState,
-    ) -> Candidates:
-        """What memory has found, and where it does not reach, what the Index says.
-
-        Args:
-            wanted: hashes that are looked for, 0 for none.
-            positions: what memory has of each, -1 for nothing.
-            since: oldest store time that is wanted of each.
-        """
+    def _candidates(self, payload: memoryview, search: IdSearch) -> Candidates:
+        """What memory has found, and where it does not reach, what the Index says."""
+        positions, since = search.positions, search.searched
         rows = np.flatnonzero(positions >= 0)
         known = Candidates(rows, positions[rows], np.ones(len(rows), np.bool_))
         if not self._has_index or int(since.min()) >= self._table.complete_since_ms:
             return known
         behind = np.flatnonzero(
-            (wanted != 0) & (positions < 0) & (since < self._table.complete_since_ms)
+            (search.wanted != 0) & (positions < 0) & (since < self._table.complete_since_ms)
         )
         if not len(behind):
             return known
-        if log.indexed < self._table.complete_from:
+        if search.log.indexed < self._table.complete_from:
             raise IdsUnknownError("the index is behind what it had: it is being put right")
-        found, places = self._in_index(payload, columns, behind, since)
+        found, places = self._in_index(payload, search.columns, behind, since)
         return Candidates(
             np.concatenate((known.rows, found)),
             np.concatenate((known.positions, places)),

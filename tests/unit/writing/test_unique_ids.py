@@ -16,15 +16,20 @@ from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.message import Message, encode_message
 from ledgermq.ipc.orders import WritableTopic
 from ledgermq.model.errors import DamagedLogError
+from ledgermq.model.ids import Position
 from ledgermq.model.limits import DELAY_TOPIC
 from ledgermq.model.settings import NodeSection, Settings, StoreSection
 from ledgermq.process.log_view import LogView
 from ledgermq.store.derived_files import mark_incomplete
 from ledgermq.store.index_reader import find_layout
 from ledgermq.store.log_reader import LogReader
+from ledgermq.store.log_writer import Span
 from ledgermq.store.store_directory import open_directory
-from ledgermq.wire.send_frame import SendFrame, SendRun
+from ledgermq.wire.send_frame import Duplicate, SendFrame, SendRun
 from ledgermq.writing.log_ids import Candidates, LogIds
+from ledgermq.writing.missing_records import FramePlan, MissingRecords
+from ledgermq.writing.put_batch import Put
+from ledgermq.writing.recent_messages import RecentMessages
 from ledgermq.writing.stored_ids import IdsUnknownError
 from ledgermq.writing.unique_ids import LogState, Looked, UniqueIds
 from ledgermq.writing.writable_topics import WritableTopics
@@ -68,14 +73,26 @@ class Store:
     ) -> Looked:
         """Look for messages as a client sends them: other bodies with these ids."""
         frame, payload = frame_of(messages, is_retry=is_retry)
-        return self.unique.look_up(
+        search = self.unique.search(
             frame,
             memoryview(payload),
             header_size=HEADER_SIZE,
             now_ms=now_ms or self.now_ms,
             log=LogState(self.end, indexed),
-            publish=lambda: self.end,
         )
+        return self.unique.compare(frame, memoryview(payload), search, self.end)
+
+    def plan(self, messages: list[Message], *, is_retry: bool = False) -> FramePlan:
+        """What is missing of messages as a client sends them."""
+        frame, payload = frame_of(messages, is_retry=is_retry)
+        missing = MissingRecords(self.unique, header_size=HEADER_SIZE)
+        log = LogState(self.end, self.end)
+        search = missing.search(frame, payload, now_ms=self.now_ms, log=log)
+        recent = RecentMessages(
+            self.root / "data", file_size=1, header_size=HEADER_SIZE, first=0, window=0,
+            end=Position(self.end), entry_before=lambda position: position,
+        )  # fmt: skip
+        return missing.plan(frame, payload, search, recent=recent, end=Position(self.end))
 
 
 def real(message: Message) -> str:
@@ -110,6 +127,12 @@ def store(shared: Store, tmp_path: Path) -> Store:
 
 def others(messages: list[Message]) -> list[Message]:
     return [replace(one, body=b"another body") for one in messages]
+
+
+def renamed(message: Message) -> Message:
+    """The same with a unique id that nobody has."""
+    old = message.unique_id.encode()
+    return replace(message, properties=message.properties.replace(old, b"0" * 32))
 
 
 def places(looked: Looked) -> list[tuple[bytes, int, int, int, int]]:
@@ -147,7 +170,7 @@ def test_every_id_of_the_log_is_found_in_memory_and_in_the_index(
 def test_an_id_that_nobody_has_is_found_nowhere(store: Store) -> None:
     named = store.messages[0]
     strangers = [
-        replace(named, properties=named.properties.replace(named.unique_id.encode(), b"0" * 32)),
+        renamed(named),
         replace(named, topic="without-a-window"),
     ]
     for indexed in (0, store.end):
@@ -197,7 +220,7 @@ def test_a_message_of_a_deleted_topic_does_not_count(store: Store) -> None:
 
 def test_the_second_of_two_in_one_frame_is_the_first_ones_twin(store: Store) -> None:
     named = store.messages[0]
-    new = replace(named, properties=named.properties.replace(named.unique_id.encode(), b"0" * 32))
+    new = renamed(named)
     looked = store.look_up([new, named, replace(new, queue_id=0, body=b"x"), new], indexed=0)
 
     assert looked.twins == {2: 0, 3: 0}
@@ -206,7 +229,7 @@ def test_the_second_of_two_in_one_frame_is_the_first_ones_twin(store: Store) -> 
 
 def test_what_was_noted_is_found(store: Store) -> None:
     one = store.messages[-1]
-    new = replace(one, properties=one.properties.replace(one.unique_id.encode(), b"0" * 32))
+    new = renamed(one)
     first = store.look_up([new], indexed=store.end)
     # As if it had been written where another message stands: that one has another id.
     store.unique.note(first.counting, np.array([one.physical_offset]), store.now_ms)
@@ -289,3 +312,46 @@ def test_frames_of_other_topics_are_not_concerned(store: Store) -> None:
 
     assert concerned == [True, False, True]
     assert none == [False, False, False]
+
+
+def test_a_frame_of_new_ids_is_stored_as_it_came(store: Store) -> None:
+    new = renamed(store.messages[0])
+    plan = store.plan([new])
+
+    assert plan.is_new
+    assert (plan.missing.records, plan.resent) == (1, 0)
+
+
+def test_what_is_missing_of_a_frame_is_planned_and_then_answered_as_a_whole(store: Store) -> None:
+    known = next(one for one in store.messages if one.topic != DELAY_TOPIC)
+    new = renamed(known)
+    plan = store.plan([*others([known]), new, new])
+    missing = MissingRecords(store.unique, header_size=HEADER_SIZE)
+    stored = Put(b"one", 1, 9, [Span(0, 1, store.end + 48, 70)], store.end + 99, 5)
+    put = missing.finish(plan, b"one", stored, end=0)
+
+    assert not plan.is_new
+    assert (plan.missing.records, list(plan.rows), plan.resent) == (1, [1], 0)
+    assert put.position == store.end + 99
+    # The third is the second's twin.
+    assert put.spans == [
+        Span(0, 1, known.physical_offset, known.queue_offset),
+        Span(1, 1, store.end + 48, 70),
+        Span(2, 1, store.end + 48, 70),
+    ]
+    topic = known.topic.encode()
+    assert put.duplicates == [
+        Duplicate(0, known.queue_id, known.store_timestamp, topic),
+        Duplicate(2, known.queue_id, 5, topic),
+    ]
+
+
+def test_a_frame_that_is_stored_already_is_answered_without_a_write(store: Store) -> None:
+    known = next(one for one in store.messages if one.topic != DELAY_TOPIC)
+    plan = store.plan(others([known]))
+    missing = MissingRecords(store.unique, header_size=HEADER_SIZE)
+    put = missing.finish(plan, b"one", None, end=store.end)
+
+    assert plan.missing.records == 0
+    assert (put.position, put.store_timestamp) == (store.end, known.store_timestamp)
+    assert put.spans == [Span(0, 1, known.physical_offset, known.queue_offset)]
