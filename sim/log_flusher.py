@@ -1,18 +1,21 @@
-"""Simulated flusher: a sync begins, takes its time, and is over."""
+"""Simulated flusher: a sync begins, takes its time, and is over.
+
+What it makes durable, and what it says of that, is the writer's own ``FlushRule``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
 
-from ledgermq.ipc.cursor_page import CursorPage, LogCursor
+from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.process.environment import OrderBell
 from ledgermq.sim.clock import NodeClock
 from ledgermq.sim.disk import Disk
 from ledgermq.sim.events import Events
 from ledgermq.sim.process import Process
 from ledgermq.store.log_writer import LogEnd, LogWriter
-from ledgermq.writing.flusher import FlushPlan
+from ledgermq.writing.flush_rule import FlushPlan, FlushRule
 
 FASTEST_NS = 100_000
 
@@ -36,58 +39,63 @@ class SimFlusher:
         process: Process,
     ) -> None:
         self._log = log
-        self._page = page
         self._bell = make_bell()
         self._plan = plan
         self._write_checkpoint = write_checkpoint
         self._maker = maker
         self._process = process
-        self._wanted = self._done = log.end
-        self._syncing: LogEnd | None = None
+        self._rule = FlushRule(page, plan, log.end, maker.clock.monotonic_ns())
+        self._is_syncing = False
+        self._planned_at = -1
         self._number = 0
-        self._planned = False
-        self._checkpointed: LogEnd | None = None
-        self._checkpoint_due = 0
-        self._publish(log.end)
+        self._go_on()
 
     def wake(self, end: LogEnd) -> None:
         """See ``LogFlusher``."""
-        self._wanted = end
-        self._plan_sync()
+        if self._rule.grow(end):
+            self._go_on()
 
     def truncate(self, cut: Callable[[], LogEnd]) -> None:
         """See ``LogFlusher``: a sync that runs is waited for."""
-        if self._syncing is not None:
+        if self._is_syncing:
             self._end(self._number)
-        end = cut()
-        self._wanted = end
-        if self._done.position > end.position or self._done.index_ > end.index_:
-            self._done = end
-            self._publish(end)
-        self._checkpointed = None
+        self._rule.cut(cut(), self._maker.clock.monotonic_ns())
+        self._go_on()
 
     def stop(self) -> None:
         """See ``LogFlusher``."""
-        if self._syncing is not None:
+        if self._is_syncing:
             self._end(self._number)
-        self._log.sync()
-        self._done = self._wanted
-        self._publish(self._done)
-        self._write_checkpoint(self._done)
+        if self._rule.begin_sync():
+            self._log.sync()
+            self._rule.end_sync(self._maker.clock.monotonic_ns())
+        self._write_checkpoint(self._rule.done)
 
-    def _plan_sync(self) -> None:
-        if self._planned or self._syncing is not None or self._wanted == self._done:
+    def _go_on(self) -> None:
+        """Plan what is to be done next, as the thread waits for it."""
+        events, clock = self._maker.events, self._maker.clock
+        wait_ns = self._rule.wait_ns(clock.monotonic_ns())
+        if self._is_syncing or wait_ns is None:
             return
-        self._planned = True
-        wait = 0 if self._plan.at_once else int(self._plan.interval_s * 1e9)
-        self._maker.events.after(wait, self._begin)
+        if self._rule.has_unsynced and not self._plan.at_once:
+            wait_ns = int(self._plan.interval_s * 1e9)
+        at = max(events.now + clock.until(wait_ns), self._process.paused_until)
+        if at != self._planned_at:
+            self._planned_at = at
+            events.after(at - events.now, lambda: self._begin(at))
 
-    def _begin(self) -> None:
-        self._planned = False
-        if not self._process.alive or self._syncing is not None or self._wanted == self._done:
+    def _begin(self, planned: int) -> None:
+        if not self._process.alive or planned != self._planned_at:
+            return
+        self._planned_at = -1
+        if self._maker.events.now < self._process.paused_until:
+            self._go_on()
+            return
+        if not self._rule.begin_sync():
+            self._checkpoint()
             return
         maker = self._maker
-        self._syncing = self._wanted
+        self._is_syncing = True
         maker.disk.hold_back = True
         self._log.sync()
         maker.disk.hold_back = False
@@ -97,25 +105,25 @@ class SimFlusher:
         maker.events.after(wait, lambda: self._end(number))
 
     def _end(self, number: int) -> None:
-        if not self._process.alive or self._syncing is None or number != self._number:
+        if not self._process.alive or not self._is_syncing or number != self._number:
             return
         events = self._maker.events
         if events.now < self._process.paused_until:
             events.after(self._process.paused_until - events.now, lambda: self._end(number))
             return
         self._maker.disk.let_go(durable=True)
-        self._done, self._syncing = self._syncing, None
-        self._publish(self._done)
+        self._is_syncing = False
+        self._rule.end_sync(self._maker.clock.monotonic_ns())
         self._bell.ring()
-        if self._done != self._checkpointed and events.now >= self._checkpoint_due:
-            self._write_checkpoint(self._done)
-            self._checkpointed = self._done
-            self._checkpoint_due = events.now + int(self._plan.checkpoint_interval_s * 1e9)
-        self._plan_sync()
+        self._checkpoint()
 
-    def _publish(self, end: LogEnd) -> None:
-        cursor = LogCursor(end.position, end.index_, end.term)
-        self._page.publish_durable(cursor, self._maker.clock.monotonic_ns())
+    def _checkpoint(self) -> None:
+        now_ns = self._maker.clock.monotonic_ns()
+        end = self._rule.begin_checkpoint(now_ns)
+        if end is not None:
+            self._write_checkpoint(end)
+            self._rule.end_checkpoint(now_ns)
+        self._go_on()
 
 
 class FlusherMaker:

@@ -11,26 +11,17 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
-from ledgermq.ipc.cursor_page import CursorPage, LogCursor
+from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.model.errors import StorageError
 from ledgermq.model.events import Event
 from ledgermq.model.exit_status import EXIT_BUG, EXIT_STORAGE
 from ledgermq.process.environment import OrderBell
 from ledgermq.store.log_writer import LogEnd, LogWriter
+from ledgermq.writing.flush_rule import FlushPlan, FlushRule
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class FlushPlan:
-    """When to sync and when to write the checkpoints; times in seconds."""
-
-    at_once: bool
-    interval_s: float
-    checkpoint_interval_s: float
 
 
 class LogFlusher(Protocol):
@@ -82,27 +73,19 @@ class Flusher:
             write_checkpoint: called with an end that is durable.
         """
         self._log = log
-        self._page = page
         self._make_bell = make_bell
         self._plan = plan
         self._write_checkpoint = write_checkpoint
-        self._wanted = log.end
-        self._done = log.end
-        self._checkpointed: LogEnd | None = None
-        self._checkpoint_due = 0.0
+        self._rule = FlushRule(page, plan, log.end, time.monotonic_ns())
         self._condition = threading.Condition()
         self._stopping = False
-        self._syncing = False
         self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
-        self._publish(log.end)
         self._thread.start()
 
     def wake(self, end: LogEnd) -> None:
         """The log was published up to ``end``; it becomes durable at once or with the interval."""
         with self._condition:
-            idle = self._wanted == self._done
-            self._wanted = end
-            if self._plan.at_once or idle:
+            if self._rule.grow(end):
                 self._condition.notify()
 
     def truncate(self, cut: Callable[[], LogEnd]) -> None:
@@ -111,13 +94,8 @@ class Flusher:
         What is durable of the log goes back with it.
         """
         with self._condition:
-            self._condition.wait_for(lambda: not self._syncing)
-            end = cut()
-            self._wanted = end
-            if self._done.position > end.position or self._done.index_ > end.index_:
-                self._done = end
-                self._publish(end)
-            self._checkpointed = None
+            self._condition.wait_for(lambda: not self._rule.is_busy)
+            self._rule.cut(cut(), time.monotonic_ns())
 
     def stop(self) -> None:
         """Sync what is left, write the checkpoints, end the thread."""
@@ -133,7 +111,7 @@ class Flusher:
                 self._flush(bell)
             # No cut comes any more.
             self._flush(bell)
-            self._write_checkpoint(self._done)
+            self._write_checkpoint(self._rule.done)
         except StorageError as error:
             logger.critical(
                 "log not durable, the process ends: %s",
@@ -150,42 +128,29 @@ class Flusher:
     def _wait(self) -> bool:
         """Wait until there is something to sync or to checkpoint; false when told to stop."""
         with self._condition:
-            while not self._stopping and self._wanted == self._done:
-                left = None
-                if self._checkpointed != self._done:
-                    left = self._checkpoint_due - time.monotonic()
-                    if left <= 0:
-                        return True
-                self._condition.wait(left)
-            if not (self._plan.at_once or self._stopping):
+            while not self._stopping:
+                left_ns = self._rule.wait_ns(time.monotonic_ns())
+                if left_ns == 0:
+                    break
+                self._condition.wait(None if left_ns is None else left_ns / 1e9)
+            if self._rule.has_unsynced and not (self._plan.at_once or self._stopping):
                 self._condition.wait_for(lambda: self._stopping, self._plan.interval_s)
             return not self._stopping
 
     def _flush(self, bell: OrderBell) -> None:
         with self._condition:
-            wanted = self._wanted
-            self._syncing = wanted != self._done
-        if self._syncing:
+            is_needed = self._rule.begin_sync()
+        if is_needed:
             self._log.sync()
             with self._condition:
-                self._syncing = False
-                self._publish(wanted)
-                self._done = wanted
+                self._rule.end_sync(time.monotonic_ns())
                 self._condition.notify_all()
             bell.ring()
-        now = time.monotonic()
+        now_ns = time.monotonic_ns()
         with self._condition:
-            done = self._done
-            # No cut may come between: a checkpoint behind the log's end would pass for damage.
-            self._syncing = done != self._checkpointed and now >= self._checkpoint_due
-        if self._syncing:
-            self._write_checkpoint(done)
+            end = self._rule.begin_checkpoint(now_ns)
+        if end is not None:
+            self._write_checkpoint(end)
             with self._condition:
-                self._syncing = False
-                self._checkpointed = done
-                self._checkpoint_due = now + self._plan.checkpoint_interval_s
+                self._rule.end_checkpoint(now_ns)
                 self._condition.notify_all()
-
-    def _publish(self, end: LogEnd) -> None:
-        cursor = LogCursor(end.position, end.index_, end.term)
-        self._page.publish_durable(cursor, time.monotonic_ns())

@@ -70,7 +70,8 @@ from ledgermq.store.log_writer import LogEnd
 from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 from ledgermq.store.small_file import replace_file
 from ledgermq.wire.session import LEADER, Standing
-from ledgermq.writing.flusher import Flusher, FlushPlan, MakeFlusher
+from ledgermq.writing.flush_rule import FlushPlan
+from ledgermq.writing.flusher import Flusher, MakeFlusher
 from ledgermq.writing.frame_admission import FrameAdmission
 from ledgermq.writing.log_opening import OpenLog, open_log, open_queue_offsets
 from ledgermq.writing.log_retention import LogRetention, Retention

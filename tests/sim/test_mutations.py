@@ -18,6 +18,8 @@ from ledgermq.replication import term_file
 from ledgermq.replication.raft_process import RaftWorker
 from ledgermq.sim.runs import run_seed
 from ledgermq.store import recovery
+from ledgermq.store.log_writer import LogEnd
+from ledgermq.writing.flush_rule import FlushRule
 
 SEEDS = 500
 
@@ -105,6 +107,26 @@ def written_counts_as_durable(patch: Patch) -> None:
     patch.setattr(RaftWorker, "_counted", counted)
 
 
+def a_sync_counts_for_what_came_meanwhile(patch: Patch) -> None:
+    """It makes durable what was written when it began."""
+    end_sync = FlushRule.end_sync
+
+    def hasty(rule: FlushRule, now_ns: int) -> None:
+        rule._target = rule._wanted
+        end_sync(rule, now_ns)
+
+    patch.setattr(FlushRule, "end_sync", hasty)
+
+
+def a_cut_takes_back_nothing_that_is_durable(patch: Patch) -> None:
+    """What is written in the place of entries that were cut counts as synced before it is."""
+
+    def cut(rule: FlushRule, end: LogEnd, now_ns: int) -> None:
+        rule._wanted = end
+
+    patch.setattr(FlushRule, "cut", cut)
+
+
 def what_is_recovered_counts_as_synced(patch: Patch) -> None:
     """A writer that was killed left it in the page cache: the next one must sync it."""
     patch.setattr(recovery, "_sync", lambda directory, file_size, begin: None)
@@ -157,6 +179,8 @@ MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     commit_follows_the_end_of_the_log,
     shorter_logs_get_votes,
     written_counts_as_durable,
+    a_sync_counts_for_what_came_meanwhile,
+    a_cut_takes_back_nothing_that_is_durable,
     what_is_recovered_counts_as_synced,
     entries_go_to_a_writer_that_was_not_heard_of,
     damaged_nodes_vote_by_their_cut_log,
