@@ -26,12 +26,10 @@ from ledgermq.model.errors import DamagedLogError, DiskFullError
 from ledgermq.model.events import Event
 from ledgermq.model.ids import Position
 from ledgermq.model.settings import Settings
-from ledgermq.process import reload
 from ledgermq.process.environment import Environment
 from ledgermq.process.loop import SLEEP_MAX_MS, Pollable, StopFlag
-from ledgermq.process.loop import run as run_loop
-from ledgermq.process.node import Surroundings
 from ledgermq.process.port_roles import port_roles
+from ledgermq.process.worker_main import run_worker
 from ledgermq.store.derived_files import DerivedFiles, clear_incomplete, load_derived_files
 from ledgermq.store.disk_space import with_reserve
 from ledgermq.store.dispatch_build import DispatchBuilder, FlushJob
@@ -486,14 +484,11 @@ def run(settings: Settings, stop: StopFlag) -> int:
         StorageError: the disk refused, or a sync failed: the process must end.
         CorruptLogError: the committed log, or a file that is ours, is not what was written.
     """
-    around = Surroundings.enter(Role.DISPATCHER, settings)
-    worker = DispatchWorker(around, LogSpans.of(settings))
-    stop.on_reload = lambda: worker.take_settings(reload.take_published(settings))
-    try:
-        run_loop(worker, page=around.page, role=Role.DISPATCHER, stop=stop)
-        worker.finish()
-    finally:
-        worker.close()
-        around.leave()
+    status = run_worker(
+        Role.DISPATCHER,
+        settings,
+        stop,
+        lambda around: DispatchWorker(around, LogSpans.of(settings)),
+    )
     logger.info("dispatcher stopped: reason=%s", stop.reason)
-    return 0
+    return status

@@ -14,13 +14,12 @@ from ledgermq.broker.holds import Holds
 from ledgermq.gateway.port_requests import PortRequests
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.settings import LogKind, Settings
-from ledgermq.process import reload
 from ledgermq.process.loop import SLEEP_MAX_MS, Pollable, StopFlag
-from ledgermq.process.loop import run as run_loop
 from ledgermq.process.node import Surroundings
 from ledgermq.process.request_faults import RequestFaults
 from ledgermq.process.standing import ReaderStanding
 from ledgermq.process.store_paths import StorePaths
+from ledgermq.process.worker_main import run_worker
 from ledgermq.serving.applied_tables import AppliedTables
 from ledgermq.serving.damage_reports import DamageReports
 from ledgermq.serving.known_topics import KnownTopics
@@ -145,13 +144,7 @@ def run(role: Role, settings: Settings, stop: StopFlag) -> int:
         ConfigError, CorruptLogError: a table cannot be read, or an address not listened at.
         StorageError: the disk refused.
     """
-    around = Surroundings.enter(role, settings)
-    worker = PortWorker(around, AppliedTables(StorePaths.of(settings).topics.parent, settings))
-    stop.on_reload = lambda: worker.take_settings(reload.take_published(settings))
-    try:
-        run_loop(worker, page=around.page, role=role, stop=stop)
-        worker.finish()
-    finally:
-        worker.close()
-        around.leave()
-    return 0
+    config = StorePaths.of(settings).topics.parent
+    return run_worker(
+        role, settings, stop, lambda around: PortWorker(around, AppliedTables(config, settings))
+    )

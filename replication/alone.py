@@ -1,4 +1,4 @@
-"""A log that no other member has: a plain CommitLog, whose entries have no terms."""
+"""Plain log: no other member has it, and its entries have no terms."""
 
 from __future__ import annotations
 

@@ -17,20 +17,19 @@ from ledgermq.ipc.cursor_page import RaftRole as PageRole
 from ledgermq.ipc.orders import Damaged, Followed, Granted, Ready, Repaired, parse
 from ledgermq.model.errors import CorruptLogError, ProtocolError
 from ledgermq.model.events import Event
-from ledgermq.model.exit_status import EXIT_REOPEN, EXIT_STOPPED
+from ledgermq.model.exit_status import EXIT_REOPEN
 from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.model.settings import AckMode, LogKind, Settings
-from ledgermq.process import reload
 from ledgermq.process.environment import Environment
 from ledgermq.process.log_replacement import is_complete
 from ledgermq.process.log_trouble import LogDamagedError, report
 from ledgermq.process.loop import Pollable, StopFlag
-from ledgermq.process.loop import run as run_loop
 from ledgermq.process.membership_log import Told
 from ledgermq.process.node import Surroundings
 from ledgermq.process.port_roles import port_roles
 from ledgermq.process.store_paths import StorePaths
 from ledgermq.process.system_entries import no_op_record
+from ledgermq.process.worker_main import run_worker
 from ledgermq.raft.effects import AppendEntries, Effects, LeaderChange
 from ledgermq.raft.message_codec import decode_message, encode_message
 from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
@@ -180,6 +179,9 @@ class RaftWorker:
             if first > 0:
                 self._carry_out(self._core.log_compacted(first))
             self._writer.ring()
+
+    def finish(self) -> None:
+        """Nothing: what is under way goes on elsewhere, or after a restart."""
 
     def close(self) -> None:
         """Close files, sockets and the ring; whoever looks at the page sees that nobody leads."""
@@ -433,22 +435,13 @@ def run(settings: Settings, stop: StopFlag) -> int:
     if settings.store.log is LogKind.DLEDGER and is_complete(paths):
         # Killed before it could say so: nobody may use the old log any more.
         return EXIT_REOPEN
-    around = Surroundings.enter(Role.RAFT, settings)
-    worker = RaftWorker(
-        around,
-        TermFile(paths.term, paths.current_term),
-        PeerGroup.of(settings, around.context),
-    )
-    stop.on_reload = lambda: worker.take_settings(reload.take_published(settings))
+
+    def make(around: Surroundings) -> RaftWorker:
+        term_file = TermFile(paths.term, paths.current_term)
+        return RaftWorker(around, term_file, PeerGroup.of(settings, around.context))
+
     try:
-        run_loop(worker, page=around.page, role=Role.RAFT, stop=stop)
+        return run_worker(Role.RAFT, settings, stop, make)
     except LogArrivedError:
         logger.info("the leader's log is here: it takes the place of the one in use")
         return EXIT_REOPEN
-    except LogDamagedError as error:
-        logger.error("%s", error)
-        return EXIT_REOPEN
-    finally:
-        worker.close()
-        around.leave()
-    return EXIT_STOPPED

@@ -1,4 +1,4 @@
-"""A log with copies on other members: entries out and in, whole files, repairs, memberships.
+"""Replicated log: entries out and in, whole files, repairs, memberships.
 
 What the raft process does with its log beside consensus is either this, for a DLedger log, or
 ``alone.Alone``, for a plain one. ``RaftWorker`` makes one of them, and does not ask again.

@@ -1,4 +1,4 @@
-"""What a sync of the log makes durable, and what may be said of it: no thread, no clock.
+"""Flusher's rule: what a sync makes durable, and what may be said of it; no thread, no clock.
 
 The writer's second thread (``flusher.Flusher``) and the simulator's events go through these steps:
 

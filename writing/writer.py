@@ -49,17 +49,15 @@ from ledgermq.model.errors import (
     StorageError,
 )
 from ledgermq.model.events import Event
-from ledgermq.model.exit_status import EXIT_REOPEN, EXIT_STOPPED
 from ledgermq.model.ids import Index, Term
 from ledgermq.model.settings import AckMode, Settings
-from ledgermq.process import reload
 from ledgermq.process.environment import Environment
-from ledgermq.process.log_trouble import LogDamagedError, report
+from ledgermq.process.log_trouble import report
 from ledgermq.process.loop import Pollable, StopFlag
-from ledgermq.process.loop import run as run_loop
 from ledgermq.process.node import Surroundings
 from ledgermq.process.standing import standing_of
 from ledgermq.process.table_files import UnsettledTables
+from ledgermq.process.worker_main import run_worker
 from ledgermq.store import log_checkpoint
 from ledgermq.store.append_files import overwrite
 from ledgermq.store.disk_space import with_reserve
@@ -229,6 +227,9 @@ class WriterWorker:
             self._ready_sent_ns = now_ns
             end = self._log.end
             self._raft.send(encode(Ready(end.index_, end.position, end.term)))
+
+    def finish(self) -> None:
+        """Nothing: ``close`` answers whoever waits."""
 
     def close(self) -> None:
         """Refuse what cannot be answered any more, make the log durable, close."""
@@ -552,27 +553,16 @@ def run(settings: Settings, stop: StopFlag) -> int:
     """Run the writer until it is told to stop; the exit status."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     started = time.monotonic()
-    around = Surroundings.enter(Role.WRITER, settings)
-    try:
+
+    def make(around: Surroundings) -> WriterWorker:
         log = open_log(
             settings,
             is_in_use=around.page.has_written(),
             sign_of_life=lambda: around.page.give_sign(Role.WRITER, time.monotonic_ns()),
         )
-    except LogDamagedError as error:
-        logger.error("%s", error)
-        around.leave()
-        return EXIT_REOPEN
-    retention = LogRetention(around, log)
-    worker = WriterWorker(around, log, Flusher, SpaceGate.of(around), retention)
-    stop.on_reload = lambda: worker.take_settings(reload.take_published(settings))
-    logger.info("writer serves: after_ms=%d", (time.monotonic() - started) * 1000)
-    try:
-        run_loop(worker, page=around.page, role=Role.WRITER, stop=stop)
-    except LogDamagedError as error:
-        logger.error("%s", error)
-        return EXIT_REOPEN
-    finally:
-        worker.close()
-        around.leave()
-    return EXIT_STOPPED
+        retention = LogRetention(around, log)
+        worker = WriterWorker(around, log, Flusher, SpaceGate.of(around), retention)
+        logger.info("writer serves: after_ms=%d", (time.monotonic() - started) * 1000)
+        return worker
+
+    return run_worker(Role.WRITER, settings, stop, make)

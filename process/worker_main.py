@@ -1,0 +1,64 @@
+"""Main function of a node's processes: enter what they share, turn, close."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from ledgermq.ipc.cursor_page import Role
+from ledgermq.model.exit_status import EXIT_REOPEN, EXIT_STOPPED
+from ledgermq.model.settings import Settings
+from ledgermq.process import reload
+from ledgermq.process.log_trouble import LogDamagedError
+from ledgermq.process.loop import StopFlag, Worker, run
+from ledgermq.process.node import Surroundings
+
+logger = logging.getLogger(__name__)
+
+
+class NodeWorker(Worker, Protocol):
+    """The worker of one of a node's processes."""
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again."""
+        ...
+
+    def finish(self) -> None:
+        """The last turn was told to be it: bring to an end what should not be left to a restart."""
+        ...
+
+    def close(self) -> None:
+        """Close what was opened, whatever has happened."""
+        ...
+
+
+def run_worker(
+    role: Role, settings: Settings, stop: StopFlag, make: Callable[[Surroundings], NodeWorker]
+) -> int:
+    """Be the process ``role`` until told to stop; the exit status.
+
+    Where the log turns out to be damaged it is ``EXIT_REOPEN``: the supervisor opens the node anew.
+    Whatever else the worker raises is raised.
+
+    Raises:
+        StaleGenerationError: the supervisor has made no page, or another version has.
+    """
+    around = Surroundings.enter(role, settings)
+    try:
+        worker = make(around)
+    except LogDamagedError as error:
+        logger.error("%s", error)
+        around.leave()
+        return EXIT_REOPEN
+    stop.on_reload = lambda: worker.take_settings(reload.take_published(settings))
+    try:
+        run(worker, page=around.page, role=role, stop=stop)
+        worker.finish()
+    except LogDamagedError as error:
+        logger.error("%s", error)
+        return EXIT_REOPEN
+    finally:
+        worker.close()
+        around.leave()
+    return EXIT_STOPPED
