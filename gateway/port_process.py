@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from ledgermq.broker.holds import Holds
 from ledgermq.gateway.port_requests import PortRequests
 from ledgermq.ipc.cursor_page import Role
-from ledgermq.model.settings import LogKind, Settings
+from ledgermq.model.settings import Settings
 from ledgermq.process.loop import SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.process.node import Surroundings
 from ledgermq.process.request_faults import RequestFaults
@@ -65,9 +65,7 @@ class PortWorker:
             contain=lambda error: faults.refusal(error, "pull"),
             clock=around.clock,
         )
-        self._standing = ReaderStanding(
-            around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER
-        )
+        self._standing = ReaderStanding(around.page, settings.store.log)
         self.requests = PortRequests(around, tables, self._pulls, self._counts)
         self._pulls.send = self.requests.send_answers
         self._upkeep = StoreUpkeep(self._store)

@@ -24,6 +24,11 @@ class LogKind(StrEnum):
     DLEDGER = "dledger"
     COMMITLOG = "commitlog"
 
+    @property
+    def has_terms(self) -> bool:
+        """Whether its entries have terms, and other members copies of them."""
+        return self is LogKind.DLEDGER
+
 
 class ClusterState(StrEnum):
     """What a member without messages of its own takes part in, at its first start."""

@@ -22,6 +22,7 @@ from enum import StrEnum
 
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Grant, RaftRole
+from ledgermq.model.settings import LogKind
 
 BROKER_ID_UNKNOWN = -1
 BROKER_ID_LEADER = 0
@@ -49,14 +50,14 @@ _TOLD = (
 
 
 def leader_stage(
-    grant: Grant, *, committed_term: int, broker: Sequence[int], entries_have_terms: bool
+    grant: Grant, *, committed_term: int, broker: Sequence[int], log: LogKind
 ) -> LeaderStage:
     """The stage of a node.
 
     Args:
         committed_term: of the last entry that is committed.
         broker: counters of the broker.
-        entries_have_terms: not in a plain log, whose only node commits what it writes.
+        log: its kind; of a plain one the only node commits what it writes.
     """
     if grant.role is not RaftRole.LEADER:
         return LeaderStage.NONE
@@ -66,7 +67,7 @@ def leader_stage(
     for counter, stage in _TOLD:
         if broker[counter] == term:
             return stage
-    if committed_term == term or not entries_have_terms:
+    if committed_term == term or not log.has_terms:
         return LeaderStage.COMMITTED
     return LeaderStage.WRITER_GRANTED
 

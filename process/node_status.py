@@ -13,7 +13,7 @@ import psutil
 
 from ledgermq.ipc.counters import COUNTER_NAMES, BrokerCounter
 from ledgermq.ipc.cursor_page import PORTS, CursorPage, Grant, LogCursor, Role
-from ledgermq.model.settings import LogKind, Settings
+from ledgermq.model.settings import Settings
 from ledgermq.process.leader_stage import broker_id, leader_stage
 from ledgermq.store.disk_space import bytes_on_disk
 
@@ -144,7 +144,7 @@ def raft_status(page: CursorPage, grant: Grant, settings: Settings) -> RaftStatu
         grant,
         committed_term=page.read_committed().term,
         broker=page.read_counters(Role.BROKER),
-        entries_have_terms=settings.store.log is LogKind.DLEDGER,
+        log=settings.store.log,
     )
     return RaftStatus(
         role=grant.role.name.lower(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ledgermq.ipc.cursor_page import CursorPage, Grant, RaftRole
 from ledgermq.model.ids import Position, Term
+from ledgermq.model.settings import LogKind
 from ledgermq.wire.session import CANDIDATE, FOLLOWER, LEADER, Standing
 
 UNKNOWN = Standing(FOLLOWER, 0, "")
@@ -32,9 +33,9 @@ class ReaderStanding:
     dispatched.
     """
 
-    def __init__(self, page: CursorPage, *, entries_have_terms: bool) -> None:
+    def __init__(self, page: CursorPage, log: LogKind) -> None:
         self._page = page
-        self._entries_have_terms = entries_have_terms
+        self._log = log
         self._version = -1
         self._grant = page.read_grant()
         self._until: Position | None = None
@@ -74,7 +75,7 @@ class ReaderStanding:
     def _look_at_queues(self) -> None:
         term = self._grant.term
         committed = self._page.read_committed()
-        if self._entries_have_terms and committed.term != term:
+        if self._log.has_terms and committed.term != term:
             self._until = None
             return
         if self._until is None:

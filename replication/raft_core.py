@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ledgermq.model.ids import NO_INDEX, NodeId
-from ledgermq.model.settings import LogKind
 from ledgermq.process.environment import Environment
 from ledgermq.process.membership_log import roster_of
 from ledgermq.raft.core import RaftCore
@@ -19,7 +18,7 @@ def new_core(around: Environment, term_file: TermFile) -> RaftCore:
         roster_of(settings).membership,
         term_file.state,
         commit=page.read_committed().index if page.has_committed() else NO_INDEX,
-        entries_have_terms=settings.store.log is LogKind.DLEDGER,
+        entries_have_terms=settings.store.log.has_terms,
         timing=Timing(
             heartbeat=settings.raft.heartbeat_ms,
             election_min=settings.raft.election_timeout_min_ms,

@@ -19,7 +19,7 @@ from ledgermq.model.errors import CorruptLogError, ProtocolError
 from ledgermq.model.events import Event
 from ledgermq.model.exit_status import EXIT_REOPEN
 from ledgermq.model.ids import Index, NodeId, Position, Term
-from ledgermq.model.settings import AckMode, LogKind, Settings
+from ledgermq.model.settings import AckMode, Settings
 from ledgermq.process.environment import Environment
 from ledgermq.process.log_replacement import is_complete
 from ledgermq.process.log_trouble import LogDamagedError, report
@@ -80,7 +80,7 @@ class RaftWorker:
         self._core = new_core(around, term_file)
         self._log: Replicated | Alone = (
             Replicated(around, self._core, peers, self._writer, self._send)
-            if settings.store.log is LogKind.DLEDGER
+            if settings.store.log.has_terms
             else Alone(around)
         )
         self._memberships = self._log.memberships
@@ -432,7 +432,7 @@ class RaftWorker:
 def run(settings: Settings, stop: StopFlag) -> int:
     """Run the raft process until it is told to stop; the exit status."""
     paths = StorePaths.of(settings)
-    if settings.store.log is LogKind.DLEDGER and is_complete(paths):
+    if settings.store.log.has_terms and is_complete(paths):
         # Killed before it could say so: nobody may use the old log any more.
         return EXIT_REOPEN
 

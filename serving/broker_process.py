@@ -17,7 +17,7 @@ from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.orders import SnapshotWanted, StateRefused, TopicsLoaded, parse
 from ledgermq.model.errors import CorruptLogError, NotLeaderError, ProtocolError
-from ledgermq.model.settings import LogKind, Settings
+from ledgermq.model.settings import Settings
 from ledgermq.process import reload
 from ledgermq.process.clock import epoch_ms
 from ledgermq.process.environment import Environment
@@ -89,9 +89,7 @@ class BrokerWorker:
         self.services = made.listed
         self._service = make_consumers(made.pulls, made.calls, made.queries)
         made.pulls.send = self._service.send_answers
-        self._standing = ReaderStanding(
-            around.page, entries_have_terms=settings.store.log is LogKind.DLEDGER
-        )
+        self._standing = ReaderStanding(around.page, settings.store.log)
         self._untold: Standing | None = None
         self._services_term, self._ordered_revision = 0, -1
         self._writer_generation = self._around.page.read_process(Role.WRITER).generation

@@ -7,6 +7,7 @@ import pytest
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Grant, RaftRole
 from ledgermq.model.ids import NodeId, Term
+from ledgermq.model.settings import LogKind
 from ledgermq.process.leader_stage import LeaderStage, broker_id, leader_stage
 
 TERM = Term(7)
@@ -17,14 +18,16 @@ def grant(role: RaftRole = RaftRole.LEADER, *, granted: bool = True, term: Term 
 
 
 def stage(
-    given: Grant, *told: BrokerCounter, committed: int = 7, term: int = 7, has_terms: bool = True
+    given: Grant,
+    *told: BrokerCounter,
+    committed: int = 7,
+    term: int = 7,
+    log: LogKind = LogKind.DLEDGER,
 ) -> LeaderStage:
     counters = [0] * 16
     for counter in told:
         counters[counter] = term
-    return leader_stage(
-        given, committed_term=committed, broker=counters, entries_have_terms=has_terms
-    )
+    return leader_stage(given, committed_term=committed, broker=counters, log=log)
 
 
 def test_each_stage_follows_from_what_its_process_tells() -> None:
@@ -48,7 +51,7 @@ def test_what_was_told_of_an_earlier_term_counts_for_nothing() -> None:
 
 
 def test_a_plain_log_has_no_entry_to_wait_for() -> None:
-    assert stage(grant(), committed=0, has_terms=False) is LeaderStage.COMMITTED
+    assert stage(grant(), committed=0, log=LogKind.COMMITLOG) is LeaderStage.COMMITTED
 
 
 @pytest.mark.parametrize(

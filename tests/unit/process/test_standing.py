@@ -9,6 +9,7 @@ import pytest
 
 from ledgermq.ipc.cursor_page import CursorPage, Dispatched, Grant, LogCursor, RaftRole
 from ledgermq.model.ids import Index, NodeId, Position, Term
+from ledgermq.model.settings import LogKind
 from ledgermq.process.standing import ReaderStanding, standing_of
 from ledgermq.wire.session import CANDIDATE, FOLLOWER, LEADER, Standing
 
@@ -30,7 +31,7 @@ def dispatch(page: CursorPage, position: int) -> None:
 
 
 def test_a_leader_leads_its_consumers_when_its_queues_have_caught_up(page: CursorPage) -> None:
-    standing = ReaderStanding(page, entries_have_terms=True)
+    standing = ReaderStanding(page, LogKind.DLEDGER)
     dispatch(page, 500)
     commit(page, 900, 4)
     page.publish_grant(Grant(Term(5), True, RaftRole.LEADER, N0))
@@ -51,7 +52,7 @@ def test_a_leader_leads_its_consumers_when_its_queues_have_caught_up(page: Curso
 
 
 def test_a_plain_log_has_no_terms_to_wait_for(page: CursorPage) -> None:
-    standing = ReaderStanding(page, entries_have_terms=False)
+    standing = ReaderStanding(page, LogKind.COMMITLOG)
     commit(page, 100, 0)
     dispatch(page, 100)
     page.publish_grant(Grant(Term(2), True, RaftRole.LEADER, N0))
@@ -62,7 +63,7 @@ def test_a_plain_log_has_no_terms_to_wait_for(page: CursorPage) -> None:
 def test_dispatch_is_waited_for_until_the_leader_may_say_so_and_by_no_follower(
     page: CursorPage,
 ) -> None:
-    standing = ReaderStanding(page, entries_have_terms=True)
+    standing = ReaderStanding(page, LogKind.DLEDGER)
     dispatch(page, 500)
     commit(page, 900, 5)
     waits = []
@@ -78,7 +79,7 @@ def test_dispatch_is_waited_for_until_the_leader_may_say_so_and_by_no_follower(
 
 
 def test_each_change_of_term_or_leader_is_seen_once(page: CursorPage) -> None:
-    standing = ReaderStanding(page, entries_have_terms=True)
+    standing = ReaderStanding(page, LogKind.DLEDGER)
     first = standing.look()
     page.publish_grant(Grant(Term(3), False, RaftRole.FOLLOWER, NodeId("n2")))
     second = standing.look()
