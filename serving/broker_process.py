@@ -18,15 +18,14 @@ from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.orders import SnapshotWanted, StateRefused, TopicsLoaded, parse
 from ledgermq.model.errors import CorruptLogError, NotLeaderError, ProtocolError
 from ledgermq.model.settings import Settings
-from ledgermq.process import reload
 from ledgermq.process.clock import epoch_ms
 from ledgermq.process.environment import Environment
 from ledgermq.process.loop import SLEEP_MAX_MS, Pollable, StopFlag
-from ledgermq.process.loop import run as run_loop
 from ledgermq.process.node import Surroundings
 from ledgermq.process.request_faults import Contain, RequestFaults, let_through
 from ledgermq.process.standing import ReaderStanding
 from ledgermq.process.store_paths import StorePaths
+from ledgermq.process.worker_main import run_worker
 from ledgermq.serving.broker_services import BrokerServices
 from ledgermq.serving.broker_tables import BrokerTables
 from ledgermq.serving.call_service import CallService
@@ -267,6 +266,7 @@ class BrokerWorker:
         """The settings were read again, and keys that were put beside them."""
         self._tables.secrets.read_again()
         self.services.take_settings(settings)
+        self._service.take_settings(settings)
 
     def finish(self) -> None:
         """Answer everybody who waits, and write what is not written."""
@@ -365,37 +365,26 @@ def run(settings: Settings, stop: StopFlag, *, around_clients: AroundClients = _
         ConfigError, CorruptLogError: a table cannot be read.
         StorageError: the disk refused.
     """
-    around = Surroundings.enter(Role.BROKER, settings)
-    tables = BrokerTables(StorePaths.of(settings).topics.parent, settings)
 
-    services: list[Consumers] = []
+    def make(around: Surroundings) -> BrokerWorker:
+        tables = BrokerTables(StorePaths.of(settings).topics.parent, settings)
 
-    def consumers(pulls: PullService, calls: CallService, queries: QueryService) -> Consumers:
-        made = ConsumeService(
-            around, pulls, calls, queries, users=tables.users, quotas=tables.quotas
+        def consumers(pulls: PullService, calls: CallService, queries: QueryService) -> Consumers:
+            own = ConsumeService(
+                around, pulls, calls, queries, users=tables.users, quotas=tables.quotas
+            )
+            return around_clients(own, around, tables, (pulls, calls, queries))
+
+        faults = RequestFaults(around.page.counters(Role.BROKER))
+        worker = BrokerWorker(
+            around,
+            tables,
+            consumers,
+            contain=lambda error: faults.refusal(error, "pull or service"),
         )
-        services.append(around_clients(made, around, tables, (pulls, calls, queries)))
-        return services[0]
+        logger.info(
+            "broker serves: topics=%d topics_version=%d", len(tables.topics), tables.topics.version
+        )
+        return worker
 
-    faults = RequestFaults(around.page.counters(Role.BROKER))
-    worker = BrokerWorker(
-        around, tables, consumers, contain=lambda error: faults.refusal(error, "pull or service")
-    )
-
-    def read_again() -> None:
-        fresh = reload.take_published(settings)
-        worker.take_settings(fresh)
-        for service in services:
-            service.take_settings(fresh)
-
-    stop.on_reload = read_again
-    logger.info(
-        "broker serves: topics=%d topics_version=%d", len(tables.topics), tables.topics.version
-    )
-    try:
-        run_loop(worker, page=around.page, role=Role.BROKER, stop=stop)
-        worker.finish()
-    finally:
-        worker.close()
-        around.leave()
-    return 0
+    return run_worker(Role.BROKER, settings, stop, make)
