@@ -6,9 +6,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from functools import cached_property
-from types import TracebackType
 from typing import Self
 
+from ledgermq.client.closing import AsyncClosing
 from ledgermq.client.group_member import Course, GroupMember, Notice
 from ledgermq.client.heartbeats import GOODBYE_S
 from ledgermq.client.loop_watch import AsyncRequests
@@ -20,7 +20,7 @@ from ledgermq.client.subscriber import Subscriber
 from ledgermq.model.errors import ConfigError, LedgerError
 
 
-class AsyncGroupConsumer(Subscriber):
+class AsyncGroupConsumer(Subscriber, AsyncClosing):
     """A member of a group; see ``GroupConsumer``, which has the same arguments and methods.
 
     Used as ``async with AsyncGroupConsumer(…) as consumer:``, after ``subscribe`` or with
@@ -48,14 +48,6 @@ class AsyncGroupConsumer(Subscriber):
         requests.on_turn = self._turn
         requests.turn()
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def poll(self, timeout: float | None = 1.0) -> MessageBatch:
         """See ``GroupConsumer.poll``."""

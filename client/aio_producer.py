@@ -6,12 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
 import zmq
 
 from ledgermq.client.address import DEFAULT_ADDRESS, local_host, parse_addresses
+from ledgermq.client.closing import AsyncClosing
 from ledgermq.client.group import AnyLink, broker_link, writer_group
 from ledgermq.client.link import Context, Link, keys_of
 from ledgermq.client.loop_watch import AsyncRequests, LoopWatch
@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 Callback = Callable[[SendFuture[Result]], object]
 
 
-class AsyncProducer:
+class AsyncProducer(AsyncClosing):
     """Sends messages to a node or to the leader of a group; see ``Producer`` for what it promises.
 
     Used as ``async with AsyncProducer(…) as producer:``; its tasks belong to one loop.
@@ -70,14 +70,6 @@ class AsyncProducer:
         self._watch = LoopWatch(self._link, lambda: self._pipeline.deadline, self._turn)
         self._turn()
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def send(
         self,

@@ -8,12 +8,12 @@ import logging
 import uuid
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Self, Unpack
 
 from ledgermq.client.address import DEFAULT_ADDRESS
 from ledgermq.client.aio_consumer import AsyncConsumer
 from ledgermq.client.aio_producer import AsyncProducer
+from ledgermq.client.closing import AsyncClosing
 from ledgermq.client.message_options import RequestOptions, check_options
 from ledgermq.client.outgoing import Body
 from ledgermq.client.pull_pipeline import ConsumerOptions
@@ -34,7 +34,7 @@ from ledgermq.model.message_filter import MessageFilter
 logger = logging.getLogger(__name__)
 
 
-class AsyncRequester:
+class AsyncRequester(AsyncClosing):
     """Asks, and gets replies; see ``Requester``.
 
     Used as ``async with AsyncRequester(…) as requester:``, by any number of tasks of one loop.
@@ -72,14 +72,6 @@ class AsyncRequester:
             self._open = opening.pop_all()
         self._reader = asyncio.create_task(self._read(consumer))
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def request(
         self,

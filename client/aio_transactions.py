@@ -12,6 +12,7 @@ import zmq
 
 from ledgermq.client.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.aio_producer import AsyncProducer
+from ledgermq.client.closing import AsyncClosing
 from ledgermq.client.group import broker_link
 from ledgermq.client.known_transactions import TransactionResult
 from ledgermq.client.link import Context
@@ -114,7 +115,7 @@ class AsyncTransaction:
         return stored, first
 
 
-class AsyncTransactionalProducer:
+class AsyncTransactionalProducer(AsyncClosing):
     """See ``TransactionalProducer``; used as ``async with AsyncTransactionalProducer(…)``."""
 
     def __init__(
@@ -145,14 +146,6 @@ class AsyncTransactionalProducer:
         self._calls = AsyncRequests(link, timeout_s=self.options.timeout_s)
         self._answering = asyncio.create_task(self._answer_all(self._calls))
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def transaction(self) -> AsyncTransaction:
         """Begin a transaction; nothing is sent before its first message."""

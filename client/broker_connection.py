@@ -11,6 +11,7 @@ import zmq
 
 from ledgermq.client.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.broker import Broker
+from ledgermq.client.closing import Closing
 from ledgermq.client.group import AnyLink, broker_link
 from ledgermq.client.link import Context
 from ledgermq.client.loop_watch import AsyncRequests
@@ -41,7 +42,7 @@ def connect_broker(
         link.close()
 
 
-class BrokerClient:
+class BrokerClient(Closing):
     """What waits for answers of a broker; one thread at a time may ask."""
 
     NAME: ClassVar[str]
@@ -78,17 +79,6 @@ class BrokerClient:
     def close(self) -> None:
         """Say goodbye to the node and close."""
         self._link.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class AsyncBrokerClient:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from functools import cached_property
-from types import TracebackType
-from typing import Self
 
 from ledgermq.client.broker import Broker, wait_for_link
+from ledgermq.client.closing import Closing
 from ledgermq.client.link import NEVER
 from ledgermq.client.pull_pipeline import OffsetReset, pulled_batch
 from ledgermq.client.received import MessageBatch, ReceivedMessage, no_messages
@@ -21,7 +20,7 @@ from ledgermq.model.errors import ConfigError
 ITERATION_POLL_S = 1.0
 
 
-class Consumer(TopicReader):
+class Consumer(TopicReader, Closing):
     """Reads one topic; each consumer reads all queues that it is given, whoever else does.
 
     Messages are given at least once: what was read is noted in the broker by ``commit`` alone. One
@@ -122,17 +121,6 @@ class Consumer(TopicReader):
         """Say goodbye to the node and close; nothing is committed."""
         self._is_closed = True
         self._link.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _next_batch(self, timeout: float | None) -> MessageBatch:
         pulls, requests = self._begun(), self._broker.requests

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from functools import cached_property
-from types import TracebackType
-from typing import Self
 
 from ledgermq.client.broker import Broker, wait_for_link
+from ledgermq.client.closing import Closing
 from ledgermq.client.consumer import ITERATION_POLL_S
 from ledgermq.client.group_member import Course, GroupMember, Notice
 from ledgermq.client.heartbeat_thread import HeartbeatThread
@@ -22,7 +21,7 @@ from ledgermq.client.subscriber import Subscriber
 from ledgermq.model.errors import ConfigError, LedgerError
 
 
-class GroupConsumer(Subscriber):
+class GroupConsumer(Subscriber, Closing):
     """A member of a group: each queue is read by one member, and goes to others when it leaves.
 
     Messages are given at least once: what was read is noted by ``commit``, and before a queue is
@@ -99,17 +98,6 @@ class GroupConsumer(Subscriber):
             if self._thread is not None:
                 self._thread.stop()
             self._link.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _say_goodbye(self, member: GroupMember) -> None:
         self._broker.timeout_s = min(self._broker.timeout_s, GOODBYE_S)

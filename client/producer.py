@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import TypeVar, Unpack
 
 import zmq
 
 from ledgermq.client.address import DEFAULT_ADDRESS, local_host, parse_addresses
 from ledgermq.client.broker import Broker
+from ledgermq.client.closing import Closing
 from ledgermq.client.frames import BatchCallback, OneCallback
 from ledgermq.client.group import AnyLink, broker_link, writer_group
 from ledgermq.client.link import NEVER, Context, Link, keys_of
@@ -30,7 +30,7 @@ from ledgermq.model.errors import LedgerError, TimedOutError
 Future = TypeVar("Future")
 
 
-class Producer:
+class Producer(Closing):
     """Sends messages to a node, or to the leader of a group.
 
     Messages of one thread to one queue are stored in the order in which they were sent, also when
@@ -251,17 +251,6 @@ class Producer:
         self._driver.close()
         with self._broker_lock:
             self._broker.requests.link.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _put(
         self, size: int, put: Callable[[float], Future], *, block: bool, is_urgent: bool

@@ -7,10 +7,10 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from ledgermq.client.address import DEFAULT_ADDRESS
+from ledgermq.client.closing import Closing
 from ledgermq.client.consumer import Consumer
 from ledgermq.client.message_options import RequestOptions, check_options
 from ledgermq.client.outgoing import Body
@@ -37,7 +37,7 @@ POLL_S = 0.5
 RETRY_S = 0.2
 
 
-class Requester:
+class Requester(Closing):
     """Asks, and gets replies.
 
     Replies are read from behind the reply topic's end at the first request on: a reply that comes
@@ -113,17 +113,6 @@ class Requester:
         if self._reader is not None:
             self._reader.join()
         self._producer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _await(self, correlation: str, until: float, timeout: float) -> ReceivedMessage:
         with self._news:

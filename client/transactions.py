@@ -18,6 +18,7 @@ import zmq
 
 from ledgermq.client.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.call_thread import CallThread
+from ledgermq.client.closing import Closing
 from ledgermq.client.group import broker_link
 from ledgermq.client.known_transactions import TransactionResult
 from ledgermq.client.link import Context
@@ -144,7 +145,7 @@ class Transaction:
         return stored, first
 
 
-class TransactionalProducer:
+class TransactionalProducer(Closing):
     """Sends messages in transactions to a node, or to the leader of a group of nodes.
 
     Safe to share among threads; each transaction belongs to one at a time. It survives a change of
@@ -226,17 +227,6 @@ class TransactionalProducer:
         if self._answering is not None:
             self._answering.join()
         self._producer.close(timeout)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def choose_queue(self, topic: str, destination: Destination) -> int:
         """The queue for a message of a transaction; for ``Transaction``."""
