@@ -15,9 +15,10 @@ what is called for each message: ``send`` and ``poll`` have no descriptor in the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine
 from functools import wraps
-from inspect import Parameter, iscoroutinefunction, signature
+from inspect import Parameter, Signature, iscoroutinefunction, signature
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from ledgermq.client.requests import Result, Steps
@@ -59,6 +60,13 @@ class Asked(Generic[P, Result]):
         self._wait: Callable[..., Result] = wait
         self._await: Callable[..., Coroutine[Any, Any, Result]] = await_
 
+    def __set_name__(self, owner: type[object], name: str) -> None:
+        # Help tells of the verb and its result, and not of the steps to it.
+        forms: tuple[Callable[..., object], ...] = (self._wait, self._await)
+        for form in forms:
+            form.__name__, form.__qualname__ = name, f"{owner.__qualname__}.{name}"
+            form.__signature__ = _result_told(self.__wrapped__)  # type: ignore[attr-defined]
+
     @overload
     def __get__(self, client: Waits, owner: type[Waits]) -> Callable[P, Result]: ...
     @overload
@@ -83,6 +91,12 @@ class Asked(Generic[P, Result]):
         verb = self._await if iscoroutinefunction(run) else self._wait
         # A plain function, so that the class's own help has it as any other method.
         return verb if client is None else verb.__get__(client, owner)
+
+
+def _result_told(steps: Callable[..., object]) -> Signature:
+    declared = signature(steps)
+    told = re.fullmatch(r"Steps\[(.*)\]", str(declared.return_annotation))
+    return declared.replace(return_annotation=told[1]) if told else declared
 
 
 def asked(steps: Callable[Concatenate[Client, P], Steps[Result]]) -> Asked[P, Result]:
