@@ -38,23 +38,22 @@ class PortPart:
 
 
 class PortParts:
-    """All of a port, in the order of their turns; they end the other way round."""
+    """All of a port, in the order of their turns; they end the other way round.
+
+    Attributes:
+        codes: what they answer.
+        turns: to be called in each turn of the port; of those alone that do something then.
+    """
 
     def __init__(self, *parts: PortPart) -> None:
         self.codes: Codes = [row for part in parts for row in part.codes]
         self._parts = parts
-        # Many times a second: of those alone that do something then.
-        self._turns = [part.turn for part in parts if type(part).turn is not PortPart.turn]
+        self.turns = [part.turn for part in parts if type(part).turn is not PortPart.turn]
         self._deadlines = [
             part.next_deadline_ms
             for part in parts
             if type(part).next_deadline_ms is not PortPart.next_deadline_ms
         ]
-
-    def turn(self, now_ms: int) -> None:
-        """See ``PortPart``."""
-        for turn in self._turns:
-            turn(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """The first of all."""

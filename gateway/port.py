@@ -186,7 +186,8 @@ class RemotingPort:
         """Answer or keep what has come; whether there was anything."""
         self._now_ms = now_ms
         has_come = self._dispatcher.serve(now_ms)
-        self._parts.turn(now_ms)
+        for turn in self._parts.turns:
+            turn(now_ms)
         self._sockets.flush()
         return has_come
 

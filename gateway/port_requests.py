@@ -112,7 +112,8 @@ class PortRequests:
         self._now_ms = now_ms
         has_come = self._dispatcher.serve(now_ms)
         self._clients.expire(now_ms)
-        self._parts.turn(now_ms)
+        for turn in self._parts.turns:
+            turn(now_ms)
         return has_come
 
     def send_answers(self, answers: Iterable[Answer]) -> None:

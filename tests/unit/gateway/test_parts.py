@@ -35,7 +35,8 @@ def test_the_first_deadline_is_that_of_all_and_each_part_has_its_turn() -> None:
     first, second, third = Busy(ended, None), Busy(ended, 70), Busy(ended, 30)
     parts = PortParts(first, Idle(ended), second, third)
 
-    parts.turn(10)
+    for turn in parts.turns:
+        turn(10)
 
     assert parts.next_deadline_ms() == 30
     assert [one.turns for one in (first, second, third)] == [[10]] * 3
