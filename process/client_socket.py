@@ -6,15 +6,16 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
 import zmq
 
 from ledgermq.ipc.doorbell import Context
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.events import Event
-from ledgermq.model.settings import LimitsSection
-from ledgermq.process.client_rights import Peer
+from ledgermq.model.settings import LimitsSection, Settings
+from ledgermq.process.client_keys import load_client_secret
+from ledgermq.process.client_rights import AccessGate, Peer
 from ledgermq.process.connection_names import draw_seed
 from ledgermq.process.key_guard import KeyGuard
 from ledgermq.process.loop import Pollable
@@ -96,22 +97,23 @@ class RouterSocket:
         socket: zmq.Socket[bytes],
         *,
         guard: KeyGuard | None,
-        tells_peers: Callable[[], bool],
+        gate: AccessGate,
         watch: SocketWatch,
     ) -> None:
         """Owns the socket, the guard of its context, and the watch.
 
         Args:
-            tells_peers: whether to look with each message who has sent it; a client may choose its
-                identity, and take that of another one which has gone.
+            gate: where it is on, it is looked with each message who has sent it; a client may
+                choose its identity, and take that of another one which has gone.
         """
+        self.peer = Peer()
         self._socket = socket
         self._guard = guard
-        self._tells_peers = tells_peers
+        self._gate = gate
         self._watch = watch
-        self._peer = Peer()
         self._fd = -1
         self._unfinished: list[bytes] | None = None
+        self._has_more = False
 
     @property
     def source(self) -> Pollable:
@@ -128,19 +130,16 @@ class RouterSocket:
         assert self._guard is not None
         report_refused(self._guard)
 
-    @property
-    def peer(self) -> Peer:
-        """See ``ClientSocket``."""
-        return self._peer
-
     def receive(self) -> list[bytes] | None:
         """See ``ClientSocket``."""
         socket = self._socket
         # To ask costs a tenth of the exception that a receive in vain would raise.
-        if not cast("int", socket.getsockopt(EVENTS)) & POLLIN:
+        events = socket.getsockopt(EVENTS)
+        assert isinstance(events, int)
+        if not events & POLLIN:
             return None
         watch, parts = self._watch, self._unfinished or self._begun()
-        if not skip_parts(socket):
+        if self._has_more and not skip_parts(socket):
             if self._unfinished is None:
                 self._unfinished = parts
                 watch.end_sender(parts[0], self._fd)
@@ -156,16 +155,17 @@ class RouterSocket:
         socket = self._socket
         parts = [socket.recv(NOBLOCK)]
         account = self._watch.accounts.get(parts[0])
-        if account is not None and not self._tells_peers():
-            self._peer = account.peer
+        if account is not None and not self._gate.is_on:
+            self.peer = account.peer
         elif socket.getsockopt(RCVMORE):
             head = socket.recv(NOBLOCK, copy=False)
             if account is None:
                 self._fd = descriptor_of(head)
-            self._peer = peer_of(head, has_keys=self._guard is not None)
+            self.peer = peer_of(head, has_keys=self._guard is not None)
             parts.append(head.bytes)
-        while len(parts) <= PARTS_MAX and socket.getsockopt(RCVMORE):
+        while (more := bool(socket.getsockopt(RCVMORE))) and len(parts) <= PARTS_MAX:
             parts.append(socket.recv(NOBLOCK))
+        self._has_more = more
         return parts
 
     def greet(self, identity: bytes) -> None:
@@ -174,7 +174,7 @@ class RouterSocket:
             self._watch.greet(identity, self._fd)
         account = self._watch.accounts.get(identity)
         if account is not None:
-            account.peer = self._peer
+            account.peer = self.peer
 
     def look(self, now_ns: int) -> None:
         """See ``ClientSocket``."""
@@ -184,7 +184,7 @@ class RouterSocket:
         """See ``ClientSocket``."""
         self._watch.limits = watch_limits(limits)
 
-    def send(self, identity: bytes, parts: Sequence[bytes]) -> bool:
+    def send(self, identity: bytes, parts: Sequence[bytes | memoryview]) -> bool:
         """See ``ClientSocket``."""
         try:
             self._socket.send_multipart([identity, *parts], NOBLOCK)
@@ -194,12 +194,64 @@ class RouterSocket:
             return False
         return True
 
+    def send_tracked(
+        self, identity: bytes, parts: Sequence[bytes | memoryview]
+    ) -> zmq.MessageTracker | None:
+        """As ``send``, without a copy: what says when it has left, None in place of false."""
+        try:
+            return self._socket.send_multipart([identity, *parts], NOBLOCK, copy=False, track=True)
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
+                raise
+            return None
+
     def close(self) -> None:
         """See ``ClientSocket``."""
         self._socket.close(CLOSE_LINGER_MS)
         self._watch.close()
         if self._guard is not None:
             self._guard.close()
+
+
+def open_client_socket(
+    context: Context,
+    path: Path,
+    endpoint: str | None,
+    *,
+    settings: Settings,
+    gate: AccessGate,
+    message_size_max: int,
+    note_ended: Callable[[], object],
+    answers_queued_max: int = MESSAGES_QUEUED_MAX,
+    copied_max: int = zmq.COPY_THRESHOLD,
+) -> RouterSocket:
+    """A socket for clients as the settings say; see ``bind_client_socket``.
+
+    Args:
+        gate: whose keys are let in.
+        note_ended: called for each connection that is ended because it holds too much.
+        copied_max: bytes of a part that ``send_tracked`` copies all the same.
+
+    Raises:
+        ConfigError: it cannot be bound, or the key of the settings cannot be used.
+    """
+    listen = settings.listen
+    secret = load_client_secret(listen)
+    guard = None if secret is None else KeyGuard(context, gate.lets_key_in)
+    limits = watch_limits(settings.limits)
+    watch = SocketWatch(limits, is_sealed=secret is not None, note_ended=note_ended)
+    socket = bind_client_socket(
+        context,
+        path,
+        endpoint,
+        mode=listen.socket_mode,
+        message_size_max=message_size_max,
+        secret=secret,
+        answers_queued_max=answers_queued_max,
+        watch=watch,
+    )
+    socket.copy_threshold = copied_max
+    return RouterSocket(socket, guard=guard, gate=gate, watch=watch)
 
 
 def skip_parts(socket: zmq.Socket[bytes]) -> bool:

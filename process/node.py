@@ -13,13 +13,10 @@ from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.doorbell import Bell, Context, Inbox
 from ledgermq.model.settings import Settings
 from ledgermq.process import log_lines
-from ledgermq.process.client_keys import load_client_secret
 from ledgermq.process.client_rights import AccessGate
-from ledgermq.process.client_socket import ClientSocket, RouterSocket, bind_client_socket
+from ledgermq.process.client_socket import ClientSocket, open_client_socket
 from ledgermq.process.clock import Clock, MachineClock
-from ledgermq.process.key_guard import KeyGuard
 from ledgermq.process.runtime_paths import RuntimePaths
-from ledgermq.process.socket_watch import SocketWatch, watch_limits
 
 
 @dataclass(slots=True)
@@ -59,25 +56,16 @@ class Surroundings:
     def produce_socket(
         self, gate: AccessGate, *, message_size_max: int, note_ended: Callable[[], object]
     ) -> ClientSocket:
-        """Bound as the settings say; see ``client_socket.bind_client_socket``."""
-        listen = self.settings.listen
-        secret = load_client_secret(listen)
-        guard = None if secret is None else KeyGuard(self.context, gate.lets_key_in)
-        watch = SocketWatch(
-            watch_limits(self.settings.limits),
-            is_sealed=secret is not None,
-            note_ended=note_ended,
-        )
-        socket = bind_client_socket(
+        """Bound as the settings say; see ``open_client_socket``."""
+        return open_client_socket(
             self.context,
             self.paths.produce,
-            listen.produce,
-            mode=listen.socket_mode,
+            self.settings.listen.produce,
+            settings=self.settings,
+            gate=gate,
             message_size_max=message_size_max,
-            secret=secret,
-            watch=watch,
+            note_ended=note_ended,
         )
-        return RouterSocket(socket, guard=guard, tells_peers=lambda: gate.is_on, watch=watch)
 
     def leave(self) -> None:
         """Close what was opened; sockets first, so that nothing lingers."""

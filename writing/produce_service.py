@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -22,11 +22,9 @@ from ledgermq.model.errors import (
     DiskFullError,
     LedgerError,
     MessageIllegalError,
-    NoPermissionError,
     NotLeaderError,
     OutcomeUnknownError,
     ProtocolError,
-    QuotaError,
     StaleGenerationError,
     StorageError,
 )
@@ -38,7 +36,8 @@ from ledgermq.model.limits import (
 from ledgermq.model.settings import AckMode, Settings
 from ledgermq.process.environment import Environment
 from ledgermq.process.log_trouble import LogDamagedError, report
-from ledgermq.process.standing import UNKNOWN
+from ledgermq.process.session_server import Session, SessionServer
+from ledgermq.process.welcome import welcome_of
 from ledgermq.store.queue_offsets import QueueOffsets
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.send_frame import (
@@ -52,8 +51,6 @@ from ledgermq.wire.session import (
     Standing,
     decode_hello,
     encode_refused,
-    encode_role,
-    encode_welcome,
     hello_instance,
     hello_version,
 )
@@ -61,7 +58,6 @@ from ledgermq.writing.frame_admission import FrameAdmission
 from ledgermq.writing.log_opening import OpenLog, entry_before
 from ledgermq.writing.missing_records import FramePlan, MissingRecords
 from ledgermq.writing.own_entries import append_own
-from ledgermq.writing.producer_sessions import ProducerSessions, Session
 from ledgermq.writing.put_batch import Put, PutBatch
 from ledgermq.writing.put_lock import PutLockHolder
 from ledgermq.writing.recent_messages import RecentMessages
@@ -69,7 +65,6 @@ from ledgermq.writing.record_rules import RecordRules
 from ledgermq.writing.space_gate import NoRoomError, SpaceGate
 from ledgermq.writing.stored_ids import IdsUnknownError
 from ledgermq.writing.unique_ids import LogState, UniqueIds
-from ledgermq.writing.welcome import welcome_of
 from ledgermq.writing.writable_topics import WritableTopics
 
 
@@ -87,6 +82,22 @@ FRAMES_PER_TURN_MAX = 256
 BYTES_PER_TURN_MAX = 8 * 1024 * 1024
 
 _ACKS = {AckMode.LEADER: 0, AckMode.MAJORITY_MEMORY: 1, AckMode.MAJORITY_FSYNC: 2}
+
+
+@dataclass(slots=True)
+class ProducerSession(Session):
+    """A producer's.
+
+    Attributes:
+        version: of the protocol.
+        terms_ended: how many terms of its own the node had ended when the session began.
+        is_refused: a frame was refused that may come again; those that were sent behind it must not
+            be stored before it.
+    """
+
+    version: int = 0
+    terms_ended: int = 0
+    is_refused: bool = False
 
 
 class Due(NamedTuple):
@@ -129,8 +140,6 @@ class ProduceService:
         self._body_max = settings.store.max_message_size
         limit = ENTRY_SIZE_MAX if log.writer.header_size else self._body_max + 64 * 1024
         self._record_max = min(log.writer.record_size_max, limit)
-        self._sessions = ProducerSessions(settings.limits)
-        self._standing = UNKNOWN
         self._last_led: int | None = None
         self._terms_ended = 0
         self._due: deque[Due] = deque()
@@ -160,7 +169,16 @@ class ProduceService:
             record_max=self._record_max,
             body_max=self._body_max,
         )
-        self._welcome = welcome_of(around, log, delay_levels=levels)
+        generation = around.page.read_process(Role.WRITER).generation
+        self._clients = SessionServer[ProducerSession](
+            self.socket,
+            self._counters,
+            WriterCounter,
+            settings.limits,
+            welcome=welcome_of(settings, generation, delay_levels=levels),
+            statuses=_OWN_STATUSES,
+            forget=admission.forget,
+        )
 
     def has_due(self, position: Position) -> bool:
         """Whether a frame that is stored before ``position`` has no answer yet."""
@@ -187,28 +205,25 @@ class ProduceService:
         To be called after a grant before frames are taken: what a client sent in an earlier term of
         this node, and another leader may have stored meanwhile, must find its session ended.
         """
-        before = self._standing
+        before = self._clients.standing
         if standing == before:
             return
-        self._standing = standing
-        for identity in self._sessions:
-            self._send(identity, encode_role(standing))
+        self._clients.tell_standing(standing)
         if before.leads and (not standing.leads or standing.term != before.term):
             self._terms_ended += 1
         if standing.leads:
             # Between two terms that follow one another nobody else can have led.
             if self._last_led is not None and standing.term > self._last_led + 1:
-                for identity in self._sessions:
-                    session = self._sessions.get(identity)
+                for identity in list(self._clients.sessions):
+                    session = self._clients.sessions.get(identity)
                     if session is not None and session.terms_ended < self._terms_ended:
-                        self._end_session(identity)
+                        self._clients.end(identity)
             self._last_led = standing.term
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of access and quotas count from now on."""
         self._admission.take_settings(settings)
-        self.socket.take_limits(settings.limits)
-        self._sessions.take_limits(settings.limits)
+        self._clients.take_limits(settings.limits)
 
     def begin_following(self) -> None:
         """Entries of another leader come next; the log may have been cut."""
@@ -284,16 +299,16 @@ class ProduceService:
         while due and due[0].position <= position:
             answer = due.popleft()
             self._release(answer)
-            self._send(answer.identity, [answer.answer])
+            self._clients.send(answer.identity, [answer.answer])
 
     def close(self) -> None:
         """Tell the clients that wait that their outcome is unknown, and unbind."""
         error = OutcomeUnknownError("node stops; send again with the same ids")
         for answer in self._due:
             request_id = decode_header(answer.answer).request_id
-            self._send(answer.identity, encode_refused(request_id, error))
+            self._clients.send(answer.identity, encode_refused(request_id, error))
         self._due.clear()
-        self.socket.close()
+        self._clients.close()
 
     def _admit(self, parts: list[bytes], term: Term | None) -> SendFrame | None:
         """The frame in ``parts`` if it may come in; everything else is answered here."""
@@ -307,11 +322,9 @@ class ProduceService:
             if header.kind is Kind.HELLO:
                 self._greet(identity, request_id, parts)
                 return None
-            session = self._sessions.use(identity)
-            if session is None or session.rights.peer != self.socket.peer:
-                raise StaleGenerationError("no session: say HELLO first")
+            session = self._clients.used(identity)
             if header.kind is Kind.GOODBYE:
-                self._end_session(identity)
+                self._clients.end(identity)
                 return None
             if header.kind is not Kind.SEND or len(parts) != 3:
                 raise ProtocolError(
@@ -326,9 +339,9 @@ class ProduceService:
             if term is None:
                 raise NotLeaderError(
                     "node does not lead now: nothing was stored",
-                    role=self._standing.role,
-                    term=self._standing.term,
-                    leader=self._standing.leader,
+                    role=self._clients.standing.role,
+                    term=self._clients.standing.term,
+                    leader=self._clients.standing.leader,
                 )
             self._admission.check(frame, identity, session.name, session.rights)
             payload = memoryview(parts[2])
@@ -494,7 +507,7 @@ class ProduceService:
     def _release(self, answer: Due) -> None:
         """The bytes of a frame that has an answer are no more in flight."""
         self._in_flight -= answer.size
-        session = self._sessions.get(answer.identity)
+        session = self._clients.sessions.get(answer.identity)
         if session is not None:
             session.in_flight -= answer.size
 
@@ -512,11 +525,11 @@ class ProduceService:
             self._due.append(Due(put.position, put.identity, answer, put.size))
 
     def _tells_duplicates(self, put: Put) -> bool:
-        session = self._sessions.get(put.identity)
+        session = self._clients.sessions.get(put.identity)
         return session is not None and session.version >= DUPLICATES_VERSION
 
     def _admitted(self, identity: bytes, frame: SendFrame) -> None:
-        session = self._sessions.get(identity)
+        session = self._clients.sessions.get(identity)
         assert session is not None, identity
         self._admission.admitted(frame, identity, session.name, session.rights)
         session.in_flight += frame.payload_size
@@ -524,44 +537,32 @@ class ProduceService:
 
     def _greet(self, identity: bytes, request_id: int, parts: list[bytes]) -> None:
         """Begin a session, or begin it anew."""
-        if len(parts) != 3:
-            raise ProtocolError("HELLO without a body", parts=len(parts) - 1)
-        name = decode_hello(parts[2])
-        instance = hello_instance(parts[2])
+        hello, peer = self._clients.hello(parts), self.socket.peer
+        name, instance = decode_hello(hello), hello_instance(hello)
         self.socket.greet(identity)
-        session = self._sessions.get(identity)
-        is_new = session is None or session.rights.peer != self.socket.peer
-        if session is None or is_new or session.instance != instance:
-            rights = self._admission.rights_of(self.socket.peer)
-            version = hello_version(parts[2])
-            fresh = Session(name, instance, self._terms_ended, rights, version)
-            if session is not None and not is_new:
-                fresh.in_flight, fresh.is_refused = session.in_flight, session.is_refused
-                fresh.terms_ended = session.terms_ended
-            ended = self._sessions.begin(identity, fresh)
-            # A client that has connected anew displaces nobody.
-            self._counters[WriterCounter.SESSIONS_DISPLACED] += ended.displaced is not None
-            for over in (ended.older, ended.displaced):
-                if over is not None:
-                    self._admission.forget(over)
-        self._counters[WriterCounter.SESSIONS] = len(self._sessions)
-        standing = self._standing
-        welcome = replace(
-            self._welcome, role=standing.role, term=standing.term, leader=standing.leader
-        )
-        self._send(identity, encode_welcome(request_id, welcome))
+        known = self._clients.sessions.get(identity)
+        is_known = known is not None and known.rights.peer == peer
+        if known is None or not is_known or known.instance != instance:
+            fresh = ProducerSession(
+                name,
+                self._admission.rights_of(peer),
+                instance,
+                version=hello_version(hello),
+                terms_ended=self._terms_ended,
+            )
+            if known is not None and is_known:
+                fresh.in_flight, fresh.is_refused = known.in_flight, known.is_refused
+                fresh.terms_ended = known.terms_ended
+            self._clients.begin(identity, fresh)
+        self._clients.welcome(identity, request_id)
 
     def _refuse(self, identity: bytes, request_id: int, error: LedgerError) -> None:
-        self._counters[WriterCounter.REFUSED] += 1
-        self._counters[WriterCounter.DENIED] += isinstance(error, NoPermissionError)
-        self._counters[WriterCounter.THROTTLED] += isinstance(error, QuotaError)
-        session = self._sessions.get(identity)
+        session = self._clients.sessions.get(identity)
         if error.retriable and session is not None:
             session.is_refused = True
         record = error.details.get("record")
         number = record if isinstance(record, int) else None
-        status = _OWN_STATUSES.get(type(error))
-        self._send(identity, encode_refused(request_id, error, record=number, status=status))
+        self._clients.refuse(identity, request_id, error, record=number)
 
     def _refuse_admitted(
         self, identity: bytes, request_id: int, size: int, error: LedgerError
@@ -570,20 +571,9 @@ class ProduceService:
         self._release(Due(0, identity, b"", size))
         self._refuse(identity, request_id, error)
 
-    def _send(self, identity: bytes, parts: list[bytes]) -> None:
-        """Answer a client; one that is gone, or does not read, loses its session."""
-        if not self.socket.send(identity, parts):
-            self._counters[WriterCounter.UNANSWERABLE] += 1
-            self._end_session(identity)
-
     def _now_ms(self) -> int:
         return self._clock.epoch_ns() // 1_000_000
 
     def _note_ended(self) -> None:
         """A connection was ended because it held too much, or too many were open."""
         self._counters[WriterCounter.CONNECTIONS_ENDED] += 1
-
-    def _end_session(self, identity: bytes) -> None:
-        self._sessions.end(identity)
-        self._admission.forget(identity)
-        self._counters[WriterCounter.SESSIONS] = len(self._sessions)

@@ -6,7 +6,7 @@ it each is made once, and no time is looked at.
 
 What tests elsewhere show of the same findings: H1, H3 tests/unit/broker/test_sql_filter.py; C1 and
 M7 test_who_may.py; H2, H4, M5 tests/process/test_who_asks.py; H5, L6
-tests/unit/writing/test_producer_sessions.py; H6 tests/process/test_endless_messages.py; H7
+tests/unit/process/test_session_server.py; H6 tests/process/test_endless_messages.py; H7
 tests/process/test_remoting_attacks.py; M6 tests/unit/process/test_control_rights.py; M8
 tests/power/test_failed_syncs.py; L1 tests/unit/process/test_log_lines.py; L3
 tests/unit/cli/test_demo_archives.py; L4 tests/unit/conversion/test_backup.py.

@@ -10,6 +10,9 @@ import zmq
 from tests.process.raw_zmtp import ZmtpClient
 from tests.suite.patience import PATIENCE_S
 
+from ledgermq.broker.access import UserTable
+from ledgermq.model.settings import AccessSection
+from ledgermq.process.client_rights import AccessGate
 from ledgermq.process.client_socket import (
     PARTS_MAX,
     PARTS_SKIPPED_MAX,
@@ -20,6 +23,10 @@ from ledgermq.process.socket_watch import SocketWatch, WatchLimits
 
 TURNS = 5
 EMPTY_PARTS = [b""] * (PARTS_MAX + TURNS * PARTS_SKIPPED_MAX + 1)
+
+
+GATE = AccessGate(AccessSection(enabled=True), UserTable())
+"""It is looked with each message who has sent it."""
 
 
 class Router:
@@ -37,7 +44,7 @@ class Router:
             message_size_max=1 << 20,
             watch=watch,
         )
-        self.socket = RouterSocket(self.raw, guard=None, tells_peers=lambda: True, watch=watch)
+        self.socket = RouterSocket(self.raw, guard=None, gate=GATE, watch=watch)
         last = self.raw.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(last, bytes)
         self.port = int(last.rpartition(b":")[2].rstrip(b"\0"))
