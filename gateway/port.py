@@ -48,7 +48,7 @@ from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.settings import Settings
 from ledgermq.process.environment import Environment
-from ledgermq.process.log_trouble import has_others
+from ledgermq.process.log_trouble import KnownPeers
 from ledgermq.process.port_addresses import listening_addresses
 from ledgermq.process.port_roles import port_roles
 from ledgermq.remoting.codes import ResponseCode
@@ -84,7 +84,7 @@ class RemotingPort:
         Raises:
             ConfigError: an address cannot be listened at, or a file for TLS not be used.
         """
-        self._has_others = has_others(around.settings)
+        self._peers = KnownPeers(around.settings)
         # What else wakes the port joins here: the process polls one descriptor.
         self._epoll = select.epoll()
         self._links = ServerLinks()
@@ -255,9 +255,8 @@ class RemotingPort:
         del connection
         if row.tables is Freshness.NONE:
             return False
-        leader = self._addresses.leader
-        # Members may have come since the start.
-        is_led = not self._addresses.leads and (self._has_others or leader != "")
+        addresses = self._addresses
+        is_led = not addresses.leads and self._peers.are_there(addresses.leader)
         if not (is_led and row.tables is Freshness.AS_THEY_ARE):
             self._calls.check_started()
         return False

@@ -39,6 +39,26 @@ def has_others(settings: Settings) -> bool:
     return bool(roster.membership.members - {NodeId(settings.node.self_id)})
 
 
+class KnownPeers:
+    """Whether there are other members, for a process that reads their list at its start.
+
+    A node that is alone may be joined while it runs: then whoever leads is another one.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Read the list.
+
+        Raises:
+            CorruptLogError, StorageError: it cannot be read.
+        """
+        self._self_id = settings.node.self_id
+        self._were_there = has_others(settings)
+
+    def are_there(self, leader: str) -> bool:
+        """By the list of then, or by who leads now; ``leader`` is empty while nobody does."""
+        return self._were_there or leader not in ("", self._self_id)
+
+
 def note_damage(settings: Settings, damage: LogDamage) -> LogDamage:
     """Remember ``damage``, durably; what is remembered now.
 

@@ -18,7 +18,7 @@ from ledgermq.ipc.cursor_page import CursorPage, RaftRole
 from ledgermq.model.errors import DamagedLogError, NotLeaderError, StorageError
 from ledgermq.model.queue_name import QueueName
 from ledgermq.model.settings import LogKind, ReadsSection, Settings
-from ledgermq.process.log_trouble import has_others
+from ledgermq.process.log_trouble import KnownPeers
 from ledgermq.process.log_view import LogView
 from ledgermq.process.record_parts import RecordParts, take_records
 from ledgermq.process.store_paths import StorePaths
@@ -96,7 +96,7 @@ class ReadableStore:
         self._moved_ns = 0
         self._is_cold = False
         self._is_ready = False
-        self._has_others = has_others(settings)
+        self._peers = KnownPeers(settings)
         self._has_caught_up = False
         self._until = -1
         self._position = 0
@@ -153,8 +153,7 @@ class ReadableStore:
         """
         page = self._page
         if not self._has_caught_up and page.has_committed():
-            # Members may have come since the start.
-            if self._has_others or page.read_grant().leader not in ("", self._self_id):
+            if self._peers.are_there(page.read_grant().leader):
                 self._has_caught_up = self.has_all_committed()
             else:
                 if self._until < 0:
