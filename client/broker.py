@@ -43,7 +43,8 @@ class Broker(BrokerQuestions):
 
     def wait(self, request: Request) -> None:
         """Ask, and return when the answer or its time limit is there."""
-        self._wait_done([request])
+        self.requests.ask(request)
+        self.wait_asked(request)
 
     def wait_asked(self, request: Request) -> None:
         """Return when the answer to what was asked before, or its time limit, is there."""
@@ -58,17 +59,9 @@ class Broker(BrokerQuestions):
         until = time.monotonic() + self.timeout_s
         for request in requests:
             request.deadline = until
-        self._wait_done(requests)
-
-    def _wait_done(self, requests: Sequence[Request]) -> None:
-        for request in requests:
             self.requests.ask(request)
-        while True:
-            now = time.monotonic()
-            self.requests.advance(now)
-            if all(request.done() for request in requests):
-                return
-            wait_for_link(self.requests.link, self.requests.deadline - now)
+        for request in requests:
+            self.wait_asked(request)
 
     def run(self, steps: Steps[Result], *, timeout_s: float | None = None) -> Result:
         """What ``steps`` come to, asked one after the other.
