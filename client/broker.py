@@ -44,15 +44,12 @@ class Broker(BrokerQuestions):
     def wait(self, request: Request) -> None:
         """Ask, and return when the answer or its time limit is there."""
         self.requests.ask(request)
-        self.wait_asked(request)
+        self._wait_done(request)
 
     def wait_asked(self, request: Request) -> None:
         """Return when the answer to what was asked before, or its time limit, is there."""
-        while not request.done():
-            now = time.monotonic()
-            self.requests.advance(now)
-            if not request.done():
-                wait_for_link(self.requests.link, self.requests.deadline - now)
+        if not request.done():
+            self._wait_done(request)
 
     def wait_all(self, requests: Sequence[Request]) -> None:
         """Ask all at once, and return when each has its answer or its time is over."""
@@ -62,6 +59,14 @@ class Broker(BrokerQuestions):
             self.requests.ask(request)
         for request in requests:
             self.wait_asked(request)
+
+    def _wait_done(self, request: Request) -> None:
+        while True:
+            now = time.monotonic()
+            self.requests.advance(now)
+            if request.done():
+                return
+            wait_for_link(self.requests.link, self.requests.deadline - now)
 
     def run(self, steps: Steps[Result], *, timeout_s: float | None = None) -> Result:
         """What ``steps`` come to, asked one after the other.
