@@ -5,7 +5,7 @@ from __future__ import annotations
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.host_address import encode_host
 from ledgermq.model.limits import FRAME_RECORDS_MAX, FRAME_SIZE_MAX
-from ledgermq.model.settings import LogKind, Settings
+from ledgermq.model.settings import Settings
 from ledgermq.process.standing import UNKNOWN
 from ledgermq.wire.session import Welcome
 
@@ -16,7 +16,7 @@ def welcome_of(settings: Settings, generation: int, *, delay_levels: int = 0) ->
     Args:
         generation: of the process that the client has connected to.
     """
-    node, has_entries = settings.node, settings.store.log is LogKind.DLEDGER
+    node = settings.node
     host = f"[{node.broker_ip}]" if ":" in node.broker_ip else node.broker_ip
     return Welcome(
         cluster=node.broker_cluster_name,
@@ -25,7 +25,7 @@ def welcome_of(settings: Settings, generation: int, *, delay_levels: int = 0) ->
         generation=generation,
         role=UNKNOWN.role,
         ack=settings.ack.mode.value,
-        entry_header_size=ENTRY_HEADER_SIZE if has_entries else 0,
+        entry_header_size=ENTRY_HEADER_SIZE if settings.store.log.has_terms else 0,
         store_host_size=len(encode_host((node.broker_ip, node.listen_port))),
         body_size_max=settings.store.max_message_size,
         frame_size_max=FRAME_SIZE_MAX,

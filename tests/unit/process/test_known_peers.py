@@ -12,9 +12,7 @@ from ledgermq.process.log_trouble import KnownPeers
 PEERS = ("n0-127.0.0.1:1", "n1-127.0.0.1:2")
 
 
-def settings(
-    root: Path, *, peers: tuple[str, ...] = (), log: LogKind = LogKind.DLEDGER
-) -> Settings:
+def settings(root: Path, peers: tuple[str, ...], log: LogKind) -> Settings:
     return Settings(
         store=StoreSection(path_root_dir=root, log=log),
         node=NodeSection(self_id="n0", peers=peers),
