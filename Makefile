@@ -121,7 +121,7 @@ bench: bootstrap
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -rf src/*.egg-info *.egg-info
-	rm -f formats/_*.so formats/_*.c
+	rm -f formats/kernels/_*.so formats/kernels/_*.c
 	find . -path ./.venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean

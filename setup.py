@@ -11,7 +11,7 @@ KERNELS = ("_scan", "_stamp", "_link", "_ids", "_columns", "_units", "_headers",
 
 
 def kernels() -> list[Extension]:
-    """Cython extensions of ``formats``, or none when ``LEDGERMQ_PURE=1`` or Cython is missing."""
+    """The kernels as Cython extensions, or none when ``LEDGERMQ_PURE=1`` or Cython is missing."""
     if os.environ.get("LEDGERMQ_PURE") == "1":
         return []
     try:
@@ -20,13 +20,13 @@ def kernels() -> list[Extension]:
         return []
     extensions = [
         Extension(
-            f"ledgermq.formats.{name}",
-            [f"formats/{name}.py"],
+            f"ledgermq.formats.kernels.{name}",
+            [f"formats/kernels/{name}.py"],
             optional=True,
             extra_compile_args=["-O3"],
         )
         for name in KERNELS
-        if Path(f"formats/{name}.py").exists()
+        if Path(f"formats/kernels/{name}.py").exists()
     ]
     built: list[Extension] = cythonize(
         extensions,

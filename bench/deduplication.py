@@ -21,8 +21,8 @@ from bench.machine import spread, write
 from bench.node import BenchNode, bench_node
 from bench.processes import end_in_order, processes_of
 from ledgermq.client import Admin, OutgoingMessage, Producer, ProducerOptions
-from ledgermq.client.results import BatchResult
-from ledgermq.client.send_future import SendFuture
+from ledgermq.client.core.results import BatchResult
+from ledgermq.client.sending.send_future import SendFuture
 
 PLAIN, SHORT, LONG = "plain", "short", "long"
 SHORT_MS = 5_000

@@ -21,7 +21,7 @@ from bench.processes import DIES_WITH_US, is_alive, processes_of
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import NodeId
-from ledgermq.process.peer_keys import init_keys
+from ledgermq.sessions.keys.peer_keys import init_keys
 
 NODES = 3
 PATIENCE_S = 60.0

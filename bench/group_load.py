@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ledgermq.client import BatchResult, Producer
-from ledgermq.client.send_future import SendFuture
+from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.model.errors import LedgerError
 
 TOPIC = "bench"

@@ -29,7 +29,7 @@ from bench.processes import end_in_order
 from bench.produce_throughput import IN_FLIGHT, PRODUCERS, TOPIC, produce
 from bench.rivals import jetstream, rocketmq
 from ledgermq.client import BatchResult, Producer, ProducerOptions
-from ledgermq.client.send_future import SendFuture
+from ledgermq.client.sending.send_future import SendFuture
 
 SIZE = 1024
 SINGLY_IN_FLIGHT = 16

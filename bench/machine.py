@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ledgermq.formats import crc32, kernel
+from ledgermq.formats.kernels import crc32, kernel
 
 RESULTS = Path(__file__).with_name("results")
 

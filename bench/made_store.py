@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.formats.dledger_index import FILE_SIZE as ITEM_FILE_SIZE
-from ledgermq.formats.host_address import encode_host
-from ledgermq.formats.message import Message, encode_message
-from ledgermq.formats.properties import encode_properties
+from ledgermq.formats.records.host_address import encode_host
+from ledgermq.formats.records.message import Message, encode_message
+from ledgermq.formats.records.properties import encode_properties
+from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.ids import Index, Position, QueueOffset, Term
-from ledgermq.model.settings import LogKind, StoreSection
-from ledgermq.store.append_files import AppendFiles
-from ledgermq.store.dispatch_build import DispatchBuilder
+from ledgermq.store.files.append_files import AppendFiles
+from ledgermq.store.files.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
+from ledgermq.store.log.log_writer import LogEnd, LogWriter, Run
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.log_writer import LogEnd, LogWriter, Run
-from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
+from ledgermq.store.queues.dispatch_build import DispatchBuilder
 from ledgermq.store.store_directory import open_directory
 
 SMOKE_SIZE = 64 << 20

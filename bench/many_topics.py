@@ -26,11 +26,11 @@ from bench.machine import spread, write
 from bench.node import BenchNode, bench_node
 from bench.processes import end_in_order, memory_mib
 from ledgermq.client import Admin, Producer, ProducerOptions
-from ledgermq.client.address import parse_addresses
 from ledgermq.client.aio import AsyncAdmin
-from ledgermq.client.group import broker_link
+from ledgermq.client.core.address import parse_addresses
+from ledgermq.client.core.group import broker_link
+from ledgermq.client.core.questions import ask
 from ledgermq.client.loop_watch import AsyncRequests
-from ledgermq.client.questions import ask
 
 QUEUES = 8
 UNDER_WAY = 64

@@ -28,8 +28,8 @@ from bench.idle import fill
 from bench.machine import spread, write
 from bench.node import BenchNode, bench_node
 from bench.produce_throughput import producers
+from ledgermq.broker.reading.old_pages import resident_pages
 from ledgermq.client import Consumer
-from ledgermq.serving.old_pages import resident_pages
 
 READERS = 2
 BODY_SIZE = 1_024

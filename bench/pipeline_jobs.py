@@ -21,14 +21,14 @@ from pathlib import Path
 from bench.machine import spread, write
 from bench.made_store import BODY_SIZE, asked_for, build_queues, write_log
 from bench.spark_session import spark_session
-from ledgermq.model.settings import StoreSection
-from ledgermq.pipeline.archive_job import archive
-from ledgermq.pipeline.audit_job import audit
+from ledgermq.model.config.settings import StoreSection
+from ledgermq.pipeline.archive.archive_job import archive
 from ledgermq.pipeline.job_defaults import SPLIT_BYTES
-from ledgermq.pipeline.job_session import Job
-from ledgermq.pipeline.rebuild_job import rebuild
+from ledgermq.pipeline.jobs.audit_job import audit
+from ledgermq.pipeline.jobs.job_session import Job
+from ledgermq.pipeline.jobs.rebuild_job import rebuild
 from ledgermq.pipeline.source_options import parse_options
-from ledgermq.repair.check_store import CheckOptions
+from ledgermq.repair.check.check_store import CheckOptions
 from ledgermq.store.store_directory import open_directory
 
 REPLICAS = 3

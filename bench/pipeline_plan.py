@@ -23,26 +23,26 @@ from pathlib import Path
 
 from bench.machine import write
 from bench.made_store import BODY_SIZE
-from ledgermq.formats.host_address import encode_host
 from ledgermq.formats.index_file import IndexLayout
-from ledgermq.formats.message import Message, encode_message
+from ledgermq.formats.records.host_address import encode_host
+from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.model.ids import Index, Position, QueueOffset, Term
-from ledgermq.pipeline.derived_index import index_tasks
-from ledgermq.pipeline.derived_pieces import KEY, Piece, QueueRun, keys_path
-from ledgermq.pipeline.log_digests import (
+from ledgermq.pipeline.jobs.derived_index import index_tasks
+from ledgermq.pipeline.jobs.derived_pieces import KEY, Piece, QueueRun, keys_path
+from ledgermq.pipeline.jobs.log_digests import (
     ReplicaLog,
     cells_between,
     digest_tasks,
     grid_size,
     log_files,
 )
-from ledgermq.pipeline.log_splits import log_splits
 from ledgermq.pipeline.queue_ranges import QueueRange
-from ledgermq.pipeline.split_plan import RangeExtent, split_ranges
-from ledgermq.store.append_files import AppendFiles
-from ledgermq.store.file_names import file_name
+from ledgermq.pipeline.source.log_splits import log_splits
+from ledgermq.pipeline.source.split_plan import RangeExtent, split_ranges
+from ledgermq.store.files.append_files import AppendFiles
+from ledgermq.store.files.file_names import file_name
+from ledgermq.store.log.log_writer import LogEnd, LogWriter, Run
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.log_writer import LogEnd, LogWriter, Run
 from ledgermq.store.store_directory import open_directory
 
 TB = 10**12

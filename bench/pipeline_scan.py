@@ -24,7 +24,7 @@ from bench.node import BenchNode, bench_node
 from bench.pipeline_parse import CASES
 from bench.spark_session import spark_session
 from ledgermq.client import Producer
-from ledgermq.pipeline.store_source import StoreSource
+from ledgermq.pipeline.source.store_source import StoreSource
 
 SLOTS = (1, 2)
 TOPIC = "bench"

@@ -24,7 +24,7 @@ from bench.machine import spread, write
 from bench.node import bench_node
 from bench.rivals import jetstream
 from ledgermq.client import BatchResult, Producer, ProducerOptions
-from ledgermq.client.send_future import SendFuture
+from ledgermq.client.sending.send_future import SendFuture
 
 PRODUCERS = 2
 BATCH = 64

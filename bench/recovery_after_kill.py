@@ -26,7 +26,7 @@ from bench.machine import spread, write
 from bench.node import COMMAND, BenchNode, bench_node
 from bench.processes import is_alive
 from ledgermq.client import BatchResult, Consumer, Producer
-from ledgermq.client.send_future import SendFuture
+from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.model.errors import LedgerError
 

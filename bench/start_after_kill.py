@@ -32,21 +32,21 @@ import psutil
 
 from bench.machine import spread, write
 from bench.node import COMMAND, configuration
-from ledgermq.broker.topics import TopicTable
 from ledgermq.client import Producer
-from ledgermq.dispatching.log_spans import LogSpans
+from ledgermq.dispatcher.log_spans import LogSpans
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
-from ledgermq.formats.message import Message, encode_message
-from ledgermq.formats.properties import encode_properties
+from ledgermq.formats.records.message import Message, encode_message
+from ledgermq.formats.records.properties import encode_properties
+from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import Position, QueueOffset, Term
-from ledgermq.model.settings import Settings
-from ledgermq.process.settings_loading import load_settings
-from ledgermq.store.dispatch_build import DispatchBuilder
-from ledgermq.store.log_checkpoint import LogCheckpoint, encode
-from ledgermq.store.log_writer import Run
-from ledgermq.store.small_file import replace_file
-from ledgermq.writing.log_opening import open_log
+from ledgermq.process.settings.settings_loading import load_settings
+from ledgermq.rules.tables.topics import TopicTable
+from ledgermq.store.files.small_file import replace_file
+from ledgermq.store.log.log_writer import Run
+from ledgermq.store.queues.dispatch_build import DispatchBuilder
+from ledgermq.store.recovery.log_checkpoint import LogCheckpoint, encode
+from ledgermq.writer.log.log_opening import open_log
 
 QUEUES_A_TOPIC = 4
 BODY = bytes(range(256)) * 4

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.machine import spread, write
 from bench.made_store import BODY_SIZE, asked_for, build_queues, write_log
-from ledgermq.repair.check_store import CheckedStore, CheckOptions, check_store
+from ledgermq.repair.check.check_store import CheckedStore, CheckOptions, check_store
 
 
 def timed(root: Path, *, jobs: int) -> tuple[float, CheckedStore]:

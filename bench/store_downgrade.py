@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.machine import spread, write
 from bench.made_store import BODY_SIZE, asked_for, build_queues, write_log
 from ledgermq.conversion.downgrade import Downgrade, downgrade, undo_downgrade
-from ledgermq.model.settings import LogKind, StoreSection
+from ledgermq.model.config.settings import LogKind, StoreSection
 
 
 def converted(root: Path) -> Downgrade:

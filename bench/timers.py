@@ -26,9 +26,9 @@ from bench.machine import spread, write
 from bench.node import BenchNode, bench_node
 from bench.processes import end_in_order, memory_mib
 from ledgermq.client import Consumer, Producer, ProducerOptions
-from ledgermq.client.address import parse_addresses
-from ledgermq.client.broker import Broker
-from ledgermq.client.group import broker_link
+from ledgermq.client.blocking.broker import Broker
+from ledgermq.client.core.address import parse_addresses
+from ledgermq.client.core.group import broker_link
 
 TOPIC = "due"
 QUEUES = 4

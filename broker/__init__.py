@@ -1,7 +1,9 @@
-"""Rules and tables of the broker, without I/O: topics, groups, offsets, retries, holds.
+"""The broker process: pulls, calls, and the services of the leader's broker.
 
-Begin with ``broker_state.py``: all tables as one replicated state machine, changed by the commands
-of ``state_commands.py`` alone. Bytes and times are handed in: there is no clock, no file and no
-socket. Who serves clients by these rules is the broker process (``serving``). It may import
-``wire``, ``formats`` and ``model``.
+Begin with ``broker_process.py``, what one turn does, and ``services.py`` and
+``broker_services.py``, the list of services that have a turn in it. Then
+``pulls/consume_service.py`` and ``pulls/pull_service.py`` for consumers, ``call_service.py`` for
+calls, ``state/state_log.py`` for changes that go through the log, and ``deliveries/moves.py`` for
+deliveries. The rules are those of ``rules``. It may import ``process`` and below, and no other
+process.
 """

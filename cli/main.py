@@ -66,39 +66,45 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "serve": Command("serve_command", "run a node in the foreground"),
-    "status": Command("status_command", "show what a node on this machine is doing"),
-    "service": Command("service_command", "look at a node as a service of this machine"),
+    "serve": Command("node.serve_command", "run a node in the foreground"),
+    "status": Command("node.status_command", "show what a node on this machine is doing"),
+    "service": Command("node.service_command", "look at a node as a service of this machine"),
     "doctor": Command(
-        "doctor_command", "measure what a node needs of its host, and say what to change"
+        "node.doctor_command", "measure what a node needs of its host, and say what to change"
     ),
-    "top": Command("top_command", "watch all nodes of a group: roles, rates, lag, disks, memory"),
-    "raft": Command("raft_command", "look at the group, and hand over its leadership"),
-    "config": Command("config_commands", "check, show and translate settings"),
-    "keys": Command("keys_command", "make the keys of a group's members"),
-    "send": Command("client_commands", "send messages"),
-    "receive": Command("client_commands", "print messages"),
-    "topic": Command("topic_command", "list, show, create, alter and delete topics"),
-    "group": Command("group_command", "list, show, create, alter and delete groups; their lag"),
-    "offset": Command("offset_command", "show, reset and clone what groups have consumed"),
-    "query": Command("query_command", "find messages of a running node"),
-    "message": Command("message_command", "show, find, browse and track messages"),
-    "dlq": Command("dlq_command", "look at dead letters, and replay them"),
-    "timer": Command("timer_command", "list and cancel messages that wait for their time"),
+    "top": Command(
+        "top.top_command", "watch all nodes of a group: roles, rates, lag, disks, memory"
+    ),
+    "raft": Command("node.raft_command", "look at the group, and hand over its leadership"),
+    "config": Command("node.config_commands", "check, show and translate settings"),
+    "keys": Command("node.keys_command", "make the keys of a group's members"),
+    "send": Command("messages.client_commands", "send messages"),
+    "receive": Command("messages.client_commands", "print messages"),
+    "topic": Command("admin.topic_command", "list, show, create, alter and delete topics"),
+    "group": Command(
+        "admin.group_command", "list, show, create, alter and delete groups; their lag"
+    ),
+    "offset": Command("admin.offset_command", "show, reset and clone what groups have consumed"),
+    "query": Command("messages.query_command", "find messages of a running node"),
+    "message": Command("messages.message_command", "show, find, browse and track messages"),
+    "dlq": Command("messages.dlq_command", "look at dead letters, and replay them"),
+    "timer": Command("admin.timer_command", "list and cancel messages that wait for their time"),
     "transaction": Command(
-        "transaction_command", "look at transactions without an end, and end them"
+        "admin.transaction_command", "look at transactions without an end, and end them"
     ),
-    "access": Command("access_command", "make keys, certificates and users in one go"),
-    "acl": Command("acl_command", "say who may do what"),
-    "archive": Command("archive_command", "show the archives that retention waits for"),
-    "quota": Command("quota_command", "say how much may be sent and read a second"),
-    "store": Command("store_commands", "read and convert a store directory"),
-    "migrate": Command("migrate_command", "move from RocketMQ in place, and back"),
-    "spark": Command("spark_command", "rebuild, audit, archive, replay and count on Spark"),
-    "backup": Command("backup_command", "back a store up, and restore it"),
-    "bench": Command("bench_command", "put load on a running node and measure it"),
-    "cluster": Command("cluster_command", "try a group of three nodes on this machine"),
-    "demo": Command("demo_command", "take over a store that RocketMQ wrote, and go on with it"),
+    "access": Command("node.access_command", "make keys, certificates and users in one go"),
+    "acl": Command("admin.acl_command", "say who may do what"),
+    "archive": Command("admin.archive_command", "show the archives that retention waits for"),
+    "quota": Command("admin.quota_command", "say how much may be sent and read a second"),
+    "store": Command("store.store_commands", "read and convert a store directory"),
+    "migrate": Command("store.migrate_command", "move from RocketMQ in place, and back"),
+    "spark": Command("spark.spark_command", "rebuild, audit, archive, replay and count on Spark"),
+    "backup": Command("store.backup_command", "back a store up, and restore it"),
+    "bench": Command("messages.bench_command", "put load on a running node and measure it"),
+    "cluster": Command("node.cluster_command", "try a group of three nodes on this machine"),
+    "demo": Command(
+        "node.demo_command", "take over a store that RocketMQ wrote, and go on with it"
+    ),
 }
 """All commands, in the order in which ``--help`` shows them."""
 

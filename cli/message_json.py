@@ -11,14 +11,14 @@ import hashlib
 from ipaddress import IPv6Address
 from typing import TYPE_CHECKING
 
-from ledgermq.formats import body_compression
-from ledgermq.formats.host_address import Host, is_v6
-from ledgermq.formats.message import Message
-from ledgermq.formats.message_id import OffsetId, encode_offset_id
+from ledgermq.formats.records import body_compression
+from ledgermq.formats.records.host_address import Host, is_v6
+from ledgermq.formats.records.message import Message
+from ledgermq.formats.records.message_id import OffsetId, encode_offset_id
 from ledgermq.model.errors import BodyUnreadableError
 
 if TYPE_CHECKING:
-    from ledgermq.client.received import ReceivedMessage
+    from ledgermq.client.core.received import ReceivedMessage
     from ledgermq.store.store_view import QueuedMessage
 
 MIN_OFFSET = "MIN_OFFSET"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ledgermq.cli.output import shown, time_text
-from ledgermq.client.received import ReceivedMessage
+from ledgermq.client.core.received import ReceivedMessage
 
 PREVIEW_SIZE_MAX = 60
 BODY_SIZE_MAX = 4_096

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from datetime import datetime
 
-from ledgermq.client.address import DEFAULT_ADDRESS
+from ledgermq.client.core.address import DEFAULT_ADDRESS
 from ledgermq.model.errors import ConfigError
 
 NAME = "ledgermq-cli"

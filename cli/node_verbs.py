@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from ledgermq.cli.node_options import NAME, add_node_options
-from ledgermq.client.admin import Admin
+from ledgermq.client.admin.admin import Admin
 from ledgermq.model.errors import ConfigError
 
 Client = TypeVar("Client")

@@ -19,12 +19,13 @@ thread and no clock. They are driven; one question to a broker is this loop:
 
 ``advance`` opens the session, sends what may go, takes what has come, and begins anew after a lost
 connection or with another leader. ``SendDriver`` is such a loop for threads, ``LoopWatch`` for
-asyncio. Begin with ``link.py`` (one session), ``group.py`` (the leader among several nodes), then
-``requests.py``. It may import ``wire``, ``formats`` and ``model``, and nothing of a node.
+asyncio. Begin with ``core/link.py`` (one session), ``core/group.py`` (the leader among several
+nodes), then ``core/requests.py``. It may import ``wire``, ``formats`` and ``model``, and nothing
+of a node.
 """
 
-from ledgermq.client.admin import Admin
-from ledgermq.client.admin_results import (
+from ledgermq.client.admin.admin import Admin
+from ledgermq.client.admin.admin_results import (
     GroupRow,
     GroupState,
     OffsetMove,
@@ -33,27 +34,27 @@ from ledgermq.client.admin_results import (
     TopicSettings,
     TopicState,
 )
-from ledgermq.client.allocation import TopicQueue
-from ledgermq.client.consumer import Consumer
-from ledgermq.client.dead_letters import DeadLetter, DeadLetters, Replay
-from ledgermq.client.group_consumer import GroupConsumer
-from ledgermq.client.group_member import GroupOptions
-from ledgermq.client.known_transactions import TransactionError, TransactionResult
-from ledgermq.client.outgoing import OutgoingMessage
-from ledgermq.client.producer import Producer
-from ledgermq.client.queries import KeyedMessages, Queries
-from ledgermq.client.questions import TopicRow
-from ledgermq.client.rebalance_listener import RebalanceListener
-from ledgermq.client.received import MessageBatch, ReceivedMessage
-from ledgermq.client.request_reply import asks_for_reply
-from ledgermq.client.requester import Requester
-from ledgermq.client.results import BatchResult, SendResult
-from ledgermq.client.retries import GivenBack
-from ledgermq.client.send_pipeline import ProducerOptions
-from ledgermq.client.transaction_requests import HalfMessage, UndecidedTransaction
-from ledgermq.client.transactions import Transaction, TransactionalProducer
+from ledgermq.client.blocking.consumer import Consumer
+from ledgermq.client.blocking.group_consumer import GroupConsumer
+from ledgermq.client.blocking.producer import Producer
+from ledgermq.client.blocking.requester import Requester
+from ledgermq.client.blocking.transactions import Transaction, TransactionalProducer
+from ledgermq.client.core.questions import TopicRow
+from ledgermq.client.core.received import MessageBatch, ReceivedMessage
+from ledgermq.client.core.results import BatchResult, SendResult
+from ledgermq.client.groups.allocation import TopicQueue
+from ledgermq.client.groups.group_member import GroupOptions
+from ledgermq.client.groups.rebalance_listener import RebalanceListener
+from ledgermq.client.reading.dead_letters import DeadLetter, DeadLetters, Replay
+from ledgermq.client.reading.queries import KeyedMessages, Queries
+from ledgermq.client.reading.retries import GivenBack
+from ledgermq.client.sending.known_transactions import TransactionError, TransactionResult
+from ledgermq.client.sending.outgoing import OutgoingMessage
+from ledgermq.client.sending.request_reply import asks_for_reply
+from ledgermq.client.sending.send_pipeline import ProducerOptions
+from ledgermq.client.sending.transaction_requests import HalfMessage, UndecidedTransaction
 from ledgermq.model.message_filter import MessageFilter
-from ledgermq.model.transactions import Decision
+from ledgermq.model.names.transactions import Decision
 
 __all__ = [
     "Admin",

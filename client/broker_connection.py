@@ -9,13 +9,13 @@ from typing import ClassVar, Self
 
 import zmq
 
-from ledgermq.client.address import DEFAULT_ADDRESS, parse_addresses
-from ledgermq.client.broker import Broker
+from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.closing import Closing
-from ledgermq.client.group import AnyLink, broker_link
-from ledgermq.client.link import Context
+from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
+from ledgermq.client.core.group import AnyLink, broker_link
+from ledgermq.client.core.link import Context
+from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.loop_watch import AsyncRequests
-from ledgermq.client.requests import Result, Steps
 from ledgermq.model.errors import ConfigError
 
 TIMEOUT_S = 15.0

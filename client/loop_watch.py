@@ -7,9 +7,9 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from ledgermq.client.group import AnyLink
-from ledgermq.client.questions import BrokerQuestions
-from ledgermq.client.requests import Request, RequestPipeline, Result, Steps
+from ledgermq.client.core.group import AnyLink
+from ledgermq.client.core.questions import BrokerQuestions
+from ledgermq.client.core.requests import Request, RequestPipeline, Result, Steps
 
 SLEEP_S_MAX = 60.0
 

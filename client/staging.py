@@ -17,23 +17,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from ledgermq.client.address import DEFAULT_ADDRESS
-from ledgermq.client.broker import Broker
+from ledgermq.client.blocking.broker import Broker
+from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.broker_connection import BrokerClient
-from ledgermq.client.message_options import Destination
-from ledgermq.client.outgoing import Body, OutgoingMessage, topic_bytes
-from ledgermq.client.producer import Producer
-from ledgermq.client.record_encoder import Form, RecordEncoder, Target
-from ledgermq.client.results import SendResult
-from ledgermq.client.send_future import SendFuture
-from ledgermq.client.send_pipeline import ProducerOptions
-from ledgermq.client.sender import RECORD_AROUND
-from ledgermq.formats.message_id import UniqueIds
-from ledgermq.formats.properties import STAGE
+from ledgermq.client.core.address import DEFAULT_ADDRESS
+from ledgermq.client.core.results import SendResult
+from ledgermq.client.sending.message_options import Destination
+from ledgermq.client.sending.outgoing import Body, OutgoingMessage, topic_bytes
+from ledgermq.client.sending.record_encoder import Form, RecordEncoder, Target
+from ledgermq.client.sending.send_future import SendFuture
+from ledgermq.client.sending.send_pipeline import ProducerOptions
+from ledgermq.client.sending.sender import RECORD_AROUND
+from ledgermq.formats.records.message_id import UniqueIds
+from ledgermq.formats.records.properties import STAGE
 from ledgermq.model.errors import MessageIllegalError, ProtocolError
 from ledgermq.model.limits import ENTRY_SIZE_MAX, FRAME_RECORDS_MAX, STAGED_TOPIC
+from ledgermq.model.names.stages import Stage, check_sink_name
 from ledgermq.model.offset_ranges import ranges_of
-from ledgermq.model.stages import Stage, check_sink_name
 from ledgermq.wire.send_frame import SendRun
 from ledgermq.wire.session import BODY_SIZE_MAX
 from ledgermq.wire.staged_pack import encode_pack

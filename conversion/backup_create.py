@@ -29,12 +29,12 @@ from ledgermq.conversion.backup_manifest import (
 from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.formats.findings import Severity
 from ledgermq.model.errors import ConfigError, StorageError
-from ledgermq.model.own_tables import OWN_TABLES
-from ledgermq.repair.file_family import FileFamily, find_family
-from ledgermq.store.disk_sync import make_directories, sync_directory
-from ledgermq.store.known_ends import known_queue_ends
-from ledgermq.store.queue_ends import NAME as ENDS_NAME
-from ledgermq.store.queue_ends import QueueEnds, encode_queue_ends
+from ledgermq.model.names.own_tables import OWN_TABLES
+from ledgermq.repair.check.file_family import FileFamily, find_family
+from ledgermq.store.files.disk_sync import make_directories, sync_directory
+from ledgermq.store.queues.known_ends import known_queue_ends
+from ledgermq.store.queues.queue_ends import NAME as ENDS_NAME
+from ledgermq.store.queues.queue_ends import QueueEnds, encode_queue_ends
 from ledgermq.store.store_directory import StoreDirectory
 
 logger = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """Backup layout: a folder with a store's log, and a manifest that names every file.
 
     TARGET/20261122T003811.042Z/
-        manifest.json         a checked document (store/checked_document.py)
+        manifest.json         a checked document (store/files/checked_document.py)
         store/                the store's folders: commitlog/, dledger-ID/, config/, ledgermq/
 
 ``manifest.json`` holds
@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import cast
 
 from ledgermq.formats.digest import DIGEST_SIZE, content_digest
+from ledgermq.model.config.settings_rules import RULES
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
-from ledgermq.model.settings_rules import RULES
-from ledgermq.repair.file_family import first_nonzero
-from ledgermq.store.checked_document import read_document, write_document
+from ledgermq.repair.check.file_family import first_nonzero
+from ledgermq.store.files.checked_document import read_document, write_document
 
 MANIFEST = "manifest.json"
 CONTENT = "store"

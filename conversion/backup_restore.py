@@ -18,18 +18,18 @@ from ledgermq.conversion.backup_manifest import (
     copy_file,
     read_manifest,
 )
+from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Term
-from ledgermq.model.settings import LogKind, StoreSection
 from ledgermq.repair.rebuild import Rebuilt, rebuild
-from ledgermq.store.disk_sync import make_directories, sync_directory
-from ledgermq.store.properties_file import (
+from ledgermq.store.files.disk_sync import make_directories, sync_directory
+from ledgermq.store.files.properties_file import (
     CurrentTerm,
     DLedgerCheckpoint,
     encode_current_term,
     encode_dledger_checkpoint,
 )
-from ledgermq.store.small_file import replace_file
+from ledgermq.store.files.small_file import replace_file
 from ledgermq.store.store_directory import open_directory
 
 STAGING = "restoring"

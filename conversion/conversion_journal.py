@@ -35,8 +35,8 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
-from ledgermq.store.checked_document import read_document, write_document
-from ledgermq.store.disk_sync import make_directories, sync_content, sync_directory
+from ledgermq.store.files.checked_document import read_document, write_document
+from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory
 
 OWN = "ledgermq"
 FOLDER = f"{OWN}/conversion"

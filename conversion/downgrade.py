@@ -22,7 +22,6 @@ from pathlib import Path
 from ledgermq.conversion import conversion_journal as journal
 from ledgermq.conversion.conversion_journal import Conversion, Kind, Move, Phase
 from ledgermq.conversion.log_conversion import Converted, LogConversion, PositionTable
-from ledgermq.formats.crc32 import crc32
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.dledger_entry import check_entry, decode_entry_header
 from ledgermq.formats.dledger_index import (
@@ -31,25 +30,26 @@ from ledgermq.formats.dledger_index import (
     decode_index_item,
     encode_index_item,
 )
-from ledgermq.formats.kernel import verify_span
-from ledgermq.formats.record_fault import RecordFault
+from ledgermq.formats.kernels.crc32 import crc32
+from ledgermq.formats.kernels.kernel import verify_span
+from ledgermq.formats.kernels.record_fault import RecordFault
+from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.model.limits import SYSTEM_TOPIC
-from ledgermq.model.settings import LogKind, StoreSection
-from ledgermq.store.append_files import AppendFiles
-from ledgermq.store.disk_sync import sync_content, sync_directory
-from ledgermq.store.dispatch_build import DispatchBuilder
 from ledgermq.store.dispatch_run import dispatch_log
-from ledgermq.store.entry_files import first_entry_position
-from ledgermq.store.known_ends import known_queue_ends
+from ledgermq.store.files.append_files import AppendFiles
+from ledgermq.store.files.disk_sync import sync_content, sync_directory
+from ledgermq.store.files.mapped_files import MappedFiles
+from ledgermq.store.log.entry_files import first_entry_position
+from ledgermq.store.log.log_writer import LogEnd
 from ledgermq.store.log_family import LogFamily, LogFolder, MappedLog
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.log_writer import LogEnd
-from ledgermq.store.mapped_files import MappedFiles
-from ledgermq.store.queue_end import find_end
-from ledgermq.store.queue_ends import NAME as ENDS_NAME
-from ledgermq.store.stopped_log import recover_stopped
+from ledgermq.store.queues.dispatch_build import DispatchBuilder
+from ledgermq.store.queues.known_ends import known_queue_ends
+from ledgermq.store.queues.queue_end import find_end
+from ledgermq.store.queues.queue_ends import NAME as ENDS_NAME
+from ledgermq.store.recovery.stopped_log import recover_stopped
 from ledgermq.store.store_directory import StoreDirectory, open_directory
 
 logger = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from ledgermq.formats.arrays import ENTRY_ITEM, I64
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
-from ledgermq.formats.host_address import HOST_V4_SIZE, HOST_V6_SIZE
-from ledgermq.formats.message import (
+from ledgermq.formats.records.host_address import HOST_V4_SIZE, HOST_V6_SIZE
+from ledgermq.formats.records.message import (
     BODY_SIZE_AT,
     BORN_HOST_V6,
     PHYSICAL_OFFSET_AT,
@@ -28,11 +28,11 @@ from ledgermq.formats.message import (
     SYS_FLAG_AT,
 )
 from ledgermq.formats.store_markers import BLANK_SIZE, encode_blank
+from ledgermq.model.config.settings import LogKind
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Position
 from ledgermq.model.limits import SYSTEM_TOPIC
-from ledgermq.model.settings import LogKind
-from ledgermq.store.append_files import AppendFiles
+from ledgermq.store.files.append_files import AppendFiles
 
 CHUNK_SIZE = 1024 * 1024
 """Bytes of the log that are converted at once: what is worked on stays in the cache."""

@@ -2,7 +2,7 @@
 
 All members of a group that an old log is turned into must have the same one: the group's own log
 begins where the old one ends, and what stands before that is never replicated. A manifest is a
-checked document (``store/checked_document.py``):
+checked document (``store/files/checked_document.py``):
 
     {"version": 1, "group": "g", "self_id": "n0", "file_size": 1073741824, "end": 2147480000,
      "files": {"00000000000000000000": {"used": 1073741211, "blake2b": HEX}, …}}
@@ -21,17 +21,17 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from ledgermq.conversion.manifest_file import read_manifest_file
-from ledgermq.formats.crc32 import crc32
 from ledgermq.formats.digest import DIGEST_SIZE
-from ledgermq.formats.kernel import verify_span
-from ledgermq.formats.record_fault import RecordFault
+from ledgermq.formats.kernels.crc32 import crc32
+from ledgermq.formats.kernels.kernel import verify_span
+from ledgermq.formats.kernels.record_fault import RecordFault
 from ledgermq.formats.store_markers import is_blank
+from ledgermq.model.config.settings import LogKind
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import NodeId, Position
-from ledgermq.model.settings import LogKind
-from ledgermq.store.checked_document import write_document
-from ledgermq.store.file_names import file_name
-from ledgermq.store.mapped_files import MappedFiles
+from ledgermq.store.files.checked_document import write_document
+from ledgermq.store.files.file_names import file_name
+from ledgermq.store.files.mapped_files import MappedFiles
 
 _VERSION = 1
 _PROGRESS_STEP = 64 * 1024 * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.store.checked_document import read_document
+from ledgermq.store.files.checked_document import read_document
 
 
 def read_manifest_file(path: Path, *, version: int, lists: str, of: str) -> dict[str, object]:

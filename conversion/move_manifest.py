@@ -19,11 +19,11 @@ import numpy as np
 from ledgermq.conversion.manifest_file import read_manifest_file
 from ledgermq.formats.arrays import Units
 from ledgermq.formats.config_json import decode_document
+from ledgermq.model.config.settings import LogKind
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.model.settings import LogKind
-from ledgermq.model.system_topics import is_system_topic
-from ledgermq.store.checked_document import write_document
-from ledgermq.store.small_file import read_file
+from ledgermq.model.names.system_topics import is_system_topic
+from ledgermq.store.files.checked_document import write_document
+from ledgermq.store.files.small_file import read_file
 from ledgermq.store.store_view import QueueBounds, StoreView
 
 BLOCK_UNITS = 65_536

@@ -19,19 +19,19 @@ from ledgermq.conversion import conversion_journal as journal
 from ledgermq.conversion.conversion_journal import Conversion, Kind, Move, Patch, Phase
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.store_markers import BLANK_SIZE, encode_blank
+from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.ids import NodeId, Position
-from ledgermq.model.settings import LogKind, StoreSection
 from ledgermq.repair.rebuild import put_queue_ends
-from ledgermq.store.disk_sync import make_directories, sync_directory, sync_file
-from ledgermq.store.dispatch_build import DispatchBuilder
 from ledgermq.store.dispatch_run import dispatch_log
-from ledgermq.store.file_names import file_name
-from ledgermq.store.known_ends import known_queue_ends
+from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
+from ledgermq.store.files.file_names import file_name
+from ledgermq.store.files.mapped_files import MappedFiles
 from ledgermq.store.log_family import LogFamily, LogFolder, MappedLog
-from ledgermq.store.mapped_files import MappedFiles
-from ledgermq.store.queue_files import found_file_size
-from ledgermq.store.stopped_log import recover_stopped
+from ledgermq.store.queues.dispatch_build import DispatchBuilder
+from ledgermq.store.queues.known_ends import known_queue_ends
+from ledgermq.store.queues.queue_files import found_file_size
+from ledgermq.store.recovery.stopped_log import recover_stopped
 
 Progress = Callable[[str, int, int], None]
 """Called with what is done, and bytes done and to do."""

@@ -11,19 +11,19 @@ import numpy as np
 
 from ledgermq.conversion.backup_manifest import BackupManifest
 from ledgermq.formats.dledger_entry import decode_entry_header
-from ledgermq.formats.kernel import SCAN_ROWS, ScanStatus, scan_entries
+from ledgermq.formats.kernels.kernel import SCAN_ROWS, ScanStatus, scan_entries
 from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.members.peer_identity import cluster_id, draw_identity, identity_of
+from ledgermq.members.roster import RosterFile
+from ledgermq.model.config.settings import LogKind, NodeSection, StoreSection
 from ledgermq.model.errors import ConfigError, CorruptLogError, NotLeaderError
 from ledgermq.model.ids import NO_INDEX, Index, NodeId
-from ledgermq.model.settings import LogKind, NodeSection, StoreSection
-from ledgermq.process.peer_identity import cluster_id, draw_identity, identity_of
-from ledgermq.process.roster import RosterFile
-from ledgermq.process.settings_loading import load_settings
+from ledgermq.process.settings.settings_loading import load_settings
 from ledgermq.raft.term_slots import decode_slots
-from ledgermq.store.log_damage import damage_path, read_damage
+from ledgermq.store.files.properties_file import decode_current_term, decode_dledger_checkpoint
+from ledgermq.store.files.small_file import read_file
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.properties_file import decode_current_term, decode_dledger_checkpoint
-from ledgermq.store.small_file import read_file
+from ledgermq.store.recovery.log_damage import damage_path, read_damage
 from ledgermq.store.store_directory import StoreDirectory
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from ledgermq.formats.findings import START_MENDS, Finding, Severity
+from ledgermq.members.peer_identity import KnownPeers, identity_of
+from ledgermq.members.roster import RosterFile
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.model.own_tables import OWN_TABLES
-from ledgermq.process.peer_identity import KnownPeers, identity_of
-from ledgermq.process.roster import RosterFile
+from ledgermq.model.names.own_tables import OWN_TABLES
 from ledgermq.raft.term_slots import SLOT_SIZE, SLOT_USED, StoredState, decode_slot, decode_slots
-from ledgermq.store.log_damage import damage_path, read_damage
-from ledgermq.store.properties_file import decode_current_term
-from ledgermq.store.small_file import read_file
+from ledgermq.store.files.properties_file import decode_current_term
+from ledgermq.store.files.small_file import read_file
+from ledgermq.store.recovery.log_damage import damage_path, read_damage
 
 KNOWN = frozenset(
     {

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.ipc.cursor_page import PORTS, CursorPage, Role
+from ledgermq.model.config.settings import Settings
 from ledgermq.model.exit_status import EXIT_BUG, EXIT_CONFIG, EXIT_STORAGE
-from ledgermq.model.settings import Settings
 from ledgermq.process import child_process
 from ledgermq.process.child_process import Entry
 from ledgermq.process.port_roles import port_roles

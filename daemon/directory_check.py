@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 from ledgermq.formats.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
 from ledgermq.formats.queue_unit import UNIT_SIZE
+from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError, StorageError
-from ledgermq.model.settings import Settings
 from ledgermq.process.control import check_path
-from ledgermq.process.peer_keys import load_keys
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.store_kind import check_kind
-from ledgermq.process.store_paths import StorePaths
-from ledgermq.store.log_scan import load_files
-from ledgermq.store.queue_files import found_file_size
+from ledgermq.sessions.keys.peer_keys import load_keys
+from ledgermq.store.files.store_paths import StorePaths
+from ledgermq.store.queues.queue_files import found_file_size
+from ledgermq.store.recovery.log_scan import load_files
 
 
 class FoundStore(NamedTuple):

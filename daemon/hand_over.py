@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import time
 
-from ledgermq.daemon.health import others_can_lead
+from ledgermq.daemon.health.health import others_can_lead
 from ledgermq.ipc.cursor_page import CursorPage, RaftRole
+from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.events import Event
-from ledgermq.model.settings import Settings
 from ledgermq.process import control
 from ledgermq.process.runtime_paths import RuntimePaths
 

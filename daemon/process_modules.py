@@ -14,14 +14,14 @@ from functools import partial
 from typing import Protocol, Self, cast
 
 from ledgermq.ipc.cursor_page import PORTS, Role
-from ledgermq.model.settings import Settings
+from ledgermq.ipc.loop import StopFlag
+from ledgermq.model.config.settings import Settings
 from ledgermq.process.child_process import Entry
-from ledgermq.process.loop import StopFlag
 
 MODULES = {
-    Role.RAFT: "ledgermq.replication.raft_process",
-    Role.WRITER: "ledgermq.writing.writer",
-    Role.DISPATCHER: "ledgermq.dispatching.dispatcher",
+    Role.RAFT: "ledgermq.raft_node.raft_process",
+    Role.WRITER: "ledgermq.writer.writer",
+    Role.DISPATCHER: "ledgermq.dispatcher.dispatcher",
     Role.BROKER: "ledgermq.gateway.broker_process",
 }
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 from ledgermq.daemon.children import Child
 from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.model.config.settings import Settings
 from ledgermq.model.events import Event
-from ledgermq.model.settings import Settings
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 from ledgermq.model.errors import ConfigError, StorageError
-from ledgermq.store.disk_sync import make_directories
+from ledgermq.store.files.disk_sync import make_directories
 
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 

@@ -24,7 +24,7 @@ from typing import ClassVar, Self
 
 from ledgermq.formats.store_markers import LOCK_CONTENT
 from ledgermq.model.errors import ConfigError, StorageError, StoreLockedError
-from ledgermq.store.disk_sync import make_directories
+from ledgermq.store.files.disk_sync import make_directories
 
 RETRY_S = 0.01
 

@@ -23,7 +23,6 @@ from pathlib import Path
 
 import setproctitle
 
-from ledgermq.daemon import notify
 from ledgermq.daemon.children import (
     OF_CLIENTS,
     STOP_ORDER,
@@ -34,16 +33,20 @@ from ledgermq.daemon.children import (
     stopped_with,
 )
 from ledgermq.daemon.hand_over import HandOver
-from ledgermq.daemon.health import Readiness, silent_children
-from ledgermq.daemon.notify import Notifier
+from ledgermq.daemon.health import notify
+from ledgermq.daemon.health.health import Readiness, silent_children
+from ledgermq.daemon.health.notify import Notifier
+from ledgermq.daemon.health.sentence import sentence
+from ledgermq.daemon.health.status import collect
+from ledgermq.daemon.health.watchdog import Watchdog
 from ledgermq.daemon.process_modules import ProcessTable
 from ledgermq.daemon.reloading import Reloading
 from ledgermq.daemon.runtime_directory import make_directory, make_runtime_directory
-from ledgermq.daemon.sentence import sentence
-from ledgermq.daemon.status import collect
 from ledgermq.daemon.store_lock import FamilyLock, JavaLock
-from ledgermq.daemon.watchdog import Watchdog
 from ledgermq.ipc.cursor_page import CursorPage, RaftRole, Role
+from ledgermq.ipc.loop import StopFlag
+from ledgermq.members.log_replacement import replace_log
+from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import (
     ConfigError,
     ProtocolError,
@@ -52,20 +55,18 @@ from ledgermq.model.errors import (
 )
 from ledgermq.model.events import Event
 from ledgermq.model.exit_status import EXIT_BUG, EXIT_REOPEN, EXIT_STOPPED
-from ledgermq.model.settings import Settings
-from ledgermq.process import log_lines, reload
+from ledgermq.process import log_lines
 from ledgermq.process.child_process import process_title
 from ledgermq.process.control import ControlServer, check_path
-from ledgermq.process.inherited_sockets import take_inherited
-from ledgermq.process.log_replacement import replace_log
-from ledgermq.process.loop import StopFlag
 from ledgermq.process.node_status import Meters
-from ledgermq.process.peer_keys import load_keys
-from ledgermq.process.port_addresses import check_inherited
 from ledgermq.process.runtime_paths import RuntimePaths
-from ledgermq.process.store_paths import StorePaths
-from ledgermq.store.disk_space import use_reserve, with_reserve
-from ledgermq.store.disk_sync import sync_directory
+from ledgermq.process.settings import reload
+from ledgermq.process.systemd.inherited_sockets import take_inherited
+from ledgermq.process.systemd.port_addresses import check_inherited
+from ledgermq.sessions.keys.peer_keys import load_keys
+from ledgermq.store.files.disk_space import use_reserve, with_reserve
+from ledgermq.store.files.disk_sync import sync_directory
+from ledgermq.store.files.store_paths import StorePaths
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from ledgermq.doctor.finding import Finding, fail, ok, warn
 from ledgermq.doctor.subject import Subject, account_name, nearest
-from ledgermq.model.amounts import amount, size_text
-from ledgermq.store.disk_space import measure
+from ledgermq.model.config.amounts import amount, size_text
+from ledgermq.store.files.disk_space import measure
 
 RUNTIME_FREE_MIN = 25 * 1024 * 1024
 INODES_MIN = 10_000

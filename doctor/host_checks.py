@@ -12,7 +12,7 @@ import psutil
 
 from ledgermq.doctor.finding import Finding, ok, warn
 from ledgermq.doctor.subject import Subject
-from ledgermq.model.amounts import size_text
+from ledgermq.model.config.amounts import size_text
 
 KERNEL_MIN = (5, 10)
 CPUS_MIN = 2

@@ -7,23 +7,23 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from ledgermq.broker.access import FILE as USERS_TABLE
-from ledgermq.broker.access import USERS_KEY
-from ledgermq.broker.sealed_secret import is_sealed
 from ledgermq.doctor.finding import Finding, fail, ok, warn
 from ledgermq.doctor.subject import Subject, account_name, host_of, is_loopback
+from ledgermq.members.roster import RosterFile
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import NodeId
-from ledgermq.process.client_keys import load_client_secret
-from ledgermq.process.peer_keys import (
+from ledgermq.rules.access.access import FILE as USERS_TABLE
+from ledgermq.rules.access.access import USERS_KEY
+from ledgermq.rules.access.sealed_secret import is_sealed
+from ledgermq.sessions.keys.client_keys import load_client_secret
+from ledgermq.sessions.keys.peer_keys import (
     USERS_FILE,
     is_alone,
     keys_directory,
     load_keys,
     read_public_key,
 )
-from ledgermq.process.roster import RosterFile
-from ledgermq.process.user_secrets import UserSecrets
+from ledgermq.sessions.keys.user_secrets import UserSecrets
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _WRITERS = stat.S_IWGRP | stat.S_IWOTH

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ledgermq.doctor.finding import Finding, fail, ok, warn
 from ledgermq.doctor.subject import Subject
-from ledgermq.model.amounts import size_text
+from ledgermq.model.config.amounts import size_text
 
 FILES_MIN = 1_024
 FILES_WISE = 65_536

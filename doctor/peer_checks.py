@@ -12,11 +12,11 @@ from zmq.utils.monitor import parse_monitor_message
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.doctor.finding import Finding, fail, ok, warn
 from ledgermq.doctor.subject import Subject, host_of
+from ledgermq.members.peer_addresses import PeerAddress, parse_peer
+from ledgermq.members.roster import RosterFile
 from ledgermq.model.errors import CorruptLogError, LedgerError
 from ledgermq.model.ids import NodeId
-from ledgermq.process.peer_addresses import PeerAddress, parse_peer
-from ledgermq.process.peer_keys import PeerKeys, load_keys
-from ledgermq.process.roster import RosterFile
+from ledgermq.sessions.keys.peer_keys import PeerKeys, load_keys
 
 HANDSHAKE_MAX_S = 3.0
 CLOCKS_MAX_MS = 500

@@ -14,10 +14,10 @@ import psutil
 
 from ledgermq.doctor.finding import Finding, fail, ok, warn
 from ledgermq.doctor.subject import Subject
+from ledgermq.members.peer_addresses import parse_peer
 from ledgermq.model.errors import LedgerError
-from ledgermq.process.peer_addresses import parse_peer
-from ledgermq.process.port_addresses import addresses_by_setting
-from ledgermq.process.systemd_tools import listening_units
+from ledgermq.process.systemd.port_addresses import addresses_by_setting
+from ledgermq.process.systemd.systemd_tools import listening_units
 
 SOCKET_UNITS = "ledgermq-remoting"
 """How the names of the package's socket units begin."""

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from ledgermq.doctor.finding import Finding, fail, ok, warn
 from ledgermq.doctor.subject import Subject, host_of, is_loopback
+from ledgermq.members.peer_addresses import parse_peer
+from ledgermq.members.roster import RosterFile
+from ledgermq.model.config.settings import AckMode, ClusterState, LogKind, Settings
+from ledgermq.model.config.settings_change import changed_keys, cluster_fingerprint
 from ledgermq.model.errors import ConfigError
-from ledgermq.model.settings import AckMode, ClusterState, LogKind, Settings
-from ledgermq.model.settings_change import changed_keys, cluster_fingerprint
-from ledgermq.process.peer_addresses import parse_peer
-from ledgermq.process.reload import published_path
-from ledgermq.process.roster import RosterFile
-from ledgermq.process.settings_loading import load_settings
+from ledgermq.process.settings.reload import published_path
+from ledgermq.process.settings.settings_loading import load_settings
 
 VOTERS_MIN = 3
 

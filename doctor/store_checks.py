@@ -12,12 +12,12 @@ import psutil
 from ledgermq.daemon.directory_check import check_directory
 from ledgermq.doctor.finding import Finding, fail, ok, warn
 from ledgermq.doctor.subject import Subject
-from ledgermq.model.amounts import size_text
+from ledgermq.members.roster import RosterFile
+from ledgermq.model.config.amounts import size_text
 from ledgermq.model.errors import CorruptLogError, LedgerError
-from ledgermq.process.config_file import ConfigFile
-from ledgermq.process.roster import RosterFile
-from ledgermq.store.kept_aside import FOLDER
-from ledgermq.store.log_damage import damage_path, read_damage
+from ledgermq.store.files.config_file import ConfigFile
+from ledgermq.store.files.kept_aside import FOLDER
+from ledgermq.store.recovery.log_damage import damage_path, read_damage
 
 _LOCK = re.compile(r"^\d+: (?:POSIX|FLOCK) .* (\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ", re.M)
 TABLES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json")

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Self, cast
 
 import psutil
 
+from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import LedgerError
-from ledgermq.model.settings import Settings
 from ledgermq.process import control
 from ledgermq.process.runtime_paths import RuntimePaths
-from ledgermq.process.store_paths import StorePaths
+from ledgermq.store.files.store_paths import StorePaths
 
 if TYPE_CHECKING:
-    from ledgermq.daemon.status import NodeStatus
+    from ledgermq.daemon.health.status import NodeStatus
 
 
 @dataclass(frozen=True, slots=True)

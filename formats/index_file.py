@@ -29,8 +29,8 @@ from struct import Struct
 from typing import NamedTuple
 
 from ledgermq.formats.java_hash import index_key_hash
-from ledgermq.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK, split_keys
-from ledgermq.formats.properties import KEYS, UNIQ_KEY
+from ledgermq.formats.records.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK, split_keys
+from ledgermq.formats.records.properties import KEYS, UNIQ_KEY
 from ledgermq.model.errors import CorruptLogError
 
 _HEADER = Struct(">qqqqii")

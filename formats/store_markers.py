@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from struct import Struct
 
+from ledgermq.model.config.settings import LogKind
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.model.settings import LogKind
 
 BLANK = Struct(">II")
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from ledgermq.gateway.both_clients import BothClients
+from ledgermq.broker import broker_process
+from ledgermq.broker.call_service import CallService
+from ledgermq.broker.pulls.consumers import Consumers
+from ledgermq.broker.pulls.pull_service import PullService
+from ledgermq.broker.pulls.query_service import QueryService
+from ledgermq.broker.state.broker_tables import BrokerTables
+from ledgermq.gateway.clients.both_clients import BothClients
 from ledgermq.gateway.port import RemotingPort
-from ledgermq.model.settings import Settings
-from ledgermq.process.loop import StopFlag
+from ledgermq.ipc.loop import StopFlag
+from ledgermq.model.config.settings import Settings
 from ledgermq.process.node import Surroundings
-from ledgermq.serving import broker_process
-from ledgermq.serving.broker_tables import BrokerTables
-from ledgermq.serving.call_service import CallService
-from ledgermq.serving.consumers import Consumers
-from ledgermq.serving.pull_service import PullService
-from ledgermq.serving.query_service import QueryService
 
 
 def run(settings: Settings, stop: StopFlag) -> int:

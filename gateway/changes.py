@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from ledgermq.broker.call_rights import act_of, audit
+from ledgermq.broker.calls import Result
 from ledgermq.gateway.leader_relay import LeaderRelay
 from ledgermq.gateway.port_calls import PortCalls
 from ledgermq.gateway.requests import Asked, ReplyLater, replying
 from ledgermq.model.errors import LedgerError, NotLeaderError
 from ledgermq.remoting.command import Command
-from ledgermq.serving.call_rights import act_of, audit
-from ledgermq.serving.calls import Result
 
 
 class Changes:

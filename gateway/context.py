@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ledgermq.gateway.addresses import GroupAddresses
+from ledgermq.broker.call_service import CallService
+from ledgermq.broker.pulls.pull_service import PullService
+from ledgermq.broker.pulls.query_service import QueryService
+from ledgermq.broker.reading.applied_tables import AppliedTables
+from ledgermq.broker.state.broker_tables import BrokerTables
+from ledgermq.gateway.administration.queue_figures import QueueFigures
 from ledgermq.gateway.changes import Changes
-from ledgermq.gateway.client_requests import ClientRequests
-from ledgermq.gateway.client_sockets import ClientSockets
-from ledgermq.gateway.client_table import ClientTable
+from ledgermq.gateway.clients.client_requests import ClientRequests
+from ledgermq.gateway.clients.client_table import ClientTable
+from ledgermq.gateway.consuming.offset_commits import NotesOffsets, OffsetCommits
 from ledgermq.gateway.leader_relay import LeaderRelay
-from ledgermq.gateway.offset_commits import NotesOffsets, OffsetCommits
 from ledgermq.gateway.port_calls import AsksVerbs, PortCalls
-from ledgermq.gateway.port_quotas import PortQuotas
-from ledgermq.gateway.queue_figures import QueueFigures
+from ledgermq.gateway.producing.port_quotas import PortQuotas
+from ledgermq.gateway.producing.writer_link import WriterLink
 from ledgermq.gateway.requests import ReplyLater
-from ledgermq.gateway.writer_link import WriterLink
+from ledgermq.gateway.transport.addresses import GroupAddresses
+from ledgermq.gateway.transport.client_sockets import ClientSockets
 from ledgermq.ipc.counters import Counts
 from ledgermq.process.environment import Environment
-from ledgermq.serving.applied_tables import AppliedTables
-from ledgermq.serving.broker_tables import BrokerTables
-from ledgermq.serving.call_service import CallService
-from ledgermq.serving.pull_service import PullService
-from ledgermq.serving.query_service import QueryService
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ledgermq.gateway.arrivals import Arrivals
 from ledgermq.gateway.context import PortContext
-from ledgermq.gateway.listening import limits_of
 from ledgermq.gateway.port_access import PortAccess
-from ledgermq.gateway.refusals import refusal
-from ledgermq.gateway.remoting_sockets import Arrival, Connection
 from ledgermq.gateway.requests import Asked, Code, Codes, Taken
-from ledgermq.gateway.tls_channel import read_again
-from ledgermq.gateway.unread_replies import check_reads
+from ledgermq.gateway.transport.arrivals import Arrivals
+from ledgermq.gateway.transport.listening import limits_of
+from ledgermq.gateway.transport.refusals import refusal
+from ledgermq.gateway.transport.remoting_sockets import Arrival, Connection
+from ledgermq.gateway.transport.tls_channel import read_again
+from ledgermq.gateway.transport.unread_replies import check_reads
+from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import LedgerError
-from ledgermq.model.settings import Settings
-from ledgermq.process.request_faults import RequestFaults
 from ledgermq.remoting.command import Command
+from ledgermq.sessions.request_faults import RequestFaults
 
 
 class Port(Protocol):

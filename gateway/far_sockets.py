@@ -16,9 +16,9 @@ from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ledgermq.gateway.offset_commits import NotesOffsets
-from ledgermq.gateway.port_link import LENGTH_SIZE, LinkFrame, LinkKind, Part, PortLink
-from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingLimits
+from ledgermq.gateway.consuming.offset_commits import NotesOffsets
+from ledgermq.gateway.transport.port_link import LENGTH_SIZE, LinkFrame, LinkKind, Part, PortLink
+from ledgermq.gateway.transport.remoting_sockets import Arrival, Connection, RemotingLimits
 from ledgermq.model.errors import ProtocolError, StorageError
 from ledgermq.remoting.command import Command, decode_command, encode_command
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ledgermq.gateway.addresses import GroupAddresses
 from ledgermq.gateway.requests import Asked, ReplyLater, replying
-from ledgermq.gateway.server_links import ServerLinks, is_address
+from ledgermq.gateway.transport.addresses import GroupAddresses
+from ledgermq.gateway.transport.server_links import ServerLinks, is_address
 from ledgermq.model.errors import BusyError, TimedOutError
 from ledgermq.remoting.command import Command
 

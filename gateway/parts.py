@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ledgermq.gateway.remoting_sockets import Connection
 from ledgermq.gateway.requests import Codes
-from ledgermq.model.settings import Settings
+from ledgermq.gateway.transport.remoting_sockets import Connection
+from ledgermq.model.config.settings import Settings
 from ledgermq.wire.session import Standing
 
 

@@ -5,60 +5,60 @@ from __future__ import annotations
 import logging
 import select
 
-from ledgermq.gateway.acl_codes import AclCodes
-from ledgermq.gateway.addresses import GroupAddresses
-from ledgermq.gateway.broker_codes import BrokerCodes
+from ledgermq.broker.call_service import CallService
+from ledgermq.broker.pulls.pull_answers import Answer
+from ledgermq.broker.pulls.pull_service import PullService
+from ledgermq.broker.pulls.query_service import QueryService
+from ledgermq.broker.state.broker_tables import BrokerTables
+from ledgermq.broker.state.state_requests import Reply
+from ledgermq.gateway.administration.acl_codes import AclCodes
+from ledgermq.gateway.administration.broker_codes import BrokerCodes
+from ledgermq.gateway.administration.consumer_codes import ConsumerCodes
+from ledgermq.gateway.administration.group_codes import GroupCodes
+from ledgermq.gateway.administration.queue_codes import QueueCodes
+from ledgermq.gateway.administration.queue_figures import QueueFigures
+from ledgermq.gateway.administration.topic_codes import TopicCodes
 from ledgermq.gateway.changes import Changes
-from ledgermq.gateway.client_requests import ClientRequests
-from ledgermq.gateway.client_sockets import ClientSockets
-from ledgermq.gateway.client_table import ClientTable
-from ledgermq.gateway.connection_codes import ConnectionCodes
-from ledgermq.gateway.consumer_codes import ConsumerCodes
+from ledgermq.gateway.clients.client_requests import ClientRequests
+from ledgermq.gateway.clients.client_table import ClientTable
+from ledgermq.gateway.clients.connection_codes import ConnectionCodes
+from ledgermq.gateway.clients.member_codes import MemberCodes
+from ledgermq.gateway.consuming.lock_codes import LockCodes
+from ledgermq.gateway.consuming.lookup_codes import LookupCodes
+from ledgermq.gateway.consuming.offset_codes import OffsetCodes
+from ledgermq.gateway.consuming.offset_commits import NotesOffsets, OffsetCommits
+from ledgermq.gateway.consuming.pull_codes import PullCodes
+from ledgermq.gateway.consuming.return_codes import ReturnCodes
 from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.dispatcher import Dispatcher
 from ledgermq.gateway.far_sockets import FarSockets
-from ledgermq.gateway.group_codes import GroupCodes
 from ledgermq.gateway.leader_relay import LeaderRelay
-from ledgermq.gateway.listening import limits_of, open_listeners
-from ledgermq.gateway.lock_codes import LockCodes
-from ledgermq.gateway.lookup_codes import LookupCodes
-from ledgermq.gateway.member_codes import MemberCodes
-from ledgermq.gateway.name_value_codes import NameValueCodes
-from ledgermq.gateway.offset_codes import OffsetCodes
-from ledgermq.gateway.offset_commits import NotesOffsets, OffsetCommits
+from ledgermq.gateway.names.name_value_codes import NameValueCodes
+from ledgermq.gateway.names.registrations import Registrations
+from ledgermq.gateway.names.route_codes import RouteCodes
 from ledgermq.gateway.parts import PortParts
 from ledgermq.gateway.port_calls import PortCalls
-from ledgermq.gateway.port_quotas import PortQuotas
-from ledgermq.gateway.produce_codes import ProduceCodes
-from ledgermq.gateway.pull_codes import PullCodes
-from ledgermq.gateway.queue_codes import QueueCodes
-from ledgermq.gateway.queue_figures import QueueFigures
-from ledgermq.gateway.registrations import Registrations
-from ledgermq.gateway.remoting_sockets import Connection, RemotingSockets
-from ledgermq.gateway.reply_codes import ReplyCodes
+from ledgermq.gateway.producing.port_quotas import PortQuotas
+from ledgermq.gateway.producing.produce_codes import ProduceCodes
+from ledgermq.gateway.producing.reply_codes import ReplyCodes
+from ledgermq.gateway.producing.transaction_codes import TransactionCodes
+from ledgermq.gateway.producing.writer_link import WriterLink
 from ledgermq.gateway.requests import Asked, Code, Codes, Freshness
-from ledgermq.gateway.return_codes import ReturnCodes
-from ledgermq.gateway.route_codes import RouteCodes
-from ledgermq.gateway.server_links import ServerLinks
-from ledgermq.gateway.tls_channel import make_context
-from ledgermq.gateway.topic_codes import TopicCodes
-from ledgermq.gateway.transaction_codes import TransactionCodes
-from ledgermq.gateway.writer_link import WriterLink
+from ledgermq.gateway.transport.addresses import GroupAddresses
+from ledgermq.gateway.transport.client_sockets import ClientSockets
+from ledgermq.gateway.transport.listening import limits_of, open_listeners
+from ledgermq.gateway.transport.remoting_sockets import Connection, RemotingSockets
+from ledgermq.gateway.transport.server_links import ServerLinks
+from ledgermq.gateway.transport.tls_channel import make_context
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.ipc.cursor_page import Role
-from ledgermq.model.settings import Settings
+from ledgermq.members.log_trouble import KnownPeers
+from ledgermq.model.config.settings import Settings
 from ledgermq.process.environment import Environment
-from ledgermq.process.log_trouble import KnownPeers
-from ledgermq.process.port_addresses import listening_addresses
 from ledgermq.process.port_roles import port_roles
+from ledgermq.process.systemd.port_addresses import listening_addresses
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
-from ledgermq.serving.broker_tables import BrokerTables
-from ledgermq.serving.call_service import CallService
-from ledgermq.serving.pull_answers import Answer
-from ledgermq.serving.pull_service import PullService
-from ledgermq.serving.query_service import QueryService
-from ledgermq.serving.state_requests import Reply
 from ledgermq.wire.session import Standing
 
 logger = logging.getLogger(__name__)

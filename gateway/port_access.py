@@ -12,18 +12,18 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 
-from ledgermq.broker.access import Right, User, UserTable
-from ledgermq.broker.remote_address import matches
+from ledgermq.broker.call_rights import act_of, audit
 from ledgermq.gateway.code_rights import CodeNeed
 from ledgermq.gateway.leader_relay import RELAYED_KEY
 from ledgermq.gateway.requests import Code
+from ledgermq.model.config.settings import AccessSection
 from ledgermq.model.errors import ConfigError, NoPermissionError
 from ledgermq.model.limits import SYSTEM_TOPIC
-from ledgermq.model.settings import AccessSection
-from ledgermq.process.client_rights import AccessGate, ClientRights, Peer
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.signature import ACCESS_KEY, is_signed
-from ledgermq.serving.call_rights import act_of, audit
+from ledgermq.rules.access.access import Right, User, UserTable
+from ledgermq.rules.access.remote_address import matches
+from ledgermq.sessions.client_rights import AccessGate, ClientRights, Peer
 
 logger = logging.getLogger(__name__)
 

@@ -10,14 +10,14 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from ledgermq.broker.call_service import CallService
+from ledgermq.broker.callers import Caller, PortClient
+from ledgermq.broker.calls import CheckTopic, Result, anybody
+from ledgermq.broker.sliced_answers import Build
+from ledgermq.broker.state.state_requests import Encoded, Reply
 from ledgermq.gateway.requests import Asked, ReplyLater, replying
 from ledgermq.model.errors import LedgerError
 from ledgermq.remoting.command import Command
-from ledgermq.serving.call_service import CallService
-from ledgermq.serving.callers import Caller, PortClient
-from ledgermq.serving.calls import CheckTopic, Result, anybody
-from ledgermq.serving.sliced_answers import Build
-from ledgermq.serving.state_requests import Encoded, Reply
 
 PORT = PortClient()
 """Stands for the port among the callers."""

@@ -10,23 +10,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from ledgermq.broker.holds import Holds
+from ledgermq.broker.pulls.pull_service import PullService
+from ledgermq.broker.reading.applied_tables import AppliedTables
+from ledgermq.broker.reading.damage_reports import DamageReports
+from ledgermq.broker.reading.known_topics import KnownTopics
+from ledgermq.broker.reading.readable_store import ReadableStore
+from ledgermq.broker.reading.store_upkeep import StoreUpkeep
+from ledgermq.broker.state.state_reader import StateReader
 from ledgermq.gateway.port_requests import PortRequests
 from ledgermq.ipc.cursor_page import Role
-from ledgermq.model.settings import Settings
-from ledgermq.process.loop import SLEEP_MAX_MS, Pollable, StopFlag
+from ledgermq.ipc.loop import SLEEP_MAX_MS, Pollable, StopFlag
+from ledgermq.model.config.settings import Settings
 from ledgermq.process.node import Surroundings
-from ledgermq.process.request_faults import RequestFaults
-from ledgermq.process.standing import ReaderStanding
-from ledgermq.process.store_paths import StorePaths
 from ledgermq.process.worker_main import run_worker
-from ledgermq.serving.applied_tables import AppliedTables
-from ledgermq.serving.damage_reports import DamageReports
-from ledgermq.serving.known_topics import KnownTopics
-from ledgermq.serving.pull_service import PullService
-from ledgermq.serving.readable_store import ReadableStore
-from ledgermq.serving.state_reader import StateReader
-from ledgermq.serving.store_upkeep import StoreUpkeep
+from ledgermq.rules.messages.holds import Holds
+from ledgermq.sessions.request_faults import RequestFaults
+from ledgermq.sessions.standing import ReaderStanding
+from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.wire.session import Standing
 
 logger = logging.getLogger(__name__)

@@ -10,30 +10,30 @@ from __future__ import annotations
 import select
 from collections.abc import Iterable, Mapping
 
-from ledgermq.gateway.broker_link import BrokerLink
-from ledgermq.gateway.client_table import ClientTable
+from ledgermq.broker.pulls.pull_answers import Answer
+from ledgermq.broker.pulls.pull_service import PullService
+from ledgermq.broker.reading.applied_tables import AppliedTables
+from ledgermq.gateway.clients.client_table import ClientTable
+from ledgermq.gateway.consuming.pull_codes import PullCodes
 from ledgermq.gateway.context import PortContext
 from ledgermq.gateway.dispatcher import Dispatcher
 from ledgermq.gateway.parts import PortParts
 from ledgermq.gateway.port import open_port
 from ledgermq.gateway.port_calls import Take
-from ledgermq.gateway.port_quotas import PortQuotas
-from ledgermq.gateway.produce_codes import ProduceCodes
-from ledgermq.gateway.pull_codes import PullCodes
-from ledgermq.gateway.refusals import refusal
-from ledgermq.gateway.remoting_sockets import Connection
+from ledgermq.gateway.producing.port_quotas import PortQuotas
+from ledgermq.gateway.producing.produce_codes import ProduceCodes
+from ledgermq.gateway.producing.writer_link import WriterLink
 from ledgermq.gateway.requests import Asked, Code, Codes, Where
-from ledgermq.gateway.writer_link import WriterLink
+from ledgermq.gateway.transport.broker_link import BrokerLink
+from ledgermq.gateway.transport.refusals import refusal
+from ledgermq.gateway.transport.remoting_sockets import Connection
 from ledgermq.ipc.counters import Counts
+from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import LedgerError, TopicUnknownError
-from ledgermq.model.settings import Settings
 from ledgermq.process.environment import Environment
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.heartbeat import decode_heartbeat
-from ledgermq.serving.applied_tables import AppliedTables
-from ledgermq.serving.pull_answers import Answer
-from ledgermq.serving.pull_service import PullService
 from ledgermq.wire.session import Standing
 
 BROKERS_TO_SAY = frozenset(

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeVar
 
-from ledgermq.broker.access import Right
+from ledgermq.broker.calls import CheckTopic, anybody
 from ledgermq.gateway.code_rights import CodeNeeds
-from ledgermq.gateway.refusals import refusal
-from ledgermq.gateway.remoting_sockets import Connection
+from ledgermq.gateway.transport.refusals import refusal
+from ledgermq.gateway.transport.remoting_sockets import Connection
 from ledgermq.model.errors import LedgerError
-from ledgermq.process.client_rights import owner_of
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
-from ledgermq.serving.calls import CheckTopic, anybody
+from ledgermq.rules.access.access import Right
+from ledgermq.sessions.client_rights import owner_of
 
 Got = TypeVar("Got")
 

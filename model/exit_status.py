@@ -8,8 +8,8 @@ EXIT_CONFIG = 1
 EXIT_STORAGE = 2
 EXIT_BUG = 3
 EXIT_REOPEN = 4
-"""Another log waits to be put in place (``process/log_replacement.py``), or a damage of this
-one was noted (``process/log_trouble.py``). The supervisor stops all processes, and starts them
+"""Another log waits to be put in place (``members/log_replacement.py``), or a damage of this
+one was noted (``members/log_trouble.py``). The supervisor stops all processes, and starts them
 again."""
 
 EXIT_INTERRUPTED = 130

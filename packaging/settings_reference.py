@@ -15,10 +15,10 @@ import re
 import sys
 from pathlib import Path
 
-from ledgermq.model.settings import Settings
-from ledgermq.model.settings_change import CLUSTER_KEYS, RELOADABLE
-from ledgermq.model.settings_file import OCTAL_KEYS, keys_of, tables, value_text
-from ledgermq.model.settings_rules import RULES
+from ledgermq.model.config.settings import Settings
+from ledgermq.model.config.settings_change import CLUSTER_KEYS, RELOADABLE
+from ledgermq.model.config.settings_file import OCTAL_KEYS, keys_of, tables, value_text
+from ledgermq.model.config.settings_rules import RULES
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "operating" / "settings.md"
 HEAD = ["| key | default | must be | reload | meaning |", "|---|---|---|---|---|"]

@@ -10,13 +10,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.pipeline.file_source import FileSource, steady
-from ledgermq.pipeline.pushed_filters import pushed
+from ledgermq.pipeline.columns.queued_records import batches_of, walked_batches
+from ledgermq.pipeline.columns.row_filter import RowFilter, at_least, at_most
 from ledgermq.pipeline.queue_ranges import Queue, QueueRange
-from ledgermq.pipeline.queued_records import batches_of, walked_batches
-from ledgermq.pipeline.row_filter import RowFilter, at_least, at_most
-from ledgermq.pipeline.row_source import RowSource, chosen_ranges, open_source, open_to_plan
-from ledgermq.pipeline.sent_ahead import sent_ahead
+from ledgermq.pipeline.source.file_source import FileSource, steady
+from ledgermq.pipeline.source.pushed_filters import pushed
+from ledgermq.pipeline.source.row_source import RowSource, chosen_ranges, open_source, open_to_plan
+from ledgermq.pipeline.source.sent_ahead import sent_ahead
 from ledgermq.pipeline.source_options import SourceOptions
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.pipeline.data_loss import report_loss
+from ledgermq.pipeline.source.data_loss import report_loss
 
 Queue = tuple[str, int]
 """Topic and queue id."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.model.system_topics import is_system_topic
+from ledgermq.model.names.system_topics import is_system_topic
+from ledgermq.pipeline.columns.message_schema import COLUMNS, checked_columns
 from ledgermq.pipeline.job_defaults import SPLIT_BYTES
-from ledgermq.pipeline.message_schema import COLUMNS, checked_columns
 from ledgermq.pipeline.queue_ranges import Place, Queue, parse_queue_table
 
 SPLIT_BYTES_MIN = 1024 * 1024

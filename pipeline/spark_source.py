@@ -19,10 +19,10 @@ from pyspark.sql.types import StructType
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.batch_reader import BatchReader, FilteringReader
-from ledgermq.pipeline.message_schema import checked_columns, spark_schema, spark_type
-from ledgermq.pipeline.sink_options import parse_sink_options
+from ledgermq.pipeline.columns.message_schema import checked_columns, spark_schema, spark_type
+from ledgermq.pipeline.sink.sink_options import parse_sink_options
+from ledgermq.pipeline.sink.spark_sink import BatchSink, StreamSink
 from ledgermq.pipeline.source_options import columns_of, parse_options
-from ledgermq.pipeline.spark_sink import BatchSink, StreamSink
 from ledgermq.pipeline.stream_reader import StreamReader
 
 

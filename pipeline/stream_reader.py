@@ -16,8 +16,8 @@ from pyspark.sql.streaming.datasource import (
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.batch_reader import RangesPartition
-from ledgermq.pipeline.data_loss import report_loss
-from ledgermq.pipeline.file_source import FileSource, steady
+from ledgermq.pipeline.columns.queued_records import batches_of
+from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.queue_ranges import (
     Offsets,
     Queue,
@@ -26,16 +26,16 @@ from ledgermq.pipeline.queue_ranges import (
     queue_table,
     ranges_between,
 )
-from ledgermq.pipeline.queued_records import batches_of
-from ledgermq.pipeline.row_filter import RowFilter
-from ledgermq.pipeline.row_source import (
+from ledgermq.pipeline.source.data_loss import report_loss
+from ledgermq.pipeline.source.file_source import FileSource, steady
+from ledgermq.pipeline.source.row_source import (
     RowSource,
     chosen_bounds,
     offsets_at,
     open_source,
     open_to_plan,
 )
-from ledgermq.pipeline.sent_ahead import sent_ahead
+from ledgermq.pipeline.source.sent_ahead import sent_ahead
 from ledgermq.pipeline.source_options import SourceOptions
 
 LOOK_S = 0.05

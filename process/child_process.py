@@ -14,6 +14,8 @@ from typing import NoReturn
 import setproctitle
 
 from ledgermq.ipc.cursor_page import Role
+from ledgermq.ipc.loop import StopFlag
+from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import (
     ConfigError,
     CorruptLogError,
@@ -26,10 +28,9 @@ from ledgermq.model.exit_status import (
     EXIT_CONFIG,
     EXIT_STORAGE,
 )
-from ledgermq.model.settings import Settings
-from ledgermq.process import log_lines, reload
+from ledgermq.process import log_lines
 from ledgermq.process.full_collections import FullCollections
-from ledgermq.process.loop import StopFlag
+from ledgermq.process.settings import reload
 
 Entry = Callable[[Settings, StopFlag], int]
 """Runs a process until it is told to stop; its exit status."""

@@ -10,12 +10,12 @@ from concurrent.futures import Executor
 from typing import Protocol
 
 from ledgermq.ipc.cursor_page import CursorPage, Role
-from ledgermq.model.settings import Settings
-from ledgermq.process.client_rights import AccessGate
-from ledgermq.process.client_socket import ClientSocket
+from ledgermq.ipc.loop import Pollable
+from ledgermq.model.config.settings import Settings
 from ledgermq.process.clock import Clock
-from ledgermq.process.loop import Pollable
 from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.sessions.client_rights import AccessGate
+from ledgermq.sessions.client_socket import ClientSocket
 
 
 class OrderInbox(Protocol):

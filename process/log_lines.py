@@ -14,7 +14,7 @@ import sys
 from datetime import UTC, datetime
 
 from ledgermq.ipc.cursor_page import CursorPage
-from ledgermq.process.journal import Journal, fields_of, is_where_stderr_goes, priority
+from ledgermq.process.systemd.journal import Journal, fields_of, is_where_stderr_goes, priority
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 """What a reader of the line would not see, or take for another line: values may be a client's."""

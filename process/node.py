@@ -11,12 +11,12 @@ import zmq
 
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.doorbell import Bell, Context, Inbox
-from ledgermq.model.settings import Settings
+from ledgermq.model.config.settings import Settings
 from ledgermq.process import log_lines
-from ledgermq.process.client_rights import AccessGate
-from ledgermq.process.client_socket import ClientSocket, open_client_socket
 from ledgermq.process.clock import Clock, MachineClock
 from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.sessions.client_rights import AccessGate
+from ledgermq.sessions.client_socket import ClientSocket, open_client_socket
 
 
 @dataclass(slots=True)

@@ -13,9 +13,9 @@ import psutil
 
 from ledgermq.ipc.counters import COUNTER_NAMES, BrokerCounter
 from ledgermq.ipc.cursor_page import PORTS, CursorPage, Grant, LogCursor, Role
-from ledgermq.model.settings import Settings
-from ledgermq.process.leader_stage import broker_id, leader_stage
-from ledgermq.store.disk_space import bytes_on_disk
+from ledgermq.model.config.settings import Settings
+from ledgermq.sessions.leader_stage import broker_id, leader_stage
+from ledgermq.store.files.disk_space import bytes_on_disk
 
 CPU_INTERVAL_MIN_NS = 1_000_000_000
 DISK_USE_MAX_AGE_NS = 30_000_000_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ledgermq.ipc.cursor_page import PORTS, Role
-from ledgermq.model.settings import Settings
+from ledgermq.model.config.settings import Settings
 
 
 def port_roles(settings: Settings) -> tuple[Role, ...]:

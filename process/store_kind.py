@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ledgermq.conversion.conversion_journal import refuse_unfinished
+from ledgermq.model.config.settings import LogKind, Settings
 from ledgermq.model.errors import ConfigError
-from ledgermq.model.settings import LogKind, Settings
-from ledgermq.process.store_paths import StorePaths
+from ledgermq.store.files.store_paths import StorePaths
 
 
 def check_kind(paths: StorePaths, settings: Settings) -> None:

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from ledgermq.broker import access
-from ledgermq.broker.broker_state import APPLIED_KEY, FROM_FIRST, BrokerState
-from ledgermq.broker.state_tables import FILES, OWN_FILES, YOUNGER_FILES
 from ledgermq.model.errors import DiskFullError
-from ledgermq.process.config_file import ConfigFile
+from ledgermq.rules.access import access
+from ledgermq.rules.state.broker_state import APPLIED_KEY, FROM_FIRST, BrokerState
+from ledgermq.rules.state.state_tables import FILES, OWN_FILES, YOUNGER_FILES
+from ledgermq.store.files.config_file import ConfigFile
 
 logger = logging.getLogger(__name__)
 

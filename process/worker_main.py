@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ledgermq.ipc.cursor_page import Role
+from ledgermq.ipc.loop import StopFlag, Worker, run
+from ledgermq.members.log_trouble import LogDamagedError
+from ledgermq.model.config.settings import Settings
 from ledgermq.model.exit_status import EXIT_REOPEN, EXIT_STOPPED
-from ledgermq.model.settings import Settings
-from ledgermq.process import reload
-from ledgermq.process.log_trouble import LogDamagedError
-from ledgermq.process.loop import StopFlag, Worker, run
 from ledgermq.process.node import Surroundings
+from ledgermq.process.settings import reload
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ members count for nothing.
 from __future__ import annotations
 
 from ledgermq.model.ids import Index, NodeId, Term
-from ledgermq.raft import candidate, follower, leader, requests, transfer
+from ledgermq.raft import requests
 from ledgermq.raft.effects import Effects, LeaderChange, Outbox, ReadAnswer, ReplicateTo
 from ledgermq.raft.entry_terms import EntryTerms
 from ledgermq.raft.membership import Membership, MembershipHistory
@@ -37,7 +37,8 @@ from ledgermq.raft.messages import (
     Vote,
     VoteReply,
 )
-from ledgermq.raft.node_state import NodeState, Policy, WriterState
+from ledgermq.raft.roles import candidate, follower, leader, transfer
+from ledgermq.raft.roles.node_state import NodeState, Policy, WriterState
 from ledgermq.raft.status import CoreStatus, status, why_no_leader
 from ledgermq.raft.timing import FlowLimits, Timing
 

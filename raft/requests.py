@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ledgermq.model.errors import BusyError, ConfigError, NotLeaderError
 from ledgermq.model.ids import NodeId
-from ledgermq.raft import leader, transfer
-from ledgermq.raft.leadership import Leadership
 from ledgermq.raft.membership import Membership, change_problem
-from ledgermq.raft.node_state import NodeState
 from ledgermq.raft.quorum import has_majority
+from ledgermq.raft.roles import leader, transfer
+from ledgermq.raft.roles.leadership import Leadership
+from ledgermq.raft.roles.node_state import NodeState
 
 
 def transfer_to(state: NodeState, target: NodeId) -> None:

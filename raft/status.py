@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.messages import EntryId, RaftRole
-from ledgermq.raft.node_state import NodeState, WriterState
-from ledgermq.raft.progress import ProgressMode
 from ledgermq.raft.quorum import majority
+from ledgermq.raft.roles.node_state import NodeState, WriterState
+from ledgermq.raft.roles.progress import ProgressMode
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from struct import Struct
 
-from ledgermq.formats import kernel
-from ledgermq.formats.kernel import scan_header
+from ledgermq.formats.kernels import kernel
+from ledgermq.formats.kernels.kernel import scan_header
 from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.codes import Language, ResponseCode
 from ledgermq.remoting.fields import INT32_MAX

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position
-from ledgermq.store.disk_sync import make_directories
-from ledgermq.store.log_checkpoint import LogCheckpoint, encode, read
-from ledgermq.store.log_damage import LogDamage, damage_path, read_damage, remove_damage
-from ledgermq.store.recovery import NOTHING_KNOWN, RecoveredLog, foreign_end, recover_log
-from ledgermq.store.small_file import replace_file
-from ledgermq.store.store_checkpoint import certain_before_ms
+from ledgermq.store.files.disk_sync import make_directories
+from ledgermq.store.files.small_file import replace_file
+from ledgermq.store.files.store_checkpoint import certain_before_ms
+from ledgermq.store.recovery.log_checkpoint import LogCheckpoint, encode, read
+from ledgermq.store.recovery.log_damage import LogDamage, damage_path, read_damage, remove_damage
+from ledgermq.store.recovery.recovery import NOTHING_KNOWN, RecoveredLog, foreign_end, recover_log
 from ledgermq.store.store_directory import StoreDirectory
 
 

@@ -23,9 +23,9 @@ from ledgermq.formats.index_file import (
     fresh_header,
     get_header,
 )
-from ledgermq.formats.kernel import link_keys, set_slots
+from ledgermq.formats.kernels.kernel import link_keys, set_slots
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.store.index_files import KEYS_AT_ONCE, Keys
+from ledgermq.store.index.index_files import KEYS_AT_ONCE, Keys
 
 _SECONDS = slice(12, 16)
 _KEYS_LEADING_MAX = 16_385

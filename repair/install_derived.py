@@ -13,16 +13,16 @@ import zlib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import Position
-from ledgermq.model.settings import StoreSection
 from ledgermq.repair.rebuild import keep_queue_ends, put_in_place, put_queue_ends
-from ledgermq.store.derived_files import load_derived_files
-from ledgermq.store.dispatch_build import DispatchBuilder
-from ledgermq.store.folders import delete_folder
+from ledgermq.store.files.folders import delete_folder
+from ledgermq.store.files.small_file import read_file, replace_file
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.queue_ends import QueueEnds
-from ledgermq.store.small_file import read_file, replace_file
+from ledgermq.store.queues.derived_files import load_derived_files
+from ledgermq.store.queues.dispatch_build import DispatchBuilder
+from ledgermq.store.queues.queue_ends import QueueEnds
 from ledgermq.store.store_directory import StoreDirectory
 
 NAME = "derived.json"

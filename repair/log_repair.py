@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ledgermq.formats.arrays import ENTRY_ITEM
-from ledgermq.formats.record_fault import RecordFault
+from ledgermq.formats.kernels.record_fault import RecordFault
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.repair.log_scrub import Damage
-from ledgermq.store.entry_check import check_entries
+from ledgermq.store.log.entry_check import check_entries
 
 
 class Repair(NamedTuple):

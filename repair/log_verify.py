@@ -19,9 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ledgermq.formats import _stamp
 from ledgermq.formats.arrays import ENTRY_ITEM
-from ledgermq.formats.crc32 import crc32
 from ledgermq.formats.dledger_entry import (
     BODY_SIZE_AT,
     CHAIN_CRC_AT,
@@ -30,16 +28,18 @@ from ledgermq.formats.dledger_entry import (
     decode_entry_header,
 )
 from ledgermq.formats.dledger_index import ITEM_SIZE
-from ledgermq.formats.record_fault import RecordFault
+from ledgermq.formats.kernels import _stamp
+from ledgermq.formats.kernels.crc32 import crc32
+from ledgermq.formats.kernels.record_fault import RecordFault
 from ledgermq.formats.store_markers import BLANK_SIZE, is_blank
+from ledgermq.model.config.settings import LogKind
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position, Term
-from ledgermq.model.settings import LogKind
-from ledgermq.store.first_entry import ZEROS_STEP
+from ledgermq.store.files.mapped_files import MappedFiles
+from ledgermq.store.log.first_entry import ZEROS_STEP
+from ledgermq.store.log.log_writer import LogEnd
 from ledgermq.store.log_family import LogPart
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.log_writer import LogEnd
-from ledgermq.store.mapped_files import MappedFiles
 
 _ZEROS = bytes(ZEROS_STEP)
 

@@ -4,7 +4,7 @@ They are built beside the old ones, in ``ROOT/ledgermq/rebuild/``, by what the d
 them with, and take their place when they are complete and durable. While they do, there is no
 ``consumequeue/``: a node that is started in between builds everything from the log's beginning, so
 no crash leaves old and new ones side by side. The old ones are kept aside. Queues that the log has
-no message of any more end where the table of queue ends says (``store/queue_ends.py``).
+no message of any more end where the table of queue ends says (``store/queues/queue_ends.py``).
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import Position
-from ledgermq.model.settings import StoreSection
-from ledgermq.store.disk_sync import make_directories, sync_directory
-from ledgermq.store.dispatch_build import DispatchBuilder
-from ledgermq.store.folders import delete_folder
-from ledgermq.store.kept_aside import FOLDER, keep_aside
-from ledgermq.store.known_ends import known_queue_ends
+from ledgermq.store.files.disk_sync import make_directories, sync_directory
+from ledgermq.store.files.folders import delete_folder
+from ledgermq.store.files.kept_aside import FOLDER, keep_aside
+from ledgermq.store.files.small_file import read_file, replace_file
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.queue_ends import (
+from ledgermq.store.queues.dispatch_build import DispatchBuilder
+from ledgermq.store.queues.known_ends import known_queue_ends
+from ledgermq.store.queues.queue_ends import (
     QueueEnds,
     ends_path,
     write_queue_ends,
 )
-from ledgermq.store.queue_files import QueueFiles
-from ledgermq.store.small_file import read_file, replace_file
+from ledgermq.store.queues.queue_files import QueueFiles
 from ledgermq.store.store_directory import StoreDirectory
 
 TOLD_STEP = 64 * 1024 * 1024

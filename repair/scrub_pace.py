@@ -6,7 +6,7 @@ on in steps of bounded size, ``scrub.rate_bytes_per_s``.
 
 from __future__ import annotations
 
-from ledgermq.model.settings import ScrubSection
+from ledgermq.model.config.settings import ScrubSection
 
 FIRST_PASS_NS = 60_000_000_000
 """A node that starts has other things to read; unless passes are wanted more often."""

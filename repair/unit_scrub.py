@@ -19,8 +19,8 @@ import numpy.typing as npt
 from ledgermq.formats.arrays import UNIT, Units
 from ledgermq.formats.java_hash import HASH_MIN
 from ledgermq.formats.queue_unit import UNIT_SIZE
-from ledgermq.store.dispatch_tables import QueueBlock
-from ledgermq.store.queue_ends import names_a_folder
+from ledgermq.store.queues.dispatch_tables import QueueBlock
+from ledgermq.store.queues.queue_ends import names_a_folder
 
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 """Its units hold times of delivery, by the delay levels of the day when they were put."""

@@ -17,9 +17,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from ledgermq.sim.idle_queues import run_idle_seed
-from ledgermq.sim.runs import Outcome, Run, run_seed
-from ledgermq.sim.service_runs import ServiceRun
+from ledgermq.sim.runs.idle_queues import run_idle_seed
+from ledgermq.sim.runs.runs import Outcome, Run, run_seed
+from ledgermq.sim.runs.service_runs import ServiceRun
 
 TRACE_LINES = 150
 

@@ -9,33 +9,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from ledgermq.broker.topics import TopicTable
 from ledgermq.ipc.cursor_page import CursorPage, Role
-from ledgermq.model import amounts
+from ledgermq.ipc.loop import Pollable
+from ledgermq.model.config import amounts
+from ledgermq.model.config.settings import Settings
 from ledgermq.model.ids import NodeId, Position
-from ledgermq.model.settings import Settings
-from ledgermq.process.client_rights import AccessGate
-from ledgermq.process.client_socket import ClientSocket
 from ledgermq.process.environment import Environment
-from ledgermq.process.loop import Pollable
 from ledgermq.process.runtime_paths import RuntimePaths
-from ledgermq.process.store_paths import StorePaths
-from ledgermq.replication.raft_process import RaftWorker
-from ledgermq.replication.term_file import TermFile
-from ledgermq.sim.client_port import CLIENTS_SOURCE, ClientPort
-from ledgermq.sim.clock import NodeClock
-from ledgermq.sim.disk import Disk
-from ledgermq.sim.events import Events
-from ledgermq.sim.inline_executor import InlineExecutor
-from ledgermq.sim.log_flusher import FlusherMaker
-from ledgermq.sim.network import PEERS_SOURCE, Network, PeersEnd
-from ledgermq.sim.process import Bell, Inbox, Process
+from ledgermq.raft_node.raft_process import RaftWorker
+from ledgermq.raft_node.term_file import TermFile
+from ledgermq.rules.tables.topics import TopicTable
+from ledgermq.sessions.client_rights import AccessGate
+from ledgermq.sessions.client_socket import ClientSocket
+from ledgermq.sim.machine.client_port import CLIENTS_SOURCE, ClientPort
+from ledgermq.sim.machine.clock import NodeClock
+from ledgermq.sim.machine.disk import Disk
+from ledgermq.sim.machine.events import Events
+from ledgermq.sim.machine.inline_executor import InlineExecutor
+from ledgermq.sim.machine.log_flusher import FlusherMaker
+from ledgermq.sim.machine.network import PEERS_SOURCE, Network, PeersEnd
+from ledgermq.sim.machine.process import Bell, Inbox, Process
 from ledgermq.sim.readers import ROLES, Readers
-from ledgermq.store.file_names import file_name
-from ledgermq.store.log_damage import damage_path
-from ledgermq.writing.log_opening import OpenLog, open_log
-from ledgermq.writing.space_gate import SpaceGate
-from ledgermq.writing.writer import WriterWorker
+from ledgermq.store.files.file_names import file_name
+from ledgermq.store.files.store_paths import StorePaths
+from ledgermq.store.recovery.log_damage import damage_path
+from ledgermq.writer.log.log_opening import OpenLog, open_log
+from ledgermq.writer.log.space_gate import SpaceGate
+from ledgermq.writer.writer import WriterWorker
 
 EMPTY_DISK = amounts.Disk(total=1 << 40, used=0, free=1 << 40)
 TOPIC = "orders"

@@ -6,25 +6,25 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
-from ledgermq.broker.broker_state import APPLIED_KEY
-from ledgermq.broker.group_offsets import GroupOffsets
-from ledgermq.broker.groups import GroupTable
-from ledgermq.broker.topics import TopicTable
-from ledgermq.dispatching.dispatcher import DispatchWorker
-from ledgermq.dispatching.log_spans import LogSpans
+from ledgermq.broker.broker_process import BrokerWorker
+from ledgermq.broker.state.broker_tables import BrokerTables
+from ledgermq.broker.state.state_log import StateLog
+from ledgermq.dispatcher.dispatcher import DispatchWorker
+from ledgermq.dispatcher.log_spans import LogSpans
 from ledgermq.formats.config_json import encode_document
 from ledgermq.ipc.cursor_page import CursorPage, Role
-from ledgermq.model.settings import Settings
+from ledgermq.model.config.settings import Settings
 from ledgermq.process.environment import Environment
-from ledgermq.process.store_paths import StorePaths
-from ledgermq.serving.broker_process import BrokerWorker
-from ledgermq.serving.broker_tables import BrokerTables
-from ledgermq.serving.state_log import StateLog
-from ledgermq.sim.consumer_port import CONSUMERS_SOURCE, ConsumerPort
-from ledgermq.sim.events import Events
-from ledgermq.sim.process import Process
-from ledgermq.store import dispatch_checkpoint
-from ledgermq.store.derived_files import own_path
+from ledgermq.rules.state.broker_state import APPLIED_KEY
+from ledgermq.rules.tables.group_offsets import GroupOffsets
+from ledgermq.rules.tables.groups import GroupTable
+from ledgermq.rules.tables.topics import TopicTable
+from ledgermq.sim.machine.consumer_port import CONSUMERS_SOURCE, ConsumerPort
+from ledgermq.sim.machine.events import Events
+from ledgermq.sim.machine.process import Process
+from ledgermq.store.files.store_paths import StorePaths
+from ledgermq.store.queues import dispatch_checkpoint
+from ledgermq.store.queues.derived_files import own_path
 
 ROLES = (Role.DISPATCHER, Role.BROKER)
 OTHER_BOOT = bytes(16)

@@ -14,9 +14,8 @@ from tempfile import TemporaryDirectory
 from typing import Self
 
 from ledgermq.ipc.cursor_page import RaftRole, Role
-from ledgermq.model.errors import LedgerError
-from ledgermq.model.ids import NodeId
-from ledgermq.model.settings import (
+from ledgermq.members.log_trouble import LogDamagedError
+from ledgermq.model.config.settings import (
     AckMode,
     AckSection,
     ClusterState,
@@ -28,20 +27,21 @@ from ledgermq.model.settings import (
     StoreSection,
     TransactionsSection,
 )
-from ledgermq.process.log_trouble import LogDamagedError
+from ledgermq.model.errors import LedgerError
+from ledgermq.model.ids import NodeId
 from ledgermq.raft.membership import Membership
-from ledgermq.sim.checker import Checker, Entry
-from ledgermq.sim.clock import NodeClock
-from ledgermq.sim.disk import PAGE_SIZE, Disk, Disks
-from ledgermq.sim.events import MS, Events
-from ledgermq.sim.network import Network, Weather
+from ledgermq.sim.checks.checker import Checker, Entry
+from ledgermq.sim.checks.observer import Observer
+from ledgermq.sim.checks.settled import QUEUE_FILE_SIZE
+from ledgermq.sim.clients.producer import Producer
+from ledgermq.sim.machine.clock import NodeClock
+from ledgermq.sim.machine.disk import PAGE_SIZE, Disk, Disks
+from ledgermq.sim.machine.events import MS, Events
+from ledgermq.sim.machine.network import Network, Weather
 from ledgermq.sim.node import Node, runtime_folder
-from ledgermq.sim.observer import Observer
-from ledgermq.sim.producer import Producer
-from ledgermq.sim.settled import QUEUE_FILE_SIZE
-from ledgermq.store.disk_sync import watched
-from ledgermq.store.file_names import file_name
-from ledgermq.store.log_checkpoint import decode
+from ledgermq.store.files.disk_sync import watched
+from ledgermq.store.files.file_names import file_name
+from ledgermq.store.recovery.log_checkpoint import decode
 
 MEMORY_FOLDER = Path("/dev/shm")
 IN_GROUP = 0.2

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Position
-from ledgermq.store.dispatch_build import DispatchBuilder
 from ledgermq.store.log_family import MappedLog
+from ledgermq.store.queues.dispatch_build import DispatchBuilder
 
 Progress = Callable[[int, int], None]
 """Called with bytes done, and bytes to do."""

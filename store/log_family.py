@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import Position
-from ledgermq.store.file_names import is_file_name, starts_in
-from ledgermq.store.mapped_files import MappedFiles
+from ledgermq.store.files.file_names import is_file_name, starts_in
+from ledgermq.store.files.mapped_files import MappedFiles
 
 
 class LogFile(NamedTuple):

@@ -16,17 +16,17 @@ import numpy as np
 from ledgermq.formats.arrays import ENTRY_ITEM
 from ledgermq.formats.dledger_entry import EntryHeader, decode_entry_header
 from ledgermq.formats.dledger_index import ITEM_SIZE, decode_index_item
-from ledgermq.formats.kernel import ScanStatus, scan_entries
-from ledgermq.formats.message import SIZE_MIN, Message, decode_message
+from ledgermq.formats.kernels.kernel import ScanStatus, scan_entries
+from ledgermq.formats.records.message import SIZE_MIN, Message, decode_message
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position
-from ledgermq.store.entry_files import first_entry_position
-from ledgermq.store.file_names import file_name
-from ledgermq.store.first_entry import first_entry_offset
+from ledgermq.store.files.file_names import file_name
+from ledgermq.store.files.mapped_files import MappedFiles, VanishedError
+from ledgermq.store.files.properties_file import decode_dledger_checkpoint
+from ledgermq.store.files.small_file import read_file
+from ledgermq.store.log.entry_files import first_entry_position
+from ledgermq.store.log.first_entry import first_entry_offset
 from ledgermq.store.log_family import LogPart, LogSpan, MappedLog
-from ledgermq.store.mapped_files import MappedFiles, VanishedError
-from ledgermq.store.properties_file import decode_dledger_checkpoint
-from ledgermq.store.small_file import read_file
 from ledgermq.store.store_directory import StoreDirectory
 
 _ROWS = 4_096

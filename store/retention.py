@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ledgermq.model.amounts import Disk, amount
-from ledgermq.model.settings import ForceClean, RetentionSection
+from ledgermq.model.config.amounts import Disk, amount
+from ledgermq.model.config.settings import ForceClean, RetentionSection
 from ledgermq.model.units import HOUR_MS
 
 NOTHING = 2**62

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ledgermq.formats.dledger_entry import HEADER_SIZE
+from ledgermq.model.config.settings import LogKind
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.ids import NodeId, Position
-from ledgermq.model.settings import LogKind
-from ledgermq.store import log_checkpoint
+from ledgermq.store.files.mapped_files import MappedFiles
 from ledgermq.store.log_family import LogFamily, LogFolder
-from ledgermq.store.mapped_files import MappedFiles
+from ledgermq.store.recovery import log_checkpoint
 
 _DLEDGER_PREFIX = "dledger-"
 

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from ledgermq.formats.arrays import Units
 from ledgermq.formats.index_file import QUERY_COUNT_MAX, IndexLayout
-from ledgermq.formats.message import Message
 from ledgermq.formats.queue_unit import UNIT_SIZE
+from ledgermq.formats.records.message import Message
 from ledgermq.model.errors import CorruptLogError, StorageError, TopicUnknownError
 from ledgermq.model.limits import TIMESTAMP_MAX
-from ledgermq.store.index_reader import IndexReader
+from ledgermq.store.index.index_reader import IndexReader
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.queue_reader import QueueReader
+from ledgermq.store.queues.queue_reader import QueueReader
 from ledgermq.store.store_directory import open_directory
 
 _EVERYTHING = (1 << 63) - 1

@@ -6,18 +6,18 @@ import json
 from pathlib import Path
 
 from ledgermq.formats.dledger_index import ITEM_SIZE
-from ledgermq.formats.host_address import encode_host
+from ledgermq.formats.records.host_address import encode_host
+from ledgermq.members.peer_identity import KnownPeers, take_identity
+from ledgermq.model.config.settings import NodeSection, StoreSection
 from ledgermq.model.ids import Index, NodeId, Position, QueueOffset, Term
-from ledgermq.model.settings import NodeSection, StoreSection
-from ledgermq.process.peer_identity import KnownPeers, take_identity
 from ledgermq.raft.messages import HardState
-from ledgermq.replication.term_file import TermFile
-from ledgermq.store.append_files import AppendFiles
-from ledgermq.store.dispatch_build import DispatchBuilder
-from ledgermq.store.log_checkpoint import LogCheckpoint, encode
+from ledgermq.raft_node.term_file import TermFile
+from ledgermq.store.files.append_files import AppendFiles
+from ledgermq.store.files.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
+from ledgermq.store.log.log_writer import LogEnd, LogWriter, Run
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.log_writer import LogEnd, LogWriter, Run
-from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
+from ledgermq.store.queues.dispatch_build import DispatchBuilder
+from ledgermq.store.recovery.log_checkpoint import LogCheckpoint, encode
 from ledgermq.store.store_directory import open_directory
 from tests.unit.store.records import BROKER, frame_of, record
 

@@ -6,10 +6,10 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from ledgermq.model.settings import StoreSection
+from ledgermq.model.config.settings import StoreSection
 from ledgermq.repair.install_derived import StagedDerived, message_crc, queue_paths, write_staged
-from ledgermq.store.derived_files import load_derived_files
 from ledgermq.store.log_reader import LogReader
+from ledgermq.store.queues.derived_files import load_derived_files
 from ledgermq.store.store_directory import open_directory
 
 

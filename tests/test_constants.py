@@ -50,10 +50,10 @@ LEFT: dict[str, int] = {
 
 
 LITERALS_LEFT = {
-    ("model/settings_rules.py", "INDEX_HEADER_SIZE"),
-    ("model/settings_rules.py", "INDEX_ITEM_SIZE"),
-    ("model/settings_rules.py", "INDEX_SLOT_SIZE"),
-    ("model/settings_rules.py", "QUEUE_UNIT_SIZE"),
+    ("model/config/settings_rules.py", "INDEX_HEADER_SIZE"),
+    ("model/config/settings_rules.py", "INDEX_ITEM_SIZE"),
+    ("model/config/settings_rules.py", "INDEX_SLOT_SIZE"),
+    ("model/config/settings_rules.py", "QUEUE_UNIT_SIZE"),
 }
 """Numbers of a format that are typed again: the settings are below the formats."""
 
@@ -145,12 +145,14 @@ def doubled() -> dict[str, list[list[str]]]:
 
 def is_kernel(path: Path) -> bool:
     """Whether it is compiled by itself: numbers of the formats stand in its code."""
-    return path.parent.name == "formats" and path.name.startswith("_")
+    return path.parent.name == "kernels" and path.name.startswith("_")
 
 
 def typed_again() -> set[tuple[str, str]]:
     """Numbers outside of ``formats`` that have the end of the name of one there, and its value."""
-    codecs = [path for path in modules() if path.parent.name == "formats" and not is_kernel(path)]
+    codecs = [
+        path for path in modules() if shown(path).startswith("formats/") and not is_kernel(path)
+    ]
     homes: dict[object, set[str]] = defaultdict(set)
     for path in codecs:
         for name, value in Constants(path).found.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,14 @@ NOT_PACKAGES = {
     "tests",
 }
 
+FOLDERS = sorted(
+    path.parent.relative_to(ROOT)
+    for package in PACKAGES
+    for path in (ROOT / package).rglob("__init__.py")
+)
+"""Packages, and the folders in them."""
+
+MODULES_MAX = 14
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 BANNED_WORDS = {
@@ -46,6 +55,38 @@ BANNED_WORDS = {
 
 def modules() -> list[Path]:
     return sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+
+@cache
+def module_names() -> dict[str, Path]:
+    """All modules but packages, by their names within ``ledgermq``."""
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path
+        for path in modules()
+        if path.name != "__init__.py"
+    }
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """The modules of ours that a file imports, wherever in it."""
+    names = module_names()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ledgermq"):
+            base = (node.module or "").removeprefix("ledgermq").lstrip(".")
+            for name in {base, *(f"{base}.{alias.name}".lstrip(".") for alias in node.names)}:
+                if name in names:
+                    yield name
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """What is left of a graph when all is gone that leads nowhere, or that nothing leads to."""
+    left = {node: {to for to in targets if to != node} for node, targets in graph.items()}
+    while True:
+        free = {node for node, targets in left.items() if not targets & left.keys()}
+        free |= left.keys() - {to for targets in left.values() for to in targets}
+        if not free:
+            return [sorted(left)] if left else []
+        left = {node: targets for node, targets in left.items() if node not in free}
 
 
 def shown(path: Path) -> str:
@@ -85,7 +126,8 @@ def test_a_link_is_relative_and_leads_to_the_folder_at_the_root(package: str) ->
 def test_the_tables_of_setuptools_name_exactly_these_packages() -> None:
     setuptools = PROJECT["tool"]["setuptools"]
 
-    assert sorted(setuptools["packages"]) == ["ledgermq", *(f"ledgermq.{n}" for n in PACKAGES)]
+    dotted = [".".join(("ledgermq", *folder.parts)) for folder in FOLDERS]
+    assert sorted(setuptools["packages"]) == ["ledgermq", *dotted]
     assert setuptools["package-dir"] == {
         "ledgermq": "src/ledgermq",
         **{f"ledgermq.{name}": name for name in PACKAGES},
@@ -116,20 +158,48 @@ def test_whoever_lacks_a_library_is_told_of_the_extra_that_brings_it() -> None:
     assert wanted == EXTRA_OF_PACKAGE
 
 
-def test_packages_are_flat() -> None:
-    nested = [shown(path) for path in modules() if path.parent.parent != ROOT]
+def test_a_folder_holds_as_many_modules_as_a_reader_can_survey() -> None:
+    full = {
+        str(folder): count
+        for folder in FOLDERS
+        if (count := sum(path.parent == ROOT / folder for path in modules()) - 1) > MODULES_MAX
+    }
 
-    assert nested == []
+    assert full == {}
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_have_one_level_of_folders() -> None:
+    deep = [str(folder) for folder in FOLDERS if len(folder.parts) > 2]
+
+    assert deep == []
+
+
+def test_no_modules_import_one_another_in_a_circle() -> None:
+    assert circles({module: set(imports_of(path)) for module, path in module_names().items()}) == []
+
+
+def test_no_folders_of_a_package_import_one_another_in_a_circle() -> None:
+    """The package's own modules stand above and below its folders: they are its door."""
+    rooms: dict[str, set[str]] = {}
+    for module, path in module_names().items():
+        room = module.rpartition(".")[0]
+        if "." not in room:
+            continue
+        others = {other.rpartition(".")[0] for other in imports_of(path)}
+        rooms.setdefault(room, set()).update(other for other in others if "." in other)
+
+    assert circles(rooms) == []
+
+
+@pytest.mark.parametrize("package", [str(folder) for folder in FOLDERS])
 def test_a_package_says_what_it_holds_and_nothing_else(package: str) -> None:
     tree = ast.parse((ROOT / package / "__init__.py").read_text())
     said = {type(statement) for statement in tree.body[1:]}
 
     assert ast.get_docstring(tree)
     # The client is a library: its users import from the package, and nothing else is done there.
-    assert said == ({ast.ImportFrom, ast.Assign} if package == "client" else set())
+    library = package in {"client", "client/aio"}
+    assert said == ({ast.ImportFrom, ast.Assign} if library else set())
 
 
 def test_every_module_begins_with_what_it_is_for() -> None:

@@ -7,16 +7,16 @@ from functools import cache
 from typing import NamedTuple
 from unittest.mock import patch
 
+from ledgermq.broker.broker_process import BrokerWorker
+from ledgermq.broker.call_service import CallService
+from ledgermq.broker.calls import Verb
+from ledgermq.broker.pulls.consumers import Consumers, MakeConsumers
+from ledgermq.broker.pulls.pull_service import PullService
+from ledgermq.broker.pulls.query_service import QueryService
+from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.gateway.port import RemotingPort
 from ledgermq.gateway.requests import Code
 from ledgermq.process.environment import Environment
-from ledgermq.serving.broker_process import BrokerWorker
-from ledgermq.serving.broker_tables import BrokerTables
-from ledgermq.serving.call_service import CallService
-from ledgermq.serving.calls import Verb
-from ledgermq.serving.consumers import Consumers, MakeConsumers
-from ledgermq.serving.pull_service import PullService
-from ledgermq.serving.query_service import QueryService
 from ledgermq.sim import readers
 from ledgermq.sim.world import Shape, World
 

@@ -28,9 +28,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
+from ledgermq.model.config.settings import AckMode, LogKind
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import NodeId
-from ledgermq.model.settings import AckMode, LogKind
 
 VERSION = 1
 NODE_ID_SIZE_MAX = 16

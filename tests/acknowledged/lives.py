@@ -35,7 +35,7 @@ from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.client.pull_pipeline import ConsumerOptions
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.model.errors import LedgerError, TopicUnknownError
 from ledgermq.store.store_view import StoreView
 

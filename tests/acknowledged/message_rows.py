@@ -23,19 +23,19 @@ from tests.acknowledged.steps import (
 )
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client.delivery import delivery_of
-from ledgermq.client.message_options import Destination
-from ledgermq.client.outgoing import OutgoingMessage, properties_bytes
-from ledgermq.client.record_encoder import Form, RecordEncoder, Target
-from ledgermq.client.results import SendResult
-from ledgermq.client.send_future import SendFuture
-from ledgermq.client.transaction_parts import HALF, Parts
-from ledgermq.formats.message_id import UniqueIds
-from ledgermq.formats.properties import STAGE
+from ledgermq.client.core.results import SendResult
+from ledgermq.client.sending.delivery import delivery_of
+from ledgermq.client.sending.message_options import Destination
+from ledgermq.client.sending.outgoing import OutgoingMessage, properties_bytes
+from ledgermq.client.sending.record_encoder import Form, RecordEncoder, Target
+from ledgermq.client.sending.send_future import SendFuture
+from ledgermq.client.sending.transaction_parts import HALF, Parts
+from ledgermq.formats.records.message_id import UniqueIds
+from ledgermq.formats.records.properties import STAGE
 from ledgermq.model.errors import LedgerError, MessageIllegalError
 from ledgermq.model.limits import STAGED_TOPIC
+from ledgermq.model.names.stages import Stage
 from ledgermq.model.offset_ranges import ranges_of
-from ledgermq.model.stages import Stage
 from ledgermq.wire.send_frame import SendRun
 from ledgermq.wire.staged_pack import encode_pack
 

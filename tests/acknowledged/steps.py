@@ -19,11 +19,11 @@ import zmq
 from tests.process.remoting_client import RemotingClient
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client.address import parse_addresses
-from ledgermq.client.group import broker_link
-from ledgermq.client.producer import Producer
-from ledgermq.client.requests import Request, RequestPipeline, call_request, call_result
-from ledgermq.client.send_pipeline import ProducerOptions
+from ledgermq.client.blocking.producer import Producer
+from ledgermq.client.core.address import parse_addresses
+from ledgermq.client.core.group import broker_link
+from ledgermq.client.core.requests import Request, RequestPipeline, call_request, call_result
+from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.remoting.command import Command
 
 LOOK_S = 0.003

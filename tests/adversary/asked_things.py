@@ -15,7 +15,7 @@ from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_requests import TEMPLATES
 from tests.process.remoting_steps import send
 
-from ledgermq.formats.message_id import decode_offset_id
+from ledgermq.formats.records.message_id import decode_offset_id
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.command import Command
 

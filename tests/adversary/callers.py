@@ -16,9 +16,9 @@ import zmq
 from tests.process.remoting_client import RemotingClient
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client.keys import load_client_keys
-from ledgermq.formats.crc32 import crc32
+from ledgermq.client.core.keys import load_client_keys
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
+from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.pull_frame import Pull, encode_pull

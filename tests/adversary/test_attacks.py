@@ -4,9 +4,9 @@ LEDGERMQ_ADVERSARY_S: for how long all attacks are repeated, two at a time, in a
 drawn (LEDGERMQ_ADVERSARY_SEED); how late honest clients are is then compared with before. Without
 it each is made once, and no time is looked at.
 
-What tests elsewhere show of the same findings: H1, H3 tests/unit/broker/test_sql_filter.py; C1 and
+What tests elsewhere show of the same findings: H1, H3 tests/unit/rules/test_sql_filter.py; C1 and
 M7 test_who_may.py; H2, H4, M5 tests/process/test_who_asks.py; H5, L6
-tests/unit/process/test_session_server.py; H6 tests/process/test_endless_messages.py; H7
+tests/unit/sessions/test_session_server.py; H6 tests/process/test_endless_messages.py; H7
 tests/process/test_remoting_attacks.py; M6 tests/unit/process/test_control_rights.py; M8
 tests/power/test_failed_syncs.py; L1 tests/unit/process/test_log_lines.py; L3
 tests/unit/cli/test_demo_archives.py; L4 tests/unit/conversion/test_backup.py.

@@ -12,8 +12,8 @@ from tests.process.remoting_steps import beat_when_leading, send
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Queries
-from ledgermq.formats.message import Message, encode_message
-from ledgermq.formats.message_id import decode_offset_id
+from ledgermq.formats.records.message import Message, encode_message
+from ledgermq.formats.records.message_id import decode_offset_id
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command

@@ -12,9 +12,9 @@ from tests.process.remoting_requests import TEMPLATES
 from tests.process.remoting_steps import beat_when_leading
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client.access_admin import AccessAdmin
+from ledgermq.client.admin.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.formats.message import decode_message
+from ledgermq.formats.records.message import decode_message
 from ledgermq.remoting.codes import RequestCode as Code
 
 pytestmark = pytest.mark.slow

@@ -40,10 +40,10 @@ from tests.suite.patience import PATIENCE_S
 from tests.whole_broker import codes
 from tests.whole_broker import verbs as all_verbs
 
-from ledgermq.client.access_admin import AccessAdmin
+from ledgermq.client.admin.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.process.client_keys import make_client_keys, make_node_key
 from ledgermq.remoting.codes import RequestCode as Code
+from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key
 from ledgermq.wire.query_frame import KeyQuery, PositionQuery
 
 pytestmark = pytest.mark.slow

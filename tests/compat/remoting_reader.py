@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.formats.message import decode_message
+from ledgermq.formats.records.message import decode_message
 
 PULL_MESSAGE = 11
 QUERY_MESSAGE = 12

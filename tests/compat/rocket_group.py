@@ -24,7 +24,7 @@ from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.group_nodes import Group, Member, free_port
 
 from ledgermq.model.ids import NodeId
-from ledgermq.process.peer_keys import init_keys
+from ledgermq.sessions.keys.peer_keys import init_keys
 
 NAMES = ("n0", "n1", "n2")
 

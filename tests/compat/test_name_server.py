@@ -17,7 +17,7 @@ from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import free_port
 from tests.process.remoting_client import RemotingClient
 
-from ledgermq.client.admin import Admin
+from ledgermq.client.admin.admin import Admin
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 
 NAME_SERVER = "org.apache.rocketmq.namesrv.NamesrvStartup"

@@ -36,7 +36,7 @@ from tests.suite.patience import PATIENCE_S
 from tests.suite.space import short_folder
 
 from ledgermq.client import Consumer, ReceivedMessage
-from ledgermq.client.pull_pipeline import ConsumerOptions
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.store.store_view import StoreView
 
 MESSAGES_EACH = 25_000

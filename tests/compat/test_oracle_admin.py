@@ -13,8 +13,8 @@ from tests.process.client_node import SERVE
 from tests.process.conftest import Node, wait_until
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client.admin import Admin
-from ledgermq.client.producer import Producer
+from ledgermq.client.admin.admin import Admin
+from ledgermq.client.blocking.producer import Producer
 from ledgermq.formats.config_json import decode_document
 
 SIZES = {

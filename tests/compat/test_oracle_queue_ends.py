@@ -19,9 +19,9 @@ from tests.process.group_nodes import COMMAND
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer, Producer
-from ledgermq.client.admin import Admin
+from ledgermq.client.admin.admin import Admin
 from ledgermq.formats.findings import Severity
-from ledgermq.repair.check_store import CheckOptions, check_store
+from ledgermq.repair.check.check_store import CheckOptions, check_store
 from ledgermq.store.store_view import StoreView
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]

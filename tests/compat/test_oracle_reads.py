@@ -27,8 +27,8 @@ from tests.process.raw_consumer import RawConsumer
 
 from ledgermq.client import Queries
 from ledgermq.formats.java_hash import java_hash
+from ledgermq.model.config.settings import ReadsSection
 from ledgermq.model.errors import TopicUnknownError
-from ledgermq.model.settings import ReadsSection
 
 pytestmark = [pytest.mark.slow, pytest.mark.oracle]
 

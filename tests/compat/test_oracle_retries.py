@@ -15,8 +15,8 @@ from tests.process.conftest import Node
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer, DeadLetters, Producer, ReceivedMessage
-from ledgermq.client.retries import DEAD
-from ledgermq.formats.message import Message
+from ledgermq.client.reading.retries import DEAD
+from ledgermq.formats.records.message import Message
 from ledgermq.store.store_view import StoreView
 
 SIZES = {

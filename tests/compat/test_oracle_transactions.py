@@ -11,7 +11,7 @@ from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
 
 from ledgermq.client import TransactionalProducer
-from ledgermq.model.transactions import UNANSWERED_TOPIC
+from ledgermq.model.names.transactions import UNANSWERED_TOPIC
 from ledgermq.store.store_view import StoreView
 
 START_S = 150.0

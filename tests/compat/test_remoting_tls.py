@@ -14,7 +14,7 @@ from tests.process.group_nodes import TOPIC
 from tests.process.remoting_client import RemotingClient
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client.access_admin import AccessAdmin
+from ledgermq.client.admin.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.remoting.codes import RequestCode
 

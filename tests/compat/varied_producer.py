@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ledgermq.client import OutgoingMessage, Producer, ProducerOptions, SendResult
-from ledgermq.client.send_future import SendFuture
-from ledgermq.model.settings import AckMode
+from ledgermq.client.sending.send_future import SendFuture
+from ledgermq.model.config.settings import AckMode
 
 QUEUES = 4
 BATCH_MAX = 40

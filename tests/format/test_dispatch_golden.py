@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ledgermq.formats.kernel import scan_entries
+from ledgermq.formats.kernels.kernel import scan_entries
+from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Position
-from ledgermq.model.settings import StoreSection
-from ledgermq.store.dispatch_build import Built, DispatchBuilder
-from ledgermq.store.store_checkpoint import decode_checkpoint
+from ledgermq.store.files.store_checkpoint import decode_checkpoint
+from ledgermq.store.queues.dispatch_build import Built, DispatchBuilder
 
 SIZES = {
     "mapped_file_size_consume_queue": 4_000,

@@ -18,11 +18,11 @@ from ledgermq.formats.dledger_entry import (
     encode_entry,
     encode_entry_header,
 )
-from ledgermq.formats.message import Message, decode_message, encode_message
+from ledgermq.formats.records.message import Message, decode_message, encode_message
 from ledgermq.formats.store_markers import is_blank
+from ledgermq.model.config.settings import LogKind
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position, Term
-from ledgermq.model.settings import LogKind
 
 VECTOR_HEADER = bytes.fromhex(
     """

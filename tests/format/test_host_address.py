@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.formats.host_address import decode_host, encode_host
+from ledgermq.formats.records.host_address import decode_host, encode_host
 from ledgermq.model.errors import CorruptLogError, MessageIllegalError
 
 

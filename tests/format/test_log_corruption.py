@@ -13,15 +13,15 @@ from tests.unit.store.records import BROKER, frame_of, record
 
 from ledgermq.formats.dledger_entry import CHAIN_CRC_AT, HEADER_SIZE
 from ledgermq.formats.dledger_index import ITEM_SIZE
-from ledgermq.formats.host_address import encode_host
+from ledgermq.formats.records.host_address import encode_host
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position, QueueOffset, Term
-from ledgermq.repair.check_store import CheckOptions, check_store
+from ledgermq.repair.check.check_store import CheckOptions, check_store
 from ledgermq.repair.log_verify import VerifiedLog, verify_log
-from ledgermq.store.append_files import AppendFiles
-from ledgermq.store.log_checkpoint import LogCheckpoint, encode
+from ledgermq.store.files.append_files import AppendFiles
+from ledgermq.store.log.log_writer import LogEnd, LogWriter, Run
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.log_writer import LogEnd, LogWriter, Run
+from ledgermq.store.recovery.log_checkpoint import LogCheckpoint, encode
 from ledgermq.store.store_directory import open_directory
 
 FILE_SIZE = 700

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ledgermq.formats.message import (
+from ledgermq.formats.records.message import (
     BORN_HOST_V6,
     STORE_HOST_V6,
     TRANSACTION_COMMIT,

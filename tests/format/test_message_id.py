@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.formats.message_id import OffsetId, UniqueIds, decode_offset_id, encode_offset_id
+from ledgermq.formats.records.message_id import (
+    OffsetId,
+    UniqueIds,
+    decode_offset_id,
+    encode_offset_id,
+)
 from ledgermq.model.errors import MessageIllegalError, ProtocolError
 
 MONTH_MS = round(datetime(2024, 2, 1).timestamp() * 1_000)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.formats.properties import decode_properties, encode_properties
+from ledgermq.formats.records.properties import decode_properties, encode_properties
 from ledgermq.model.errors import MessageIllegalError
 
 _TEXT = st.characters(codec="utf-8", exclude_characters="\x01\x02")

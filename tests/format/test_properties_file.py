@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import NO_INDEX, Index, NodeId, Term
-from ledgermq.store.properties_file import (
+from ledgermq.store.files.properties_file import (
     CurrentTerm,
     DLedgerCheckpoint,
     decode_current_term,

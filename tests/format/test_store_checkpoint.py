@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.store.store_checkpoint import (
+from ledgermq.store.files.store_checkpoint import (
     StoreCheckpoint,
     decode_checkpoint,
     encode_checkpoint,

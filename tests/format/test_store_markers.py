@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.formats.store_markers import encode_blank, is_blank
+from ledgermq.model.config.settings import LogKind
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.model.settings import LogKind
 
 
 def test_the_vectors_of_the_real_broker_are_written() -> None:

@@ -10,23 +10,15 @@ from typing import NamedTuple
 
 from tests.process.remoting_requests import TEMPLATES
 
-from ledgermq.broker import state_commands
-from ledgermq.broker.access import UserTable
-from ledgermq.broker.given_back import GivenBack
-from ledgermq.broker.sealed_secret import open_sealed, seal
-from ledgermq.broker.sql_filter import parse_sql
-from ledgermq.broker.state_commands import Command as StateCommand
-from ledgermq.broker.state_commands import Snapshot
-from ledgermq.broker.table_changes import TopicSet
-from ledgermq.formats.batch_payload import decode_batch
 from ledgermq.formats.config_json import decode_document as decode_config
-from ledgermq.formats.message import Message, decode_message, encode_message
-from ledgermq.formats.message_id import decode_offset_id
-from ledgermq.formats.properties import decode_properties, encode_properties
+from ledgermq.formats.records.batch_payload import decode_batch
+from ledgermq.formats.records.message import Message, decode_message, encode_message
+from ledgermq.formats.records.message_id import decode_offset_id
+from ledgermq.formats.records.properties import decode_properties, encode_properties
+from ledgermq.model.config.java_properties import read_properties
+from ledgermq.model.config.settings import AckMode, LogKind
+from ledgermq.model.config.settings_file import read_settings
 from ledgermq.model.ids import Index, NodeId, Position, Term
-from ledgermq.model.java_properties import read_properties
-from ledgermq.model.settings import AckMode, LogKind
-from ledgermq.model.settings_file import read_settings
 from ledgermq.raft.message_codec import decode_message as decode_raft
 from ledgermq.raft.message_codec import encode_message as encode_raft
 from ledgermq.raft.messages import ReadRequest
@@ -36,7 +28,16 @@ from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.command import Command, HeaderKind, decode_command, encode_command
 from ledgermq.remoting.fastjson import decode_body as decode_fastjson
 from ledgermq.remoting.heartbeat import decode_heartbeat
-from ledgermq.store import checked_document, properties_file, queue_ends, store_checkpoint
+from ledgermq.rules.access.access import UserTable
+from ledgermq.rules.access.sealed_secret import open_sealed, seal
+from ledgermq.rules.given_back import GivenBack
+from ledgermq.rules.sql.sql_filter import parse_sql
+from ledgermq.rules.state import state_commands
+from ledgermq.rules.state.state_commands import Command as StateCommand
+from ledgermq.rules.state.state_commands import Snapshot
+from ledgermq.rules.tables.table_changes import TopicSet
+from ledgermq.store.files import checked_document, properties_file, store_checkpoint
+from ledgermq.store.queues import queue_ends
 from ledgermq.wire import session
 from ledgermq.wire.header import decode_header
 from ledgermq.wire.peer_preamble import (

@@ -16,9 +16,9 @@ from tests.process.service_load import (
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Admin, Consumer, DeadLetters, Producer
-from ledgermq.client.outgoing import properties_bytes
-from ledgermq.client.pull_pipeline import ConsumerOptions
-from ledgermq.client.retries import DEAD
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
+from ledgermq.client.reading.retries import DEAD
+from ledgermq.client.sending.outgoing import properties_bytes
 from ledgermq.client.staging import SinkClient, StageWriter, staging_producer
 from ledgermq.model.errors import LedgerError
 

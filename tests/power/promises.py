@@ -16,10 +16,10 @@ from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Admin, Consumer
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.client.pull_pipeline import ConsumerOptions
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.formats.findings import Severity
 from ledgermq.model.errors import LedgerError, TopicUnknownError
-from ledgermq.repair.check_store import CheckOptions, check_store
+from ledgermq.repair.check.check_store import CheckOptions, check_store
 
 Answer = TypeVar("Answer")
 IMAGES = os.environ.get("LEDGERMQ_POWER_IMAGES", "")

@@ -21,13 +21,12 @@ from tests.process.raw_consumer import RawConsumer
 from tests.suite.patience import PATIENCE_S
 from tests.suite.space import short_folder
 
-from ledgermq.formats.message import decode_message
-from ledgermq.formats.properties import decode_properties
+from ledgermq.formats.records.message import decode_message
+from ledgermq.formats.records.properties import decode_properties
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import CursorPage, Dispatched, LogCursor, Role
 from ledgermq.ipc.doorbell import Bell
-from ledgermq.model.ids import Index, Position, Term
-from ledgermq.model.settings import (
+from ledgermq.model.config.settings import (
     LimitsSection,
     ListenSection,
     LogKind,
@@ -37,13 +36,14 @@ from ledgermq.model.settings import (
     StoreSection,
     TopicsSection,
 )
+from ledgermq.model.ids import Index, Position, Term
 from ledgermq.process.table_files import UnsettledTables
-from ledgermq.store.queue_reader import QueueReader
+from ledgermq.store.queues.queue_reader import QueueReader
 from ledgermq.wire.pull_frame import PullStatus
 
 CODE = (
-    "import pickle, sys; from ledgermq.serving import broker_process; "
-    "from ledgermq.process.loop import StopFlag; stop = StopFlag(); stop.install(); "
+    "import pickle, sys; from ledgermq.broker import broker_process; "
+    "from ledgermq.ipc.loop import StopFlag; stop = StopFlag(); stop.install(); "
     "sys.exit(broker_process.run(pickle.loads(sys.stdin.buffer.read()), stop))"
 )
 ANYTHING = 2**62

@@ -19,8 +19,8 @@ from tests.process.fault_producer import QUEUES
 from tests.process.history import HistoryWriter
 
 from ledgermq.client import Consumer
-from ledgermq.client.pull_pipeline import ConsumerOptions
-from ledgermq.client.received import MessageBatch
+from ledgermq.client.core.received import MessageBatch
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.model.errors import LedgerError
 
 PAUSE_S = 0.02

@@ -18,9 +18,9 @@ from tests.process import stop_signal
 from tests.process.history import HistoryWriter
 
 from ledgermq.client import Producer
-from ledgermq.client.results import BatchResult, SendResult
-from ledgermq.client.send_future import SendFuture
-from ledgermq.client.send_pipeline import ProducerOptions
+from ledgermq.client.core.results import BatchResult, SendResult
+from ledgermq.client.sending.send_future import SendFuture
+from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.model.errors import LedgerError
 
 QUEUES = 4

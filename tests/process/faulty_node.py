@@ -9,15 +9,15 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from ledgermq.broker.consumers.dead_letter_calls import DeadLetterCalls
+from ledgermq.broker.deliveries.delay_service import DelayService
+from ledgermq.broker.deliveries.moves import Moves
+from ledgermq.broker.deliveries.timer_service import TimerService
+from ledgermq.broker.pulls.pull_service import PullService
+from ledgermq.broker.pulls.query_service import QueryService
+from ledgermq.broker.sinks.sink_service import SinkService
+from ledgermq.broker.transactions.transaction_service import TransactionService
 from ledgermq.cli.main import main
-from ledgermq.serving.dead_letter_calls import DeadLetterCalls
-from ledgermq.serving.delay_service import DelayService
-from ledgermq.serving.moves import Moves
-from ledgermq.serving.pull_service import PullService
-from ledgermq.serving.query_service import QueryService
-from ledgermq.serving.sink_service import SinkService
-from ledgermq.serving.timer_service import TimerService
-from ledgermq.serving.transaction_service import TransactionService
 
 POISON = "poison"
 

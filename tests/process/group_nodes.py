@@ -20,7 +20,7 @@ from tests.process.running import topics_document
 from ledgermq.client import Producer, ProducerOptions
 from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import NodeId
-from ledgermq.process.peer_keys import init_keys
+from ledgermq.sessions.keys.peer_keys import init_keys
 from ledgermq.store.store_view import StoreView
 
 TOPIC = "orders"

@@ -10,7 +10,7 @@ import sys
 import time
 
 from ledgermq.client import GroupConsumer, GroupOptions
-from ledgermq.client.pull_pipeline import ConsumerOptions
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 
 BATCH_MAX = 10
 

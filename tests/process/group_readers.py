@@ -9,11 +9,11 @@ from typing import NamedTuple, Self
 
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client.allocation import TopicQueue
-from ledgermq.client.group_consumer import GroupConsumer
-from ledgermq.client.group_member import GroupOptions
-from ledgermq.client.pull_pipeline import ConsumerOptions
-from ledgermq.client.rebalance_listener import RebalanceListener
+from ledgermq.client.blocking.group_consumer import GroupConsumer
+from ledgermq.client.groups.allocation import TopicQueue
+from ledgermq.client.groups.group_member import GroupOptions
+from ledgermq.client.groups.rebalance_listener import RebalanceListener
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 
 
 class Seen(NamedTuple):

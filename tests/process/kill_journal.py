@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.client.results import SendResult
+from ledgermq.client.core.results import SendResult
 
 
 class Frame(NamedTuple):

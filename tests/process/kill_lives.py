@@ -26,16 +26,16 @@ from tests.process.kill_journal import JournalReader, Place
 from tests.process.node_start import Process, start_node
 from tests.process.running import topics_document
 
-from ledgermq.dispatching.log_spans import LogSpans
+from ledgermq.dispatcher.log_spans import LogSpans
 from ledgermq.formats.findings import Severity
 from ledgermq.formats.index_file import IndexLayout
+from ledgermq.model.config.settings import LogKind, Settings
 from ledgermq.model.ids import Position
-from ledgermq.model.settings import LogKind, Settings
-from ledgermq.process.settings_loading import load_settings
-from ledgermq.repair.check_store import CheckOptions, check_store
-from ledgermq.store.dispatch_build import DispatchBuilder
+from ledgermq.process.settings.settings_loading import load_settings
+from ledgermq.repair.check.check_store import CheckOptions, check_store
+from ledgermq.store.queues.dispatch_build import DispatchBuilder
 from ledgermq.store.store_view import StoreView
-from ledgermq.writing.log_opening import open_log
+from ledgermq.writer.log.log_opening import open_log
 
 TOPIC = "lives"
 QUEUES = 4

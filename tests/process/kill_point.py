@@ -138,7 +138,8 @@ def install(point: KillPoint) -> None:
         setattr(os, name, point.wrap(name, getattr(os, name)))
     # The table first: who imports numpy must keep it from making threads.
     ProcessTable.load()
-    from ledgermq.store import append_files, index_files
+    from ledgermq.store.files import append_files
+    from ledgermq.store.index import index_files
 
     append_files._punch_hole = point.wrap("punch_hole", append_files._punch_hole)
     for name in MAP_WRITES:

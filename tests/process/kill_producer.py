@@ -17,9 +17,9 @@ from tests.process import stop_signal
 from tests.process.kill_journal import Frame, JournalWriter
 
 from ledgermq.client import Producer
-from ledgermq.client.results import BatchResult
-from ledgermq.client.send_future import SendFuture
-from ledgermq.client.send_pipeline import ProducerOptions
+from ledgermq.client.core.results import BatchResult
+from ledgermq.client.sending.send_future import SendFuture
+from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.model.errors import LedgerError
 
 QUEUES = 4

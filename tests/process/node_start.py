@@ -235,7 +235,7 @@ def serve(orders: socket.socket) -> None:
 
     import setproctitle
 
-    import ledgermq.cli.serve_command
+    import ledgermq.cli.node.serve_command
     from ledgermq.daemon.process_modules import ProcessTable
 
     del ledgermq

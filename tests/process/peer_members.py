@@ -11,8 +11,8 @@ import zmq
 from tests.process.conftest import wait_until
 from tests.process.group_nodes import free_port
 
-from ledgermq.model.ids import NodeId
-from ledgermq.model.settings import (
+from ledgermq.members.peer_identity import cluster_id
+from ledgermq.model.config.settings import (
     AckMode,
     AckSection,
     LogKind,
@@ -21,8 +21,8 @@ from ledgermq.model.settings import (
     Settings,
     StoreSection,
 )
-from ledgermq.process.peer_identity import cluster_id
-from ledgermq.replication.peer_group import PeerGroup
+from ledgermq.model.ids import NodeId
+from ledgermq.raft_node.peers.peer_group import PeerGroup
 from ledgermq.wire.peer_preamble import (
     AgreedSettings,
     Preamble,

@@ -17,7 +17,7 @@ import pyte
 from tests.process.conftest import SOURCES, wait_until
 from tests.readable import is_readable
 
-from ledgermq.cli.top_terminal import DRAWING, DRAWN
+from ledgermq.cli.top.top_terminal import DRAWING, DRAWN
 
 LOOK_S = 0.05
 READ_SIZE = 65_536

@@ -10,9 +10,9 @@ from pathlib import Path
 import zmq
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.formats.crc32 import crc32
-from ledgermq.formats.message import Message, encode_message
-from ledgermq.formats.properties import encode_properties
+from ledgermq.formats.kernels.crc32 import crc32
+from ledgermq.formats.records.message import Message, encode_message
+from ledgermq.formats.records.properties import encode_properties
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.send_frame import SendRun, Sent, decode_sent, encode_send, encode_tables
 from ledgermq.wire.session import (

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tests.process.remoting_steps import GROUP, NOW_MS, heartbeat_body
 
-from ledgermq.formats.batch_payload import BatchItem, encode_batch
+from ledgermq.formats.records.batch_payload import BatchItem, encode_batch
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.pull_request import SUBSCRIPTION
 

@@ -17,9 +17,10 @@ from pathlib import Path
 from tests.suite.patience import PATIENCE_S
 from tests.suite.space import short_folder
 
-from ledgermq.dispatching import dispatcher
+from ledgermq.dispatcher import dispatcher
 from ledgermq.ipc.cursor_page import CursorPage, Role
-from ledgermq.model.settings import (
+from ledgermq.ipc.loop import StopFlag
+from ledgermq.model.config.settings import (
     AckMode,
     AckSection,
     LimitsSection,
@@ -29,9 +30,8 @@ from ledgermq.model.settings import (
     Settings,
     StoreSection,
 )
-from ledgermq.process.loop import StopFlag
-from ledgermq.replication import raft_process
-from ledgermq.writing import writer
+from ledgermq.raft_node import raft_process
+from ledgermq.writer import writer
 
 MODULES = {Role.RAFT: raft_process, Role.WRITER: writer, Role.DISPATCHER: dispatcher}
 

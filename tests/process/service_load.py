@@ -12,7 +12,7 @@ from tests.process.test_state_log import broker_of
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import GroupConsumer, GroupOptions, Producer, ProducerOptions
-from ledgermq.client.pull_pipeline import ConsumerOptions
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.model.errors import LedgerError, MessageIllegalError, OutcomeUnknownError
 
 OPTIONS = ProducerOptions(timeout_s=PATIENCE_S)

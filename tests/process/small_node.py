@@ -26,12 +26,12 @@ from ledgermq.daemon import supervisor
 from ledgermq.daemon.process_modules import ProcessTable
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import CursorPage, Dispatched, Grant, LogCursor, RaftRole, Role
+from ledgermq.ipc.loop import StopFlag
+from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError, LedgerError, StorageError
 from ledgermq.model.ids import Index, Position, Term
-from ledgermq.model.settings import Settings
 from ledgermq.process.child_process import exit_status_of
-from ledgermq.process.loop import StopFlag
-from ledgermq.process.settings_loading import load_settings
+from ledgermq.process.settings.settings_loading import load_settings
 
 TURN_S = 0.01
 END = LogCursor(Position(4_096), Index(7), Term(3))

@@ -16,11 +16,11 @@ from tests.process.group_nodes import COMMAND, TOPIC, free_port, make_group, pro
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer, Producer, ProducerOptions
-from ledgermq.client.access_admin import AccessAdmin
-from ledgermq.client.broker import Broker
+from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import LedgerError, MessageIllegalError, NoPermissionError, QuotaError
-from ledgermq.process.client_keys import make_client_keys, make_node_key
+from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,7 @@ from tests.process.remoting_steps import NOW_MS
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer, ProducerOptions
-from ledgermq.client.keys import load_client_keys
+from ledgermq.client.core.keys import load_client_keys
 from ledgermq.model.errors import LedgerError
 from ledgermq.remoting.codes import RequestCode
 

@@ -13,12 +13,12 @@ from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, make_group, producer
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client.admin import Admin
+from ledgermq.client.admin.admin import Admin
 from ledgermq.client.aio import AsyncAdmin
+from ledgermq.client.blocking.consumer import Consumer
+from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.client.consumer import Consumer
-from ledgermq.client.producer import Producer
-from ledgermq.client.questions import ask
+from ledgermq.client.core.questions import ask
 from ledgermq.model.errors import (
     GroupActiveError,
     GroupUnknownError,

@@ -12,8 +12,8 @@ from tests.process.conftest import Node, wait_until
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
-from ledgermq.client.admin import Admin
-from ledgermq.client.producer import Producer
+from ledgermq.client.admin.admin import Admin
+from ledgermq.client.blocking.producer import Producer
 
 pytestmark = pytest.mark.slow
 

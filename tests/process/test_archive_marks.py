@@ -16,10 +16,10 @@ from tests.unit.pipeline.archives import TasksHere
 
 from ledgermq.cli.main import main
 from ledgermq.client import Producer
-from ledgermq.client.archive_admin import ArchiveAdmin
+from ledgermq.client.admin.archive_admin import ArchiveAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import ConfigError
-from ledgermq.pipeline.archive_job import archive
+from ledgermq.pipeline.archive.archive_job import archive
 from ledgermq.pipeline.source_options import parse_options
 
 pytestmark = pytest.mark.slow

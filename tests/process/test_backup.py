@@ -19,7 +19,7 @@ from tests.process.running import topics_document
 from ledgermq.client import Producer
 from ledgermq.conversion.backup_manifest import read_manifest
 from ledgermq.formats.findings import Severity
-from ledgermq.repair.check_store import CheckOptions, check_store
+from ledgermq.repair.check.check_store import CheckOptions, check_store
 from ledgermq.store.store_view import StoreView
 
 pytestmark = pytest.mark.slow

@@ -25,7 +25,7 @@ from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Grant, RaftRole, Role
 from ledgermq.ipc.doorbell import Inbox
 from ledgermq.ipc.orders import TopicsChanged, TopicsLoaded, encode, parse
-from ledgermq.model.settings import (
+from ledgermq.model.config.settings import (
     TopicsSection,
 )
 from ledgermq.wire.pull_frame import PullStatus

@@ -20,7 +20,7 @@ from tests.process.broker_node import (
 
 from ledgermq.formats.java_hash import java_hash
 from ledgermq.ipc.counters import BrokerCounter
-from ledgermq.model.settings import (
+from ledgermq.model.config.settings import (
     LimitsSection,
 )
 from ledgermq.wire.header import Kind, decode_header, encode_header

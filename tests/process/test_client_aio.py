@@ -16,10 +16,10 @@ from tests.process.conftest import Node, wait_until
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.aio import AsyncConsumer, AsyncProducer
-from ledgermq.client.outgoing import OutgoingMessage
-from ledgermq.client.pull_pipeline import ConsumerOptions
-from ledgermq.client.received import ReceivedMessage
-from ledgermq.client.send_pipeline import ProducerOptions
+from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
+from ledgermq.client.sending.outgoing import OutgoingMessage
+from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.model.errors import (
     BusyError,
     ConfigError,

@@ -14,11 +14,11 @@ from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client.consumer import Consumer
-from ledgermq.client.outgoing import OutgoingMessage
-from ledgermq.client.producer import Producer
-from ledgermq.client.pull_pipeline import ConsumerOptions
-from ledgermq.client.received import ReceivedMessage
+from ledgermq.client.blocking.consumer import Consumer
+from ledgermq.client.blocking.producer import Producer
+from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
+from ledgermq.client.sending.outgoing import OutgoingMessage
 from ledgermq.formats.java_hash import java_hash
 from ledgermq.model.errors import ConfigError, NotLeaderError, TopicUnknownError
 from ledgermq.wire.pull_frame import HOLD_MS_MAX

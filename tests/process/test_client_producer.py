@@ -14,13 +14,13 @@ from tests.process.client_node import SERVE, start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client.outgoing import OutgoingMessage
-from ledgermq.client.producer import Producer
-from ledgermq.client.results import SendResult
-from ledgermq.client.send_future import SendFuture
-from ledgermq.client.send_pipeline import ProducerOptions
+from ledgermq.client.blocking.producer import Producer
+from ledgermq.client.core.results import SendResult
+from ledgermq.client.sending.outgoing import OutgoingMessage
+from ledgermq.client.sending.send_future import SendFuture
+from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.formats.dledger_entry import HEADER_SIZE
-from ledgermq.formats.message import MAGIC, Message, decode_message
+from ledgermq.formats.records.message import MAGIC, Message, decode_message
 from ledgermq.model.errors import (
     BusyError,
     LedgerError,

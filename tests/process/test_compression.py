@@ -14,12 +14,12 @@ from tests.process.client_node import start_client_node
 from tests.process.conftest import SOURCES, Node
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client.aio_producer import AsyncProducer
-from ledgermq.client.consumer import Consumer
-from ledgermq.client.outgoing import OutgoingMessage
-from ledgermq.client.producer import Producer
-from ledgermq.client.received import ReceivedMessage
-from ledgermq.client.send_pipeline import ProducerOptions
+from ledgermq.client.aio.aio_producer import AsyncProducer
+from ledgermq.client.blocking.consumer import Consumer
+from ledgermq.client.blocking.producer import Producer
+from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.client.sending.outgoing import OutgoingMessage
+from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.model.errors import BodyUnreadableError
 
 pytestmark = pytest.mark.slow

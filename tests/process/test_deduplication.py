@@ -24,11 +24,11 @@ from tests.suite.patience import PATIENCE_S
 from ledgermq.cli.main import main
 from ledgermq.client import Admin, Consumer, OutgoingMessage, Producer
 from ledgermq.client.aio import AsyncProducer
-from ledgermq.client.known_transactions import TransactionError
-from ledgermq.client.received import ReceivedMessage
-from ledgermq.client.results import SendResult
-from ledgermq.client.transactions import TransactionalProducer
-from ledgermq.store.derived_files import clear_incomplete, mark_incomplete
+from ledgermq.client.blocking.transactions import TransactionalProducer
+from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.client.core.results import SendResult
+from ledgermq.client.sending.known_transactions import TransactionError
+from ledgermq.store.queues.derived_files import clear_incomplete, mark_incomplete
 from ledgermq.wire.header import Kind, encode_header
 from ledgermq.wire.send_frame import Sent
 from ledgermq.wire.session import Refusal, decode_welcome, encode_body

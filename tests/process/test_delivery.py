@@ -19,7 +19,7 @@ from tests.process.test_state_log import broker_of
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer, Producer
-from ledgermq.client.received import ReceivedMessage
+from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.config_json import decode_document
 from ledgermq.model.errors import MessageIllegalError

@@ -21,15 +21,15 @@ import zmq
 from tests.suite.patience import PATIENCE_S
 from tests.suite.space import short_folder
 
-from ledgermq.dispatching import dispatcher
-from ledgermq.formats.kernel import scan_entries
+from ledgermq.dispatcher import dispatcher
+from ledgermq.formats.kernels.kernel import scan_entries
 from ledgermq.ipc.counters import DispatcherCounter
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor, Role
 from ledgermq.ipc.doorbell import Inbox
+from ledgermq.ipc.loop import StopFlag
+from ledgermq.model.config.settings import ListenSection, Settings, StoreSection
 from ledgermq.model.ids import Index, Position, Term
-from ledgermq.model.settings import ListenSection, Settings, StoreSection
-from ledgermq.process.loop import StopFlag
-from ledgermq.store import dispatch_checkpoint
+from ledgermq.store.queues import dispatch_checkpoint
 
 
 @dataclass
@@ -209,8 +209,8 @@ def test_a_checkpoint_waits_for_the_log_to_be_durable(node: Node, start: Any) ->
 @pytest.mark.slow
 def test_a_killed_dispatcher_goes_on_where_its_page_says(node: Node, golden: Any) -> None:
     code = (
-        "import pickle, sys; from ledgermq.dispatching import dispatcher; "
-        "from ledgermq.process.loop import StopFlag; stop = StopFlag(); stop.install(); "
+        "import pickle, sys; from ledgermq.dispatcher import dispatcher; "
+        "from ledgermq.ipc.loop import StopFlag; stop = StopFlag(); stop.install(); "
         "sys.exit(dispatcher.run(pickle.loads(sys.stdin.buffer.read()), stop))"
     )
     node.commit(node.ends[200], written=node.ends[-1])

@@ -15,11 +15,11 @@ from tests.process.client_node import start_client_node
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client.aio_consumer import AsyncConsumer
-from ledgermq.client.consumer import Consumer
-from ledgermq.client.outgoing import OutgoingMessage
-from ledgermq.client.producer import Producer
-from ledgermq.client.received import ReceivedMessage
+from ledgermq.client.aio.aio_consumer import AsyncConsumer
+from ledgermq.client.blocking.consumer import Consumer
+from ledgermq.client.blocking.producer import Producer
+from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.client.sending.outgoing import OutgoingMessage
 from ledgermq.model.errors import FilterIllegalError
 from ledgermq.model.message_filter import MessageFilter
 

@@ -177,7 +177,7 @@ def test_a_full_disk_refuses_is_read_survives_a_restart_and_resumes(
 LOOK = """
 import sys
 from pathlib import Path
-from ledgermq.store.queue_reader import QueueReader
+from ledgermq.store.queues.queue_reader import QueueReader
 print(QueueReader(Path(sys.argv[1]), file_size=None).bounds(2**40))
 """
 

@@ -12,8 +12,8 @@ from tests.process.group_nodes import TOPIC, make_group
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer, Producer, ProducerOptions
-from ledgermq.client.results import SendResult
-from ledgermq.client.send_future import SendFuture
+from ledgermq.client.core.results import SendResult
+from ledgermq.client.sending.send_future import SendFuture
 
 pytestmark = pytest.mark.slow
 

@@ -15,12 +15,12 @@ from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.group_readers import Journal, Reader
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client.aio_group_consumer import AsyncGroupConsumer
-from ledgermq.client.allocation import TopicQueue
-from ledgermq.client.group_consumer import GroupConsumer
-from ledgermq.client.group_member import GroupOptions
-from ledgermq.client.producer import Producer
-from ledgermq.client.received import MessageBatch
+from ledgermq.client.aio.aio_group_consumer import AsyncGroupConsumer
+from ledgermq.client.blocking.group_consumer import GroupConsumer
+from ledgermq.client.blocking.producer import Producer
+from ledgermq.client.core.received import MessageBatch
+from ledgermq.client.groups.allocation import TopicQueue
+from ledgermq.client.groups.group_member import GroupOptions
 from ledgermq.model.errors import NoPermissionError, TopicUnknownError
 
 pytestmark = pytest.mark.slow

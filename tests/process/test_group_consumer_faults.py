@@ -20,10 +20,10 @@ from tests.process.group_reader_process import BATCH_MAX
 from tests.process.group_readers import Journal, Reader
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client.admin import Admin
-from ledgermq.client.allocation import TopicQueue
-from ledgermq.client.group_member import GroupOptions
-from ledgermq.client.producer import Producer
+from ledgermq.client.admin.admin import Admin
+from ledgermq.client.blocking.producer import Producer
+from ledgermq.client.groups.allocation import TopicQueue
+from ledgermq.client.groups.group_member import GroupOptions
 
 pytestmark = pytest.mark.slow
 

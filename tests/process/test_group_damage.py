@@ -10,7 +10,7 @@ import pytest
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Member, make_group, producer
 
-from ledgermq.store.log_damage import damage_path, read_damage
+from ledgermq.store.recovery.log_damage import damage_path, read_damage
 
 pytestmark = pytest.mark.slow
 

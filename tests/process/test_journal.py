@@ -14,8 +14,8 @@ from tests.process.conftest import Node, wait_until
 from tests.process.journald import Journald, running_journald, why_not
 
 from ledgermq.model.events import Event
-from ledgermq.process.journal import Journal
 from ledgermq.process.log_lines import LineFormatter
+from ledgermq.process.systemd.journal import Journal
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 

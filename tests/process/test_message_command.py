@@ -15,9 +15,9 @@ from tests.suite.patience import PATIENCE_S
 from ledgermq.cli.main import main
 from ledgermq.client import Consumer, OutgoingMessage, Producer, Queries, SendResult
 from ledgermq.client.aio import AsyncQueries
+from ledgermq.client.blocking.group_consumer import GroupConsumer
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.client.group_consumer import GroupConsumer
-from ledgermq.client.message_track import Track, TrackState
+from ledgermq.client.reading.message_track import Track, TrackState
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from tests.process.raw_consumer import RawConsumer
 from tests.process.raw_producer import RawProducer
 from tests.process.test_real_node import SMALL_FILES, serve
 
-from ledgermq.formats.message import decode_message
+from ledgermq.formats.records.message import decode_message
 from ledgermq.wire.pull_frame import PullStatus
 from ledgermq.wire.send_frame import Sent
 from ledgermq.wire.session import Refusal

@@ -24,11 +24,11 @@ from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import _parser
 from ledgermq.client import TransactionalProducer
-from ledgermq.client.address import DEFAULT_ADDRESS
-from ledgermq.client.archive_admin import ArchiveAdmin
+from ledgermq.client.admin.archive_admin import ArchiveAdmin
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.client.retries import DEAD
-from ledgermq.process.client_keys import make_client_keys, make_node_key
+from ledgermq.client.core.address import DEFAULT_ADDRESS
+from ledgermq.client.reading.retries import DEAD
+from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key
 
 pytestmark = pytest.mark.slow
 

@@ -21,13 +21,13 @@ from tests.process.peer_members import (
     wait_unrefused,
 )
 
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
-from ledgermq.model.ids import NodeId
-from ledgermq.model.settings import (
+from ledgermq.model.config.settings import (
     AckMode,
     LogKind,
 )
-from ledgermq.process.peer_keys import init_keys
+from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.ids import NodeId
+from ledgermq.sessions.keys.peer_keys import init_keys
 from ledgermq.wire.peer_preamble import (
     encode_preamble,
 )

@@ -27,8 +27,8 @@ from tests.process.peer_members import (
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import NodeId
-from ledgermq.process.peer_keys import init_keys
-from ledgermq.replication.peer_group import SKIPPED_MAX
+from ledgermq.raft_node.peers.peer_group import SKIPPED_MAX
+from ledgermq.sessions.keys.peer_keys import init_keys
 from ledgermq.wire.peer_preamble import (
     encode_preamble,
     encode_refusal,

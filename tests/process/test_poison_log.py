@@ -13,14 +13,14 @@ from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.unit.store.records import BROKER, frame_of
 
-from ledgermq.broker.transactions import HALF_QUEUE, OP_QUEUE
 from ledgermq.client import Consumer, Decision, Producer, ProducerOptions, TransactionalProducer
-from ledgermq.formats.host_address import encode_host
-from ledgermq.formats.message import Message, encode_message
+from ledgermq.formats.records.host_address import encode_host
+from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.model.ids import Index, Position, QueueOffset, Term
 from ledgermq.model.limits import DELAY_TOPIC, STAGED_TOPIC, SYSTEM_TOPIC, TIMER_TOPIC
-from ledgermq.store.append_files import AppendFiles
-from ledgermq.store.log_writer import LogEnd, LogWriter, Run
+from ledgermq.rules.messages.transactions import HALF_QUEUE, OP_QUEUE
+from ledgermq.store.files.append_files import AppendFiles
+from ledgermq.store.log.log_writer import LogEnd, LogWriter, Run
 
 pytestmark = pytest.mark.slow
 

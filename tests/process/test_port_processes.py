@@ -27,7 +27,7 @@ from tests.process.test_remoting_produce import fields
 from tests.process.test_remoting_transactions import connect, send_half
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client.access_admin import AccessAdmin
+from ledgermq.client.admin.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 

@@ -19,8 +19,8 @@ from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer, Queries
 from ledgermq.client.aio import AsyncQueries
-from ledgermq.client.received import ReceivedMessage
-from ledgermq.formats.message_id import OffsetId, encode_offset_id
+from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.formats.records.message_id import OffsetId, encode_offset_id
 from ledgermq.model.errors import ConfigError, ProtocolError, TopicUnknownError
 from ledgermq.wire.header import Kind, encode_header
 from ledgermq.wire.session import Refusal

@@ -30,9 +30,9 @@ from tests.suite.patience import PATIENCE_S
 from ledgermq.client import Consumer
 from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.findings import Severity
-from ledgermq.repair.check_store import CheckOptions, check_store
-from ledgermq.store.mapped_files import MappedFiles
-from ledgermq.store.queue_ends import ends_path, read_queue_ends, write_queue_ends
+from ledgermq.repair.check.check_store import CheckOptions, check_store
+from ledgermq.store.files.mapped_files import MappedFiles
+from ledgermq.store.queues.queue_ends import ends_path, read_queue_ends, write_queue_ends
 
 pytestmark = pytest.mark.slow
 

@@ -14,13 +14,13 @@ from tests.process.remoting_node import start_remoting_node
 from tests.process.remoting_steps import send
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.broker.sealed_secret import key_id
-from ledgermq.client.access_admin import AccessAdmin
+from ledgermq.client.admin.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.process.user_secrets import make_user_key, read_user_keys
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
+from ledgermq.rules.access.sealed_secret import key_id
+from ledgermq.sessions.keys.user_secrets import make_user_key, read_user_keys
 
 pytestmark = pytest.mark.slow
 

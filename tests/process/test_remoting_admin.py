@@ -12,7 +12,7 @@ from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
 
 from ledgermq.client import Producer
-from ledgermq.formats.message import decode_message
+from ledgermq.formats.records.message import decode_message
 from ledgermq.remoting.codes import Language, RequestCode, ResponseCode
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.command import ONEWAY, Command

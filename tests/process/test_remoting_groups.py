@@ -19,9 +19,9 @@ from tests.process.remoting_steps import (
 )
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client.admin import Admin
-from ledgermq.client.group_consumer import GroupConsumer
-from ledgermq.formats.message_id import decode_offset_id
+from ledgermq.client.admin.admin import Admin
+from ledgermq.client.blocking.group_consumer import GroupConsumer
+from ledgermq.formats.records.message_id import decode_offset_id
 from ledgermq.model.errors import GroupActiveError
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 

@@ -13,7 +13,7 @@ from tests.process.raw_name_server import raw_name_server
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
 
-from ledgermq.client.admin import Admin
+from ledgermq.client.admin.admin import Admin
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.codes import ResponseCode
 

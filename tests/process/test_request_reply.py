@@ -13,12 +13,12 @@ from tests.process.client_node import start_client_node
 from tests.process.conftest import Node
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.client.aio_consumer import AsyncConsumer
-from ledgermq.client.aio_producer import AsyncProducer
-from ledgermq.client.aio_requester import AsyncRequester
-from ledgermq.client.consumer import Consumer
-from ledgermq.client.producer import Producer
-from ledgermq.client.requester import Requester
+from ledgermq.client.aio.aio_consumer import AsyncConsumer
+from ledgermq.client.aio.aio_producer import AsyncProducer
+from ledgermq.client.aio.aio_requester import AsyncRequester
+from ledgermq.client.blocking.consumer import Consumer
+from ledgermq.client.blocking.producer import Producer
+from ledgermq.client.blocking.requester import Requester
 from ledgermq.model.errors import LedgerError, TimedOutError
 
 pytestmark = pytest.mark.slow

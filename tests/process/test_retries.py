@@ -18,11 +18,11 @@ from tests.suite.patience import PATIENCE_S
 from ledgermq.cli.main import main
 from ledgermq.client import Consumer, DeadLetters, Producer, ReceivedMessage, SendResult
 from ledgermq.client.aio import AsyncConsumer, AsyncDeadLetters
-from ledgermq.client.broker import Broker
+from ledgermq.client.blocking.broker import Broker
+from ledgermq.client.blocking.group_consumer import GroupConsumer
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.client.group_consumer import GroupConsumer
-from ledgermq.client.pull_pipeline import ConsumerOptions
-from ledgermq.client.retries import DEAD, GivenBack
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
+from ledgermq.client.reading.retries import DEAD, GivenBack
 from ledgermq.model.errors import ConfigError, MessageIllegalError, ProtocolError, TopicUnknownError
 
 pytestmark = pytest.mark.slow

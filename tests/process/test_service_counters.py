@@ -11,8 +11,8 @@ from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
 from ledgermq.client import Consumer, Decision, Producer, TransactionalProducer
-from ledgermq.client.group_consumer import GroupConsumer
-from ledgermq.client.pull_pipeline import ConsumerOptions
+from ledgermq.client.blocking.group_consumer import GroupConsumer
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 
 pytestmark = pytest.mark.slow
 

@@ -34,7 +34,7 @@ from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import TransactionalProducer
 from ledgermq.model.limits import DELAY_TOPIC, TIMER_TOPIC
-from ledgermq.model.transactions import HALF_TOPIC, OP_TOPIC
+from ledgermq.model.names.transactions import HALF_TOPIC, OP_TOPIC
 
 pytestmark = pytest.mark.slow
 

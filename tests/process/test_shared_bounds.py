@@ -15,7 +15,7 @@ from tests.process.remoting_steps import beat, beat_when_leading, heartbeat_body
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Admin
-from ledgermq.client.access_admin import AccessAdmin
+from ledgermq.client.admin.access_admin import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.remoting.codes import RequestCode as Code

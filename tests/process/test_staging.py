@@ -12,9 +12,9 @@ from tests.process.group_nodes import TOPIC, Group, make_group
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Consumer
+from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.client.outgoing import properties_bytes
-from ledgermq.client.producer import Producer
+from ledgermq.client.sending.outgoing import properties_bytes
 from ledgermq.client.staging import SinkClient, StagedRows, StageWriter, staging_producer
 from ledgermq.model.errors import (
     MessageIllegalError,

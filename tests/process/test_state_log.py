@@ -19,14 +19,10 @@ from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.broker.broker_state import APPLIED_KEY
-from ledgermq.broker.group_offsets import GroupOffsets
-from ledgermq.broker.state_tables import FILES, OWN_FILES
-from ledgermq.broker.topics import TopicTable
-from ledgermq.client.address import parse_addresses
-from ledgermq.client.broker import Broker
-from ledgermq.client.group import broker_link
-from ledgermq.client.producer import Producer
+from ledgermq.client.blocking.broker import Broker
+from ledgermq.client.blocking.producer import Producer
+from ledgermq.client.core.address import parse_addresses
+from ledgermq.client.core.group import broker_link
 from ledgermq.formats.config_json import decode_document
 from ledgermq.model.errors import (
     LedgerError,
@@ -34,6 +30,10 @@ from ledgermq.model.errors import (
     NoPermissionError,
     TopicUnknownError,
 )
+from ledgermq.rules.state.broker_state import APPLIED_KEY
+from ledgermq.rules.state.state_tables import FILES, OWN_FILES
+from ledgermq.rules.tables.group_offsets import GroupOffsets
+from ledgermq.rules.tables.topics import TopicTable
 
 pytestmark = pytest.mark.slow
 

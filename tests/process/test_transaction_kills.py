@@ -27,11 +27,11 @@ from ledgermq.client import (
     TransactionError,
     UndecidedTransaction,
 )
-from ledgermq.client.pull_pipeline import ConsumerOptions
-from ledgermq.client.send_future import SendFuture
-from ledgermq.client.transaction_requests import list_steps
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
+from ledgermq.client.sending.send_future import SendFuture
+from ledgermq.client.sending.transaction_requests import list_steps
 from ledgermq.model.errors import LedgerError, OutcomeUnknownError
-from ledgermq.model.transactions import HALF_TOPIC, OP_TOPIC
+from ledgermq.model.names.transactions import HALF_TOPIC, OP_TOPIC
 from ledgermq.store.store_view import StoreView
 
 pytestmark = pytest.mark.slow

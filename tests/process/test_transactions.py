@@ -30,9 +30,9 @@ from ledgermq.client import (
     UndecidedTransaction,
 )
 from ledgermq.client.aio import AsyncTransactionalProducer
-from ledgermq.client.pull_pipeline import ConsumerOptions
-from ledgermq.client.transaction_requests import end_steps, list_steps
-from ledgermq.formats.message import TRANSACTION_COMMIT, Message
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
+from ledgermq.client.sending.transaction_requests import end_steps, list_steps
+from ledgermq.formats.records.message import TRANSACTION_COMMIT, Message
 from ledgermq.model.errors import (
     LedgerError,
     MessageIllegalError,
@@ -40,7 +40,7 @@ from ledgermq.model.errors import (
     TransactionEndedError,
     TransactionUnknownError,
 )
-from ledgermq.model.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC
+from ledgermq.model.names.transactions import HALF_TOPIC, OP_TOPIC, UNANSWERED_TOPIC
 from ledgermq.store.store_view import StoreView
 from ledgermq.wire.session import Refusal
 

@@ -24,8 +24,8 @@ from tests.process.group_nodes import TOPIC, Group, Member, make_group, producer
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import Producer
-from ledgermq.client.results import BatchResult
-from ledgermq.client.send_future import SendFuture
+from ledgermq.client.core.results import BatchResult
+from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.model.errors import LedgerError
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.message_json import plain_body
 from ledgermq.client import Consumer
-from ledgermq.client.pull_pipeline import ConsumerOptions
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.store.store_view import StoreView
 
 pytestmark = pytest.mark.slow

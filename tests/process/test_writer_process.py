@@ -14,15 +14,15 @@ from tests.process.raw_producer import RawProducer
 from tests.process.running import PartialNode, wait_for
 
 from ledgermq.formats.dledger_entry import HEADER_SIZE
-from ledgermq.formats.message import decode_message
+from ledgermq.formats.records.message import decode_message
 from ledgermq.ipc.counters import BrokerCounter, WriterCounter
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.doorbell import Bell
 from ledgermq.ipc.orders import GrantTerm, encode
+from ledgermq.model.config.settings import AckMode, LimitsSection, LogKind
 from ledgermq.model.ids import Term
 from ledgermq.model.limits import BODY_SIZE_MAX
-from ledgermq.model.settings import AckMode, LimitsSection, LogKind
-from ledgermq.store.recovery import recover_log
+from ledgermq.store.recovery.recovery import recover_log
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.send_frame import Sent
 from ledgermq.wire.session import LEADER, Refusal, Standing, decode_role

@@ -20,7 +20,7 @@ from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import NodeId
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.messages import Message, RaftRole
-from ledgermq.raft.node_state import WriterState
+from ledgermq.raft.roles.node_state import WriterState
 from ledgermq.raft.timing import FlowLimits, Timing
 
 TIMING = Timing(

@@ -14,7 +14,7 @@ from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import Effects
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
-from ledgermq.raft.node_state import WriterState
+from ledgermq.raft.roles.node_state import WriterState
 from ledgermq.raft.timing import FlowLimits, Timing
 
 Order = tuple[str, Any]

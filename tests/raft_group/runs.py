@@ -11,7 +11,7 @@ from tests.raft_group.node import SimNode
 
 from ledgermq.model.ids import Index, NodeId
 from ledgermq.raft.membership import Membership
-from ledgermq.raft.node_state import WriterState
+from ledgermq.raft.roles.node_state import WriterState
 
 FAULT_EVERY = 60
 STORM_FAULT_EVERY = 16

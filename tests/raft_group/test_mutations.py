@@ -9,10 +9,10 @@ from tests.raft_group.node import SimNode
 from tests.raft_group.runs import failure
 
 from ledgermq.model.ids import Index, NodeId
-from ledgermq.raft import candidate, follower, leader
-from ledgermq.raft.leadership import Leadership
 from ledgermq.raft.messages import EntryId, HardState, Refusal, VoteRequest
-from ledgermq.raft.node_state import NodeState
+from ledgermq.raft.roles import candidate, follower, leader
+from ledgermq.raft.roles.leadership import Leadership
+from ledgermq.raft.roles.node_state import NodeState
 
 SEEDS = 500
 

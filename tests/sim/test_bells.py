@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ledgermq.ipc.cursor_page import Role
-from ledgermq.sim.events import MS
+from ledgermq.sim.machine.events import MS
 from ledgermq.sim.node import TOPIC, Node
 from ledgermq.sim.world import Shape, World
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from ledgermq.dispatching.end_table import EndTable
-from ledgermq.replication.file_receiver import FileReceiver
-from ledgermq.sim.idle_queues import run_idle_seed
-from ledgermq.store.queue_files import QueueFiles
-from ledgermq.writing import log_survey
+from ledgermq.dispatcher.end_table import EndTable
+from ledgermq.raft_node.shipping.file_receiver import FileReceiver
+from ledgermq.sim.runs.idle_queues import run_idle_seed
+from ledgermq.store.queues.queue_files import QueueFiles
+from ledgermq.writer.log import log_survey
 
 pytestmark = pytest.mark.slow
 

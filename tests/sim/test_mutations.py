@@ -9,17 +9,17 @@ from tests.sim.search import find
 
 from ledgermq.ipc.cursor_page import LogCursor
 from ledgermq.model.ids import Index, NodeId
-from ledgermq.raft import candidate, follower, leader
 from ledgermq.raft.effects import AppendEntries
-from ledgermq.raft.leadership import Leadership
 from ledgermq.raft.messages import EntryId, Refusal, VoteRequest
-from ledgermq.raft.node_state import NodeState, WriterState
-from ledgermq.replication import term_file
-from ledgermq.replication.raft_process import RaftWorker
-from ledgermq.sim.runs import run_seed
-from ledgermq.store import recovery
-from ledgermq.store.log_writer import LogEnd
-from ledgermq.writing.flush_rule import FlushRule
+from ledgermq.raft.roles import candidate, follower, leader
+from ledgermq.raft.roles.leadership import Leadership
+from ledgermq.raft.roles.node_state import NodeState, WriterState
+from ledgermq.raft_node import term_file
+from ledgermq.raft_node.raft_process import RaftWorker
+from ledgermq.sim.runs.runs import run_seed
+from ledgermq.store.log.log_writer import LogEnd
+from ledgermq.store.recovery import recovery
+from ledgermq.writer.log.flush_rule import FlushRule
 
 SEEDS = 500
 

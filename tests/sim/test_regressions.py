@@ -8,7 +8,7 @@ import pytest
 from tests.unit.store.test_recovery import DURABLE, recover, write_log
 
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.sim.runs import run_seed
+from ledgermq.sim.runs.runs import run_seed
 
 PAGE_SIZE = 4_096
 

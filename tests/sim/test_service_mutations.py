@@ -7,17 +7,17 @@ from collections.abc import Callable
 import pytest
 from tests.sim.search import find
 
-from ledgermq.broker.broker_state import BrokerState
-from ledgermq.broker.half_table import HalfTable
-from ledgermq.broker.timer_index import TimerIndex, Watermark
+from ledgermq.broker.deliveries import moves, timer_service
+from ledgermq.broker.reading.applied_tables import AppliedTables
+from ledgermq.broker.sinks.sink_commits import SinkCommits
+from ledgermq.broker.state.state_log import StateLog
+from ledgermq.broker.state.state_requests import Request
 from ledgermq.process.table_files import UnsettledTables
-from ledgermq.serving import moves, timer_service
-from ledgermq.serving.applied_tables import AppliedTables
-from ledgermq.serving.sink_commits import SinkCommits
-from ledgermq.serving.state_log import StateLog
-from ledgermq.serving.state_requests import Request
-from ledgermq.sim.runs import run_seed
-from ledgermq.sim.service_runs import ServiceRun
+from ledgermq.rules.messages.half_table import HalfTable
+from ledgermq.rules.messages.timer_index import TimerIndex, Watermark
+from ledgermq.rules.state.broker_state import BrokerState
+from ledgermq.sim.runs.runs import run_seed
+from ledgermq.sim.runs.service_runs import ServiceRun
 
 SEEDS = 120
 

@@ -10,8 +10,8 @@ import os
 
 import pytest
 
-from ledgermq.sim.runs import run_seed
-from ledgermq.sim.service_runs import ServiceRun
+from ledgermq.sim.runs.runs import run_seed
+from ledgermq.sim.runs.service_runs import ServiceRun
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
 COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "4"))

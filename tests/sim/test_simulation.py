@@ -11,7 +11,7 @@ import os
 import pytest
 
 from ledgermq.sim.__main__ import main
-from ledgermq.sim.runs import run_seed
+from ledgermq.sim.runs.runs import run_seed
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
 COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "20"))
@@ -54,7 +54,7 @@ def test_runs_do_something() -> None:
 def test_the_command_says_how_to_repeat_what_failed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ledgermq.raft.follower._has_previous", lambda state, previous: True)
+    monkeypatch.setattr("ledgermq.raft.roles.follower._has_previous", lambda state, previous: True)
 
     status = main(["--seed", "0", "--count", "2"])
 

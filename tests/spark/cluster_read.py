@@ -13,10 +13,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from ledgermq.pipeline.audit_job import audit
-from ledgermq.pipeline.job_session import Job
+from ledgermq.pipeline.jobs.audit_job import audit
+from ledgermq.pipeline.jobs.job_session import Job
 from ledgermq.pipeline.spark_source import register
-from ledgermq.repair.check_store import CheckOptions
+from ledgermq.repair.check.check_store import CheckOptions
 
 
 def where(_: Iterable[int]) -> list[tuple[str, int]]:

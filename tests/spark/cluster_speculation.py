@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from ledgermq.pipeline.archive_job import archive
-from ledgermq.pipeline.job_session import Job
+from ledgermq.pipeline.archive.archive_job import archive
+from ledgermq.pipeline.jobs.job_session import Job
 from ledgermq.pipeline.source_options import parse_options
 from ledgermq.pipeline.spark_source import register
 

@@ -16,7 +16,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from ledgermq.pipeline.message_schema import COLUMNS
+from ledgermq.pipeline.columns.message_schema import COLUMNS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

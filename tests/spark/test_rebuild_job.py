@@ -27,10 +27,10 @@ from tests.suite.patience import PATIENCE_S
 from ledgermq.cli.main import main
 from ledgermq.client import Consumer
 from ledgermq.formats.index_file import IndexLayout
-from ledgermq.model.settings import StoreSection
-from ledgermq.pipeline.job_session import Job
-from ledgermq.pipeline.rebuild_job import rebuild
-from ledgermq.repair.check_store import CheckOptions, check_store
+from ledgermq.model.config.settings import StoreSection
+from ledgermq.pipeline.jobs.job_session import Job
+from ledgermq.pipeline.jobs.rebuild_job import rebuild
+from ledgermq.repair.check.check_store import CheckOptions, check_store
 from ledgermq.store.store_directory import open_directory
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -13,7 +13,7 @@ from tests.spark.test_replay_job import address_of, stored
 from tests.unit.pipeline.archives import archived, visible_rows
 
 from ledgermq.cli.main import main
-from ledgermq.client.admin import Admin
+from ledgermq.client.admin.admin import Admin
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -19,11 +19,11 @@ from tests.suite.patience import PATIENCE_S
 from tests.unit.pipeline.archives import TasksHere, archived, visible_rows
 
 from ledgermq.client import Producer
-from ledgermq.formats.body_compression import plain_body
+from ledgermq.formats.records.body_compression import plain_body
 from ledgermq.model.errors import ConfigError, StoreLockedError
-from ledgermq.pipeline.replay_job import Replayed, replay
-from ledgermq.pipeline.replay_layout import ORIGIN, ReplayChoice
-from ledgermq.pipeline.replay_writer import NOT_REPLAYED
+from ledgermq.pipeline.archive.replay_job import Replayed, replay
+from ledgermq.pipeline.archive.replay_layout import ORIGIN, ReplayChoice
+from ledgermq.pipeline.archive.replay_writer import NOT_REPLAYED
 from ledgermq.store.store_view import StoreView
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -27,8 +27,8 @@ from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.formats.java_hash import java_hash
-from ledgermq.pipeline.sink_options import SinkOptions, parse_sink_options
-from ledgermq.pipeline.spark_sink import (
+from ledgermq.pipeline.sink.sink_options import SinkOptions, parse_sink_options
+from ledgermq.pipeline.sink.spark_sink import (
     BatchSink,
     StagedMessage,
     StreamSink,

@@ -26,7 +26,7 @@ from tests.spark.conftest import SHORT_LIVED
 from tests.spark.test_rebuild_job import derived, size_options
 from tests.unit.pipeline.archives import visible_rows
 
-from ledgermq.pipeline.store_source import StoreSource
+from ledgermq.pipeline.source.store_source import StoreSource
 from ledgermq.store.store_view import StoreView
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -147,7 +147,7 @@ def package_archive(folder: Path) -> Path:
         for path in sorted((ROOT / "src" / "ledgermq").rglob("*.py")):
             file.write(path, path.relative_to(ROOT / "src"))
         for package in sorted((ROOT / "src" / "ledgermq").iterdir()):
-            for path in sorted(package.glob("*.py")) if package.is_symlink() else ():
+            for path in sorted(package.rglob("*.py")) if package.is_symlink() else ():
                 file.write(path, path.relative_to(ROOT / "src"))
     return archive
 

@@ -18,7 +18,7 @@ from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client import OutgoingMessage, Producer
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.pipeline.message_schema import COLUMNS
+from ledgermq.pipeline.columns.message_schema import COLUMNS
 from ledgermq.pipeline.stream_reader import lag
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ledgermq.model.config.settings_rules import RULES
 from ledgermq.model.events import Event
-from ledgermq.model.settings_rules import RULES
 
 ROOT = Path(__file__).resolve().parents[2]
 CATALOG = ROOT / "packaging" / "systemd" / "ledgermq.catalog"

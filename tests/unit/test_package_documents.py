@@ -14,8 +14,8 @@ import pytest
 import tomli
 
 from ledgermq.cli.main import COMMANDS
-from ledgermq.model.settings import Settings
-from ledgermq.model.settings_file import keys_of, read_settings, tables
+from ledgermq.model.config.settings import Settings
+from ledgermq.model.config.settings_file import keys_of, read_settings, tables
 
 ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"

@@ -9,16 +9,16 @@ from types import ModuleType
 
 import tomli
 
-from ledgermq.model.settings import Settings
-from ledgermq.model.settings_change import CLUSTER_KEYS, RELOADABLE
-from ledgermq.model.settings_file import (
+from ledgermq.model.config.settings import Settings
+from ledgermq.model.config.settings_change import CLUSTER_KEYS, RELOADABLE
+from ledgermq.model.config.settings_file import (
     OCTAL_KEYS,
     keys_of,
     read_settings,
     tables,
     value_text,
 )
-from ledgermq.model.settings_rules import RULES
+from ledgermq.model.config.settings_rules import RULES
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "operating" / "settings.md").read_text()

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.cli import serve_command
+from ledgermq.cli.node import serve_command
 from ledgermq.daemon.children import STOP_ORDER
 from ledgermq.ipc.cursor_page import PORTS
-from ledgermq.model.settings import ListenSection, SupervisionSection
-from ledgermq.process.port_addresses import listening_addresses
+from ledgermq.model.config.settings import ListenSection, SupervisionSection
+from ledgermq.process.systemd.port_addresses import listening_addresses
 
 FOLDER = Path(__file__).resolve().parents[2] / "packaging" / "systemd"
 SERVICES = ["ledgermq.service", "ledgermq@.service"]

@@ -1,118 +1,279 @@
-"""The table of moves, its commands, and what is left of a group that was cut."""
+"""Moves over a log in memory, cut at each place where a crash can cut them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from ledgermq.broker import delays, moves
-from ledgermq.broker.delays import DelayTable
-from ledgermq.broker.moves import (
-    Moved,
-    MoveEnded,
-    MoveTable,
-    Source,
-    count_present,
-    record_sum,
-    rest_of,
-)
-from ledgermq.broker.state_commands import Command, decode_command, encode_command
-from ledgermq.formats.message import Message, encode_message
-from ledgermq.model.errors import ConfigError, CorruptLogError
-from ledgermq.model.queue_name import QueueName
+from ledgermq.broker.deliveries.moves import NOBODY, Moves
+from ledgermq.broker.service import Mailbox
+from ledgermq.broker.state.broker_tables import BrokerTables
+from ledgermq.broker.state.state_log import PROPOSAL_MS, RETRY_MS, StateLog
+from ledgermq.broker.state.state_requests import Reply, Request
+from ledgermq.formats.records.message import Message, decode_message, encode_message
+from ledgermq.formats.records.properties import encode_properties
+from ledgermq.ipc.counters import no_counts
+from ledgermq.model.config.settings import Settings, StoreSection
+from ledgermq.model.errors import LedgerError, NotLeaderError, OutcomeUnknownError
+from ledgermq.model.names.queue_name import QueueName
+from ledgermq.rules.tables.moves import GROUP_RECORDS_MAX, Moved
+from ledgermq.wire.session import FOLLOWER, LEADER, Standing
+from tests.unit.broker.applied import apply_all
+from tests.unit.broker.memory_log import MemoryLog, proposal_of, root_of
 
-QUEUE = QueueName("t", 3)
-LEVEL = QueueName(delays.TOPIC, 1)
-
-
-def record(**fields: object) -> memoryview:
-    whole: dict[str, object] = {"topic": "t", "queue_id": 1, "body": b"b", "properties": b"a\x01b"}
-    return memoryview(encode_message(Message(**(whole | fields))))  # type: ignore[arg-type]
+SOURCE = QueueName("source", 0)
+OTHER = QueueName("source", 1)
+STEP = 3
+"""Messages that the service of these tests moves at a time."""
 
 
-def test_commands_of_moves_are_read_as_they_were_written() -> None:
-    moved = Moved(QUEUE, (4, 5, 6, 9, 2), 7, 12, {"due": 5}, done=2, before=3)
-    command = Command("id", 1, (moved, MoveEnded(QUEUE)), (1, 2**32 - 1))
-
-    assert decode_command(encode_command(command)) == command
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        b'{"moved":"t"}',
-        b'{"moved":"t/x","offsets":[]}',
-        b'{"moved":"t/1"}',
-        b'{"moved":"t/1","offsets":[[1]]}',
-        b'{"moved":"t/1","offsets":[[1,1000000000]]}',
-        b'{"moved":"t/1","offsets":[[-1,1]]}',
-        b'{"moved":"t/1","offsets":[],"next":-1}',
-        b'{"moved":"t/1","offsets":[],"next":"1"}',
-        b'{"moved":"t/1","offsets":[],"marks":{"a":"b"}}',
-        b'{"ended":"t"}',
-    ],
-)
-def test_a_command_that_is_no_move_is_refused(change: bytes) -> None:
-    with pytest.raises(CorruptLogError):
-        decode_command(b'{"id":"i","at":1,"changes":[' + change + b"]}")
+def message(number: int, queue: QueueName = SOURCE) -> bytes:
+    properties = encode_properties({"UNIQ_KEY": f"{queue.queue_id}-{number}"})
+    body = b"m%d" % number * 20
+    return encode_message(
+        Message(topic=queue.topic, queue_id=queue.queue_id, body=body, properties=properties)
+    )
 
 
-def test_a_move_is_open_until_its_end_is_in_the_log() -> None:
-    table = MoveTable()
-    table.apply(Moved(QUEUE, (4, 5), 2, 6, {"a": 1}), 7, 0)
-    begun = table[QUEUE]
-    again = MoveTable.read(table.to_document())
-    table.apply(MoveEnded(QUEUE), 8, 0)
-    table.apply(Moved(QUEUE, (), 0, 8, {}), 9, 0)
-
-    assert begun == again[QUEUE] == Source(6, {"a": 1}, 7, 4)
-    assert begun.safe_offset == 4
-    assert table[QUEUE] == Source(8)
-    assert table[QueueName("unknown", 0)] == Source(0)
+def moved_record(queue: QueueName, offset: int, record: memoryview) -> Sequence[bytes]:
+    """Two records a message: where it belongs, and a note that it went there."""
+    found = decode_message(record)
+    note = Message(topic="notes", queue_id=0, body=b"%d/%d" % (queue.queue_id, offset))
+    whole = replace(found, topic="target", queue_id=queue.queue_id, body=bytes(found.body))
+    return [encode_message(whole), encode_message(note)]
 
 
-@pytest.mark.parametrize(
-    "table", [{"t": {}}, {"t/1": 5}, {"t/1": {"next": "5"}}, {"t/1": {"open": None, "from": "a"}}]
-)
-def test_a_table_that_is_none_is_refused_with_its_file(table: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match=moves.FILE):
-        MoveTable.read({"moves": table})
+class Node:
+    """The broker of one node over a log that outlives it; it moves two queues to their ends."""
+
+    def __init__(self, directory: Path, log: MemoryLog, term: int) -> None:
+        settings = Settings(store=StoreSection(path_root_dir=root_of(directory)))
+        self.log = log
+        self.now_ms = 0
+        tables = BrokerTables(directory / "config", settings)
+        self.mailbox = Mailbox()
+        self.state = StateLog(settings, log, tables, log, mailbox=self.mailbox)  # type: ignore[arg-type]
+        self.moves = Moves(log, tables, self.state, no_counts())  # type: ignore[arg-type]
+        self.moves.register("source", moved_record)
+        self.asked: set[QueueName] = set()
+        self.refusals: list[LedgerError] = []
+        apply_all(self.state)
+        self.state.lead(Standing(LEADER, term, "n0"))
+
+    def turn(self) -> list[Reply]:
+        apply_all(self.state)
+        self.moves.turn(self.now_ms)
+        for queue in (SOURCE, OTHER):
+            if queue not in self.asked and self.moves.is_free(queue):
+                self.ask(queue)
+        self.state.turn(self.now_ms)
+        return self.mailbox.take()
+
+    def ask(self, queue: QueueName) -> None:
+        def plan() -> tuple[Moved, Sequence[bytes]] | None:
+            first = self.moves.source(queue).next_offset
+            offsets = tuple(range(first, min(first + STEP, self.log.bounds(queue).end)))
+            if not offsets:
+                return None
+            records = self.moves.build(queue, offsets)
+            marks = {"moves": self.moves.source(queue).marks.get("moves", 0) + 1}
+            return Moved(queue, offsets, len(records), offsets[-1] + 1, marks), records
+
+        def refused(error: LedgerError) -> None:
+            self.asked.discard(queue)
+            self.refusals.append(error)
+
+        self.asked.add(queue)
+        self.moves.request(
+            queue,
+            plan,
+            done=lambda: self.asked.discard(queue),
+            refused=refused,
+            now_ms=self.now_ms,
+        )
+
+    def begin(self) -> None:
+        """Have the first command of a term in the log, and its snapshot; the first move is asked
+        for.
+        """
+        for _ in range(2):
+            self.turn()
+            self.log.take()
+        self.turn()
+
+    def run(self, until_ms: int = 0) -> None:
+        """Have the writer take whatever comes, until nothing does."""
+        self.now_ms = until_ms
+        idle = 0
+        for _ in range(100):
+            self.turn()
+            idle = 0 if self.log.orders else idle + 1
+            if idle == 3:
+                return
+            while self.log.orders:
+                self.log.take()
+        raise AssertionError("it moves for ever")
 
 
-def test_levels_are_read_from_what_rocketmq_wrote_and_written_for_it() -> None:
-    table = DelayTable.read({"offsetTable": {"2": 17, "18": 3, "x": 4}})
-    table.apply(Moved(LEVEL, (17, 18), 2, 19, {}), 5, 0)
-    document = table.to_document()
-
-    assert table[QueueName(delays.TOPIC, 17)].next_offset == 3
-    # A RocketMQ that goes on in the midst of a move repeats it, and misses nothing.
-    assert document["offsetTable"] == {2: 17, 18: 3}
-    assert DelayTable.read(document)[LEVEL] == Source(19, {}, 5, 17)
+def filled(count: int, file_size: int = 1 << 20) -> MemoryLog:
+    log = MemoryLog(file_size)
+    for number in range(count):
+        log.put(message(number))
+        log.put(message(number, OTHER))
+    return log
 
 
-def test_a_record_is_known_by_what_no_writer_stamps() -> None:
-    plain = record_sum(record())
-
-    assert record_sum(record(queue_offset=5, physical_offset=7, store_timestamp=9)) == plain
-    assert record_sum(record(store_host=("::1", 1), born_host=("::1", 2))) == plain
-    others = [
-        record(topic="u"),
-        record(queue_id=2),
-        record(body=b"c"),
-        record(properties=b"a\x01c"),
-        record(topic="ta", properties=b"\x01b"),
-    ]
-    assert plain not in map(record_sum, others)
+def assert_moved_once(log: MemoryLog, count: int) -> None:
+    for queue in (SOURCE, OTHER):
+        bodies = [bytes(one.body) for one in log.messages("target", queue.queue_id)]
+        assert bodies == [b"m%d" % number * 20 for number in range(count)]
+    notes = [bytes(one.body) for one in log.messages("notes")]
+    assert sorted(notes) == sorted(b"%d/%d" % (q, n) for q in (0, 1) for n in range(count))
 
 
-@pytest.mark.parametrize("present", range(6))
-def test_what_is_missing_of_a_move_is_known_from_what_is_there(present: int) -> None:
-    group = [record(queue_id=queue) for queue in range(5)]
-    sums = [record_sum(one) for one in group]
-    behind = [*group[:present], record(topic="other")]
-    first, second = Moved(QUEUE, (1,), 2, 2, {}), Moved(LEVEL, (1,), 3, 2, {}, done=1, before=2)
-    found = count_present(sums, behind)
-    rests = [rest_of(first, found), rest_of(second, found)]
+def test_messages_move_once_and_in_order(tmp_path: Path) -> None:
+    log = filled(7)
+    node = Node(tmp_path, log, 1)
+    node.run()
 
-    assert found == min(present, 5)
-    assert [rest.records for rest in rests] == [max(0, 2 - found), 3 - max(0, found - 2)]
-    assert [rest.done for rest in rests] == [min(found, 2), 1 + max(0, found - 2)]
+    assert_moved_once(log, 7)
+    assert node.moves.source(SOURCE).next_offset == 7
+    assert node.moves.source(SOURCE).marks == {"moves": 3}
+    assert node.moves.source(SOURCE).open_at is None
+
+
+@pytest.mark.parametrize("file_size", [1 << 20, 1500])
+@pytest.mark.parametrize("cut", range(15))
+def test_the_next_leader_finishes_what_a_crash_has_cut(
+    tmp_path: Path, cut: int, file_size: int
+) -> None:
+    log = filled(5, file_size)
+    dead = Node(tmp_path / "dead", log, 1)
+    dead.begin()
+    kept = log.take(cut)
+    next_one = Node(tmp_path / "next", log, 2)
+    # Somebody sends between the cut and the next leader's first command.
+    log.put(encode_message(Message(topic="target", queue_id=9, body=b"of a producer")))
+    next_one.run()
+    heir = Node(tmp_path / "heir", log, 3)
+    heir.run()
+
+    assert kept == 2 + 2 * 2 * STEP
+    assert_moved_once(log, 5)
+    assert heir.moves.source(SOURCE).next_offset == 5
+
+
+@pytest.mark.parametrize("cut", range(15))
+def test_the_same_leader_finishes_what_its_writer_has_cut(tmp_path: Path, cut: int) -> None:
+    log = filled(5)
+    node = Node(tmp_path, log, 1)
+    node.begin()
+    log.take(cut)
+    begun = len(log.messages("notes"))
+    node.run()
+    node.run(PROPOSAL_MS)
+
+    assert begun == max(0, min(cut - 1, 12)) // 2
+    assert_moved_once(log, 5)
+    assert all(isinstance(error, OutcomeUnknownError) for error in node.refusals)
+    # With the command that ends the group all of it is there, and nobody has to wait.
+    assert len(node.refusals) == (0 if cut == 14 else 2)
+
+
+def test_a_group_that_comes_late_is_not_appended_twice(tmp_path: Path) -> None:
+    log = filled(5)
+    node = Node(tmp_path, log, 1)
+    node.begin()
+    node.now_ms = PROPOSAL_MS
+    node.turn()
+    kinds = [len(proposal_of(order).records) for order in log.orders]
+    node.run(PROPOSAL_MS)
+
+    # Only a command alone was proposed meanwhile: it comes behind the late group, and shows it.
+    assert kinds == [14, 1]
+    assert_moved_once(log, 5)
+
+
+def test_a_refused_group_is_asked_for_again(tmp_path: Path) -> None:
+    log = filled(5)
+    node = Node(tmp_path, log, 1)
+    node.begin()
+    order = proposal_of(log.orders.pop())
+    node.state.take_refusal(order.sequence)
+    node.run(RETRY_MS)
+
+    assert [type(error) for error in node.refusals] == [NotLeaderError, NotLeaderError]
+    assert_moved_once(log, 5)
+
+
+def test_who_leads_no_more_moves_nothing(tmp_path: Path) -> None:
+    log = filled(5)
+    node = Node(tmp_path, log, 1)
+    node.turn()
+    log.take()
+    node.state.lead(Standing(FOLLOWER, 2, "n1"))
+    node.turn()
+
+    assert log.orders == []
+    assert not node.moves.is_free(SOURCE)
+
+
+def test_records_without_a_source_follow_their_command(tmp_path: Path) -> None:
+    log = MemoryLog()
+    node = Node(tmp_path, log, 1)
+    node.run()
+    told: list[str] = []
+    records = [bytes(48) + message(number) for number in range(3)]
+    node.state.submit(
+        Request(
+            NOBODY,
+            tuple,
+            frozenset({"anything"}),
+            lambda: told.append("done"),
+            lambda: records,
+        ),
+        0,
+    )
+    node.state.turn(0)
+    order = log.orders[0]
+    log.take(4)
+    apply_all(node.state)
+    early = list(told)
+    log.put(proposal_of(order).records[4][48:])
+    apply_all(node.state)
+
+    bodies = [bytes(one.body) for one in log.messages("source")]
+    assert bodies == [b"m%d" % number * 20 for number in range(3)]
+    assert (early, told) == ([], ["done"])
+
+
+def test_a_group_is_bounded_and_the_rest_comes_with_the_next(tmp_path: Path) -> None:
+    log = MemoryLog()
+    node = Node(tmp_path, log, 1)
+    node.run()
+    half = GROUP_RECORDS_MAX // 2 + 1
+    told: list[int] = []
+    for number in range(2):
+        records = [bytes(48) + message(one) for one in range(half)]
+        node.state.submit(
+            Request(
+                NOBODY,
+                tuple,
+                frozenset({str(number)}),
+                lambda number=number: told.append(number),  # type: ignore[misc]
+                lambda records=records: records,  # type: ignore[misc]
+            ),
+            0,
+        )
+    sizes = []
+    node.state.turn(0)
+    while log.orders:
+        sizes.append(log.take())
+        apply_all(node.state)
+        node.state.turn(0)
+
+    assert sizes == [half + 2, half + 2]
+    assert told == [0, 1]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ledgermq.cli.main import main
-from ledgermq.client.keys import load_client_keys
-from ledgermq.model.settings_file import read_settings
+from ledgermq.client.core.keys import load_client_keys
+from ledgermq.model.config.settings_file import read_settings
 
 NODES = "n0=10.0.0.1,n1=10.0.0.2,n2=10.0.0.3"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ledgermq.cli.admin.offset_command import parse_target
+from ledgermq.cli.admin.topic_command import parse_permission, permission_text, queues_text
 from ledgermq.cli.main import main
-from ledgermq.cli.offset_command import parse_target
-from ledgermq.cli.topic_command import parse_permission, permission_text, queues_text
 from ledgermq.model.errors import ConfigError
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ledgermq.cli.main import main
-from ledgermq.model.settings import LogKind
-from ledgermq.model.settings_file import read_settings
+from ledgermq.model.config.settings import LogKind
+from ledgermq.model.config.settings_file import read_settings
 
 DLEDGER = """\
 brokerClusterName=DefaultCluster

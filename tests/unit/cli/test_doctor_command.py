@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.cli.doctor_command import describe
 from ledgermq.cli.main import main
+from ledgermq.cli.node.doctor_command import describe
 from ledgermq.doctor.finding import Finding, Verdict
 
 

@@ -14,9 +14,9 @@ from tests.process.group_nodes import free_port
 from ledgermq.cli.main import main
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.formats.queue_unit import UNIT_SIZE
+from ledgermq.model.config.settings import LogKind
 from ledgermq.model.exit_status import EXIT_CONFIG, EXIT_OK, EXIT_STORAGE
-from ledgermq.model.settings import LogKind
-from ledgermq.process.settings_loading import load_settings
+from ledgermq.process.settings.settings_loading import load_settings
 
 SIZES = ("maxHashSlotNum=500", "maxIndexNum=400")
 

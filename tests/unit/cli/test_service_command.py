@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ledgermq.cli.main import main
-from ledgermq.cli.service_command import describe
-from ledgermq.cli.service_journal import Events, Told
-from ledgermq.cli.service_unit import Unit
+from ledgermq.cli.node.service_command import describe
+from ledgermq.cli.node.service_journal import Events, Told
+from ledgermq.cli.node.service_unit import Unit
 
 DIED = Told(
     datetime(2026, 1, 4, 10, 0, 1, tzinfo=UTC), "ERROR", "PROCESS_DIED", "supervisor",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.cli.service_unit import Unit, describe, look_at_unit, unit_name
+from ledgermq.cli.node.service_unit import Unit, describe, look_at_unit, unit_name
 
 RUNNING = {
     "LoadState": "loaded",

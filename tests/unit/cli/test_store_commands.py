@@ -11,7 +11,7 @@ import pytest
 
 from ledgermq.cli.main import main
 from ledgermq.cli.message_json import java_address, message_as_json
-from ledgermq.formats.message import COMPRESSED, Message
+from ledgermq.formats.records.message import COMPRESSED, Message
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.exit_status import EXIT_CONFIG, EXIT_OK, EXIT_STORAGE
 

@@ -18,7 +18,7 @@ from ledgermq.cli.main import main
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.formats.findings import Severity
 from ledgermq.model.exit_status import EXIT_CONFIG, EXIT_OK, EXIT_STORAGE
-from ledgermq.repair.check_store import CheckOptions, check_store
+from ledgermq.repair.check.check_store import CheckOptions, check_store
 
 NAMES = ("--group", "g", "--self-id", "n0")
 DIVIDED = 1_048_576

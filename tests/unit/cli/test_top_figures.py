@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ledgermq.cli.top_figures import Figures, Order, Rates, figures, sorted_groups
-from ledgermq.cli.top_look import GroupsLook, Look, NodeLook
+from ledgermq.cli.top.top_figures import Figures, Order, Rates, figures, sorted_groups
+from ledgermq.cli.top.top_look import GroupsLook, Look, NodeLook
 
 SECOND_NS = 1_000_000_000
 

@@ -6,8 +6,8 @@ import io
 
 from rich.console import Console
 
-from ledgermq.cli.top_figures import Figures, NodeFigures
-from ledgermq.cli.top_screen import Choice, screen
+from ledgermq.cli.top.top_figures import Figures, NodeFigures
+from ledgermq.cli.top.top_screen import Choice, screen
 
 REASON = "no node answers: is it running, and may this user connect? " * 3
 

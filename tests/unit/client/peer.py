@@ -22,7 +22,7 @@ from tests.suite.patience import PATIENCE_S
 from tests.suite.space import short_folder
 
 from ledgermq.formats.java_hash import java_hash
-from ledgermq.formats.message import decode_message
+from ledgermq.formats.records.message import decode_message
 from ledgermq.model.errors import (
     LedgerError,
     NotLeaderError,

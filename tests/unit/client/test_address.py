@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledgermq.client.address import local_host, parse_address, parse_addresses
+from ledgermq.client.core.address import local_host, parse_address, parse_addresses
 from ledgermq.model.errors import ConfigError
 
 

@@ -11,7 +11,7 @@ from tests.suite.patience import PATIENCE_S
 from tests.unit.client.peer import Peer
 
 from ledgermq.client.aio import AsyncConsumer, AsyncProducer
-from ledgermq.client.send_pipeline import ProducerOptions
+from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.model.errors import (
     BusyError,
     ConfigError,

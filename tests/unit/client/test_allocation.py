@@ -6,7 +6,13 @@ import random
 
 import pytest
 
-from ledgermq.client.allocation import GroupView, TopicQueue, averagely, check_strategy, share_of
+from ledgermq.client.groups.allocation import (
+    GroupView,
+    TopicQueue,
+    averagely,
+    check_strategy,
+    share_of,
+)
 from ledgermq.model.errors import ConfigError
 
 

@@ -26,8 +26,8 @@ from ledgermq.client import (
     Requester, SendResult, TopicSettings, Transaction,
 )
 from ledgermq.client.aio import AsyncAdmin, AsyncDeadLetters, AsyncProducer, AsyncQueries
-from ledgermq.client.questions import QueueRange
-from ledgermq.client.send_future import SendFuture
+from ledgermq.client.core.questions import QueueRange
+from ledgermq.client.sending.send_future import SendFuture
 
 
 def wait(admin: Admin, queries: Queries, letters: DeadLetters) -> None:

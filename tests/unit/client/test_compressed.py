@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from ledgermq.client.compressed import Compressor
-from ledgermq.client.outgoing import OutgoingMessage
-from ledgermq.client.send_pipeline import ProducerOptions
-from ledgermq.formats.body_compression import plain_body
+from ledgermq.client.sending.compressed import Compressor
+from ledgermq.client.sending.outgoing import OutgoingMessage
+from ledgermq.client.sending.send_pipeline import ProducerOptions
+from ledgermq.formats.records.body_compression import plain_body
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import ENTRY_SIZE_MAX
 

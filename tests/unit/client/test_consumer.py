@@ -10,9 +10,9 @@ import pytest
 from tests.suite.patience import PATIENCE_S
 from tests.unit.client.peer import Peer
 
-from ledgermq.client.consumer import Consumer
-from ledgermq.client.producer import Producer
-from ledgermq.client.pull_pipeline import ConsumerOptions, OffsetReset
+from ledgermq.client.blocking.consumer import Consumer
+from ledgermq.client.blocking.producer import Producer
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions, OffsetReset
 from ledgermq.model.errors import ConfigError, NotLeaderError, TopicUnknownError
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ledgermq.client.delivery import (
+from ledgermq.client.sending.delivery import (
     AT_ONCE,
     Delivery,
     delayed,
@@ -15,8 +15,8 @@ from ledgermq.client.delivery import (
     level_of,
     waiting_place,
 )
-from ledgermq.client.outgoing import OutgoingMessage
-from ledgermq.formats.delayed_message import RealQueue
+from ledgermq.client.sending.outgoing import OutgoingMessage
+from ledgermq.formats.records.delayed_message import RealQueue
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.model.limits import DELAY_TOPIC, DELIVERY_AHEAD_MS_MAX, TIMER_TOPIC
 

@@ -11,7 +11,7 @@ from tests.unit.client.peer import Log, Peer
 
 from ledgermq.client import Consumer, Producer
 from ledgermq.client.aio import AsyncConsumer
-from ledgermq.client.pull_pipeline import ConsumerOptions
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.model.errors import ConfigError
 from ledgermq.wire.header import VERSION
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ledgermq.client.frames import Frame, OpenFrame
-from ledgermq.client.record_encoder import Form, RecordEncoder, Target
-from ledgermq.client.results import FrameResult, SendResult
-from ledgermq.client.send_future import SendFuture
-from ledgermq.formats.message_id import UniqueIds
+from ledgermq.client.core.results import FrameResult, SendResult
+from ledgermq.client.sending.frames import Frame, OpenFrame
+from ledgermq.client.sending.record_encoder import Form, RecordEncoder, Target
+from ledgermq.client.sending.send_future import SendFuture
+from ledgermq.formats.records.message_id import UniqueIds
 from ledgermq.wire.send_frame import SendRun, Sent, SentSpan
 
 FORM = Form(entry_header_size=48, store_host_size=8, body_size_max=1024)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ledgermq.client.outgoing import OutgoingMessage
-from ledgermq.client.transaction_requests import half_message
+from ledgermq.client.sending.outgoing import OutgoingMessage
+from ledgermq.client.sending.transaction_requests import half_message
 
 
 def test_a_half_message_keeps_all_of_its_message() -> None:

@@ -9,11 +9,11 @@ from tests.suite.docstring_code import shown_code
 from tests.unit.client.peer import Peer
 
 import ledgermq.client
-from ledgermq.client.address import parse_addresses
-from ledgermq.client.broker import wait_for_link
-from ledgermq.client.group import broker_link
-from ledgermq.client.questions import route_of
-from ledgermq.client.requests import RequestPipeline, call_request, call_result
+from ledgermq.client.blocking.broker import wait_for_link
+from ledgermq.client.core.address import parse_addresses
+from ledgermq.client.core.group import broker_link
+from ledgermq.client.core.questions import route_of
+from ledgermq.client.core.requests import RequestPipeline, call_request, call_result
 
 
 def test_the_loop_of_the_docstring_asks_a_broker(peer: Peer) -> None:

@@ -11,13 +11,14 @@ import pytest
 from tests.suite.patience import PATIENCE_S
 from tests.unit.client.peer import STORE_HOST, Peer
 
-from ledgermq.client.message_options import half_outgoing
-from ledgermq.client.outgoing import OutgoingMessage
-from ledgermq.client.producer import Producer
-from ledgermq.client.results import SendResult
-from ledgermq.client.send_future import SendFuture
-from ledgermq.client.send_pipeline import ProducerOptions
-from ledgermq.formats.message_id import decode_offset_id
+from ledgermq.client.blocking.producer import Producer
+from ledgermq.client.core.results import SendResult
+from ledgermq.client.sending.message_options import half_outgoing
+from ledgermq.client.sending.outgoing import OutgoingMessage
+from ledgermq.client.sending.send_future import SendFuture
+from ledgermq.client.sending.send_pipeline import ProducerOptions
+from ledgermq.formats.records.message_id import decode_offset_id
+from ledgermq.model.config.settings import AckMode
 from ledgermq.model.errors import (
     BusyError,
     ConfigError,
@@ -30,7 +31,6 @@ from ledgermq.model.errors import (
     TimedOutError,
     TopicUnknownError,
 )
-from ledgermq.model.settings import AckMode
 
 
 def wait_until(condition: Callable[[], Any]) -> None:

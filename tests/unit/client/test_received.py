@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.client.received import MessageBatch, ReceivedMessage
-from ledgermq.formats.message import (
+from ledgermq.client.core.received import MessageBatch, ReceivedMessage
+from ledgermq.formats.records.message import (
     COMPRESSED,
     COMPRESSION_LZ4,
     COMPRESSION_ZLIB,
     Message,
     encode_message,
 )
-from ledgermq.formats.properties import encode_properties
+from ledgermq.formats.records.properties import encode_properties
 from ledgermq.model.errors import BodyUnreadableError, CorruptLogError, ProtocolError
 from ledgermq.wire.pull_frame import PullStatus, decode_pulled, encode_pulled
 

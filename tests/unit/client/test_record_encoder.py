@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.client.outgoing import OutgoingMessage, properties_bytes, topic_bytes
-from ledgermq.client.record_encoder import Form, RecordEncoder, Records, Target, unique_id
-from ledgermq.formats.host_address import Host
-from ledgermq.formats.message import BORN_HOST_V6, STORE_HOST_V6, Message, decode_message
-from ledgermq.formats.message_id import UniqueIds
+from ledgermq.client.sending.outgoing import OutgoingMessage, properties_bytes, topic_bytes
+from ledgermq.client.sending.record_encoder import Form, RecordEncoder, Records, Target, unique_id
+from ledgermq.formats.records.host_address import Host
+from ledgermq.formats.records.message import BORN_HOST_V6, STORE_HOST_V6, Message, decode_message
+from ledgermq.formats.records.message_id import UniqueIds
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.model.limits import (
     ENTRY_SIZE_MAX,

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from ledgermq.client.received import ReceivedMessage
-from ledgermq.client.request_reply import asks_for_reply, reply_target, request_properties
-from ledgermq.formats.message import Message, encode_message
-from ledgermq.formats.properties import encode_properties
+from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.client.sending.request_reply import asks_for_reply, reply_target, request_properties
+from ledgermq.formats.records.message import Message, encode_message
+from ledgermq.formats.records.properties import encode_properties
 from ledgermq.model.errors import MessageIllegalError
 
 ASKED = {"CORRELATION_ID": "c1", "REPLY_TO_CLIENT": "me", "TTL": "3000"}

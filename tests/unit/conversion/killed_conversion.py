@@ -23,13 +23,13 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from ledgermq.cli.store_sizes import add_size_options, store_section
+from ledgermq.cli.store.store_sizes import add_size_options, store_section
 from ledgermq.conversion import conversion_journal
 from ledgermq.conversion.downgrade import downgrade, undo_downgrade
 from ledgermq.conversion.upgrade import undo_upgrade, upgrade
+from ledgermq.model.config.settings import LogKind
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import NodeId
-from ledgermq.model.settings import LogKind
 
 CHANGING = (
     "open", "pwrite", "write", "ftruncate", "posix_fallocate", "fsync", "fdatasync", "rename",

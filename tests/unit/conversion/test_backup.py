@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from ledgermq.broker.state_tables import OWN_FILES
 from ledgermq.cli.main import main
 from ledgermq.conversion import backup_create
 from ledgermq.conversion.backup_create import Backup, create_backup
@@ -25,15 +24,16 @@ from ledgermq.conversion.backup_manifest import (
 )
 from ledgermq.daemon.store_lock import JavaLock
 from ledgermq.formats.index_file import IndexLayout
+from ledgermq.members.peer_identity import identity_of
+from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.exit_status import EXIT_CONFIG, EXIT_STORAGE
 from ledgermq.model.ids import Index, Position, Term
-from ledgermq.model.own_tables import OWN_TABLES
-from ledgermq.model.settings import StoreSection
-from ledgermq.process.peer_identity import identity_of
-from ledgermq.repair.check_store import CheckOptions, check_store
+from ledgermq.model.names.own_tables import OWN_TABLES
+from ledgermq.repair.check.check_store import CheckOptions, check_store
 from ledgermq.repair.log_verify import verify_log
-from ledgermq.store.log_damage import LogDamage, damage_path, mark_damage
+from ledgermq.rules.state.state_tables import OWN_FILES
+from ledgermq.store.recovery.log_damage import LogDamage, damage_path, mark_damage
 from ledgermq.store.store_directory import open_directory
 from ledgermq.store.store_view import StoreView
 from tests.small_store import LOG_FILE_SIZE, SIZES, dispatch, write_store

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from ledgermq.cli.store_sizes import add_size_options, store_section
+from ledgermq.cli.store.store_sizes import add_size_options, store_section
 from ledgermq.conversion.conversion_journal import Kind, Phase, read_journal
 from ledgermq.conversion.downgrade import Downgrade, downgrade, plan_downgrade, undo_downgrade
 from ledgermq.conversion.upgrade import upgrade
+from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import NodeId
-from ledgermq.model.settings import LogKind, StoreSection
 from ledgermq.repair.log_verify import verify_log
 from ledgermq.store.store_view import QueuedMessage, StoreView
 from tests.conftest import Golden

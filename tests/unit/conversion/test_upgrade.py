@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.cli.store_sizes import add_size_options, store_section
+from ledgermq.cli.store.store_sizes import add_size_options, store_section
 from ledgermq.conversion.conversion_journal import Kind, Phase, read_journal
 from ledgermq.conversion.upgrade import Upgrade, undo_upgrade, upgrade
+from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import Index, NodeId, Position, Term
-from ledgermq.model.settings import LogKind, StoreSection
-from ledgermq.store import log_checkpoint
-from ledgermq.store.log_checkpoint import LogCheckpoint
-from ledgermq.store.log_damage import LogDamage, damage_path, mark_damage
-from ledgermq.store.stopped_log import recover_stopped
+from ledgermq.store.recovery import log_checkpoint
+from ledgermq.store.recovery.log_checkpoint import LogCheckpoint
+from ledgermq.store.recovery.log_damage import LogDamage, damage_path, mark_damage
+from ledgermq.store.recovery.stopped_log import recover_stopped
 from ledgermq.store.store_view import StoreView
 from tests.conftest import Golden
 

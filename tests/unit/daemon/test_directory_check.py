@@ -9,8 +9,14 @@ from pathlib import Path
 import pytest
 
 from ledgermq.daemon.directory_check import check_directory
+from ledgermq.model.config.settings import (
+    ListenSection,
+    LogKind,
+    NodeSection,
+    Settings,
+    StoreSection,
+)
 from ledgermq.model.errors import ConfigError, CorruptLogError
-from ledgermq.model.settings import ListenSection, LogKind, NodeSection, Settings, StoreSection
 
 Golden = Callable[[str], Path]
 

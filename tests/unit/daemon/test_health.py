@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.daemon.health import Readiness
+from ledgermq.daemon.health.health import Readiness
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import (
     CursorPage,
@@ -19,8 +19,8 @@ from ledgermq.ipc.cursor_page import (
     Role,
     SpaceState,
 )
+from ledgermq.model.config.settings import NodeSection, Settings, StoreSection
 from ledgermq.model.ids import Index, NodeId, Position, Term
-from ledgermq.model.settings import NodeSection, Settings, StoreSection
 
 END = Position(100)
 ALONE = Settings()

@@ -15,7 +15,7 @@ SOURCES = Path(__file__).resolve().parents[3] / "src"
 def test_the_supervisor_has_no_thread_when_it_forks() -> None:
     """In an interpreter of its own, as a node that is started by systemd has one."""
     code = (
-        "import os, sys, ledgermq.cli.serve_command, ledgermq.daemon.supervisor;"
+        "import os, sys, ledgermq.cli.node.serve_command, ledgermq.daemon.supervisor;"
         "assert 'numpy' not in sys.modules;"
         "from ledgermq.daemon.process_modules import ProcessTable; ProcessTable.load();"
         "print(len(os.listdir('/proc/self/task')))"

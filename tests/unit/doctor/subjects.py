@@ -10,9 +10,9 @@ from typing import Any
 
 from ledgermq.doctor.finding import Finding, Verdict
 from ledgermq.doctor.subject import Subject
+from ledgermq.model.config.settings import ListenSection, Settings, StoreSection
 from ledgermq.model.ids import NodeId
-from ledgermq.model.settings import ListenSection, Settings, StoreSection
-from ledgermq.process.peer_keys import init_keys
+from ledgermq.sessions.keys.peer_keys import init_keys
 
 PEERS = ("n0-127.0.0.1:23911", "n1-127.0.0.1:23912", "n2-127.0.0.1:23913")
 

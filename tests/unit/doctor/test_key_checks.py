@@ -10,10 +10,10 @@ from tests.unit.doctor.subjects import by_check, member_in, subject_in, verdicts
 
 from ledgermq.doctor.finding import Verdict
 from ledgermq.doctor.key_checks import key_checks
+from ledgermq.members.roster import Roster, RosterEntry, RosterFile
 from ledgermq.model.ids import Index, NodeId, Term
-from ledgermq.process.client_keys import make_node_key
-from ledgermq.process.roster import Roster, RosterEntry, RosterFile
 from ledgermq.raft.membership import Membership
+from ledgermq.sessions.keys.client_keys import make_node_key
 
 
 def test_whole_keys_are_well(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 resource.setrlimit(getattr(resource, sys.argv[1]), (int(sys.argv[2]), int(sys.argv[2])))
 from ledgermq.doctor.limit_checks import limit_checks
 from ledgermq.doctor.subject import Subject
-from ledgermq.model.settings import Settings, StoreSection
+from ledgermq.model.config.settings import Settings, StoreSection
 settings = Settings(store=StoreSection(path_root_dir=Path(sys.argv[3])))
 for finding in limit_checks(Subject(settings, None, None)):
     print(json.dumps([finding.check, finding.verdict.name, finding.measured]))

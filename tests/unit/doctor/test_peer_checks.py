@@ -14,10 +14,10 @@ from tests.unit.doctor.subjects import by_check, listener, member_in, subject_in
 from ledgermq.doctor import peer_checks as checked
 from ledgermq.doctor.finding import Verdict
 from ledgermq.doctor.peer_checks import peer_checks, shake_hands
+from ledgermq.members.peer_addresses import PeerAddress
 from ledgermq.model.ids import NodeId
-from ledgermq.process.peer_addresses import PeerAddress
-from ledgermq.process.peer_keys import PeerKeys, load_keys
-from ledgermq.replication.peer_sockets import PeerGuard, open_inbox
+from ledgermq.raft_node.peers.peer_sockets import PeerGuard, open_inbox
+from ledgermq.sessions.keys.peer_keys import PeerKeys, load_keys
 
 N0, N1 = NodeId("n0"), NodeId("n1")
 

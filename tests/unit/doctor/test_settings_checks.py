@@ -9,7 +9,7 @@ from tests.unit.doctor.subjects import PEERS, by_check, member_in, subject_in, v
 
 from ledgermq.doctor.finding import Verdict
 from ledgermq.doctor.settings_checks import read_checked, settings_checks
-from ledgermq.model.settings import AckMode
+from ledgermq.model.config.settings import AckMode
 
 
 def test_a_file_with_mistakes_fails_with_all_of_them(tmp_path: Path) -> None:

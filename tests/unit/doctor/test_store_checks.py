@@ -15,7 +15,7 @@ from ledgermq.doctor.finding import Verdict
 from ledgermq.doctor.store_checks import holders_of, store_checks
 from ledgermq.doctor.subject import Subject
 from ledgermq.model.ids import Index, Position, Term
-from ledgermq.store.log_damage import LogDamage, damage_path, mark_damage
+from ledgermq.store.recovery.log_damage import LogDamage, damage_path, mark_damage
 
 DAMAGE = LogDamage(Position(64), "00000000000000000000", "crc", Position(256), Index(4), Term(2))
 

@@ -11,7 +11,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.formats.body_compression import (
+from ledgermq.formats.records.body_compression import (
     Compression,
     check_compression,
     compress_body,

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.formats import kernel
-from ledgermq.formats.head_field import HeadFault, HeadField
-from ledgermq.formats.message import Message, decode_message, encode_message
-from ledgermq.formats.properties import decode_properties
+from ledgermq.formats.kernels import kernel
+from ledgermq.formats.kernels.head_field import HeadFault, HeadField
+from ledgermq.formats.records.message import Message, decode_message, encode_message
+from ledgermq.formats.records.properties import decode_properties
 
-KERNELS = [kernel, kernel.load_plain("ledgermq.formats._columns")]
+KERNELS = [kernel, kernel.load_plain("ledgermq.formats.kernels._columns")]
 PIECES = st.sampled_from([b"\x01", b"\x02", b"a", b"TAGS", b"KEYS", b"value", b" "])
 ROWS = st.lists(st.lists(PIECES, max_size=20).map(b"".join), max_size=5)
 

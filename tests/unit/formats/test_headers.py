@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.formats import kernel
+from ledgermq.formats.kernels import kernel
 
-KERNELS = [kernel, kernel.load_plain("ledgermq.formats._headers")]
+KERNELS = [kernel, kernel.load_plain("ledgermq.formats.kernels._headers")]
 NUMBERS = ("code", "opaque", "flag", "version")
 JAVA = (
     b'{"code":310,"extFields":{"a":"producers","b":"orders","i":"KEYS\\u0001k\\u0002TAGS\\u0001t"},'

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.formats import kernel
-from ledgermq.formats.message import Message, encode_message
-from ledgermq.formats.properties import encode_properties
+from ledgermq.formats.kernels import kernel
+from ledgermq.formats.records.message import Message, encode_message
+from ledgermq.formats.records.properties import encode_properties
 
-PLAIN = kernel.load_plain("ledgermq.formats._ids")
+PLAIN = kernel.load_plain("ledgermq.formats.kernels._ids")
 KERNELS = [kernel, PLAIN]
 DELAY_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.broker.documents import finish
 from ledgermq.formats import json_steps
 from ledgermq.formats.json_steps import VALUES_PER_STEP, decode_in_steps
+from ledgermq.rules.tables.documents import finish
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.formats import kernel
 from ledgermq.formats.dledger_entry import encode_entry
 from ledgermq.formats.index_file import (
     IndexHeader,
@@ -24,12 +23,13 @@ from ledgermq.formats.index_file import (
     put_key,
 )
 from ledgermq.formats.java_hash import index_key_hash, java_hash
-from ledgermq.formats.kernel import MALFORMED, NO_UNIT, ScanStatus
-from ledgermq.formats.message import Message, encode_message
+from ledgermq.formats.kernels import kernel
+from ledgermq.formats.kernels.kernel import MALFORMED, NO_UNIT, ScanStatus
+from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.model.ids import Index, Position, Term
 
-PLAIN_SCAN = kernel.load_plain("ledgermq.formats._scan")
-PLAIN_LINK = kernel.load_plain("ledgermq.formats._link")
+PLAIN_SCAN = kernel.load_plain("ledgermq.formats.kernels._scan")
+PLAIN_LINK = kernel.load_plain("ledgermq.formats.kernels._link")
 DELAYS = (0, 1_000, 5_000, 10_000)
 BASE = 4_096
 

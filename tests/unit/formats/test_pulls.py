@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.formats import kernel
 from ledgermq.formats.arrays import UNIT
 from ledgermq.formats.dledger_entry import encode_entry
-from ledgermq.formats.message import Message, encode_message
+from ledgermq.formats.kernels import kernel
+from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.model.ids import Index, Position, Term
-from ledgermq.store.queue_end import PREFILL_SIZE
+from ledgermq.store.queues.queue_end import PREFILL_SIZE
 
-PULLS = [kernel, kernel.load_plain("ledgermq.formats._pulls")]
+PULLS = [kernel, kernel.load_plain("ledgermq.formats.kernels._pulls")]
 BASE = 1 << 40
 HEADER = 48
 

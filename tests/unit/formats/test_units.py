@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.formats import kernel
-from ledgermq.formats.batch_payload import BatchItem, encode_batch
-from ledgermq.formats.crc32 import crc32
-from ledgermq.formats.message import Message, decode_message, encode_message
+from ledgermq.formats.kernels import kernel
+from ledgermq.formats.kernels.crc32 import crc32
+from ledgermq.formats.records.batch_payload import BatchItem, encode_batch
+from ledgermq.formats.records.message import Message, decode_message, encode_message
 
-KERNELS = [kernel, kernel.load_plain("ledgermq.formats._units")]
+KERNELS = [kernel, kernel.load_plain("ledgermq.formats.kernels._units")]
 HOLE = 48
 TOPIC = b"orders"
 ADDED = b"CLUSTER\x01c"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ledgermq.gateway.addresses import GroupAddresses
+from ledgermq.gateway.transport.addresses import GroupAddresses
+from ledgermq.members.roster import Roster, RosterEntry, RosterFile
+from ledgermq.model.config.settings import NodeSection, RemotingSection, Settings, StoreSection
 from ledgermq.model.ids import Index, NodeId, Term
-from ledgermq.model.settings import NodeSection, RemotingSection, Settings, StoreSection
-from ledgermq.process.roster import Roster, RosterEntry, RosterFile
-from ledgermq.process.store_paths import StorePaths
 from ledgermq.raft.membership import Membership
+from ledgermq.store.files.store_paths import StorePaths
 
 NODE = NodeSection(
     self_id="n0",

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ledgermq.gateway import arrivals as module
-from ledgermq.gateway.arrivals import (
+from ledgermq.gateway.transport import arrivals as module
+from ledgermq.gateway.transport.arrivals import (
     CREDIT_NS,
     DEAR_NS,
     LOOK_NS,
@@ -18,7 +18,7 @@ from ledgermq.gateway.arrivals import (
     TURN_NS,
     Arrivals,
 )
-from ledgermq.gateway.remoting_sockets import Arrival, Connection
+from ledgermq.gateway.transport.remoting_sockets import Arrival, Connection
 from ledgermq.remoting.command import Command
 
 

@@ -12,10 +12,15 @@ import pytest
 from tests.readable import is_readable
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.gateway.broker_link import OFFSETS_MS, RETRY_MS, BrokerLink
 from ledgermq.gateway.far_sockets import FarSockets
-from ledgermq.gateway.listening import open_listeners
-from ledgermq.gateway.remoting_sockets import Arrival, Connection, RemotingLimits, RemotingSockets
+from ledgermq.gateway.transport.broker_link import OFFSETS_MS, RETRY_MS, BrokerLink
+from ledgermq.gateway.transport.listening import open_listeners
+from ledgermq.gateway.transport.remoting_sockets import (
+    Arrival,
+    Connection,
+    RemotingLimits,
+    RemotingSockets,
+)
 from ledgermq.model.errors import NotLeaderError
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import ONEWAY, REPLY, Command, decode_command, encode_command

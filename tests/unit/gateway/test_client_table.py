@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from ledgermq.gateway.client_table import ClientTable
-from ledgermq.gateway.remoting_sockets import Connection
+from ledgermq.gateway.clients.client_table import ClientTable
+from ledgermq.gateway.transport.remoting_sockets import Connection
+from ledgermq.model.config.settings import LimitsSection
 from ledgermq.model.errors import BusyError
-from ledgermq.model.settings import LimitsSection
 from ledgermq.remoting.heartbeat import (
     ConsumeFrom,
     ConsumerGroup,

@@ -9,14 +9,14 @@ import pytest
 from tests.process.remoting_requests import TO_CLIENTS
 from tests.whole_broker import codes
 
-from ledgermq.broker.access import User, UserTable
 from ledgermq.gateway.code_rights import CodeNeed
 from ledgermq.gateway.port_access import PortAccess
+from ledgermq.model.config.settings import AccessSection
 from ledgermq.model.errors import NoPermissionError
-from ledgermq.model.settings import AccessSection
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.signature import ACCESS_KEY, SIGNATURE, signature
+from ledgermq.rules.access.access import User, UserTable
 
 SECRET = "12345678"
 

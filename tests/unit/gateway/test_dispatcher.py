@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from tests.suite.patience import PATIENCE_S
 
+from ledgermq.broker.reading.applied_tables import AppliedTables
 from ledgermq.gateway.code_rights import ADMIN, USER
 from ledgermq.gateway.context import PortContext
 from ledgermq.gateway.dispatcher import Dispatcher
-from ledgermq.gateway.listening import open_listeners
-from ledgermq.gateway.remoting_sockets import Connection, RemotingLimits, RemotingSockets
 from ledgermq.gateway.requests import Asked, Code, Taken
+from ledgermq.gateway.transport.listening import open_listeners
+from ledgermq.gateway.transport.remoting_sockets import Connection, RemotingLimits, RemotingSockets
+from ledgermq.model.config.settings import Settings, StoreSection
 from ledgermq.model.errors import BusyError, NotLeaderError
-from ledgermq.model.settings import Settings, StoreSection
 from ledgermq.process.clock import MACHINE_CLOCK
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command, decode_command, encode_command
-from ledgermq.serving.applied_tables import AppliedTables
 
 
 class Port:

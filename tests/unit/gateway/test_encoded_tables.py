@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from ledgermq.broker.broker_state import BrokerState
-from ledgermq.broker.documents import finish
-from ledgermq.broker.groups import SubscriptionGroup
-from ledgermq.broker.topics import Topic
-from ledgermq.gateway import encoded_tables
-from ledgermq.gateway.encoded_tables import EncodedTables
+from ledgermq.gateway.administration import encoded_tables
+from ledgermq.gateway.administration.encoded_tables import EncodedTables
 from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.rules.state.broker_state import BrokerState
+from ledgermq.rules.tables.documents import finish
+from ledgermq.rules.tables.groups import SubscriptionGroup
+from ledgermq.rules.tables.topics import Topic
 
 ROWS = 300
 

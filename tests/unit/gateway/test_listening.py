@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.gateway.listening import open_listeners
+from ledgermq.gateway.transport.listening import open_listeners
+from ledgermq.model.config.settings import ListenSection
 from ledgermq.model.errors import ConfigError
-from ledgermq.model.settings import ListenSection
-from ledgermq.process.inherited_sockets import take_inherited
-from ledgermq.process.port_addresses import check_inherited, listening_addresses
+from ledgermq.process.systemd.inherited_sockets import take_inherited
+from ledgermq.process.systemd.port_addresses import check_inherited, listening_addresses
 
 
 def open_descriptors() -> set[str]:

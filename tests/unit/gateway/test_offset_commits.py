@@ -7,8 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from ledgermq.broker.group_offsets import GroupOffsets
-from ledgermq.gateway.offset_commits import (
+from ledgermq.broker.administration.offset_batches import Commit
+from ledgermq.broker.callers import Caller
+from ledgermq.broker.state.state_requests import Reply
+from ledgermq.gateway.consuming.offset_commits import (
     NOTED_MAX,
     PERIOD_MS,
     OffsetCommits,
@@ -16,9 +18,7 @@ from ledgermq.gateway.offset_commits import (
 from ledgermq.gateway.port_calls import PortCalls
 from ledgermq.model.errors import BusyError, LedgerError, MessageIllegalError, NotLeaderError
 from ledgermq.model.limits import GROUP_SIZE_MAX
-from ledgermq.serving.callers import Caller
-from ledgermq.serving.offset_batches import Commit
-from ledgermq.serving.state_requests import Reply
+from ledgermq.rules.tables.group_offsets import GroupOffsets
 from ledgermq.wire.session import Standing
 
 LEADS = Standing("leader", 1, "n0")

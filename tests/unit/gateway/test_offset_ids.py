@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.formats.host_address import encode_host
-from ledgermq.formats.message_id import OffsetId, encode_offset_id
-from ledgermq.gateway.offset_ids import encode_offset_ids
+from ledgermq.formats.records.host_address import encode_host
+from ledgermq.formats.records.message_id import OffsetId, encode_offset_id
+from ledgermq.gateway.producing.offset_ids import encode_offset_ids
 
 
 @pytest.mark.parametrize("host", [("10.0.0.1", 10_911), ("2001:db8::1", 10_911)])

@@ -9,8 +9,8 @@ import pytest
 from tests.readable import is_readable
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.gateway.listening import open_listeners
-from ledgermq.gateway.remoting_sockets import Arrival, RemotingLimits, RemotingSockets
+from ledgermq.gateway.transport.listening import open_listeners
+from ledgermq.gateway.transport.remoting_sockets import Arrival, RemotingLimits, RemotingSockets
 from ledgermq.remoting.command import Command, decode_command, encode_command
 
 LIMITS = RemotingLimits(

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from ledgermq.broker.topics import Permission, Topic
-from ledgermq.gateway import send_topics
-from ledgermq.gateway.send_topics import SendTopics
+from ledgermq.gateway.producing import send_topics
+from ledgermq.gateway.producing.send_topics import SendTopics
 from ledgermq.model.errors import (
     BusyError,
     LedgerError,
@@ -20,6 +19,7 @@ from ledgermq.model.errors import (
     TopicUnknownError,
 )
 from ledgermq.remoting.send_request import SendRequest
+from ledgermq.rules.tables.topics import Permission, Topic
 
 REQUEST = SendRequest("g", "new", "", 7, 0, 0, 1, 0, "", 0, True, None, False)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ledgermq.formats.delayed_message import RealQueue
-from ledgermq.formats.properties import decode_properties
-from ledgermq.gateway.sent_properties import Destination, SentProperties
+from ledgermq.formats.records.delayed_message import RealQueue
+from ledgermq.formats.records.properties import decode_properties
+from ledgermq.gateway.producing.sent_properties import Destination, SentProperties
 from ledgermq.model.errors import MessageIllegalError
 
 REAL = RealQueue("orders", 3)

@@ -9,7 +9,7 @@ import pytest
 from tests.readable import is_readable
 from tests.suite.patience import PATIENCE_S
 
-from ledgermq.gateway.server_links import ServerLinks, is_address
+from ledgermq.gateway.transport.server_links import ServerLinks, is_address
 from ledgermq.model.errors import LedgerError, TimedOutError
 from ledgermq.remoting.command import Command, encode_command
 

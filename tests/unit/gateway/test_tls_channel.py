@@ -19,10 +19,10 @@ from tests.unit.gateway.test_remoting_sockets import (
     sent,
 )
 
-from ledgermq.gateway.remoting_sockets import RemotingLimits
-from ledgermq.gateway.tls_channel import make_context
+from ledgermq.gateway.transport.remoting_sockets import RemotingLimits
+from ledgermq.gateway.transport.tls_channel import make_context
+from ledgermq.model.config.settings import RemotingSection, TlsMode
 from ledgermq.model.errors import ConfigError
-from ledgermq.model.settings import RemotingSection, TlsMode
 from ledgermq.remoting.command import Command
 
 

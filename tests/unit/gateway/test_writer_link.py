@@ -12,10 +12,10 @@ import pytest
 from tests.suite.patience import PATIENCE_S
 from tests.unit.client.peer import Peer, running_peer
 
-from ledgermq.formats.host_address import encode_host
-from ledgermq.gateway import writer_link
-from ledgermq.gateway.remoting_records import RemotingRecords
-from ledgermq.gateway.writer_link import Place, ToStore, WriterLink
+from ledgermq.formats.records.host_address import encode_host
+from ledgermq.gateway.producing import writer_link
+from ledgermq.gateway.producing.remoting_records import RemotingRecords
+from ledgermq.gateway.producing.writer_link import Place, ToStore, WriterLink
 from ledgermq.model.errors import (
     BusyError,
     LedgerError,

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import zmq
-from tests.suite.space import short_folder
 
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.doorbell import BELLS_READ_MAX, Bell, Inbox
 from ledgermq.ipc.orders import GrantTerm, Order, encode, parse
 from ledgermq.model.ids import Term
+from tests.suite.space import short_folder
 
 Context = zmq.Context
 

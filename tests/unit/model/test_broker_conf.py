@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.model.broker_conf import translate_broker_conf, write_translation
-from ledgermq.model.broker_conf_keys import SAME_WHEN, TRANSLATED, WITHOUT_EQUAL
-from ledgermq.model.settings import ForceClean, LogKind, RetentionSection, Settings
-from ledgermq.model.settings_file import SettingsError, read_settings
-from ledgermq.model.settings_rules import RULES
+from ledgermq.model.config.broker_conf import translate_broker_conf, write_translation
+from ledgermq.model.config.broker_conf_keys import SAME_WHEN, TRANSLATED, WITHOUT_EQUAL
+from ledgermq.model.config.settings import ForceClean, LogKind, RetentionSection, Settings
+from ledgermq.model.config.settings_file import SettingsError, read_settings
+from ledgermq.model.config.settings_rules import RULES
 
 PLAIN = """\
 brokerClusterName = Shop

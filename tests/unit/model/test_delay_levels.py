@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ledgermq.model.delay_levels import delay_levels_ms
+from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.errors import ConfigError
-from ledgermq.model.settings import StoreSection
+from ledgermq.model.names.delay_levels import delay_levels_ms
 
 
 def test_the_default_has_rocketmqs_eighteen_levels() -> None:

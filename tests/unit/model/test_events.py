@@ -23,7 +23,7 @@ def test_every_event_is_logged_somewhere() -> None:
         path.read_text()
         for folder in (ROOT / "src" / "ledgermq").iterdir()
         if folder.is_dir()
-        for path in folder.glob("*.py")
+        for path in folder.rglob("*.py")
     )
     mute = [event.name for event in Event if not re.search(rf"Event\.{event.name}\b", sources)]
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from ledgermq.model.settings import Settings
-from ledgermq.model.settings_change import (
+from ledgermq.model.config.settings import Settings
+from ledgermq.model.config.settings_change import (
     CLUSTER_KEYS,
     RELOADABLE,
     changed_keys,
     cluster_fingerprint,
     reload_settings,
 )
-from ledgermq.model.settings_file import read_settings
-from ledgermq.model.settings_rules import RULES
+from ledgermq.model.config.settings_file import read_settings
+from ledgermq.model.config.settings_rules import RULES
 
 BASE = '[node]\npeers = ["n0-a:1", "n1-b:1"]\n'
 

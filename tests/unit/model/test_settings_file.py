@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.model.errors import ConfigError
-from ledgermq.model.settings import AckMode, LogKind, Settings
-from ledgermq.model.settings_file import (
+from ledgermq.model.config.settings import AckMode, LogKind, Settings
+from ledgermq.model.config.settings_file import (
     SettingsError,
     keys_of,
     read_settings,
     tables,
     write_settings,
 )
-from ledgermq.model.settings_rules import RULES, member_names
+from ledgermq.model.config.settings_rules import RULES, member_names
+from ledgermq.model.errors import ConfigError
 from ledgermq.raft.timing import Timing
 
 FULL = """\

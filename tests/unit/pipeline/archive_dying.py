@@ -19,7 +19,7 @@ from typing import Any
 
 from tests.unit.pipeline.archives import archived
 
-from ledgermq.pipeline import archive_job
+from ledgermq.pipeline.archive import archive_job
 
 
 def run(store: str, target: str, names: str, call: int, moment: str) -> None:

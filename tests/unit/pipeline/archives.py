@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import pyarrow.parquet as pq
 
-from ledgermq.pipeline.archive_job import Archived, archive
-from ledgermq.pipeline.archive_layout import OWN_FOLDER
+from ledgermq.pipeline.archive.archive_job import Archived, archive
+from ledgermq.pipeline.archive.archive_layout import OWN_FOLDER
 from ledgermq.pipeline.source_options import parse_options
 
 Row = dict[str, Any]

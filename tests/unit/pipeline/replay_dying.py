@@ -20,11 +20,11 @@ from typing import Any
 
 from tests.unit.pipeline.archives import TasksHere
 
-from ledgermq.client.producer import Producer
+from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.staging import SinkClient, StageWriter
-from ledgermq.pipeline import replay_writer
-from ledgermq.pipeline.replay_job import replay
-from ledgermq.pipeline.replay_layout import ReplayChoice, ReplayFolder
+from ledgermq.pipeline.archive import replay_writer
+from ledgermq.pipeline.archive.replay_job import replay
+from ledgermq.pipeline.archive.replay_layout import ReplayChoice, ReplayFolder
 
 
 def dying(function: Callable[..., Any], call: int, *, before: bool) -> Callable[..., Any]:

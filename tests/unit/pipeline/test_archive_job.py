@@ -15,14 +15,14 @@ from tests.small_store import BEGIN_MS, write_store
 from tests.unit.pipeline.archives import TasksHere, archived, places, visible_files, visible_rows
 
 from ledgermq.model.errors import ConfigError, CorruptLogError, StoreLockedError
-from ledgermq.pipeline import archive_job, archive_writer
-from ledgermq.pipeline.archive_check import check_archive
-from ledgermq.pipeline.archive_folder import ArchiveFolder
-from ledgermq.pipeline.archive_layout import day_of, day_text
-from ledgermq.pipeline.message_schema import COLUMNS
-from ledgermq.pipeline.queued_records import batches_of
-from ledgermq.pipeline.row_filter import RowFilter
-from ledgermq.pipeline.store_source import StoreSource
+from ledgermq.pipeline.archive import archive_job, archive_writer
+from ledgermq.pipeline.archive.archive_check import check_archive
+from ledgermq.pipeline.archive.archive_folder import ArchiveFolder
+from ledgermq.pipeline.archive.archive_layout import day_of, day_text
+from ledgermq.pipeline.columns.message_schema import COLUMNS
+from ledgermq.pipeline.columns.queued_records import batches_of
+from ledgermq.pipeline.columns.row_filter import RowFilter
+from ledgermq.pipeline.source.store_source import StoreSource
 
 ROOT = Path(__file__).resolve().parents[3]
 EVERYTHING = {"subscribePattern": ".*"}

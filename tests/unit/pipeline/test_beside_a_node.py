@@ -12,14 +12,14 @@ from tests.small_store import write_store
 
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index
-from ledgermq.pipeline.derived_pieces import PieceTask, dispatch_piece
-from ledgermq.pipeline.file_source import FileSource
-from ledgermq.pipeline.log_splits import log_splits
-from ledgermq.pipeline.queued_records import QueuedRecords
-from ledgermq.pipeline.replica_source import ReplicaSource
-from ledgermq.pipeline.store_source import StoreSource
+from ledgermq.pipeline.columns.queued_records import QueuedRecords
+from ledgermq.pipeline.jobs.derived_pieces import PieceTask, dispatch_piece
+from ledgermq.pipeline.source.file_source import FileSource
+from ledgermq.pipeline.source.log_splits import log_splits
+from ledgermq.pipeline.source.replica_source import ReplicaSource
+from ledgermq.pipeline.source.store_source import StoreSource
+from ledgermq.store.files.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 from ledgermq.store.store_directory import open_directory
 
 COMMITTED = 6

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.pipeline.data_loss import DataLossError
 from ledgermq.pipeline.queue_ranges import (
     QueueRange,
     parse_queue_table,
@@ -14,6 +13,7 @@ from ledgermq.pipeline.queue_ranges import (
     queue_table,
     ranges_between,
 )
+from ledgermq.pipeline.source.data_loss import DataLossError
 
 A0, A1 = ("a", 0), ("a", 1)
 BOUNDS = {A0: QueueRange("a", 0, 10, 20), A1: QueueRange("a", 1, 0, 5)}

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ledgermq.formats.body_compression import Compression, compress_body
-from ledgermq.formats.message import Message, encode_message
-from ledgermq.formats.properties import encode_properties
+from ledgermq.formats.records.body_compression import Compression, compress_body
+from ledgermq.formats.records.message import Message, encode_message
+from ledgermq.formats.records.properties import encode_properties
 from ledgermq.model.errors import BodyUnreadableError, CorruptLogError
-from ledgermq.pipeline.message_schema import ARROW_SCHEMA, COLUMNS
-from ledgermq.pipeline.record_columns import RecordColumns, Records
+from ledgermq.pipeline.columns.message_schema import ARROW_SCHEMA, COLUMNS
+from ledgermq.pipeline.columns.record_columns import RecordColumns, Records
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 V4, V6 = ("10.1.2.3", 4_567), ("2001:db8::7", 8_910)

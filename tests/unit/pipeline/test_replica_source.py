@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from ledgermq.formats.message import decode_message
+from ledgermq.formats.records.message import decode_message
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import Index
-from ledgermq.pipeline.data_loss import DataLossError
-from ledgermq.pipeline.file_source import FileSource
-from ledgermq.pipeline.message_schema import COLUMNS
+from ledgermq.pipeline.columns.message_schema import COLUMNS
+from ledgermq.pipeline.columns.queued_records import batches_of, walked_batches
+from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.queue_ranges import QueueRange
-from ledgermq.pipeline.queued_records import batches_of, walked_batches
-from ledgermq.pipeline.replica_source import ReplicaSource
-from ledgermq.pipeline.row_filter import RowFilter
-from ledgermq.pipeline.row_source import open_source, open_to_plan
+from ledgermq.pipeline.source.data_loss import DataLossError
+from ledgermq.pipeline.source.file_source import FileSource
+from ledgermq.pipeline.source.replica_source import ReplicaSource
+from ledgermq.pipeline.source.row_source import open_source, open_to_plan
+from ledgermq.pipeline.source.store_source import StoreSource
 from ledgermq.pipeline.source_options import TopicChoice, parse_options
-from ledgermq.pipeline.store_source import StoreSource
-from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
+from ledgermq.store.files.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 
 Row = dict[str, Any]
 UNIT_SIZE = 20

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.client.outgoing import properties_bytes
+from ledgermq.client.sending.outgoing import properties_bytes
 from ledgermq.formats.java_hash import java_hash
-from ledgermq.formats.properties import decode_properties
+from ledgermq.formats.records.properties import decode_properties
 from ledgermq.model.errors import MessageIllegalError
-from ledgermq.pipeline.sink_rows import RowStager, encoded_properties
+from ledgermq.pipeline.sink.sink_rows import RowStager, encoded_properties
 
 QUEUES = 4
 MAP = pa.map_(pa.string(), pa.string())

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ledgermq.model.errors import ConfigError
+from ledgermq.pipeline.columns.message_schema import COLUMNS
 from ledgermq.pipeline.job_defaults import SPLIT_BYTES
-from ledgermq.pipeline.message_schema import COLUMNS
 from ledgermq.pipeline.source_options import (
     TopicChoice,
     columns_of,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.pipeline.queue_ranges import QueueRange
-from ledgermq.pipeline.split_plan import RangeExtent, split_by_count, split_ranges
+from ledgermq.pipeline.source.split_plan import RangeExtent, split_by_count, split_ranges
 
 SPACING = 100
 

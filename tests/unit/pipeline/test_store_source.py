@@ -12,16 +12,16 @@ from tests.small_store import LOG_FILE_SIZE, write_store
 
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import Position
-from ledgermq.pipeline.data_loss import DataLossError
-from ledgermq.pipeline.message_schema import COLUMNS
+from ledgermq.pipeline.columns.message_schema import COLUMNS
+from ledgermq.pipeline.columns.queued_records import batches_of, walked_batches
+from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.queue_ranges import QueueRange
-from ledgermq.pipeline.queued_records import batches_of, walked_batches
-from ledgermq.pipeline.row_filter import RowFilter
+from ledgermq.pipeline.source.data_loss import DataLossError
+from ledgermq.pipeline.source.store_source import StoreSource
 from ledgermq.pipeline.source_options import TopicChoice
-from ledgermq.pipeline.store_source import StoreSource
 from ledgermq.store import log_reader
-from ledgermq.store.entry_files import first_entry_position
-from ledgermq.store.file_names import file_name
+from ledgermq.store.files.file_names import file_name
+from ledgermq.store.log.entry_files import first_entry_position
 from ledgermq.store.store_view import StoreView
 
 STORES = ["gs1", "gs1.live", "gd0", "gd0.live", "gd1", "gd2.live", "gu0", "gu2", "g6"]

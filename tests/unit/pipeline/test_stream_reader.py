@@ -11,8 +11,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.small_store import write_store
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.pipeline.data_loss import DataLossError
 from ledgermq.pipeline.queue_ranges import QueueRange
+from ledgermq.pipeline.source.data_loss import DataLossError
 from ledgermq.pipeline.source_options import parse_options
 from ledgermq.pipeline.stream_reader import StreamReader, lag, limited
 

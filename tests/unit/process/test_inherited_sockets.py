@@ -12,7 +12,7 @@ import pytest
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.process.inherited_sockets import (
+from ledgermq.process.systemd.inherited_sockets import (
     InheritedSocket,
     inherited_at,
     inherited_sockets,

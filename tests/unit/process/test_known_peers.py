@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.model.settings import LogKind, NodeSection, Settings, StoreSection
-from ledgermq.process.log_trouble import KnownPeers
+from ledgermq.members.log_trouble import KnownPeers
+from ledgermq.model.config.settings import LogKind, NodeSection, Settings, StoreSection
 
 PEERS = ("n0-127.0.0.1:1", "n1-127.0.0.1:2")
 

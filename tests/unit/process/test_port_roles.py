@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ledgermq.daemon.children import START_ORDER, STOP_ORDER, start_order
 from ledgermq.ipc.cursor_page import PORTS, Role
-from ledgermq.model.settings import ListenSection, RemotingSection, Settings, StoreSection
+from ledgermq.model.config.settings import ListenSection, RemotingSection, Settings, StoreSection
 from ledgermq.process.port_roles import port_roles
 
 

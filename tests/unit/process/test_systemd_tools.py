@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.model.errors import StorageError
-from ledgermq.process.systemd_tools import listening_units, run_tool
+from ledgermq.process.systemd.systemd_tools import listening_units, run_tool
 
 LISTED = (
     '[{"listen":"/run/dbus/system_bus_socket","unit":"dbus.socket","activates":"dbus.service"},'

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.broker.broker_state import APPLIED_KEY
-from ledgermq.broker.state_tables import FILES, YOUNGER_FILES
 from ledgermq.formats.config_json import decode_document
 from ledgermq.model.errors import StorageError
 from ledgermq.process.table_files import UnsettledTables, table_files
+from ledgermq.rules.state.broker_state import APPLIED_KEY
+from ledgermq.rules.state.state_tables import FILES, YOUNGER_FILES
 
 JAVA = {"offsetTable": {"orders@g": {"0": 7}}}
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ledgermq.formats.index_file import IndexLayout
 from ledgermq.model.errors import ConfigError, CorruptLogError
-from ledgermq.repair.check_store import CheckOptions, check_store
+from ledgermq.repair.check.check_store import CheckOptions, check_store
 from ledgermq.repair.install_derived import install_derived
 from ledgermq.store.store_directory import open_directory
 from tests.small_store import SIZES, dispatch

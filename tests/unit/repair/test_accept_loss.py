@@ -10,9 +10,9 @@ from ledgermq.cli.main import main
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.repair.accept_loss import accept_loss, find_loss
-from ledgermq.store.log_checkpoint import LogCheckpoint, encode, read
-from ledgermq.store.log_damage import LogDamage, damage_path, mark_damage, read_damage
-from ledgermq.store.recovery import recover_log
+from ledgermq.store.recovery.log_checkpoint import LogCheckpoint, encode, read
+from ledgermq.store.recovery.log_damage import LogDamage, damage_path, mark_damage, read_damage
+from ledgermq.store.recovery.recovery import recover_log
 from ledgermq.store.store_directory import open_directory
 from tests.unit.store.test_recovery import DURABLE, FILE_SIZE, Written, flipped, write_log
 

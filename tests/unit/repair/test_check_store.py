@@ -17,10 +17,10 @@ from ledgermq.formats.index_file import IndexLayout
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.ids import Index
-from ledgermq.repair.check_store import CheckedStore, CheckOptions, check_store
+from ledgermq.repair.check.check_store import CheckedStore, CheckOptions, check_store
 from ledgermq.repair.file_workers import Report, Work
+from ledgermq.store.files.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
 from ledgermq.store.store_directory import open_directory
 from tests.small_store import LOG_FILE_SIZE, SIZES, dispatch, write_store
 

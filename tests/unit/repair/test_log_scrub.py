@@ -16,11 +16,11 @@ from ledgermq.model.errors import ProtocolError, StorageError
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.repair.log_repair import Repair, accept_entries
 from ledgermq.repair.log_scrub import RUN_ENTRIES_MAX, Damage, Family, LogScrub, ScrubEnd
-from ledgermq.store.append_files import overwrite
-from ledgermq.store.entry_check import EntryPoint
-from ledgermq.store.entry_files import LogPlaces
-from ledgermq.store.file_names import file_name
-from ledgermq.store.log_writer import LogEnd
+from ledgermq.store.files.append_files import overwrite
+from ledgermq.store.files.file_names import file_name
+from ledgermq.store.log.entry_check import EntryPoint
+from ledgermq.store.log.entry_files import LogPlaces
+from ledgermq.store.log.log_writer import LogEnd
 from tests.unit.store.test_log_writer import FILE_SIZE, Log
 
 ENTRIES = 260

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from ledgermq.formats.index_file import IndexLayout
+from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.model.settings import StoreSection
-from ledgermq.repair.check_store import CheckOptions, check_store
+from ledgermq.repair.check.check_store import CheckOptions, check_store
 from ledgermq.repair.rebuild import Rebuilt, rebuild
-from ledgermq.store.disk_sync import watched
+from ledgermq.store.files.disk_sync import watched
 from ledgermq.store.store_directory import open_directory
 from tests.format.test_dispatch_golden import SIZES as GOLDEN_SIZES
 from tests.format.test_dispatch_golden import folder_content

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledgermq.model.settings import ScrubSection
+from ledgermq.model.config.settings import ScrubSection
 from ledgermq.repair.scrub_pace import FIRST_PASS_NS, STEP_SIZE_MAX, STEP_SIZE_MIN, ScrubPace
 
 S = 1_000_000_000

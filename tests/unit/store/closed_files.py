@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ledgermq.store.append_files import AppendFiles
-from ledgermq.store.entry_files import EntryFiles
+from ledgermq.store.files.append_files import AppendFiles
+from ledgermq.store.log.entry_files import EntryFiles
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from array import array
 
-from ledgermq.formats.message import Message, encode_message
-from ledgermq.formats.properties import encode_properties
+from ledgermq.formats.records.message import Message, encode_message
+from ledgermq.formats.records.properties import encode_properties
 
 HEADER_SIZE = 48
 TOPIC = "orders"

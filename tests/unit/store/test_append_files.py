@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from ledgermq.model.errors import CorruptLogError, DiskFullError
-from ledgermq.store import append_files
-from ledgermq.store.append_files import AppendFiles
-from ledgermq.store.disk_sync import watched
+from ledgermq.store.files import append_files
+from ledgermq.store.files.append_files import AppendFiles
+from ledgermq.store.files.disk_sync import watched
 
 FILE_SIZE = 4_096
 ROLLS = 400

@@ -12,9 +12,9 @@ import pytest
 from ledgermq.formats.index_file import IndexLayout
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import Position
-from ledgermq.repair.check_store import CheckOptions, check_store
-from ledgermq.store.derived_files import load_derived_files
-from ledgermq.store.dispatch_build import DispatchBuilder
+from ledgermq.repair.check.check_store import CheckOptions, check_store
+from ledgermq.store.queues.derived_files import load_derived_files
+from ledgermq.store.queues.dispatch_build import DispatchBuilder
 from tests.small_store import SIZES, dispatch, write_store
 from tests.unit.store.test_dispatch_checkpoint import Store, leave_behind, lose_power, store, whole
 

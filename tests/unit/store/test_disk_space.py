@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.model.errors import DiskFullError, StorageError
-from ledgermq.store.disk_space import (
+from ledgermq.store.files.disk_space import (
     FILL_SIZE,
     FREE_SIZE,
     bytes_on_disk,
@@ -21,7 +21,7 @@ from ledgermq.store.disk_space import (
     use_reserve,
     with_reserve,
 )
-from ledgermq.store.small_file import replace_file
+from ledgermq.store.files.small_file import replace_file
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ledgermq.model.errors import StorageError
-from ledgermq.store import dispatch_build, dispatch_checkpoint
-from ledgermq.store.dispatch_build import SYNCED_ALONE_MAX, FlushJob
-from ledgermq.store.dispatch_checkpoint import DispatchCheckpoint
-from ledgermq.store.store_checkpoint import StoreCheckpoint
+from ledgermq.store.files.store_checkpoint import StoreCheckpoint
+from ledgermq.store.queues import dispatch_build, dispatch_checkpoint
+from ledgermq.store.queues.dispatch_build import SYNCED_ALONE_MAX, FlushJob
+from ledgermq.store.queues.dispatch_checkpoint import DispatchCheckpoint
 
 FEW, MANY = 3, 2 * SYNCED_ALONE_MAX
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from ledgermq.formats.message import Message, encode_message
+from ledgermq.formats.records.message import Message, encode_message
+from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.ids import Position
-from ledgermq.model.settings import StoreSection
-from ledgermq.store import dispatch_checkpoint
-from ledgermq.store.dispatch_build import DispatchBuilder
-from ledgermq.store.dispatch_checkpoint import DispatchCheckpoint, boot_id, decode, encode
-from ledgermq.store.small_file import replace_file
+from ledgermq.store.files.small_file import replace_file
+from ledgermq.store.queues import dispatch_checkpoint
+from ledgermq.store.queues.dispatch_build import DispatchBuilder
+from ledgermq.store.queues.dispatch_checkpoint import DispatchCheckpoint, boot_id, decode, encode
 
 CHECKPOINT = DispatchCheckpoint(2**40, 2**40 - 7, bytes(range(16)), 2**33, 2**40 - 9)
 SIZE = 60

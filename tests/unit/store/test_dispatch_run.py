@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Position
-from ledgermq.model.settings import StoreSection
-from ledgermq.store.dispatch_build import DispatchBuilder
 from ledgermq.store.dispatch_run import dispatch_log
 from ledgermq.store.log_reader import LogReader
+from ledgermq.store.queues.dispatch_build import DispatchBuilder
 from ledgermq.store.store_directory import open_directory
 from tests.conftest import Golden
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.formats.crc32 import crc32
-from ledgermq.formats.kernel import verify_span
-from ledgermq.formats.record_fault import RecordFault
+from ledgermq.formats.kernels.crc32 import crc32
+from ledgermq.formats.kernels.kernel import verify_span
+from ledgermq.formats.kernels.record_fault import RecordFault
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
-from ledgermq.store.entry_files import EntryFiles, EntrySpan, TermRun, first_entry_position
-from ledgermq.store.log_checkpoint import LogCheckpoint
-from ledgermq.store.log_writer import LogEnd
+from ledgermq.store.log.entry_files import EntryFiles, EntrySpan, TermRun, first_entry_position
+from ledgermq.store.log.log_writer import LogEnd
+from ledgermq.store.recovery.log_checkpoint import LogCheckpoint
 from tests.unit.store.test_log_writer import FILE_SIZE, Log
 
 SPAN_MAX = 10_000

@@ -22,8 +22,8 @@ from ledgermq.formats.index_file import (
 )
 from ledgermq.formats.java_hash import index_key_hash
 from ledgermq.model.errors import ConfigError, StorageError
-from ledgermq.store import index_files
-from ledgermq.store.index_files import IndexFiles, Keys
+from ledgermq.store.index import index_files
+from ledgermq.store.index.index_files import IndexFiles, Keys
 
 LAYOUT = IndexLayout(slots=5, items=8)
 CLOCK_MS = 1_600_000_000_123

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ledgermq.formats.index_file import IndexLayout, get_header
-from ledgermq.store import index_lookup
-from ledgermq.store.index_lookup import Keys, find_positions
-from ledgermq.store.index_reader import IndexReader
+from ledgermq.store.index import index_lookup
+from ledgermq.store.index.index_lookup import Keys, find_positions
+from ledgermq.store.index.index_reader import IndexReader
 from tests.unit.store.test_index_reader import LAYOUT, SECOND, put_files
 
 COUNT = 100

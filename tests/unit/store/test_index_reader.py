@@ -8,7 +8,7 @@ import pytest
 
 from ledgermq.formats.index_file import IndexLayout, fresh_header, get_header, put_header, put_key
 from ledgermq.model.errors import ConfigError, CorruptLogError
-from ledgermq.store.index_reader import IndexReader
+from ledgermq.store.index.index_reader import IndexReader
 
 LAYOUT = IndexLayout(slots=7, items=12)
 SECOND = 1_000

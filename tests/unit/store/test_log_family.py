@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.model.errors import StorageError
-from ledgermq.store.file_names import file_name, is_file_name, is_index_name, starts_in
+from ledgermq.store.files.file_names import file_name, is_file_name, is_index_name, starts_in
 from ledgermq.store.log_family import LogFamily, LogFile, LogFolder, MappedLog
 
 SIZE = 100

@@ -11,12 +11,12 @@ import pytest
 
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, QueueOffset, Term
-from ledgermq.store import log_scan
-from ledgermq.store.append_files import AppendFiles
-from ledgermq.store.disk_sync import watched
-from ledgermq.store.log_checkpoint import LogCheckpoint, decode, encode
-from ledgermq.store.log_writer import LogEnd, LogWriter, Run, Span
-from ledgermq.store.recovery import RecoveredLog, recover_log
+from ledgermq.store.files.append_files import AppendFiles
+from ledgermq.store.files.disk_sync import watched
+from ledgermq.store.log.log_writer import LogEnd, LogWriter, Run, Span
+from ledgermq.store.recovery import log_scan
+from ledgermq.store.recovery.log_checkpoint import LogCheckpoint, decode, encode
+from ledgermq.store.recovery.recovery import RecoveredLog, recover_log
 from tests.unit.store.records import frame_of, record
 
 FILE_SIZE = 65_536

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.store.mapped_files import MappedFiles, VanishedError
+from ledgermq.store.files.mapped_files import MappedFiles, VanishedError
 
 SIZE = 4_096
 

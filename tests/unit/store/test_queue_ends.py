@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Position, QueueId
-from ledgermq.store.checked_document import write_document
-from ledgermq.store.known_ends import known_queue_ends
-from ledgermq.store.queue_ends import (
+from ledgermq.store.files.checked_document import write_document
+from ledgermq.store.queues.known_ends import known_queue_ends
+from ledgermq.store.queues.queue_ends import (
     QueueEnds,
     decode_queue_ends,
     encode_queue_ends,
@@ -20,8 +20,8 @@ from ledgermq.store.queue_ends import (
     read_queue_ends,
     write_queue_ends,
 )
-from ledgermq.store.queue_offsets import QueueOffsets
-from ledgermq.store.queue_reader import QueueReader
+from ledgermq.store.queues.queue_offsets import QueueOffsets
+from ledgermq.store.queues.queue_reader import QueueReader
 from tests.unit.store.test_queue_files import (
     PREFILLED,
     UNITS_PER_FILE,

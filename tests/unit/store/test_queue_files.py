@@ -12,9 +12,9 @@ import pytest
 
 from ledgermq.formats.arrays import UNIT, Units
 from ledgermq.model.errors import ConfigError, StorageError
-from ledgermq.store import descriptor_cache
-from ledgermq.store.queue_end import PREFILL_SIZE
-from ledgermq.store.queue_files import FILE_SIZE, QueueFiles, found_file_size
+from ledgermq.store.files import descriptor_cache
+from ledgermq.store.queues.queue_end import PREFILL_SIZE
+from ledgermq.store.queues.queue_files import FILE_SIZE, QueueFiles, found_file_size
 
 TOPIC = b"orders"
 UNITS_PER_FILE = 5

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from ledgermq.doctor.disk_checks import mount_of
 from ledgermq.formats.queue_unit import PREFILL, UNIT_SIZE, QueueUnit, put_unit
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.store.mapped_files import VanishedError
-from ledgermq.store.queue_reader import QueueReader
+from ledgermq.store.files.mapped_files import VanishedError
+from ledgermq.store.queues.queue_reader import QueueReader
 
 UNITS = 5
 FILE_SIZE = UNITS * UNIT_SIZE

@@ -12,11 +12,11 @@ import pytest
 
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position, QueueOffset, Term
-from ledgermq.store import recovery
-from ledgermq.store.log_checkpoint import LogCheckpoint
-from ledgermq.store.log_damage import LogDamage
-from ledgermq.store.log_writer import LogEnd, LogWriter, Run
-from ledgermq.store.recovery import ForeignEnd, RecoveredLog, Verdict, recover_log
+from ledgermq.store.log.log_writer import LogEnd, LogWriter, Run
+from ledgermq.store.recovery import recovery
+from ledgermq.store.recovery.log_checkpoint import LogCheckpoint
+from ledgermq.store.recovery.log_damage import LogDamage
+from ledgermq.store.recovery.recovery import ForeignEnd, RecoveredLog, Verdict, recover_log
 from tests.unit.store.records import frame_of, record
 
 FILE_SIZE = 4_096
@@ -370,7 +370,7 @@ def test_each_start_verifies_the_last_entry_before_the_checkpoint(
     log = copies()
     if not log.entries:
         pytest.skip("borders are not known in a plain log")
-    monkeypatch.setattr("ledgermq.store.log_scan.LOOK_BACK", 1)
+    monkeypatch.setattr("ledgermq.store.recovery.log_scan.LOOK_BACK", 1)
     change(log, log.starts[DURABLE - 1] + 60, flipped)
 
     with pytest.raises(CorruptLogError, match="durable end"):

@@ -10,13 +10,13 @@ import pytest
 
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index
-from ledgermq.store import log_scan
-from ledgermq.store.append_files import AppendFiles
-from ledgermq.store.entry_files import EntryFiles
-from ledgermq.store.file_names import file_name
-from ledgermq.store.kept_aside import settle_last_file
-from ledgermq.store.log_checkpoint import LogCheckpoint
-from ledgermq.store.recovery import RecoveredLog, recover_log
+from ledgermq.store.files.append_files import AppendFiles
+from ledgermq.store.files.file_names import file_name
+from ledgermq.store.files.kept_aside import settle_last_file
+from ledgermq.store.log.entry_files import EntryFiles
+from ledgermq.store.recovery import log_scan
+from ledgermq.store.recovery.log_checkpoint import LogCheckpoint
+from ledgermq.store.recovery.recovery import RecoveredLog, recover_log
 from tests.unit.store.test_log_writer import FILE_SIZE, Log
 
 STORE_TIME = 1_700

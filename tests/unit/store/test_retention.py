@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ledgermq.model.amounts import Disk
-from ledgermq.model.settings import ForceClean, RetentionSection
+from ledgermq.model.config.amounts import Disk
+from ledgermq.model.config.settings import ForceClean, RetentionSection
 from ledgermq.store.retention import HOUR_MS, Guard, LogFileAge, Plan, Survey, plan
 
 SIZE = 1_000

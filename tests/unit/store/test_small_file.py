@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ledgermq.model.errors import CorruptLogError, StorageError
-from ledgermq.store.checked_document import read_document, write_document
-from ledgermq.store.small_file import read_file, replace_file
+from ledgermq.store.files.checked_document import read_document, write_document
+from ledgermq.store.files.small_file import read_file, replace_file
 
 
 def test_what_was_put_is_read(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from ledgermq.model.config.settings import LogKind
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
-from ledgermq.model.settings import LogKind
 from ledgermq.store.store_directory import open_directory
 
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.formats.crc32 import crc32
-from ledgermq.formats.kernel import verify_span
-from ledgermq.formats.message import Message, encode_message
-from ledgermq.formats.properties import encode_properties
+from ledgermq.formats.kernels.crc32 import crc32
+from ledgermq.formats.kernels.kernel import verify_span
+from ledgermq.formats.records.message import Message, encode_message
+from ledgermq.formats.records.properties import encode_properties
 from ledgermq.model.ids import QueueOffset, Term
-from ledgermq.store.log_checkpoint import LogCheckpoint
-from ledgermq.store.log_writer import LogWriter, Run
-from ledgermq.store.recovery import Verdict, recover_log
-from ledgermq.store.torn_record import SECTOR_SIZE, is_torn
+from ledgermq.store.log.log_writer import LogWriter, Run
+from ledgermq.store.recovery.log_checkpoint import LogCheckpoint
+from ledgermq.store.recovery.recovery import Verdict, recover_log
+from ledgermq.store.recovery.torn_record import SECTOR_SIZE, is_torn
 from tests.unit.store.records import frame_of
 
 FILE_SIZE = 8_192

@@ -8,7 +8,7 @@ import pytest
 
 from ledgermq.formats.dledger_entry import CHAIN_CRC_AT
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.store.verified_span import check_one, check_span
+from ledgermq.store.log.verified_span import check_one, check_span
 from tests.unit.store.test_recovery import FILE_SIZE, Written, write_log
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledgermq.model.config.settings import AckMode, LogKind
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import NodeId
-from ledgermq.model.settings import AckMode, LogKind
 from ledgermq.wire.peer_preamble import (
     REASON_SIZE_MAX,
     SIZE,

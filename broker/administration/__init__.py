@@ -1,0 +1,1 @@
+"""Calls of administrators, a module for each subject: topics, groups, offsets, users, archives."""

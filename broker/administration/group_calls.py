@@ -1,0 +1,254 @@
+"""Calls about subscription groups: lists, changes, and how far they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+
+from ledgermq.broker.call_arguments import (
+    fields,
+    flag,
+    optional_integer,
+    optional_text,
+    text,
+)
+from ledgermq.broker.calls import (
+    CHANGE,
+    GROUP,
+    USER,
+    Call,
+    Members,
+    Result,
+    Verb,
+    Verbs,
+    both_rights,
+)
+from ledgermq.broker.reading.known_topics import KnownTopics
+from ledgermq.broker.sliced_answers import SlicedAnswers
+from ledgermq.broker.state.state_log import StateLog
+from ledgermq.broker.state.state_requests import Request
+from ledgermq.model.config.settings import TopicsSection
+from ledgermq.model.errors import GroupUnknownError, ProtocolError
+from ledgermq.model.names.group_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from ledgermq.model.names.queue_name import QueueName
+from ledgermq.rules.access.access import Right
+from ledgermq.rules.consumers.group_plans import (
+    is_builtin,
+    names_of,
+    plan_alter,
+    plan_create,
+    plan_delete,
+)
+from ledgermq.rules.given_back import TOKEN_SIZE_MAX, GivenBack
+from ledgermq.rules.tables.group_offsets import GroupTopic
+from ledgermq.rules.tables.groups import SubscriptionGroup
+from ledgermq.rules.tables.table_changes import Change, GroupSet, TopicSet
+
+ROWS_MAX = 1_000
+
+
+class GroupCalls:
+    """Changes go through the log; lag is that of what this node has dispatched."""
+
+    def __init__(
+        self,
+        known: KnownTopics,
+        rules: TopicsSection,
+        log: StateLog,
+        slices: SlicedAnswers,
+        *,
+        members: Members,
+        warnings: Members,
+    ) -> None:
+        self._rules = rules
+        self._store = known.store
+        self._tables = known.tables
+        self._known = known
+        self._log = log
+        self._slices = slices
+        self._members = members
+        self._warnings = warnings
+        self.verbs: Verbs = (
+            Verb("groups", self._groups, USER),
+            Verb("group_list", self._list, USER),
+            Verb("group_show", self._show, GROUP),
+            Verb("group_create", self._create, CHANGE),
+            Verb("group_alter", self._alter, CHANGE),
+            Verb("group_delete", self._delete, CHANGE),
+            Verb("group_lag", self._lag_rows, both_rights(Right.SUB)),
+        )
+
+    def check_may_consume(self, group: str) -> None:
+        """Refuse a group that may not consume.
+
+        Raises:
+            NoPermissionError: it is switched off, or unknown and not made on first use.
+            MessageIllegalError: its name breaks a rule.
+            NotLeaderError: what was changed before is not known yet; ask again.
+        """
+        self._log.check_started()
+        self._tables.groups.plan_use(group, self._rules)
+
+    def _groups(self, call: Call) -> Result | None:
+        """What all groups have committed, or those of one ``topic``; large where there are many."""
+        self._log.check()
+        topic = optional_text(call.arguments, "topic")
+        offsets = self._tables.offsets
+        found = sorted(offsets) if topic is None else offsets.of_topic(topic)
+        rows = (self._offsets_row(owner, of) for owner, of in found)
+        return self._slices.show(call, {}, groups=rows)
+
+    def _offsets_row(self, owner: GroupTopic, offsets: Mapping[int, int]) -> Result:
+        return {
+            "group": owner.group,
+            "topic": owner.topic,
+            "offsets": {str(queue): offset for queue, offset in sorted(offsets.items())},
+            "lag": self.lag(owner.topic, offsets),
+        }
+
+    def _list(self, call: Call) -> Result | None:
+        """The groups, with ``limit`` at most so many whose names are behind ``after``."""
+        self._log.check()
+        limit = optional_integer(call.arguments, "limit", 1, ROWS_MAX)
+        after = optional_text(call.arguments, "after") or ""
+        offsets = self._tables.offsets
+        names = names_of(self._tables.groups, offsets)
+        chosen = list(islice((name for name in names if name > after), limit))
+        rows = (
+            {**self._described(name), "topics": [one.topic for one, _ in offsets.of_group(name)]}
+            for name in chosen
+        )
+        is_more = limit is not None and len(chosen) == limit
+        return self._slices.show(call, {"more": is_more}, groups=rows)
+
+    def _show(self, call: Call) -> Result | None:
+        self._log.check()
+        name = text(call.arguments, "group")
+        owned = self._tables.offsets.of_group(name)
+        members = sorted(self._members(name))
+        if self._tables.groups.get(name) is None and not owned and not members:
+            raise GroupUnknownError("group does not exist", group=name)
+        fields = {
+            **self._described(name),
+            "members": members,
+            "warnings": list(self._warnings(name)),
+        }
+        rows = (
+            {"topic": owner.topic, "lag": self.lag(owner.topic, offsets)}
+            for owner, offsets in owned
+        )
+        return self._slices.show(call, fields, topics=rows)
+
+    def _described(self, name: str) -> Result:
+        group = self._tables.groups.get(name)
+        known = group or SubscriptionGroup(name)
+        return {
+            "group": name,
+            "exists": group is not None,
+            "system": is_builtin(name),
+            "fields": known.to_fields(),
+        }
+
+    def _create(self, call: Call) -> Result | None:
+        name, wish = text(call.arguments, "group"), fields(call.arguments, "fields")
+        return self._change(call, name, lambda: plan_create(self._tables.groups, name, wish))
+
+    def _alter(self, call: Call) -> Result | None:
+        name, wish = text(call.arguments, "group"), fields(call.arguments, "fields")
+        return self._change(call, name, lambda: plan_alter(self._tables.groups, name, wish))
+
+    def _change(
+        self, call: Call, name: str, plan: Callable[[], SubscriptionGroup]
+    ) -> Result | None:
+        def changes() -> list[Change]:
+            group = plan()
+            if group is self._tables.groups.get(name):
+                return []
+            return [GroupSet(name, group.to_fields())]
+
+        touches = frozenset({f"group {name}"})
+        request = Request(call.caller, changes, touches, lambda: self._described(name))
+        self._log.submit(request, call.now_ms)
+        return None
+
+    def _delete(self, call: Call) -> Result | None:
+        """The group, ``with_offsets`` what it has consumed, ``with_topics`` its retry topics.
+
+        A question with the ``token`` of an earlier one is answered as done.
+        """
+        name, arguments = text(call.arguments, "group"), call.arguments
+        with_offsets = flag(arguments, "with_offsets")
+        own = (f"{RETRY_PREFIX}{name}", f"{DEAD_LETTER_PREFIX}{name}")
+        topics = own if flag(arguments, "with_topics") else ()
+        token = optional_text(arguments, "token") or ""
+        if len(token) > TOKEN_SIZE_MAX:
+            raise ProtocolError("token is too long", size=len(token), limit=TOKEN_SIZE_MAX)
+        deleted: list[str] = []
+
+        def changes() -> list[Change]:
+            tables = self._tables
+            if token and token in tables.state.given_back:
+                # Asked again, because the answer was lost: this leader or an earlier one did it.
+                return []
+            deleted[:] = [topic for topic in topics if tables.topics.get(topic) is not None]
+            return [
+                *plan_delete(tables.groups, tables.offsets, name, with_offsets=with_offsets),
+                *(TopicSet(topic, None) for topic in deleted),
+                *([GivenBack(token)] if token else []),
+            ]
+
+        touches = {f"group {name}", *(f"topic {topic}" for topic in topics)}
+
+        def answer() -> Result:
+            return {"group": name, "topics": deleted}
+
+        self._log.submit(Request(call.caller, changes, frozenset(touches), answer), call.now_ms)
+        return None
+
+    def _lag_rows(self, call: Call) -> Result | None:
+        """Queue by queue, of the topics that the group has consumed, or of one."""
+        self._log.check()
+        name, one = text(call.arguments, "group"), optional_text(call.arguments, "topic")
+        owned = dict(self._tables.offsets.of_group(name))
+        if one is not None:
+            self._known.topic(one)
+        elif not owned and self._tables.groups.get(name) is None:
+            raise GroupUnknownError("group does not exist", group=name)
+        topics = [owner.topic for owner in owned] if one is None else [one]
+        return self._slices.show(call, {"group": name}, queues=self._lags(name, topics))
+
+    def _lags(self, group: str, topics: Iterable[str]) -> Iterator[Result]:
+        for topic in topics:
+            offsets = self._tables.offsets.offsets(group, topic)
+            for queue_id in self._queues_of(topic):
+                yield self._lag_row(QueueName(topic, queue_id), offsets.get(queue_id))
+
+    def _lag_row(self, queue: QueueName, offset: int | None) -> Result:
+        first, end, _ = self._store.bounds(queue)
+        behind = max(0, end - max(offset or 0, first))
+        last = -1
+        if offset is not None and first < offset <= end:
+            last = self._store.store_time(queue, offset - 1)
+        return {
+            "topic": queue.topic,
+            "queue": queue.queue_id,
+            "min": first,
+            "max": end,
+            "offset": offset,
+            "lag": behind,
+            "last_consumed": last,
+        }
+
+    def _queues_of(self, topic: str) -> list[int]:
+        """The queues of a topic that are read, as far as they ever had a message."""
+        known = self._tables.topics.get(topic)
+        found = self._store.queue_ids(topic)
+        return found if known is None else [one for one in found if one < known.read_queues]
+
+    def lag(self, topic: str, offsets: Mapping[int, int]) -> int:
+        """Messages that a group has not consumed, in all queues of the topic."""
+        lag = 0
+        for queue_id in self._queues_of(topic):
+            bounds = self._store.bounds(QueueName(topic, queue_id))
+            lag += max(0, bounds.end - max(offsets.get(queue_id, 0), bounds.first))
+        return lag

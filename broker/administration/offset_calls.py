@@ -1,0 +1,218 @@
+"""Calls about consumed offsets: commits by members, resets by operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from ledgermq.broker.call_arguments import (
+    Arguments,
+    flag,
+    integer,
+    offsets_by_queue,
+    optional_text,
+    queue_ids,
+    text,
+)
+from ledgermq.broker.calls import CHANGE, Call, Members, Result, Verb, Verbs, both_rights
+from ledgermq.broker.reading.known_topics import KnownTopics
+from ledgermq.broker.state.state_log import StateLog
+from ledgermq.broker.state.state_requests import Request
+from ledgermq.ipc.counters import BrokerCounter, Counts
+from ledgermq.model.config.settings import TopicsSection
+from ledgermq.model.errors import GroupUnknownError, ProtocolError
+from ledgermq.model.names.queue_name import QueueName
+from ledgermq.rules.access.access import Right
+from ledgermq.rules.consumers.offset_plans import (
+    Move,
+    Target,
+    check_nobody_consumes,
+    chosen_queues,
+    moves_of,
+    reset_offset,
+)
+from ledgermq.rules.tables.groups import check_group_name
+from ledgermq.rules.tables.table_changes import Change, GroupSet, OffsetsSet
+
+VALUE_MAX = 2**63 - 1
+
+_MovesPlan = Callable[[], dict[str, list[Move]]]
+
+
+class OffsetCalls:
+    """Changes go through the log."""
+
+    def __init__(
+        self,
+        known: KnownTopics,
+        rules: TopicsSection,
+        log: StateLog,
+        members: Members,
+        counts: Counts,
+    ) -> None:
+        self._store = known.store
+        self._tables = known.tables
+        self._rules = rules
+        self._log = log
+        self._counts = counts
+        self._known = known
+        self._members = members
+        self.verbs: Verbs = (
+            Verb("group_offset", self._committed, both_rights(Right.SUB)),
+            Verb("group_commit", self._commit, both_rights(Right.SUB)),
+            Verb("offset_reset", self._reset, CHANGE),
+            Verb("offset_clone", self._clone, CHANGE),
+        )
+
+    def _committed(self, call: Call) -> Result:
+        self._log.check()
+        arguments = call.arguments
+        offsets = self._tables.offsets.offsets(text(arguments, "group"), text(arguments, "topic"))
+        return {"offsets": {str(queue): offset for queue, offset in sorted(offsets.items())}}
+
+    def _commit(self, call: Call) -> Result | None:
+        name, topic = text(call.arguments, "group"), text(call.arguments, "topic")
+        offsets = offsets_by_queue(call.arguments, "offsets")
+        may_go_back = flag(call.arguments, "reset")
+
+        def changes() -> list[Change]:
+            ends: dict[int, int] = {}
+            for queue_id in offsets:
+                queue = QueueName(topic, queue_id)
+                self._known.check_queue(queue)
+                bounds = self._store.bounds(queue)
+                ends[queue_id] = bounds.end + bounds.pending_max
+            tables = self._tables
+            group = tables.groups.plan_use(name, self._rules)
+            found: list[Change] = []
+            if tables.groups.get(name) is None:
+                found.append(GroupSet(name, group.to_fields()))
+            if tables.offsets.check(name, topic, offsets, ends=ends, may_go_back=may_go_back):
+                found.append(OffsetsSet(name, topic, offsets))
+            return found
+
+        touches = {f"offset {name}@{topic}/{queue_id}" for queue_id in offsets}
+
+        def answer() -> Result:
+            self._counts[BrokerCounter.OFFSET_COMMITS] += 1
+            return {}
+
+        self._log.submit(Request(call.caller, changes, frozenset(touches), answer), call.now_ms)
+        return None
+
+    def _reset(self, call: Call) -> Result | None:
+        """Set a group's offsets in a topic: to ``first``, ``last``, a ``time`` or a ``number``."""
+        arguments = call.arguments
+        group, topic = text(arguments, "group"), text(arguments, "topic")
+        target = _target_of(arguments)
+        needs_value = target in (Target.TIME, Target.NUMBER)
+        value = integer(arguments, "value", 0, VALUE_MAX) if needs_value else 0
+        wanted = queue_ids(arguments, "queues")
+        force = flag(arguments, "force")
+
+        def plan() -> dict[str, list[Move]]:
+            check_group_name(group)
+            self._check_nobody_consumes(group, force=force)
+            read_queues = self._known.topic(topic).read_queues
+            old = self._tables.offsets.offsets(group, topic)
+            queues = chosen_queues(topic, wanted, read_queues)
+            new = {one: self._target(QueueName(topic, one), target, value) for one in queues}
+            return {topic: moves_of(old, new)}
+
+        return self._move(call, group, [topic], plan)
+
+    def _check_nobody_consumes(self, group: str, *, force: bool) -> None:
+        """See ``check_nobody_consumes``.
+
+        Raises:
+            BusyError: who consumes is not known yet.
+        """
+        if not force:
+            check_nobody_consumes(group, self._members(group), force=False)
+
+    def _target(self, queue: QueueName, target: Target, value: int) -> int:
+        self._known.check_queue(queue)
+        since = self._store.first_since(queue, value) if target is Target.TIME else 0
+        bounds = self._store.bounds(queue)
+        return reset_offset(target, value, bounds, since=since, queue_id=queue.queue_id)
+
+    def _clone(self, call: Call) -> Result | None:
+        """Let a group be as far as another one is, in all topics of that one or in one."""
+        arguments = call.arguments
+        source, group = text(arguments, "source"), text(arguments, "group")
+        one = optional_text(arguments, "topic")
+        force = flag(arguments, "force")
+        topics = [owner.topic for owner, _ in self._tables.offsets.of_group(source)]
+
+        def plan() -> dict[str, list[Move]]:
+            check_group_name(group)
+            self._check_nobody_consumes(group, force=force)
+            found = {owner.topic: of for owner, of in self._tables.offsets.of_group(source)}
+            chosen = found if one is None else {one: found.get(one, {})}
+            if not any(chosen.values()):
+                raise GroupUnknownError(
+                    "group has consumed nothing that could be cloned", group=source, topic=one
+                )
+            return {
+                topic: moves_of(self._tables.offsets.offsets(group, topic), of)
+                for topic, of in chosen.items()
+            }
+
+        return self._move(call, group, topics if one is None else [one], plan)
+
+    def _move(
+        self, call: Call, group: str, topics: Iterable[str], plan: _MovesPlan
+    ) -> Result | None:
+        """Have what ``plan`` says in the log; with ``dry_run`` tell what it would be."""
+        if flag(call.arguments, "dry_run"):
+            self._log.check_leads()
+            return _told(group, plan(), is_done=False)
+        moves: dict[str, list[Move]] = {}
+
+        def changes() -> list[Change]:
+            moves.clear()
+            moves.update(plan())
+            created = self._tables.groups.get(group) is None
+            found: list[Change] = []
+            for topic, of in moves.items():
+                new = {move.queue_id: move.new for move in of if move.new != move.old}
+                if new:
+                    found.append(OffsetsSet(group, topic, new))
+            if found and created:
+                wished = self._tables.groups.plan_use(group, self._rules)
+                found.insert(0, GroupSet(group, wished.to_fields()))
+            return found
+
+        # Commits of single queues under way with it cannot be told apart by their names alone.
+        touches = {f"offset {group}@{topic}" for topic in topics}
+        touches |= {
+            f"offset {group}@{topic}/{queue_id}"
+            for topic in topics
+            for queue_id in self._store.queue_ids(topic)
+        }
+
+        def answer() -> Result:
+            return _told(group, moves, is_done=True)
+
+        self._log.submit(Request(call.caller, changes, frozenset(touches), answer), call.now_ms)
+        return None
+
+
+def _told(group: str, moves: Mapping[str, list[Move]], *, is_done: bool) -> Result:
+    return {
+        "group": group,
+        "done": is_done,
+        "queues": [
+            {"topic": topic, "queue": move.queue_id, "old": move.old, "new": move.new}
+            for topic, of in sorted(moves.items())
+            for move in of
+        ],
+    }
+
+
+def _target_of(arguments: Arguments) -> Target:
+    name = text(arguments, "to")
+    try:
+        return Target(name)
+    except ValueError as error:
+        allowed = [target.value for target in Target]
+        raise ProtocolError("no target of a reset", to=name[:64], allowed=allowed) from error

@@ -1,0 +1,275 @@
+"""Calls about topics: lists, and changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+
+from ledgermq.broker.call_arguments import (
+    Arguments,
+    flag,
+    optional_flag,
+    optional_integer,
+    optional_text,
+    text,
+)
+from ledgermq.broker.calls import ANY, CHANGE, USER, Call, Result, Verb, Verbs, topic_right
+from ledgermq.broker.reading.known_topics import KnownTopics
+from ledgermq.broker.sliced_answers import SlicedAnswers
+from ledgermq.broker.state.state_log import StateLog
+from ledgermq.broker.state.state_requests import Request
+from ledgermq.broker.state.writer_notice import WriterNotice
+from ledgermq.model.config.settings import NodeSection, TopicsSection
+from ledgermq.model.limits import DEDUPLICATION_WINDOW_MS_MAX, QUEUE_ID_MAX
+from ledgermq.model.names.queue_name import QueueName
+from ledgermq.rules.access.access import Right
+from ledgermq.rules.messages.topic_plans import (
+    PERMISSION_MAX,
+    SYS_FLAG_MAX,
+    TopicWish,
+    plan_alter,
+    plan_create,
+    plan_delete,
+    warnings_of,
+)
+from ledgermq.rules.tables.table_changes import Change, OffsetsSet, TopicSet
+from ledgermq.rules.tables.topics import Topic, check_topic_name
+
+ROWS_MAX = 500
+"""Topics of one answer: to count their messages is to look into all their queues."""
+
+
+class TopicCalls:
+    """Changes go through the log; whoever asked is told once producers can rely on it."""
+
+    def __init__(
+        self,
+        known: KnownTopics,
+        rules: TopicsSection,
+        log: StateLog,
+        notice: WriterNotice,
+        slices: SlicedAnswers,
+    ) -> None:
+        self._store = known.store
+        self._tables = known.tables
+        self._rules = rules
+        self._log = log
+        self._known = known
+        self._notice = notice
+        self._slices = slices
+        self.verbs: Verbs = (
+            Verb("topics", self._topics, USER),
+            Verb("topic_show", self._show, topic_right(ANY)),
+            Verb("route", self._route, topic_right(ANY, to_create=Right.PUB)),
+            Verb("topic_create", self._create, CHANGE),
+            Verb("topic_alter", self._alter, CHANGE),
+            Verb("topic_delete", self._delete, CHANGE),
+        )
+
+    def adopt(self, at_ms: int) -> list[str]:
+        """Take up topics and queues that the store has and the table lacks; their names.
+
+        To be called where this node begins to lead, before its tables become those of all: it may
+        have been started with files that are older than its log, as RocketMQ leaves them.
+
+        Args:
+            at_ms: epoch; of the table's new version.
+        """
+        topics, adopted = self._tables.topics, []
+        for name in self._store.topics():
+            queues = self._known.queues_found(name)
+            known = topics.get(name)
+            if topics.is_system(name) or queues == 0:
+                continue
+            if known is None:
+                queues = max(queues, self._rules.default_topic_queue_nums)
+            elif queues <= max(known.read_queues, known.write_queues, known.queues_kept):
+                continue
+            topics.put(topics.plan(name, queues), at_ms)
+            adopted.append(name)
+        return adopted
+
+    def _topics(self, call: Call) -> Result | None:
+        """All, or with ``limit`` at most so many whose names are behind ``after``."""
+        limit = optional_integer(call.arguments, "limit", 1, ROWS_MAX)
+        after = optional_text(call.arguments, "after") or ""
+        stored = frozenset(self._store.topics())
+        found = (topic for topic in self._known.all() if topic.name > after)
+        chosen = list(islice(found, limit))
+        rows = (self._row(topic, stored) for topic in chosen)
+        fields = {"more": limit is not None and len(chosen) == limit}
+        return self._slices.show(call, fields, topics=rows)
+
+    def _row(self, topic: Topic, stored: frozenset[str]) -> Result:
+        is_stored = topic.name in stored
+        return {
+            **route_of(topic),
+            "order": topic.is_ordered,
+            "deduplication_window_ms": topic.deduplication_window_ms,
+            "system": self._tables.topics.is_system(topic.name),
+            "messages": self._store.message_count(topic.name) if is_stored else 0,
+        }
+
+    def _show(self, call: Call) -> Result | None:
+        topic = self._known.topic(text(call.arguments, "topic"))
+        has = set(self._store.queue_ids(topic.name))
+        queues = range(max(topic.read_queues, topic.write_queues))
+        fields = {
+            **self._described(topic),
+            "system": self._tables.topics.is_system(topic.name),
+            "groups": [owner.group for owner, _ in self._tables.offsets.of_topic(topic.name)],
+        }
+        rows = (self._queue_row(topic, number) for number in queues if number in has)
+        return self._slices.show(call, fields, queues=rows)
+
+    def _queue_row(self, topic: Topic, queue_id: int) -> Result:
+        queue = QueueName(topic.name, queue_id)
+        first, end, _ = self._store.bounds(queue)
+        stored_ms = self._store.store_time(queue, end - 1) if first < end else -1
+        return {"queue": queue_id, "min": first, "max": end, "last_stored": stored_ms}
+
+    def _route(self, call: Call) -> Result | None:
+        name = text(call.arguments, "topic")
+        if self._tables.topics.get(name) is None and flag(call.arguments, "create"):
+            check_topic_name(name)
+            found = self._known.queues_found(name)
+
+            def plan() -> Topic:
+                return self._tables.topics.plan_on_first_use(
+                    name,
+                    self._rules,
+                    queues_found=found,
+                    first_offsets=self._known.first_offsets(name),
+                )
+
+            self._log.check_leads()
+            plan()  # refuses at once what cannot be made
+            return self._change(call, name, plan, route_of)
+        return self._notice.answer(
+            call.caller, name, lambda: route_of(self._known.topic(name)), call.now_ms
+        )
+
+    def _create(self, call: Call) -> Result | None:
+        name, wish = text(call.arguments, "topic"), wish_of(call.arguments)
+
+        def plan() -> Topic:
+            begins = self._known.first_offsets(name)
+            return plan_create(self._tables.topics, name, wish, first_offsets=begins)
+
+        return self._change(call, name, plan, self._described)
+
+    def _alter(self, call: Call) -> Result | None:
+        name, wish = text(call.arguments, "topic"), wish_of(call.arguments)
+        force = flag(call.arguments, "force")
+
+        def plan() -> Topic:
+            return plan_alter(
+                self._tables.topics,
+                name,
+                wish,
+                unread=lambda queues: self._known.unread(name, queues),
+                force=force,
+            )
+
+        return self._change(call, name, plan, self._described)
+
+    def _delete(self, call: Call) -> Result | None:
+        name = text(call.arguments, "topic")
+        groups: list[str] = []
+
+        def changes() -> list[Change]:
+            found = self._known.queues_found(name)
+            if not plan_delete(self._tables.topics, name, queues_found=found):
+                return []
+            groups[:] = [owner.group for owner, _ in self._tables.offsets.of_topic(name)]
+            return [TopicSet(name, None), *(OffsetsSet(group, name, None) for group in groups)]
+
+        def answer() -> Result | None:
+            self._notice.expect(name)
+            deleted = {"topic": name, "groups": groups}
+            return self._notice.answer(call.caller, name, lambda: deleted, call.now_ms)
+
+        request = Request(call.caller, changes, frozenset({f"topic {name}"}), answer)
+        self._log.submit(request, call.now_ms)
+        return None
+
+    def _change(
+        self,
+        call: Call,
+        name: str,
+        plan: Callable[[], Topic],
+        describe: Callable[[Topic], Result],
+    ) -> Result | None:
+        """Have a topic in the log; whoever asked is told once producers can use it."""
+
+        def changes() -> list[Change]:
+            topic = plan()
+            if topic is self._tables.topics.get(name):
+                return []
+            return [TopicSet(name, topic.to_fields())]
+
+        def answer() -> Result | None:
+            self._notice.expect(name)
+            return self._notice.answer(
+                call.caller, name, lambda: describe(self._known.topic(name)), call.now_ms
+            )
+
+        request = Request(call.caller, changes, frozenset({f"topic {name}"}), answer)
+        self._log.submit(request, call.now_ms)
+        return None
+
+    def _described(self, topic: Topic) -> Result:
+        """All that the table says of a topic, and what an operator should know of it.
+
+        By now all messages before the topic's command are dispatched, those of a queue too that
+        was just taken from readers.
+        """
+        hidden = self._known.unread(
+            topic.name,
+            [one for one in self._store.queue_ids(topic.name) if one >= topic.read_queues],
+        )
+        return {
+            **route_of(topic),
+            "order": topic.is_ordered,
+            "filter_type": topic.unknown.get("topicFilterType", "SINGLE_TAG"),
+            "sys_flag": topic.sys_flag,
+            "deduplication_window_ms": topic.deduplication_window_ms,
+            "order_config": order_config(topic, self._tables.node) if topic.is_ordered else "",
+            "warnings": warnings_of(topic, unread=hidden),
+        }
+
+
+def wish_of(arguments: Arguments) -> TopicWish:
+    """What a call wants of a topic; ``queues`` stands for both numbers.
+
+    Raises:
+        ProtocolError: an argument is of another type.
+    """
+    both, reads, writes = (
+        optional_integer(arguments, name, 1, QUEUE_ID_MAX)
+        for name in ("queues", "read_queues", "write_queues")
+    )
+    return TopicWish(
+        both if reads is None else reads,
+        both if writes is None else writes,
+        optional_integer(arguments, "perm", 0, PERMISSION_MAX),
+        optional_flag(arguments, "order"),
+        optional_text(arguments, "filter_type"),
+        optional_integer(arguments, "sys_flag", 0, SYS_FLAG_MAX),
+        optional_integer(arguments, "deduplication_window_ms", 0, DEDUPLICATION_WINDOW_MS_MAX),
+    )
+
+
+def order_config(topic: Topic, node: NodeSection) -> str:
+    """What RocketMQ's name server has as ``orderTopicConf``: where which queues are, for ever."""
+    return f"{node.broker_name}:{topic.write_queues}"
+
+
+def route_of(topic: Topic) -> Result:
+    """What a client has to know of a topic."""
+    return {
+        "topic": topic.name,
+        "read_queues": topic.read_queues,
+        "write_queues": topic.write_queues,
+        "perm": int(topic.permission),
+    }

@@ -1,0 +1,115 @@
+"""Services of one broker: made in the order in which they need one another, and listed once."""
+
+from __future__ import annotations
+
+from ledgermq.broker.administration.group_lags import GroupLags
+from ledgermq.broker.administration.node_calls import NodeCalls
+from ledgermq.broker.call_service import CallService
+from ledgermq.broker.consumers.dead_letter_calls import DeadLetterCalls
+from ledgermq.broker.consumers.member_calls import MemberCalls
+from ledgermq.broker.consumers.other_members import OtherMembers
+from ledgermq.broker.consumers.retry_calls import RetryCalls
+from ledgermq.broker.deliveries.delay_service import DelayService
+from ledgermq.broker.deliveries.moves import Moves
+from ledgermq.broker.deliveries.timer_calls import TimerCalls
+from ledgermq.broker.deliveries.timer_service import TimerService
+from ledgermq.broker.pulls.pull_service import PullService
+from ledgermq.broker.pulls.query_service import QueryService
+from ledgermq.broker.reading.known_topics import KnownTopics
+from ledgermq.broker.reading.readable_store import ReadableStore
+from ledgermq.broker.service import Mailbox
+from ledgermq.broker.services import Services
+from ledgermq.broker.sinks.sink_calls import SinkCalls
+from ledgermq.broker.sinks.sink_service import SinkService
+from ledgermq.broker.sliced_answers import SlicedAnswers
+from ledgermq.broker.state.broker_tables import BrokerTables
+from ledgermq.broker.state.state_log import StateLog
+from ledgermq.broker.state.writer_notice import WriterNotice
+from ledgermq.broker.transactions.transaction_calls import TransactionCalls
+from ledgermq.broker.transactions.transaction_service import TransactionService
+from ledgermq.ipc.counters import Counts
+from ledgermq.process.environment import Environment
+from ledgermq.rules.messages.holds import Holds
+from ledgermq.sessions.request_faults import Contain
+
+
+class BrokerServices:
+    """Owned by the broker process.
+
+    Attributes:
+        listed: all that have turns.
+        pulls, calls, queries: what clients are answered by.
+        delays, timers, transactions, members, notice, slices: those of ``listed`` that the worker
+            has something else to do with, too.
+    """
+
+    def __init__(
+        self,
+        around: Environment,
+        tables: BrokerTables,
+        store: ReadableStore,
+        log: StateLog,
+        *,
+        counts: Counts,
+        mailbox: Mailbox,
+        contain: Contain,
+    ) -> None:
+        """See ``PullService`` for ``contain``."""
+        settings, clock = around.settings, around.clock
+        known = KnownTopics(store, tables)
+        self.queries = queries = QueryService(store, settings, known.check_queue)
+        moves = Moves(store, tables, log, counts)
+        self.delays = DelayService(store, moves, log, clock, settings.store.message_delay_level)
+        self.timers = TimerService(store, moves, log, clock)
+        sinks = SinkService(
+            store, tables, log, moves, settings, mailbox=mailbox, clock=clock, counts=counts
+        )
+        for keeper in (self.delays, self.timers, sinks):
+            log.keep_log_from(keeper.oldest_position)
+        self.transactions = TransactionService(
+            store, tables, log, moves, settings,
+            mailbox=mailbox, clock=clock, counts=counts, find=queries.with_key,
+        )  # fmt: skip
+        self.notice = WriterNotice(tables, mailbox)
+        self.slices = SlicedAnswers(clock, contain, mailbox)
+        others = OtherMembers()
+        self.members = members = MemberCalls(
+            known, settings, log, others, self.slices,
+            mailbox=mailbox, clock=clock, counts=counts, contain=contain,
+        )  # fmt: skip
+        dead_letters = DeadLetterCalls(known, log, moves, settings, mailbox=mailbox, counts=counts)
+        self.pulls = PullService(
+            store,
+            Holds(
+                limit=settings.limits.held_pulls_max, share=settings.limits.held_pulls_per_client
+            ),
+            known.check_queue,
+            filters_properties=settings.reads.enable_property_filter,
+            counts=counts,
+            contain=contain,
+            clock=clock,
+        )
+        self.calls = calls = CallService(
+            known, tables, settings.topics, log,
+            notice=self.notice, slices=self.slices, others=others, members=members, counts=counts,
+        )  # fmt: skip
+        retries = RetryCalls(
+            known, log, queries.record_at, settings, mailbox=mailbox, clock=clock, counts=counts
+        )
+        lags = GroupLags(tables.offsets, calls.groups.lag)
+        for answering in (
+            TransactionCalls(self.transactions),
+            TimerCalls(self.timers, log, queries.with_key, settings, clock=clock, counts=counts),
+            retries,
+            dead_letters,
+            SinkCalls(sinks, tables),
+            NodeCalls(around, lags, members=members.counts, differing=members.differing),
+        ):
+            calls.register(answering.verbs)
+        # Those that ask for moves have their turn before the log proposes what it is asked for.
+        self.listed = Services(
+            (self.pulls, dead_letters, moves, self.transactions, sinks, self.delays, self.timers,
+             log, self.notice, members, self.slices),
+            mailbox,
+            contain,
+        )  # fmt: skip

@@ -1,0 +1,131 @@
+"""Dispatch of CALL: verbs, each with the service that answers it.
+
+A call that changes something is answered when the change has come back through the log
+(``state_log``); that of a topic when the writer has read the table besides (``writer_notice``). All
+others are answered at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ledgermq.broker.administration.access_calls import AccessCalls
+from ledgermq.broker.administration.archive_calls import ArchiveCalls
+from ledgermq.broker.administration.group_calls import GroupCalls
+from ledgermq.broker.administration.name_calls import NameCalls
+from ledgermq.broker.administration.offset_batches import OffsetBatches
+from ledgermq.broker.administration.offset_calls import OffsetCalls
+from ledgermq.broker.administration.queue_calls import QueueCalls
+from ledgermq.broker.administration.send_topic_calls import SendTopicCalls
+from ledgermq.broker.administration.topic_calls import TopicCalls
+from ledgermq.broker.callers import Caller
+from ledgermq.broker.calls import (
+    Arguments,
+    Call,
+    CheckTopic,
+    Result,
+    Verb,
+    Verbs,
+    anybody,
+)
+from ledgermq.broker.consumers.member_calls import MemberCalls
+from ledgermq.broker.consumers.other_members import OtherMembers
+from ledgermq.broker.consumers.prepared_groups import PreparedGroups
+from ledgermq.broker.reading.known_topics import KnownTopics
+from ledgermq.broker.sliced_answers import SlicedAnswers
+from ledgermq.broker.state.broker_tables import BrokerTables
+from ledgermq.broker.state.state_log import StateLog
+from ledgermq.broker.state.writer_notice import WriterNotice
+from ledgermq.ipc.counters import Counts
+from ledgermq.model.config.settings import TopicsSection
+from ledgermq.model.errors import ProtocolError
+
+
+class CallService:
+    """Finds who answers a call.
+
+    Attributes:
+        known: the topics that there are.
+        topics: answers calls about them.
+        groups: answers calls about groups.
+        slices: answers that take several turns.
+        others: members of groups that are not our own clients.
+    """
+
+    def __init__(
+        self,
+        known: KnownTopics,
+        tables: BrokerTables,
+        rules: TopicsSection,
+        log: StateLog,
+        *,
+        notice: WriterNotice,
+        slices: SlicedAnswers,
+        others: OtherMembers,
+        members: MemberCalls,
+        counts: Counts,
+    ) -> None:
+        self.known = known
+        self.slices = slices
+        self.others = others
+        self.topics = TopicCalls(known, rules, log, notice, slices)
+        self._log = log
+        self._verbs: dict[str, Verb] = {}
+        self.register(self.topics.verbs)
+        self.register(SendTopicCalls(known, rules, log, notice).verbs)
+        self.register(QueueCalls(known).verbs)
+        self.groups = GroupCalls(
+            known, rules, log, slices, members=members.clients, warnings=members.warnings
+        )
+        self.register(self.groups.verbs)
+        self.register(members.verbs)
+        self.register(OffsetCalls(known, rules, log, members.consuming, counts).verbs)
+        self.register(OffsetBatches(known, rules, log, counts).verbs)
+        self.register(PreparedGroups(known, rules, log).verbs)
+        self.register(AccessCalls(tables, log, notice).verbs)
+        self.register(ArchiveCalls(known.store, tables, log).verbs)
+        self.register(NameCalls(tables, log).verbs)
+
+    def register(self, verbs: Verbs) -> None:
+        """Answer these verbs, too."""
+        for verb in verbs:
+            assert verb.name not in self._verbs, verb
+            self._verbs[verb.name] = verb
+
+    def check_started(self) -> None:
+        """See ``StateLog.check_started``."""
+        self._log.check_started()
+
+    @property
+    def verbs(self) -> Mapping[str, Verb]:
+        """All that is answered, by name."""
+        return self._verbs
+
+    def call(
+        self,
+        caller: Caller,
+        name: str,
+        arguments: Arguments,
+        now_ms: int,
+        *,
+        check_topic: CheckTopic = anybody,
+        user: str = "",
+        is_admin: bool = True,
+        owner: str = "",
+    ) -> Result | None:
+        """The result of a call, ``None`` when it comes later.
+
+        Args:
+            check_topic: refuses topics that the client may not use.
+            user, is_admin, owner: see ``Call``.
+
+        Raises:
+            LedgerError: why there is none.
+        """
+        verb = self._verbs.get(name)
+        if verb is None:
+            raise ProtocolError("unknown verb", verb=name[:64])
+        if not verb.whatever_tables:
+            self._log.check_started()
+        with self._log.asked_by(owner):
+            return verb.answer(Call(caller, arguments, now_ms, check_topic, user, is_admin, owner))

@@ -1,0 +1,134 @@
+"""A CALL, and the rows of what answers it: each verb with its function and its right.
+
+A service that answers calls has ``verbs``, one row for each. ``CallService`` puts those of all
+services into one table. No row can be made that does not say what its verb needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from ledgermq.broker.callers import Caller
+from ledgermq.model.errors import NoPermissionError
+from ledgermq.rules.access.access import Right
+
+Result = Mapping[str, object]
+Arguments = Mapping[str, object]
+
+
+CheckTopic = Callable[[str, Right], None]
+"""Raises ``NoPermissionError`` when the client may not use a topic so."""
+
+
+def anybody(_topic: str, _right: Right) -> None:
+    """Where nobody keeps track of rights."""
+
+
+class Call(NamedTuple):
+    """Who asks, with which arguments, and when (monotonic ms).
+
+    Attributes:
+        check_topic: for a verb that only finds out by itself what topic it is about.
+        user: the user that the client is; empty for an operator, and where users are not checked.
+        is_admin: it may act for other users, too.
+        owner: whose creations are counted together: a user, a host or an account; empty: nobody's.
+    """
+
+    caller: Caller
+    arguments: Arguments
+    now_ms: int
+    check_topic: CheckTopic = anybody
+    user: str = ""
+    is_admin: bool = True
+    owner: str = ""
+
+    def acts_for(self, user: str) -> bool:
+        """Whether the client may do with what belongs to ``user`` as that does; empty: nobody's."""
+        return self.is_admin or user in ("", self.user)
+
+    def may(self, topic: str, right: Right) -> bool:
+        """Whether the client may use ``topic`` so."""
+        try:
+            self.check_topic(topic, right)
+        except NoPermissionError:
+            return False
+        return True
+
+
+AnswerCall = Callable[[Call], Result | None]
+"""The result of a call, ``None`` when it is given later, through the log. Raises ``LedgerError``:
+why there is none."""
+
+ANY = Right.PUB | Right.SUB
+"""Either is enough."""
+
+
+class VerbNeed(Enum):
+    """Who may make a call at all, where users are checked; rights to what it names come besides."""
+
+    USER = "one of the users"
+    ADMIN_ANYWHERE = "an admin: the port makes such calls for its clients"
+    ADMIN = "an admin, on this machine unless the settings allow it elsewhere"
+
+
+class VerbNeeds(NamedTuple):
+    """What a call needs.
+
+    Attributes:
+        topic: right to the argument ``topic``.
+        topic_to_create: the right in its place where the argument ``create`` is true.
+        is_of_group: the argument ``group`` needs a right, too.
+        is_audited: each such call leaves a line in the log.
+    """
+
+    need: VerbNeed
+    topic: Right | None = None
+    topic_to_create: Right | None = None
+    is_of_group: bool = False
+    is_audited: bool = False
+
+
+USER = VerbNeeds(VerbNeed.USER)
+"""Also of a verb whose arguments do not say what it is about. It asks for the right to what it
+finds by itself: that of a message is the right to its topic, however the message is named."""
+
+ADMIN_ANYWHERE = VerbNeeds(VerbNeed.ADMIN_ANYWHERE)
+ADMIN = VerbNeeds(VerbNeed.ADMIN)
+CHANGE = VerbNeeds(VerbNeed.ADMIN, is_audited=True)
+GROUP = VerbNeeds(VerbNeed.USER, is_of_group=True)
+
+
+def topic_right(right: Right, *, to_create: Right | None = None) -> VerbNeeds:
+    """A right to the argument ``topic``; another one where it may be created by that."""
+    return VerbNeeds(VerbNeed.USER, topic=right, topic_to_create=to_create)
+
+
+def both_rights(right: Right) -> VerbNeeds:
+    """A right to the argument ``topic``, and that to consume as ``group``."""
+    return VerbNeeds(VerbNeed.USER, topic=right, is_of_group=True)
+
+
+class Verb(NamedTuple):
+    """One verb: who answers it, and what is decided before anybody does.
+
+    Attributes:
+        whatever_tables: it is answered also while this node's tables are behind the log.
+    """
+
+    name: str
+    answer: AnswerCall
+    needs: VerbNeeds
+    whatever_tables: bool = False
+
+
+Verbs = Sequence[Verb]
+
+Members = Callable[[str], Collection[str]]
+"""The clients that consume for a group now."""
+
+
+def nobody(_group: str) -> Collection[str]:
+    """Where nobody keeps track of who consumes."""
+    return ()

@@ -1,0 +1,1 @@
+"""Calls of consumers in groups: membership, locks, messages given back, dead letters."""

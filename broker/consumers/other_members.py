@@ -1,0 +1,58 @@
+"""Group members of the other protocol: a group is consumed by one kind at a time.
+
+Ours share its queues by locks, RocketMQ's reckon their shares from the list of members: together
+they would read some queues twice, and others not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+from ledgermq.rules.consumers.membership import Member
+
+OTHER_OWNER_PREFIX = "rocketmq/"
+"""In front of the client ids of those that own queues and are not our own."""
+
+
+class MemberSource(Protocol):
+    """Who knows members of another kind."""
+
+    def counts(self) -> Mapping[str, int]:
+        """How many there are of each group that has some."""
+        ...
+
+    def members(self, group: str) -> list[Member]:
+        """Those of a group, in the order in which they came."""
+        ...
+
+
+def _nobody(_group: str) -> list[str]:
+    return []
+
+
+class OtherMembers:
+    """Where those who know the members of each kind find one another.
+
+    Attributes:
+        own: client ids of our own kind that consume for a group, or own queues of it.
+        locked: groups of which our own kind owns queues, by the log, be the owners there or not.
+    """
+
+    def __init__(self) -> None:
+        self.own: Callable[[str], Collection[str]] = _nobody
+        self.locked: Callable[[], Collection[str]] = tuple
+        self._source: MemberSource | None = None
+
+    def join(self, source: MemberSource) -> None:
+        """Ask ``source``, too."""
+        assert self._source is None
+        self._source = source
+
+    def counts(self) -> Mapping[str, int]:
+        """How many members of another kind each group has; groups without any are left out."""
+        return {} if self._source is None else self._source.counts()
+
+    def members(self, group: str) -> list[Member]:
+        """Members of another kind."""
+        return [] if self._source is None else self._source.members(group)

@@ -1,0 +1,1 @@
+"""Sessions of consumers: pulls that are answered or held, queries, and answers under way."""

@@ -1,0 +1,541 @@
+"""Pull service: answers from the store at once, or a long poll."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ledgermq.broker.callers import Client
+from ledgermq.broker.pulls.pull_answers import Answer, Held, Later, nothing, refusal
+from ledgermq.broker.reading.poison_messages import PoisonMessages
+from ledgermq.broker.reading.property_scan import Wanted, sql_filter
+from ledgermq.broker.reading.readable_store import ReadableStore
+from ledgermq.broker.service import Service
+from ledgermq.formats.arrays import Units
+from ledgermq.ipc.counters import BrokerCounter, Counts, no_counts
+from ledgermq.model.config.settings import Settings
+from ledgermq.model.errors import LedgerError
+from ledgermq.model.names.queue_name import QueueName
+from ledgermq.process.clock import MACHINE_CLOCK, Clock
+from ledgermq.rules.messages.holds import Hold, Holds
+from ledgermq.rules.messages.pull_rules import (
+    QueueBounds,
+    Selection,
+    judge_offset,
+    select,
+    tag_table,
+)
+from ledgermq.rules.messages.rate_limits import RateLimits
+from ledgermq.sessions.request_faults import Contain, let_through
+from ledgermq.store.queues.queue_end import PREFILL_SIZE
+from ledgermq.store.record_parts import RecordParts
+from ledgermq.wire.pull_frame import Pull, PullStatus
+
+if TYPE_CHECKING:
+    from ledgermq.rules.sql.sql_filter import SqlFilter
+
+SCAN_STEP_UNITS = 4_096
+SCANNED_UNITS_MAX = 65_536
+"""Units that one pull by tags looks at before it says how far it came."""
+
+SQL_STEP_UNITS = 512
+SQL_SCANNED_UNITS_MAX = 2_048
+SQL_TURN_UNITS_MAX = 8_192
+"""Units that one pull, and one turn of the loop, looks at by an SQL expression: each takes time."""
+
+SQL_SIZE = 64
+"""Characters of an expression of which that is true; a longer one is looked for in fewer units."""
+
+_VAIN = (PullStatus.NO_MATCHED_MESSAGE, PullStatus.MESSAGE_WAS_REMOVING)
+"""By whether the last unit that was looked at is that of a removed message."""
+
+PACED_MAX = 10_000
+"""Old reads that wait for their turn; more are answered at once."""
+
+HELD_QUEUES_PER_TURN = 512
+"""Queues looked at in one turn for those who wait, so that the loop comes round."""
+
+ANSWERS_NS = 10_000_000
+"""Pulls whose queues have grown are answered for so long in one turn, and as long those whose time
+has ended: thousands may wait for one message."""
+
+TAKEN_AT_ONCE = 16
+"""Pulls that are answered before it is looked what time it is."""
+
+CheckQueue = Callable[[QueueName], None]
+SendAnswers = Callable[[Iterable[Answer]], None]
+
+
+class _Paced(NamedTuple):
+    """A ``Later`` that waits; ``number`` keeps those of one millisecond in their order."""
+
+    due_ms: int
+    number: int
+    client: Client
+    queue: QueueName
+    held: Held
+    deadline_ms: int
+
+
+class PullService(Service):
+    """Looks up what is pulled, and keeps the holds. It knows no socket.
+
+    Invariant: a pull is answered once, or held, or waits for its turn; what is held or waits is
+    answered once, or cancelled.
+
+    Attributes:
+        limits: the buckets of what is read, of whoever gives messages out; nothing here asks them.
+        send: where answers go that are given later than at once; the time that it takes counts in
+            what a turn may take.
+    """
+
+    name = "pulls"
+
+    def __init__(
+        self,
+        store: ReadableStore,
+        holds: Holds[Client, Held],
+        check_queue: CheckQueue,
+        *,
+        filters_properties: bool = True,
+        counts: Counts | None = None,
+        contain: Contain = let_through,
+        clock: Clock = MACHINE_CLOCK,
+    ) -> None:
+        """Nothing is held.
+
+        Args:
+            filters_properties: SQL expressions are taken.
+            counts: the broker's counters.
+            contain: told of a bug that a pull has met while it waited.
+        """
+        self._clock = clock
+        self._contain = contain
+        self._filters_properties = filters_properties
+        self._counts = no_counts() if counts is None else counts
+        self._poison = PoisonMessages(self._counts)
+        self._evaluated = 0
+        self._store = store
+        self._holds = holds
+        self._check_queue = check_queue
+        # With how many of those that wait are to be looked at; None: all.
+        self._unlooked: dict[QueueName, int | None] = {}
+        self.limits: RateLimits | None = None
+        self.send: SendAnswers = _to_nobody
+        self._displaced: deque[Hold[Client, Held]] = deque()
+        self._paced: list[_Paced] = []
+        self._paced_count = 0
+
+    def know_hosts(self, host_of: Callable[[Client], str]) -> None:
+        """Be told by ``host_of``, too, of which host a client is; of others it says nothing."""
+        others = self._holds.host_of
+        self._holds.host_of = lambda client: host_of(client) or others(client)
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: their limits count from now on."""
+        self._holds.limit = settings.limits.held_pulls_max
+        self._holds.share = settings.limits.held_pulls_per_client
+
+    @property
+    def held(self) -> int:
+        """Pulls held now."""
+        return len(self._holds)
+
+    def next_deadline_ms(self) -> int | None:
+        """When the next hold ends, or an old read's turn comes; ``None`` when nothing waits.
+
+        Of those that had to make way ``is_behind`` tells.
+        """
+        held_ms = self._holds.next_deadline_ms()
+        if not self._paced:
+            return held_ms
+        return self._paced[0].due_ms if held_ms is None else min(self._paced[0].due_ms, held_ms)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether queues with holds wait to be looked at, or holds that ended to be answered."""
+        if self._unlooked or self._displaced:
+            return True
+        return len(self._holds) > 0 and self._store.has_moved()
+
+    def pull(self, client: Client, pull: Pull, now_ms: int) -> Answer | None:
+        """The answer to ``pull``, ``None`` when it is held.
+
+        Raises:
+            TopicUnknownError, NoPermissionError: there is no such queue, or not for reading.
+            NotLeaderError: the node is starting.
+            CorruptLogError: the store is not what it should be at this place.
+            FilterIllegalError: its SQL expression cannot be read, or none are taken.
+        """
+        if pull.expression:
+            self._sql(pull)
+        queue = QueueName(pull.topic, pull.queue_id)
+        self._check_queue(queue)
+        return self._take(
+            client,
+            queue,
+            Held(pull, pull.queue_offset),
+            self._store.bounds(queue),
+            now_ms=now_ms,
+            deadline_ms=now_ms + pull.hold_ms,
+            may_hold=pull.hold_ms > 0,
+        )
+
+    def cancel(self, client: Client) -> int:
+        """Forget what ``client`` waits for; how many pulls were held."""
+        self._paced = [paced for paced in self._paced if paced.client != client]
+        heapq.heapify(self._paced)
+        return self._holds.cancel(client)
+
+    def notice_growth(self, now_ms: int) -> None:
+        """The dispatched position has moved: every queue that somebody waits for is due a look."""
+        del now_ms
+        # Those that were due before stay where they are: else the last ones would never be looked
+        # at while messages come all the time.
+        self._unlooked |= dict.fromkeys(self._holds.queues())
+
+    def turn(self, now_ms: int) -> None:
+        """Answer holds whose queues have grown, and what is due."""
+        self.send(self.grown(now_ms))
+        self.send(self.due(now_ms))
+
+    def end_all(self) -> None:
+        """Answer all that wait: the node stops."""
+        self.send(self._ends())
+
+    def grown(self, now_ms: int) -> Iterator[Answer]:
+        """Answers to holds whose queues have grown, from a bounded number of queues, for a bounded
+        time; ``is_behind`` tells whether there is more to be looked at.
+        """
+        until_ns = self._clock.monotonic_ns() + ANSWERS_NS
+        for queue in list(islice(self._unlooked, HELD_QUEUES_PER_TURN)):
+            left = self._unlooked.pop(queue)
+            bounds = self._grown_bounds(queue)
+            if bounds is None:
+                continue
+            if left is None:
+                left = self._holds.count(queue)
+            # Those that go on to wait come behind these.
+            while left and (holds := self._holds.take(queue, min(left, TAKEN_AT_ONCE))):
+                left -= len(holds)
+                for hold in holds:
+                    answer = self._look_again(hold, bounds, now_ms)
+                    if answer is not None:
+                        yield answer
+                if self._clock.monotonic_ns() >= until_ns:
+                    if left:
+                        # Behind the other queues.
+                        self._unlooked[queue] = left
+                    return
+
+    def _grown_bounds(self, queue: QueueName) -> QueueBounds | LedgerError | None:
+        """Of a queue with something for those who wait, or why it has nothing; else ``None``."""
+        try:
+            bounds = self._store.bounds(queue)
+            waiting = self._holds.peek(queue)
+            if all(self._still_waits(hold.request, bounds) for hold in waiting):
+                return None
+        except LedgerError as error:
+            return error
+        except Exception as error:
+            return self._contain(error)
+        return bounds
+
+    def due(self, now_ms: int) -> Iterator[Answer]:
+        """Answers to holds whose time has ended, and to old reads whose turn has come.
+
+        To be called in each turn: what a turn may look at by SQL expressions begins anew here. What
+        is left after a bounded time is due at once again.
+        """
+        self._evaluated = 0
+        until_ns = self._clock.monotonic_ns() + ANSWERS_NS
+        # What is due when no more may be looked at goes on with the next turn.
+        while (
+            self._paced and self._paced[0].due_ms <= now_ms and self._evaluated < SQL_TURN_UNITS_MAX
+        ):
+            answer = self._take_turn(heapq.heappop(self._paced), now_ms)
+            if answer is not None:
+                yield answer
+            if self._clock.monotonic_ns() >= until_ns:
+                return
+        while holds := self._ended(now_ms):
+            for hold in holds:
+                yield self._end(hold)
+            if self._clock.monotonic_ns() >= until_ns:
+                return
+
+    def _ended(self, now_ms: int) -> list[Hold[Client, Held]]:
+        """Some of the holds that have to be answered now."""
+        if not self._displaced:
+            return self._holds.take_due(now_ms, TAKEN_AT_ONCE)
+        count = min(len(self._displaced), TAKEN_AT_ONCE)
+        self._counts[BrokerCounter.HOLDS_DISPLACED] += count
+        return [self._displaced.popleft() for _ in range(count)]
+
+    def _ends(self) -> Iterator[Answer]:
+        paced, self._paced = self._paced, []
+        for one in paced:
+            yield self._end(Hold(one.client, one.queue, one.deadline_ms, one.held))
+        displaced, self._displaced = self._displaced, deque()
+        for hold in (*displaced, *self._holds.take_all()):
+            yield self._end(hold)
+
+    @staticmethod
+    def _still_waits(held: Held, bounds: QueueBounds) -> bool:
+        verdict = judge_offset(held.scanned_to, bounds)
+        return verdict is not None and verdict.may_hold
+
+    def _look_again(
+        self, hold: Hold[Client, Held], bounds: QueueBounds | LedgerError, now_ms: int
+    ) -> Answer | None:
+        """The answer for a queue that has grown, ``None`` when the hold goes on."""
+        if isinstance(bounds, LedgerError):
+            return refusal(hold.client, hold.request, bounds)
+        try:
+            return self._take(
+                hold.client,
+                hold.queue,
+                hold.request,
+                bounds,
+                now_ms=now_ms,
+                deadline_ms=hold.deadline_ms,
+                may_hold=True,
+            )
+        except LedgerError as error:
+            return refusal(hold.client, hold.request, error)
+        except Exception as error:
+            return refusal(hold.client, hold.request, self._contain(error))
+
+    def _take_turn(self, paced: _Paced, now_ms: int) -> Answer | None:
+        """The answer to an old read whose turn has come, ``None`` when it still has to wait."""
+        try:
+            return self._take(
+                paced.client,
+                paced.queue,
+                paced.held,
+                self._store.bounds(paced.queue),
+                now_ms=now_ms,
+                deadline_ms=paced.deadline_ms,
+                may_hold=now_ms < paced.deadline_ms,
+            )
+        except LedgerError as error:
+            return refusal(paced.client, paced.held, error)
+        except Exception as error:
+            return refusal(paced.client, paced.held, self._contain(error))
+
+    def _take(
+        self,
+        client: Client,
+        queue: QueueName,
+        held: Held,
+        bounds: QueueBounds,
+        *,
+        now_ms: int,
+        deadline_ms: int,
+        may_hold: bool,
+    ) -> Answer | None:
+        """The answer to a pull; ``None`` when it is held, or waits for its turn."""
+        may_wait = len(self._paced) < PACED_MAX
+        looked = self._look(client, held, queue, bounds, may_hold=may_hold, may_wait=may_wait)
+        if isinstance(looked, Answer):
+            return looked
+        if isinstance(looked, Later):
+            self._paced_count += 1
+            due_ms = now_ms + looked.wait_ms
+            paced = _Paced(due_ms, self._paced_count, client, queue, looked.held, deadline_ms)
+            heapq.heappush(self._paced, paced)
+            return None
+        self._displaced += self._holds.add(Hold(client, queue, deadline_ms, looked))
+        return None
+
+    def _end(self, hold: Hold[Client, Held]) -> Answer:
+        """The answer to a hold that has waited long enough."""
+        try:
+            bounds = self._store.bounds(hold.queue)
+            looked = self._look(
+                hold.client, hold.request, hold.queue, bounds, may_hold=False, may_wait=False
+            )
+        except LedgerError as error:
+            return refusal(hold.client, hold.request, error)
+        except Exception as error:
+            return refusal(hold.client, hold.request, self._contain(error))
+        assert isinstance(looked, Answer)
+        return looked
+
+    def _look(
+        self,
+        client: Client,
+        held: Held,
+        queue: QueueName,
+        bounds: QueueBounds,
+        *,
+        may_hold: bool,
+        may_wait: bool,
+    ) -> Answer | Held | Later:
+        """What there is for a pull now: an answer, or what to wait with."""
+        pull = held.pull
+        verdict = judge_offset(held.scanned_to, bounds)
+        if verdict is None:
+            found = self._scan(client, held, queue, bounds, may_wait=may_wait)
+            if not isinstance(found, Held):
+                return found
+            held = found
+            at_end = held.scanned_to >= bounds.end
+            if at_end and may_hold:
+                return held
+            return nothing(client, pull, held.status, held.scanned_to, bounds)
+        if verdict.may_hold:
+            if may_hold:
+                return held
+            if held.scanned_to != pull.queue_offset:
+                return nothing(client, pull, held.status, held.scanned_to, bounds)
+        return nothing(client, pull, verdict.status, verdict.next_offset, bounds)
+
+    def _scan(
+        self,
+        client: Client,
+        held: Held,
+        queue: QueueName,
+        bounds: QueueBounds,
+        *,
+        may_wait: bool,
+    ) -> Answer | Held | Later:
+        """The messages found, or how far they were looked for in vain, or when to look again."""
+        pull, store = held.pull, self._store
+        tags = tag_table(pull.tag_hashes)
+        step = SCAN_STEP_UNITS if pull.tag_hashes else pull.messages_max
+        step = SQL_STEP_UNITS if pull.expression else step
+        offset, status = held.scanned_to, held.status
+        most = SCANNED_UNITS_MAX
+        if pull.expression:
+            most = max(1, SQL_SCANNED_UNITS_MAX // _weight(pull.expression))
+            step = min(step, most)
+        stop = min(bounds.end, offset + most)
+        while offset < stop:
+            units = store.units(queue, offset, step)
+            if units is None:
+                if offset == held.scanned_to:
+                    status, offset = PullStatus.OFFSET_FOUND_NULL, store.next_file(queue, offset)
+                return nothing(client, pull, status, offset, bounds)
+            fulfilling: Wanted | None = None
+            if pull.expression:
+                looked = self._fulfilling(pull, units, may_wait=may_wait)
+                if isinstance(looked, int):
+                    return Later(looked, Held(pull, offset, status))
+                fulfilling = looked
+                if fulfilling is None:
+                    # Removed since, and known to be: the same units are looked at again.
+                    continue
+                units = units[: len(fulfilling)]
+            selection = select(
+                units,
+                tags=tags,
+                count_max=pull.messages_max,
+                size_max=pull.bytes_max,
+                first_position=store.log.first_position,
+                disk_below=store.disk_below,
+                limits=store.limits,
+                fulfilling=fulfilling,
+            )
+            positions, sizes = selection.positions, selection.sizes
+            chosen = len(positions)
+            if pull.tag_hashes or pull.expression:
+                out = BrokerCounter.MESSAGES_FILTERED_OUT
+                self._counts[out] += selection.scanned - chosen
+            if chosen:
+                wait_ms = store.old_read_wait_ms(
+                    int(positions[0]), int(positions[-1]) + int(sizes[-1])
+                )
+                if wait_ms and may_wait:
+                    return Later(wait_ms, Held(pull, offset, status))
+                parts = store.records(positions, sizes, with_headers=pull.with_headers)
+                if parts is None:
+                    # Removed since, and known to be: the same units are looked at again.
+                    continue
+                return self._found(
+                    client, pull, bounds, parts, offset=offset, units=units, selection=selection
+                )
+            status = _VAIN[selection.ends_removed]
+            offset += selection.scanned
+        return Held(pull, offset, status)
+
+    def _found(
+        self,
+        client: Client,
+        pull: Pull,
+        bounds: QueueBounds,
+        parts: RecordParts,
+        *,
+        offset: int,
+        units: Units,
+        selection: Selection,
+    ) -> Answer:
+        """The answer that gives the records of ``units``, which are those from ``offset`` on."""
+        given, taken = len(parts.starts), selection.scanned
+        if given < len(selection.positions):
+            # What did not fit into the part is where the client goes on.
+            following = selection.positions[given]
+            taken = int(np.flatnonzero(units["position"] == following)[0])
+        return Answer(
+            client,
+            pull.request_id,
+            PullStatus.FOUND,
+            offset + taken,
+            bounds.first,
+            bounds.end,
+            parts,
+            self._store.suggested(selection.looked_at),
+            pull.version,
+            topic=pull.topic,
+        )
+
+    def _sql(self, pull: Pull) -> SqlFilter:
+        return sql_filter(pull.expression, is_enabled=self._filters_properties)
+
+    def _fulfilling(self, pull: Pull, units: Units, *, may_wait: bool) -> Wanted | int | None:
+        """Which of the first units the expression of ``pull`` wants.
+
+        Or how many milliseconds to wait first; or ``None`` when messages were removed meanwhile.
+        """
+        store = self._store
+        first_position = store.log.first_position
+        positions = units["position"].astype(np.int64)
+        sizes = units["size"].astype(np.int64)
+        gone = (positions < first_position) | (sizes == PREFILL_SIZE)
+        if gone[0]:
+            # ``select`` passes them over.
+            return np.zeros(len(gone) if gone.all() else int(gone.argmin()), np.bool_)
+        alive = int(gone.argmax()) if gone.any() else len(gone)
+        if may_wait:
+            if self._evaluated >= SQL_TURN_UNITS_MAX:
+                return 1
+            end = int(positions[0] + sizes[0])
+            wait_ms = store.old_read_wait_ms(int(positions[0]), end)
+            if wait_ms:
+                return wait_ms
+        found = store.wanted(
+            positions[:alive],
+            sizes[:alive],
+            self._sql(pull),
+            count_max=pull.messages_max,
+            size_max=pull.bytes_max,
+            poison=self._poison,
+        )
+        if found is not None:
+            self._evaluated += len(found) * _weight(pull.expression)
+            self._counts[BrokerCounter.EXPRESSIONS_EVALUATED] += len(found)
+        return found
+
+
+def _weight(expression: str) -> int:
+    """Of how many expressions of the usual length one takes the time."""
+    return -(-len(expression) // SQL_SIZE)
+
+
+def _to_nobody(answers: Iterable[Answer]) -> None:
+    assert not list(answers), "answers to nobody"

@@ -1,0 +1,84 @@
+"""Read-only copy of the broker's tables, from their files and the log.
+
+Any process of the node may have its own: it begins with the files that the broker writes, each of
+which says up to where in the log it goes, and applies what is behind that (``state_reader``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ledgermq.model.config.settings import NodeSection, Settings
+from ledgermq.model.errors import NotLeaderError
+from ledgermq.model.names.queue_name import QueueName
+from ledgermq.process.table_files import table_files
+from ledgermq.rules.state.broker_state import BrokerState
+from ledgermq.rules.state.state_tables import FILES
+from ledgermq.sessions.keys.user_secrets import UserSecrets
+
+
+class AppliedTables:
+    """Tables that were loaded, and to which commands are applied through ``state``.
+
+    Those of ``state`` that others ask for are attributes, too: each is what it is as far as the log
+    is applied.
+
+    Attributes:
+        secrets: seals and opens those of users.
+        is_starting: they may lack what was acknowledged before this process began; nobody is told
+            what they say, or do not say.
+    """
+
+    def __init__(self, directory: Path, settings: Settings) -> None:
+        """Load the tables.
+
+        Raises:
+            ConfigError, CorruptLogError: a file cannot be understood; names file, key and value.
+            StorageError: the operating system refused.
+        """
+        self.is_starting = False
+        self.secrets = UserSecrets(settings)
+        self._settings = settings
+        self._files = table_files(directory)
+        self.state = state = BrokerState({file: self._files[file].load() for file in FILES})
+        self.topics, self.groups, self.offsets = state.topics, state.groups, state.offsets
+        self.locks, self.users, self.quotas = state.locks, state.users, state.quotas
+        self.archives, self.names = state.archives, state.names
+        self.topics.reserve_builtin(settings.node, settings.topics)
+
+    def settle(self) -> bool:
+        """Whether each table says now where in the log it stands: files from outside are given
+        their places by the writer, and looked at again here.
+
+        Raises:
+            ConfigError, CorruptLogError, StorageError: as when they are loaded.
+        """
+        unsettled = self.state.unsettled
+        if not unsettled:
+            return True
+        again = BrokerState({file: self._files[file].load() for file in FILES})
+        for file in unsettled - again.unsettled:
+            self.state.settle(file, again.place(file))
+        return not self.state.unsettled
+
+    def check_started(self) -> None:
+        """Refuse to tell what the tables say before they are those of the log.
+
+        Raises:
+            NotLeaderError: this process has just begun; ask again.
+        """
+        if self.is_starting:
+            raise NotLeaderError("node is starting: it has not read yet what was changed before")
+
+    def keep_places(self) -> None:
+        """Have the places of all tables in their files: the broker's matter, which writes them."""
+
+    @property
+    def node(self) -> NodeSection:
+        """Names of this node."""
+        return self._settings.node
+
+    def first_offset(self, queue: QueueName) -> int:
+        """Where a queue begins that had messages of an earlier topic of the same name."""
+        topic = self.topics.get(queue.topic)
+        return 0 if topic is None else topic.first_offsets.get(queue.queue_id, 0)

@@ -1,0 +1,99 @@
+"""Property scan: which of a queue's messages match an SQL expression, read from the log.
+
+The one scan of the broker that costs time for each message: it is bounded by the pull and by the
+turn (``pull_service``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ledgermq.formats.records.message import properties_in
+from ledgermq.formats.records.properties import decode_properties
+from ledgermq.model.errors import FilterIllegalError
+from ledgermq.store.log_view import LogView
+from ledgermq.store.record_parts import sound_count
+
+if TYPE_CHECKING:
+    from ledgermq.rules.sql.sql_filter import SqlFilter
+
+Poison = Callable[[int, Exception], None]
+"""Told of a message whose properties the expression cannot be evaluated for: its position, why."""
+
+Integers = npt.NDArray[np.int64]
+Wanted = npt.NDArray[np.bool_]
+
+
+def sql_filter(expression: str, *, is_enabled: bool) -> SqlFilter:
+    """The filter of a subscription.
+
+    Raises:
+        FilterIllegalError: the expression is none, or the settings allow none.
+    """
+    if not is_enabled:
+        raise FilterIllegalError(
+            "filters by property are switched off",
+            value=False,
+            limit=True,
+            setting="reads.enable_property_filter",
+        )
+    # The parser's library is memory that a node without such filters does not need.
+    from ledgermq.rules.sql.sql_filter import parse_sql
+
+    return parse_sql(expression)
+
+
+def wanted_messages(
+    log: LogView,
+    positions: Integers,
+    sizes: Integers,
+    wanted: SqlFilter,
+    *,
+    count_max: int,
+    size_max: int,
+    poison: Poison,
+) -> Wanted | None:
+    """Which of the first messages are wanted: of those in one file, as far as it is worth it.
+
+    The records are compared with the CRC that they were stored with, as when they are given out.
+    What the expression fails for is not wanted, as in RocketMQ's ``ExpressionMessageFilter``: a
+    message that was stored must not keep its consumers from all that is behind it.
+
+    ``None`` when the first one was removed.
+
+    Args:
+        positions: ascending, in host order, and below the dispatched position; at least one.
+        count_max: what was found is enough when it is more than so many messages,
+        size_max: or more than so many bytes.
+        poison: called for each message that the expression fails for.
+
+    Raises:
+        DamagedLogError: the first record is not what was written.
+    """
+    file = log.file_of(int(positions[0]))
+    if file is None:
+        return None
+    inside = int(np.searchsorted(positions, file.end, "left"))
+    # A unit whose record does not fit its file is damaged, and told as such.
+    count = sound_count(file, positions[:inside], np.minimum(sizes, file.end - positions)[:inside])
+    at = (positions[:count] - file.start).tolist()
+    found = np.zeros(count, np.bool_)
+    matched = matched_size = 0
+    for row, (begin, size) in enumerate(zip(at, sizes[:count].tolist(), strict=True)):
+        record = file.view[begin : begin + size]
+        try:
+            is_wanted = wanted.matches(decode_properties(properties_in(record)))
+        except Exception as error:
+            poison(int(positions[row]), error)
+            continue
+        if is_wanted:
+            found[row] = True
+            matched += 1
+            matched_size += size
+            if matched > count_max or matched_size > size_max:
+                return found[: row + 1]
+    return found

@@ -1,0 +1,125 @@
+"""Calls about sinks: commits and aborts of batches, and lists."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ledgermq.broker.call_arguments import OFFSET_MAX, WAIT_MS_MAX, Arguments, flag, integer, text
+from ledgermq.broker.calls import ADMIN_ANYWHERE, USER, Call, Result, Verb, Verbs
+from ledgermq.broker.sinks.sink_commits import COMMIT_MS, Aborter, Commit
+from ledgermq.broker.sinks.sink_service import SinkService
+from ledgermq.broker.state.broker_tables import BrokerTables
+from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.model.names.stages import STAGE_SIZE_MAX, check_sink_name
+from ledgermq.rules.access.access import Right
+from ledgermq.rules.tables.sinks import packs_in
+
+STAGES_MAX = 100_000
+
+
+class SinkCalls:
+    """A commit goes through the log, and is answered from there; ``sinks`` any node answers."""
+
+    def __init__(self, service: SinkService, tables: BrokerTables) -> None:
+        self._service = service
+        self._tables = tables
+        self.verbs: Verbs = (
+            Verb("sink_commit", self._commit, USER),
+            Verb("sink_wait", self._wait, USER),
+            Verb("sink_abort", self._abort, USER),
+            Verb("sinks", self._list, ADMIN_ANYWHERE),
+        )
+
+    def _commit(self, call: Call) -> None:
+        arguments = call.arguments
+        sink, batch = _batch_of(arguments)
+        check = partial(_check_topic, call)
+        packs = _packs_of(arguments)
+        until_ms = call.now_ms + COMMIT_MS
+        is_once = flag(arguments, "once")
+        self._service.commit(
+            Commit(
+                call.caller,
+                sink,
+                batch,
+                is_once,
+                packs,
+                check,
+                until_ms,
+                user=call.user,
+                acts_for=call.acts_for,
+            )
+        )
+
+    def _wait(self, call: Call) -> None:
+        sink, batch = _batch_of(call.arguments)
+        wait_ms = integer(call.arguments, "wait_ms", 0, WAIT_MS_MAX)
+        self._service.wait(call.caller, sink, batch, call.now_ms + wait_ms)
+
+    def _abort(self, call: Call) -> Result:
+        sink, batch = _batch_of(call.arguments)
+        stages = call.arguments.get("stages", [])
+        if not isinstance(stages, list) or len(stages) > STAGES_MAX:
+            raise ProtocolError("argument not a list, or too long", argument="stages")
+
+        def may(topic: str) -> bool:
+            return call.may(topic, Right.PUB)
+
+        names = [_stage_name(one) for one in stages]
+        self._service.abort(sink, batch, names, Aborter(call.user, call.acts_for, may))
+        return {"sink": sink, "batch": batch}
+
+    def _list(self, call: Call) -> Result:
+        """The sinks that are remembered, and the part of the staged queue that is kept."""
+        del call
+        first, end = self._service.staged()
+        rows = [
+            {
+                "sink": name,
+                "batch": sink.batch,
+                "committed": sink.at_ms,
+                "rows": sink.rows,
+                "packs_left": len(sink.left),
+                "once": sink.is_once,
+            }
+            for name, sink in self._tables.state.sinks
+        ]
+        return {"sinks": rows, "staged_first": first, "staged_end": end}
+
+
+def _check_topic(call: Call, topic: str) -> None:
+    call.check_topic(topic, Right.PUB)
+
+
+def _batch_of(arguments: Arguments) -> tuple[str, int]:
+    return check_sink_name(text(arguments, "sink")), integer(arguments, "batch", 0, OFFSET_MAX)
+
+
+def _stage_name(value: object) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= STAGE_SIZE_MAX:
+        raise ProtocolError("not the name of a stage", found=str(value)[:80], limit=STAGE_SIZE_MAX)
+    return value
+
+
+def _packs_of(arguments: Arguments) -> tuple[tuple[str, int], ...]:
+    """The packs of ``stages``, which is a list of [name, [[first, count], ...]].
+
+    Raises:
+        ProtocolError: it is none, or names a pack twice.
+    """
+    stages = arguments.get("stages")
+    if not isinstance(stages, list) or len(stages) > STAGES_MAX:
+        raise ProtocolError("argument not a list, or too long", argument="stages", limit=STAGES_MAX)
+    packs: list[tuple[str, int]] = []
+    for stage in stages:
+        match stage:
+            case [name, ranges]:
+                try:
+                    packs += ((_stage_name(name), offset) for offset in packs_in(ranges))
+                except ConfigError as error:
+                    raise ProtocolError("not the packs of a stage", reason=str(error)) from error
+            case _:
+                raise ProtocolError("not a stage and its packs", found=str(stage)[:80])
+    if len({offset for _, offset in packs}) < len(packs):
+        raise ProtocolError("a pack is named twice", argument="stages", packs=len(packs))
+    return tuple(packs)

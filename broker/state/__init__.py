@@ -1,0 +1,1 @@
+"""The broker's replicated state: proposed to the log, applied from it, kept in files."""

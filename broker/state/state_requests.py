@@ -1,0 +1,94 @@
+"""Requests of the broker's services to the state log, and their replies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from ledgermq.broker.callers import Caller
+from ledgermq.model.errors import LedgerError
+from ledgermq.rules.tables.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved, record_sum
+from ledgermq.rules.tables.table_changes import Change
+
+Result = Mapping[str, object]
+
+
+class Encoded(NamedTuple):
+    """A result as it goes out: a JSON object."""
+
+    body: bytes
+
+
+class Reply(NamedTuple):
+    """A result, or why there is none."""
+
+    caller: Caller
+    outcome: Result | Encoded | LedgerError
+
+
+class Request(NamedTuple):
+    """What somebody wants to be changed.
+
+    Attributes:
+        plan: the changes to make, from the tables as they are when it is called; none when all is
+            as it is wanted. Raises the refusal.
+        touches: what the plan looks at and changes: two of one batch have nothing in common.
+        answer: the result once the changes are applied; None when it is given later, by others.
+        records: called right after the plan, and as often as that: messages of any topics, with
+            their entry header hole, that follow the command directly in the log, at most a group
+            (``rules/tables/moves.py``). A ``Moved`` of the plan counts its own; of several the
+            records come in their order. None: no record ever follows.
+        refused: told instead of the caller why nothing came of it, or may come of it.
+    """
+
+    caller: Caller
+    plan: Callable[[], Sequence[Change]]
+    touches: frozenset[str]
+    answer: Callable[[], Result | None]
+    records: Callable[[], Sequence[bytes]] | None = None
+    refused: Callable[[LedgerError], None] | None = None
+
+
+class Plan:
+    """The requests of one batch, what they change, and the records that follow the command."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.changes: list[Change] = []
+        self.records: list[bytes] = []
+        self._without_sums: list[range] = []
+        self._size = 0
+
+    def has_room(self, records: Sequence[bytes]) -> bool:
+        """Whether the group takes ``records``, too; the first ones always."""
+        size = sum(map(len, records))
+        is_small = (
+            len(self.records) + len(records) <= GROUP_RECORDS_MAX
+            and self._size + size <= GROUP_SIZE_MAX
+        )
+        return is_small or not records or not self.records
+
+    def add(self, request: Request, changes: Sequence[Change], records: Sequence[bytes]) -> None:
+        """Take a request that there is room for."""
+        before = len(self.records)
+        for change in changes:
+            if isinstance(change, Moved):
+                self.changes.append(change._replace(before=before))
+                if not change.has_sums:
+                    self._without_sums.append(range(before, before + change.records))
+                before += change.records
+            else:
+                self.changes.append(change)
+        assert before <= len(self.records) + len(records), "a move without all of its records"
+        self.requests.append(request)
+        self.records += records
+        self._size += sum(map(len, records))
+
+    def sums(self, hole: int) -> tuple[int, ...]:
+        """By which the records are found again; 0 where a move does without."""
+        found = [0] * len(self.records)
+        lacking = {number for numbers in self._without_sums for number in numbers}
+        for number, record in enumerate(self.records):
+            if number not in lacking:
+                found[number] = record_sum(memoryview(record)[hole:])
+        return tuple(found)

@@ -1,0 +1,141 @@
+"""Notice of topic changes to the writer, and the answers that wait for it.
+
+A producer who is told of a new topic sends to it at once, and who is told that one is deleted
+expects that it takes nothing any more: both are true when the writer has read the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ledgermq.broker.callers import Caller
+from ledgermq.broker.calls import Result
+from ledgermq.broker.service import Mailbox, Service
+from ledgermq.broker.state.broker_tables import BrokerTables
+from ledgermq.broker.state.state_requests import Reply
+from ledgermq.model.errors import BusyError, LedgerError, NotLeaderError
+
+CONFIRMATION_MS = 2_000
+"""Longest wait for the writer to read a new topic; it is restarted within milliseconds."""
+
+TOPICS_WAITING_MAX = 10_000
+
+
+class _Waiting(NamedTuple):
+    caller: Caller
+    topic: str
+    answer: Callable[[], Result]
+    revision: int
+    deadline_ms: int
+
+
+class WriterNotice(Service):
+    """Owned by the broker process.
+
+    Invariant: ``_loaded_revision`` is the newest content of the topic table that the writer has
+    told to have read; a topic that changed later is in ``_unconfirmed``.
+    """
+
+    name = "writer's notice"
+
+    def __init__(self, tables: BrokerTables, mailbox: Mailbox) -> None:
+        self._tables = tables
+        self._mailbox = mailbox
+        self._waiting: list[_Waiting] = []
+        # Nobody knows what the writer has read before this process was started.
+        self._loaded_revision = -1
+        self._unconfirmed: dict[str, int] = {}
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the writer has read the newest topic table."""
+        return self._loaded_revision >= self._tables.topics_revision
+
+    @property
+    def known(self) -> int:
+        """The newest content of the topic table that the writer knows; -1 when nobody knows."""
+        return self._loaded_revision
+
+    def forget(self) -> None:
+        """The writer was started anew, and knows what the files say."""
+        self._loaded_revision = -1
+
+    @property
+    def waiting(self) -> int:
+        """Answers that wait for the writer."""
+        return len(self._waiting)
+
+    def expect(self, topic: str) -> None:
+        """``topic`` was changed by the command that is being applied."""
+        revision = self._tables.topics_revision + self._tables.has_news
+        if revision > self._loaded_revision:
+            self._unconfirmed[topic] = revision
+
+    def answer(
+        self, caller: Caller, topic: str, answer: Callable[[], Result], now_ms: int
+    ) -> Result | None:
+        """The answer, ``None`` when it is given as soon as the writer knows what ``topic`` is now.
+
+        Raises:
+            BusyError: too many wait.
+            LedgerError: the answer's own.
+        """
+        revision = self._unconfirmed.get(topic)
+        if revision is None:
+            return answer()
+        if len(self._waiting) >= TOPICS_WAITING_MAX:
+            raise BusyError("too many calls wait for a new topic", limit=TOPICS_WAITING_MAX)
+        self._waiting.append(_Waiting(caller, topic, answer, revision, now_ms + CONFIRMATION_MS))
+        return None
+
+    def confirmed(self, revision: int) -> None:
+        """The writer knows the topic table of ``revision``: answer who has waited for it.
+
+        Args:
+            revision: 0 when it knows less than it was told to know.
+        """
+        if revision == 0:
+            self.forget()
+            return
+        self._loaded_revision = max(self._loaded_revision, revision)
+        self._unconfirmed = {
+            topic: newer for topic, newer in self._unconfirmed.items() if newer > revision
+        }
+        ready = [waiting for waiting in self._waiting if waiting.revision <= revision]
+        self._waiting = [waiting for waiting in self._waiting if waiting.revision > revision]
+        self._mailbox += [Reply(waiting.caller, _outcome(waiting)) for waiting in ready]
+
+    def turn(self, now_ms: int) -> None:
+        """Refuse the calls that have waited long enough."""
+        if not self._waiting or self._waiting[0].deadline_ms > now_ms:
+            return
+        late = [waiting for waiting in self._waiting if waiting.deadline_ms <= now_ms]
+        self._waiting = [waiting for waiting in self._waiting if waiting.deadline_ms > now_ms]
+        self._mailbox += [_not_confirmed(waiting) for waiting in late]
+
+    def end_all(self) -> None:
+        """Refuse all calls that wait: the node stops."""
+        waiting, self._waiting = self._waiting, []
+        self._mailbox += [_not_confirmed(one) for one in waiting]
+
+    def next_deadline_ms(self) -> int | None:
+        """When the next call has waited long enough; ``None`` when none waits."""
+        return self._waiting[0].deadline_ms if self._waiting else None
+
+
+def _outcome(waiting: _Waiting) -> Result | LedgerError:
+    try:
+        return waiting.answer()
+    except LedgerError as error:
+        # Deleted before it was confirmed.
+        return error
+
+
+def _not_confirmed(waiting: _Waiting) -> Reply:
+    error = NotLeaderError(
+        "the writer has not taken notice of the topic",
+        topic=waiting.topic,
+        waited_max_ms=CONFIRMATION_MS,
+    )
+    return Reply(waiting.caller, error)

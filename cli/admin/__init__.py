@@ -1,0 +1,1 @@
+"""Commands about what a broker keeps: topics, groups, offsets, users, quotas, timers."""

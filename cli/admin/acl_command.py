@@ -1,0 +1,220 @@
+"""``ledgermq acl``: users and their rights. ``docs/operating/access.md`` tells how they are used.
+
+Exit status: 0 done, and with ``check`` allowed; 1 refused, not allowed, or the command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ledgermq.cli.node_verbs import asks
+from ledgermq.cli.output import tell
+from ledgermq.client.admin.access_admin import AccessAdmin, Mode, UserRow
+from ledgermq.client.blocking.broker import Broker
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.model.errors import ConfigError
+from ledgermq.rules.access.access import Right, User
+
+EXIT_NOT_ALLOWED = 1
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``acl`` and its verbs."""
+    parser = subparsers.add_parser("acl", help="say who may do what")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    listing = verbs.add_parser("list", help="show the users and their rights")
+    for mode, summary in (("add", "add a user"), ("alter", "change what is given of a user")):
+        verb = verbs.add_parser(mode, help=summary)
+        _add_user_options(verb)
+        verb.set_defaults(mode=mode)
+        asks(verb, connect_broker, _set)
+    remove = verbs.add_parser("remove", help="remove a user")
+    remove.add_argument("user", metavar="USER")
+    take = verbs.add_parser("import", help="take the users of a RocketMQ broker's plain_acl.yml")
+    take.add_argument("file", type=Path, metavar="FILE")
+    take.add_argument("--dry-run", action="store_true", help="only say what would be taken")
+    check = verbs.add_parser("check", help="say whether a user may do something")
+    check.add_argument("user", metavar="USER")
+    what = check.add_mutually_exclusive_group(required=True)
+    what.add_argument("--topic", metavar="TOPIC")
+    what.add_argument("--group", metavar="GROUP")
+    check.add_argument("--right", choices=("PUB", "SUB"), default="SUB", help="default: SUB")
+    keys = verbs.add_parser(
+        "keys",
+        help="make keys for tcp",
+        description="With --node, the secret key of a node (listen.curve_secret_file); with "
+        "--client, the keys of a client of the node whose public key is given with --server.",
+    )
+    made = keys.add_mutually_exclusive_group(required=True)
+    made.add_argument("--node", type=Path, metavar="FILE", help="where the secret key is written")
+    made.add_argument("--client", type=Path, metavar="FILE", help="where the keys are written")
+    made.add_argument(
+        "--users",
+        type=Path,
+        metavar="FILE",
+        help="where the key that seals users' secrets is written, before those that are there",
+    )
+    keys.add_argument("--server", metavar="KEY", help="public key of the node")
+    keys.add_argument("--json", action="store_true", help="print JSON")
+    keys.set_defaults(func=_keys)
+    answers = ((listing, _list), (remove, _remove), (take, _import), (check, _check))
+    for verb, answer in answers:
+        asks(verb, connect_broker, answer)
+
+
+def _add_user_options(parser: argparse.ArgumentParser) -> None:
+    perms = "PUB, SUB, PUB|SUB or DENY"
+    parser.add_argument("user", metavar="USER")
+    parser.add_argument("--topic", action="append", metavar="NAME=RIGHT", help=perms)
+    parser.add_argument("--group", action="append", metavar="NAME=RIGHT", help="SUB or DENY")
+    parser.add_argument("--default-topic", metavar="RIGHT", help="for topics that are not named")
+    parser.add_argument("--default-group", metavar="RIGHT", help="for groups that are not named")
+    parser.add_argument("--admin", choices=("yes", "no"))
+    parser.add_argument("--public-key", action="append", metavar="KEY", help="CURVE key (Z85)")
+    parser.add_argument(
+        "--secret-key-file", type=Path, metavar="FILE", help="has the key of RocketMQ's clients"
+    )
+    parser.add_argument("--addresses", metavar="PATTERN", help="known by these alone, as 10.0.0.*")
+
+
+def _list(broker: Broker, arguments: argparse.Namespace) -> int:
+    rows = AccessAdmin(broker).users()
+    none = "no users yet: ledgermq acl add USER --topic TOPIC=PUB"
+    document = {"users": [row._asdict() for row in rows]}
+    return tell(arguments, document, (lambda: _print_table(rows)) if rows else none)
+
+
+def _set(broker: Broker, arguments: argparse.Namespace) -> int:
+    mode: Mode = arguments.mode
+    fields = _fields(arguments)
+    if mode == "alter" and not fields:
+        raise ConfigError("nothing to change: name it with options", user=arguments.user)
+    admin = AccessAdmin(broker)
+    if mode == "alter":
+        _merge_rights(fields, admin, arguments.user)
+    row = admin.set_user(arguments.user, fields, mode=mode)
+    return tell(arguments, row._asdict(), lambda: _print_table([row]))
+
+
+def _remove(broker: Broker, arguments: argparse.Namespace) -> int:
+    AccessAdmin(broker).remove_user(arguments.user)
+    return tell(arguments, {"removed": arguments.user}, f"{arguments.user} is gone")
+
+
+def _import(broker: Broker, arguments: argparse.Namespace) -> int:
+    # Needs a package that no other command does.
+    from ledgermq.cli.admin.plain_acl import read_plain_acl
+
+    found = read_plain_acl(arguments.file)
+    if not arguments.dry_run:
+        for user, fields in found.users.items():
+            AccessAdmin(broker).set_user(user, fields, mode="set")
+    taken = "would be taken" if arguments.dry_run else "taken"
+    lines = [f"users {taken}: {', '.join(sorted(found.users)) or 'none'}"]
+    lines += [f"left out: {text}" for text in found.left_out]
+    document = {"users": sorted(found.users), "left_out": found.left_out}
+    return tell(arguments, document, "\n".join(lines))
+
+
+def _check(broker: Broker, arguments: argparse.Namespace) -> int:
+    rows = {row.user: row for row in AccessAdmin(broker).users()}
+    row = rows.get(arguments.user)
+    if row is None:
+        raise ConfigError("user does not exist: ledgermq acl list", user=arguments.user)
+    user = _user_of(row)
+    right = Right[arguments.right]
+    if arguments.topic is not None:
+        is_allowed = user.may_use_topic(arguments.topic, right)
+        what, is_named = f"{right.text} on topic {arguments.topic}", arguments.topic in user.topics
+    else:
+        is_allowed = user.may_use_group(arguments.group)
+        what, is_named = f"SUB as group {arguments.group}", arguments.group in user.groups
+    why = "it is named" if is_named else "by default"
+    if user.admin and not user.topics and not user.groups:
+        why = "an admin"
+    text = f"{user.name}: {what}: {'allowed' if is_allowed else 'not allowed'} ({why})"
+    tell(arguments, {"user": user.name, "allowed": is_allowed, "why": why}, text)
+    return 0 if is_allowed else EXIT_NOT_ALLOWED
+
+
+def _keys(arguments: argparse.Namespace) -> int:
+    from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key
+    from ledgermq.sessions.keys.user_secrets import make_user_key
+
+    if arguments.users is not None:
+        make_user_key(arguments.users)
+        text = f"{arguments.users}: copy to raft.keys_dir of all members, and reload them"
+        return tell(arguments, {"file": str(arguments.users)}, text)
+    if arguments.node is not None:
+        public = make_node_key(arguments.node)
+        hint = f"listen.curve_secret_file = {str(arguments.node)!r}; clients get --server KEY"
+    elif arguments.server is None:
+        raise ConfigError("name the node's public key with --server, as `acl keys --node` told it")
+    else:
+        public = make_client_keys(arguments.client, server=arguments.server)
+        hint = f"ledgermq acl alter USER --public-key KEY; address tcp://…?keys={arguments.client}"
+    return tell(arguments, {"public": public}, f"public key: {public}\n{hint}")
+
+
+def _fields(arguments: argparse.Namespace) -> dict[str, object]:
+    """What was given, by the names of the broker."""
+    given: dict[str, object] = {
+        "topicPerms": arguments.topic,
+        "groupPerms": arguments.group,
+        "defaultTopicPerm": arguments.default_topic,
+        "defaultGroupPerm": arguments.default_group,
+        "publicKeys": arguments.public_key,
+        "whiteRemoteAddress": arguments.addresses,
+    }
+    if arguments.admin is not None:
+        given["admin"] = arguments.admin == "yes"
+    if arguments.secret_key_file is not None:
+        try:
+            given["secretKey"] = arguments.secret_key_file.read_text().strip()
+        except OSError as error:
+            raise ConfigError(
+                "file not read", file=str(arguments.secret_key_file), reason=error.strerror
+            ) from error
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _merge_rights(fields: dict[str, object], admin: AccessAdmin, name: str) -> None:
+    """Have the rights that were given beside those that are not named."""
+    row = next((row for row in admin.users() if row.user == name), None)
+    if row is None:
+        return
+    for key, before in (("topicPerms", row.topics), ("groupPerms", row.groups)):
+        given = fields.get(key)
+        if isinstance(given, list):
+            named = {text.partition("=")[0].strip(): text for text in (*before, *given)}
+            fields[key] = list(named.values())
+
+
+def _user_of(row: UserRow) -> User:
+    return User.read(
+        row.user,
+        {
+            "admin": row.admin,
+            "defaultTopicPerm": row.default_topic,
+            "defaultGroupPerm": row.default_group,
+            "topicPerms": list(row.topics),
+            "groupPerms": list(row.groups),
+        },
+    )
+
+
+def _print_table(rows: list[UserRow]) -> None:
+    width = max(6, *(len(row.user) for row in rows)) + 2
+    print(f"{'user':<{width}}{'admin':<7}{'known by':<24}rights")
+    for row in rows:
+        known = [f"{len(row.public_keys)} keys"] if row.public_keys else []
+        known += ["secret"] if row.has_secret_key else []
+        known += [row.addresses] if row.addresses else []
+        rights = [f"topic {text}" for text in row.topics]
+        rights += [f"group {text}" for text in row.groups]
+        rights.append(f"others {row.default_topic}, groups {row.default_group}")
+        admin = "yes" if row.admin else "no"
+        print(f"{row.user:<{width}}{admin:<7}{', '.join(known) or '-':<24}{rights[0]}")
+        for text in rights[1:]:
+            print(f"{'':<{width + 31}}{text}")

@@ -1,0 +1,232 @@
+"""``ledgermq group``: list, show, create, alter and delete groups, and tell how far they are."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from ledgermq.cli.node_verbs import ON_OFF, add_command, add_verb, confirm
+from ledgermq.cli.output import print_table, shown, tell, when
+from ledgermq.client.admin.admin import Admin
+from ledgermq.client.admin.admin_results import GroupRow, QueueLag
+from ledgermq.model.errors import ConfigError
+
+FLAGS = {
+    "consume": ("consumeEnable", "off: its consumers are refused"),
+    "consume-from-min": ("consumeFromMinEnable", "new queues are consumed from their beginning"),
+    "broadcast": ("consumeBroadcastEnable", "its consumers may each get all messages"),
+    "notify": ("notifyConsumerIdsChangedEnable", "members are told at once when others come or go"),
+}
+NUMBERS = {
+    "retry-queues": ("retryQueueNums", "queues of its retry topic"),
+    "retry-max": ("retryMaxTimes", "so often is a message given again before it is a dead letter"),
+    "broker-id": ("brokerId", "the broker to pull from: 0 is the leader"),
+    "slow-broker-id": (
+        "whichBrokerWhenConsumeSlowly",
+        "the broker for readers of old messages",
+    ),
+}
+"""Options, RocketMQ's names of the fields, and what they mean."""
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``group`` and its verbs."""
+    verbs = add_command(
+        subparsers,
+        "group",
+        "list, show, create, alter and delete groups; their lag",
+        "A group's members share its messages, and what they have consumed is kept for it.",
+    )
+    listing = add_verb(
+        verbs, "list", "show the groups and what they consume", _list,
+        examples=["group list", "group list --all --json"],
+    )  # fmt: skip
+    listing.add_argument("--all", action="store_true", help="those of the system too")
+    show = add_verb(
+        verbs, "show", "show one group: its settings, its lag, its members", _show,
+        examples=["group show billing"],
+    )  # fmt: skip
+    members = add_verb(
+        verbs, "members", "show who consumes for a group, which queues, and how far", _members,
+        examples=["group members billing", "group members billing --json"],
+    )  # fmt: skip
+    create = add_verb(
+        verbs, "create", "create a group", _create,
+        examples=["group create billing --retry-max 5"],
+    )  # fmt: skip
+    alter = add_verb(
+        verbs, "alter", "change what is given", _alter,
+        examples=["group alter billing --consume off"],
+    )  # fmt: skip
+    delete = add_verb(
+        verbs, "delete", "delete a group", _delete,
+        examples=["group delete billing --yes", "group delete billing --offsets --topics --yes"],
+        more="What it has consumed is kept for a group of the same name, unless --offsets.",
+    )  # fmt: skip
+    lag = add_verb(
+        verbs, "lag", "show how far a group is in each queue", _lag,
+        examples=["group lag billing", "group lag billing --topic orders --json"],
+    )  # fmt: skip
+    for verb in (show, members, create, alter, delete, lag):
+        verb.add_argument("group", metavar="GROUP")
+    for verb in (create, alter):
+        for option, (field, text) in FLAGS.items():
+            verb.add_argument(f"--{option}", choices=tuple(ON_OFF), dest=field, help=text)
+        for option, (field, text) in NUMBERS.items():
+            verb.add_argument(f"--{option}", type=int, metavar="N", dest=field, help=text)
+    delete.add_argument("--offsets", action="store_true", help="forget what it has consumed")
+    delete.add_argument(
+        "--topics", action="store_true", help="delete its retry topic and its dead letters"
+    )
+    delete.add_argument("--yes", action="store_true", help="do not ask")
+    lag.add_argument("--topic", help="only in this topic")
+
+
+def _list(admin: Admin, arguments: argparse.Namespace) -> int:
+    rows = [row for row in admin.groups() if arguments.all or not row.system]
+    if arguments.json:
+        print(json.dumps({"groups": [row._asdict() for row in rows]}))
+    elif rows:
+        print_table(
+            ["group", "consume", "retries", "topics"],
+            [
+                [
+                    row.group,
+                    ("on" if row.fields.get("consumeEnable") else "off") if row.exists else "gone",
+                    f"{row.fields.get('retryMaxTimes')}",
+                    ", ".join(row.topics) or "-",
+                ]
+                for row in rows
+            ],
+        )
+    else:
+        print("no groups yet: consume with one, or ledgermq group create GROUP")
+    return 0
+
+
+def _show(admin: Admin, arguments: argparse.Namespace) -> int:
+    state = admin.group(arguments.group)
+    if arguments.json:
+        print(json.dumps(state._asdict()))
+        return 0
+    width = max(map(len, state.fields)) + 2
+    print(f"{'group':<{width}}{state.group}" + ("" if state.exists else ", only its offsets"))
+    for field, value in state.fields.items():
+        if field != "groupName":
+            print(f"{field:<{width}}{json.dumps(value)}")
+    print(f"{'members':<{width}}{shown(', '.join(state.members)) or '-'}")
+    for warning in state.warnings:
+        print(f"{'warning':<{width}}{shown(warning)}")
+    if state.lag:
+        print()
+        print_table(["topic", "lag"], [[topic, f"{lag:,}"] for topic, lag in state.lag.items()])
+    return 0
+
+
+def _members(admin: Admin, arguments: argparse.Namespace) -> int:
+    found = admin.members(arguments.group)
+    if arguments.json:
+        print(json.dumps(found.to_fields()))
+        return 0
+    for warning in found.warnings:
+        print(f"warning: {shown(warning)}")
+    if not found.members:
+        print(f"{arguments.group}: nobody consumes")
+    else:
+        print_table(
+            ["client", "host", "subscription", "mode", "queues", "lag"],
+            [
+                [
+                    member.client,
+                    member.host,
+                    member.subscription_text,
+                    member.mode,
+                    f"{len(found.queues_of(member.client))}",
+                    f"{sum(queue.lag for queue in found.queues_of(member.client)):,}",
+                ]
+                for member in found.members
+            ],
+        )
+    if found.queues:
+        print()
+        print_table(
+            ["topic", "queue", "client", "committed", "lag"],
+            [
+                [
+                    queue.topic,
+                    f"{queue.queue_id}",
+                    queue.client or "-",
+                    "-" if queue.committed is None else f"{queue.committed:,}",
+                    f"{queue.lag:,}",
+                ]
+                for queue in found.queues
+            ],
+        )
+    return 0
+
+
+def _create(admin: Admin, arguments: argparse.Namespace) -> int:
+    return _told(admin.create_group(arguments.group, **_fields(arguments)), arguments)
+
+
+def _alter(admin: Admin, arguments: argparse.Namespace) -> int:
+    fields = _fields(arguments)
+    if not fields:
+        raise ConfigError("nothing to alter: see ledgermq group alter --help")
+    return _told(admin.alter_group(arguments.group, **fields), arguments)
+
+
+def _fields(arguments: argparse.Namespace) -> dict[str, bool | int]:
+    fields: dict[str, bool | int] = {}
+    for field, _ in FLAGS.values():
+        if getattr(arguments, field) is not None:
+            fields[field] = ON_OFF[getattr(arguments, field)]
+    for field, _ in NUMBERS.values():
+        if getattr(arguments, field) is not None:
+            fields[field] = int(getattr(arguments, field))
+    return fields
+
+
+def _told(row: GroupRow, arguments: argparse.Namespace) -> int:
+    consumes = "may consume" if row.fields.get("consumeEnable") else "may not consume"
+    text = f"{row.group}: {consumes}, {row.fields.get('retryMaxTimes')} retries"
+    return tell(arguments, row._asdict(), text)
+
+
+def _delete(admin: Admin, arguments: argparse.Namespace) -> int:
+    what = f"delete {arguments.group}"
+    what += " and what it has consumed" if arguments.offsets else ""
+    confirm(arguments, what + (" and its dead letters" if arguments.topics else ""))
+    admin.delete_group(
+        arguments.group, with_offsets=arguments.offsets, with_topics=arguments.topics
+    )
+    return tell(arguments, {"deleted": arguments.group}, f"{arguments.group}: deleted")
+
+
+def _lag(admin: Admin, arguments: argparse.Namespace) -> int:
+    rows = admin.lag(arguments.group, arguments.topic)
+    total = sum(row.lag for row in rows)
+    queues = [row._asdict() for row in rows]
+    document = {"group": arguments.group, "lag": total, "queues": queues}
+    return tell(arguments, document, lambda: print_lag(rows, total))
+
+
+def print_lag(rows: list[QueueLag], total: int | None = None) -> None:
+    """Print a table, a line for each queue, and below it ``total``."""
+    print_table(
+        ["topic", "queue", "first", "end", "consumed", "lag", "last consumed"],
+        [
+            [
+                row.topic,
+                f"{row.queue}",
+                f"{row.begin:,}",
+                f"{row.end:,}",
+                "-" if row.offset is None else f"{row.offset:,}",
+                f"{row.lag:,}",
+                when(row.last_consumed),
+            ]
+            for row in rows
+        ],
+    )
+    if total is not None:
+        print(f"lag {total:,}")

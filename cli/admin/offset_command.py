@@ -1,0 +1,133 @@
+"""``ledgermq offset``: consumed offsets of groups, shown, reset and cloned."""
+
+from __future__ import annotations
+
+import argparse
+
+from ledgermq.cli.admin.group_command import print_lag
+from ledgermq.cli.node_options import parse_time
+from ledgermq.cli.node_verbs import add_command, add_verb
+from ledgermq.cli.output import print_table, tell
+from ledgermq.client.admin.admin import Admin, Target
+from ledgermq.client.admin.admin_results import OffsetMove
+from ledgermq.model.errors import ConfigError
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``offset`` and its verbs."""
+    verbs = add_command(
+        subparsers,
+        "offset",
+        "show, reset and clone what groups have consumed",
+        "An offset is that of the next message that a group gets of a queue.",
+    )
+    show = add_verb(
+        verbs, "show", "show the offsets of a group", _show,
+        examples=["offset show billing", "offset show billing orders"],
+    )  # fmt: skip
+    reset = add_verb(
+        verbs, "reset", "let a group go on elsewhere", _reset,
+        examples=[
+            "offset reset billing orders --to first --dry-run",
+            "offset reset billing orders --to time=2025-12-31T23:59",
+            "offset reset billing orders --to 1200 --queue 3",
+        ],
+        more="Refused while members of the group consume: they would commit their own over it.",
+    )  # fmt: skip
+    clone = add_verb(
+        verbs, "clone", "let a group be as far as another one", _clone,
+        examples=["offset clone billing billing-test --topic orders"],
+        more="Without --topic, in all topics that the other one has consumed.",
+    )  # fmt: skip
+    show.add_argument("group", metavar="GROUP")
+    show.add_argument("topic", metavar="TOPIC", nargs="?")
+    reset.add_argument("group", metavar="GROUP")
+    reset.add_argument("topic", metavar="TOPIC")
+    reset.add_argument(
+        "--to", required=True, metavar="WHERE",
+        help="first, last, time=TIME (the first message stored then or later), or an offset",
+    )  # fmt: skip
+    reset.add_argument(
+        "--queue", type=int, action="append", metavar="N", help="only this one; may be repeated"
+    )
+    clone.add_argument("source", metavar="FROM")
+    clone.add_argument("group", metavar="TO")
+    clone.add_argument("--topic", help="only in this topic")
+    for verb in (reset, clone):
+        verb.add_argument("--dry-run", action="store_true", help="only tell what would be done")
+        verb.add_argument("--force", action="store_true", help="although members consume now")
+
+
+def parse_target(text: str) -> tuple[Target, int | None]:
+    """Where ``--to`` leads, and the time or the offset in it.
+
+    Raises:
+        ConfigError: it is no such place.
+    """
+    if text == "first":
+        return "first", None
+    if text == "last":
+        return "last", None
+    if text.startswith("time="):
+        return "time", parse_time(text.removeprefix("time="), "--to time=")
+    if text.isdecimal():
+        return "number", int(text)
+    raise ConfigError(
+        "--to names no place", given=text, allowed="first, last, time=TIME, or an offset"
+    )
+
+
+def _show(admin: Admin, arguments: argparse.Namespace) -> int:
+    rows = admin.lag(arguments.group, arguments.topic)
+    none = f"{arguments.group} has consumed nothing yet"
+    queues = [row._asdict() for row in rows]
+    document = {"group": arguments.group, "queues": queues}
+    return tell(arguments, document, (lambda: print_lag(rows)) if rows else none)
+
+
+def _reset(admin: Admin, arguments: argparse.Namespace) -> int:
+    target, value = parse_target(arguments.to)
+    moves = admin.reset_offsets(
+        arguments.group,
+        arguments.topic,
+        target,
+        value,
+        queues=arguments.queue,
+        force=arguments.force,
+        dry_run=arguments.dry_run,
+    )
+    return _told(moves, arguments)
+
+
+def _clone(admin: Admin, arguments: argparse.Namespace) -> int:
+    moves = admin.clone_offsets(
+        arguments.source,
+        arguments.group,
+        arguments.topic,
+        force=arguments.force,
+        dry_run=arguments.dry_run,
+    )
+    return _told(moves, arguments)
+
+
+def _told(moves: list[OffsetMove], arguments: argparse.Namespace) -> int:
+    told = [move._asdict() for move in moves]
+    document = {"group": arguments.group, "done": not arguments.dry_run, "queues": told}
+    return tell(arguments, document, lambda: _print_moves(moves, is_done=not arguments.dry_run))
+
+
+def _print_moves(moves: list[OffsetMove], *, is_done: bool) -> None:
+    print_table(
+        ["topic", "queue", "from", "to"],
+        [
+            [
+                move.topic,
+                f"{move.queue}",
+                "-" if move.old is None else f"{move.old:,}",
+                f"{move.new:,}",
+            ]
+            for move in moves
+        ],
+    )
+    if not is_done:
+        print("nothing was changed (--dry-run)")

@@ -1,0 +1,245 @@
+"""``ledgermq topic``: list, show, create, alter and delete topics."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from ledgermq.cli.node_verbs import ON_OFF, add_command, add_verb, confirm
+from ledgermq.cli.output import print_table, tell, when
+from ledgermq.client.admin.admin import Admin, TopicFields
+from ledgermq.client.admin.admin_results import TopicSettings
+from ledgermq.client.core.questions import PERMIT_READ, PERMIT_WRITE
+from ledgermq.model.errors import ConfigError
+
+PERMIT_INHERIT = 1
+PERMISSIONS = {"r": PERMIT_READ, "w": PERMIT_WRITE, "i": PERMIT_INHERIT}
+"""Letters of ``--perm``, and RocketMQ's bits."""
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``topic`` and its verbs."""
+    verbs = add_command(
+        subparsers,
+        "topic",
+        "list, show, create, alter and delete topics",
+        "Topics are the same on all nodes of a group, and known to every later leader.",
+    )
+    listing = add_verb(
+        verbs, "list", "show the topics and what they hold", _list,
+        examples=["topic list", "topic list --all --json"],
+    )  # fmt: skip
+    listing.add_argument("--all", action="store_true", help="those of the system too")
+    show = add_verb(
+        verbs, "show", "show one topic, its queues and its groups", _show,
+        examples=["topic show orders"],
+    )  # fmt: skip
+    create = add_verb(
+        verbs, "create", "create a topic, or give one more queues", _create,
+        examples=["topic create orders --queues 16", "topic create payments --order on"],
+    )  # fmt: skip
+    alter = add_verb(
+        verbs, "alter", "change what is given", _alter,
+        examples=[
+            "topic alter orders --queues 32",
+            "topic alter orders --perm r          # producers are refused",
+            "topic alter orders --deduplication-window 10m",
+            "topic alter orders --write-queues 4  # fewer queues: first this,",
+            "topic alter orders --read-queues 4   # and this when all is consumed",
+        ],
+    )  # fmt: skip
+    delete = add_verb(
+        verbs, "delete", "delete a topic, and what groups have consumed of it", _delete,
+        examples=["topic delete orders --yes"],
+        more="Its messages cannot be read any more; they leave the disk with the log.",
+    )  # fmt: skip
+    for verb in (show, create, alter, delete):
+        verb.add_argument("topic", metavar="TOPIC")
+    for verb in (create, alter):
+        _add_fields(verb)
+    alter.add_argument(
+        "--force", action="store_true", help="take queues from readers, whatever they hold"
+    )
+    delete.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _add_fields(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--queues", type=int, metavar="N", help="for reading and writing")
+    parser.add_argument("--read-queues", type=int, metavar="N")
+    parser.add_argument("--write-queues", type=int, metavar="N")
+    parser.add_argument("--perm", metavar="RW", help="rw, r, w, none, or RocketMQ's number")
+    parser.add_argument("--order", choices=tuple(ON_OFF), help="an order topic")
+    parser.add_argument("--filter-type", choices=("SINGLE_TAG", "MULTI_TAG"))
+    parser.add_argument("--sys-flag", type=int, metavar="N", help="RocketMQ's topicSysFlag")
+    parser.add_argument(
+        "--deduplication-window", metavar="TIME",
+        help="store no second message of a unique id within so long: 90s, 10m, 12h, off",
+    )  # fmt: skip
+
+
+def parse_permission(text: str | None) -> int | None:
+    """RocketMQ's bits.
+
+    Raises:
+        ConfigError: it is no permission.
+    """
+    if text is None or text.isdecimal():
+        return None if text is None else int(text)
+    if text == "none":
+        return 0
+    if not text or set(text) - PERMISSIONS.keys() or len(set(text)) != len(text):
+        raise ConfigError("no permission", given=text, allowed="rw, r, w, none, or a number")
+    return sum(PERMISSIONS[letter] for letter in text)
+
+
+def permission_text(permission: int) -> str:
+    """Letters of ``--perm``."""
+    letters = [letter for letter, bit in PERMISSIONS.items() if permission & bit]
+    return "".join(letters) or "none"
+
+
+def _list(admin: Admin, arguments: argparse.Namespace) -> int:
+    rows = [row for row in admin.topics() if arguments.all or not row.system]
+
+    def print_rows() -> None:
+        print_table(
+            ["topic", "queues", "perm", "messages"],
+            [
+                [
+                    row.topic,
+                    queues_text(row.read_queues, row.write_queues),
+                    permission_text(row.perm),
+                    f"{row.messages:,}",
+                ]
+                for row in rows
+            ],
+        )
+
+    none = "no topics yet: send to one, or ledgermq topic create TOPIC"
+    return tell(
+        arguments, {"topics": [row._asdict() for row in rows]}, print_rows if rows else none
+    )
+
+
+def _show(admin: Admin, arguments: argparse.Namespace) -> int:
+    state = admin.topic(arguments.topic)
+    if arguments.json:
+        queues = [queue._asdict() for queue in state.queues]
+        told = {"system": state.system, "queues": queues, "groups": list(state.groups)}
+        print(json.dumps({**state.settings._asdict(), **told}))
+        return 0
+    _print_settings(state.settings)
+    print(f"groups       {', '.join(state.groups) or '-'}")
+    print(f"messages     {state.messages:,}")
+    if state.queues:
+        print()
+        print_table(
+            ["queue", "first", "end", "messages", "last stored"],
+            [
+                [
+                    f"{one.queue}",
+                    f"{one.begin:,}",
+                    f"{one.end:,}",
+                    f"{one.end - one.begin:,}",
+                    when(one.last_stored),
+                ]
+                for one in state.queues
+            ],
+        )
+    return 0
+
+
+def _create(admin: Admin, arguments: argparse.Namespace) -> int:
+    return _told(admin.create_topic(arguments.topic, **_fields(arguments)), arguments)
+
+
+def _alter(admin: Admin, arguments: argparse.Namespace) -> int:
+    fields = _fields(arguments)
+    if all(value is None for value in fields.values()):
+        raise ConfigError("nothing to alter: see ledgermq topic alter --help")
+    altered = admin.alter_topic(arguments.topic, **fields, force=arguments.force)
+    return _told(altered, arguments)
+
+
+def _fields(arguments: argparse.Namespace) -> TopicFields:
+    return {
+        "queues": arguments.queues,
+        "read_queues": arguments.read_queues,
+        "write_queues": arguments.write_queues,
+        "perm": parse_permission(arguments.perm),
+        "order": ON_OFF.get(arguments.order),
+        "filter_type": arguments.filter_type,
+        "sys_flag": arguments.sys_flag,
+        "deduplication_window_ms": parse_window(arguments.deduplication_window),
+    }
+
+
+def _delete(admin: Admin, arguments: argparse.Namespace) -> int:
+    if not arguments.yes:
+        state = admin.topic(arguments.topic)
+        groups = f", consumed by {', '.join(state.groups)}" if state.groups else ""
+        confirm(arguments, f"delete {arguments.topic} with {state.messages:,} messages{groups}")
+    admin.delete_topic(arguments.topic)
+    return tell(arguments, {"deleted": arguments.topic}, f"{arguments.topic}: deleted")
+
+
+def _told(settings: TopicSettings, arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        print(json.dumps(settings._asdict()))
+        return 0
+    queues = queues_text(settings.read_queues, settings.write_queues)
+    print(f"{settings.topic}: {queues} queues, {permission_text(settings.perm)}")
+    for warning in settings.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    return 0
+
+
+def _print_settings(settings: TopicSettings) -> None:
+    print(f"topic        {settings.topic}")
+    print(f"queues       {settings.read_queues} to read, {settings.write_queues} to write")
+    print(f"permission   {permission_text(settings.perm)}")
+    print(f"order        {settings.order_config if settings.order else 'no'}")
+    print(f"filter type  {settings.filter_type}")
+    print(f"sys flag     {settings.sys_flag}")
+    print(f"unique ids   {_unique_ids(settings.deduplication_window_ms)}")
+    for warning in settings.warnings:
+        print(f"warning      {warning}")
+
+
+def parse_window(text: str | None) -> int | None:
+    """Milliseconds; 0 of ``off``.
+
+    Raises:
+        ConfigError: it is no time.
+    """
+    if text is None or text == "off":
+        return None if text is None else 0
+    number, unit = text.rstrip("".join(_UNITS_MS)), text.lstrip("0123456789")
+    if not number.isascii() or not number.isdecimal() or unit not in _UNITS_MS:
+        raise ConfigError(
+            "--deduplication-window is a number with a unit, or off",
+            given=text, units=", ".join(_UNITS_MS),
+        )  # fmt: skip
+    return int(number) * _UNITS_MS[unit]
+
+
+def window_text(window_ms: int) -> str:
+    """As ``parse_window`` takes it, ``-`` for none."""
+    if not window_ms:
+        return "-"
+    unit = [one for one, size_ms in _UNITS_MS.items() if window_ms % size_ms == 0][-1]
+    return f"{window_ms // _UNITS_MS[unit]}{unit}"
+
+
+def _unique_ids(window_ms: int) -> str:
+    return f"stored once in {window_text(window_ms)}" if window_ms else "are not looked at"
+
+
+def queues_text(read_queues: int, write_queues: int) -> str:
+    """One number where both are the same."""
+    if read_queues == write_queues:
+        return f"{write_queues}"
+    return f"{read_queues}r/{write_queues}w"

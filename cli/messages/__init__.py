@@ -1,0 +1,1 @@
+"""Commands that send, receive, find and show messages."""

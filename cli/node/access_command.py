@@ -1,0 +1,134 @@
+"""``ledgermq access``: keys, certificates, the first admin and users, in one go.
+
+``docs/operating/security.md`` tells how it is used, and how each of these is changed later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+from ledgermq.cli.node_verbs import asks
+from ledgermq.cli.output import tell
+from ledgermq.client.admin.access_admin import AccessAdmin
+from ledgermq.client.blocking.broker import Broker
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.model.errors import ConfigError
+from ledgermq.model.ids import NodeId
+from ledgermq.sessions.keys.first_access import (
+    CERTIFICATES,
+    CLIENTS,
+    NewNode,
+    Wanted,
+    make_first_access,
+    read_first_users,
+)
+
+_NODE = re.compile(r"(?P<name>[a-zA-Z][0-9]{1,8})=(?P<address>[0-9A-Za-z][0-9A-Za-z.\-]{0,252})")
+_KINDS = {"topic": "topicPerms", "group": "groupPerms"}
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``access`` and its verbs."""
+    parser = subparsers.add_parser("access", help="make keys, certificates and users in one go")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    init = verbs.add_parser(
+        "init",
+        help="make a folder of keys and settings for each node, and one for the clients",
+        description="Makes DIR with a folder for each node, one for the clients, and the list of "
+        "users that `ledgermq access apply` gives to the running node. Nothing is sent anywhere.",
+    )
+    init.add_argument("directory", type=Path, metavar="DIR", help="what is made")
+    init.add_argument(
+        "--nodes", required=True, metavar="LIST", help="node and address, as n0=10.0.0.1,n1=…"
+    )
+    init.add_argument("--admin", required=True, metavar="USER", help="may do everything")
+    init.add_argument(
+        "--user",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="name and rights, as 'billing topic:orders=SUB group:billing=SUB'",
+    )
+    init.add_argument(
+        "--certificates", action="store_true", help="RocketMQ's clients come, too, over TLS"
+    )
+    init.add_argument(
+        "--place",
+        type=Path,
+        default=Path("/etc/ledgermq"),
+        metavar="DIR",
+        help="where a node has its files (default: %(default)s)",
+    )
+    init.add_argument("--json", action="store_true", help="print JSON")
+    init.set_defaults(func=_init)
+    apply = verbs.add_parser("apply", help="give the users of such a folder to a running node")
+    apply.add_argument("directory", type=Path, metavar="DIR")
+    asks(apply, connect_broker, _apply)
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    nodes = _nodes(arguments.nodes)
+    users: dict[str, dict[str, object]] = {arguments.admin: {"admin": True}}
+    for text in arguments.user:
+        name, fields = _user(text)
+        if name in users:
+            raise ConfigError("a user stands twice in the list", user=name, setting="--user")
+        users[name] = fields
+    folder, place = arguments.directory, arguments.place
+    wanted = Wanted(nodes, users, place, has_certificates=arguments.certificates)
+    make_first_access(folder, wanted)
+    if arguments.json:
+        print(json.dumps({"folder": str(folder), "users": sorted(users)}))
+        return 0
+    for node in nodes:
+        print(f"{folder / node.name}: copy what is in it to {place} on {node.address}, for the"
+              " account of the service alone, and put access.toml into the settings")  # fmt: skip
+    leads = "the one that leads" if len(nodes) > 1 else "it"
+    print(f"start the nodes, then on {leads}: ledgermq access apply {folder}")
+    for name in users:
+        print(f"{folder / CLIENTS / name}.keys, .secret: for {name} alone")
+    if arguments.certificates:
+        print(f"{folder / CERTIFICATES}: for all clients of RocketMQ; it is no secret")
+    print(f"then remove {folder}")
+    return 0
+
+
+def _apply(broker: Broker, arguments: argparse.Namespace) -> int:
+    users = read_first_users(arguments.directory)
+    for name, fields in users.items():
+        AccessAdmin(broker).set_user(name, fields, mode="set")
+    return tell(arguments, {"users": sorted(users)}, f"users: {', '.join(sorted(users))}")
+
+
+def _nodes(text: str) -> list[NewNode]:
+    nodes: list[NewNode] = []
+    for part in text.split(","):
+        match = _NODE.fullmatch(part.strip())
+        if match is None:
+            raise ConfigError(
+                "not a node and its address, as n0=10.0.0.1", value=part, setting="--nodes"
+            )
+        node = NewNode(NodeId(match["name"]), match["address"])
+        if node.name in {one.name for one in nodes}:
+            raise ConfigError("a node stands twice in the list", value=part, setting="--nodes")
+        nodes.append(node)
+    return nodes
+
+
+def _user(text: str) -> tuple[str, dict[str, object]]:
+    name, *rights = text.split() or [""]
+    perms: dict[str, list[str]] = {}
+    for right in rights:
+        kind, colon, named = right.partition(":")
+        if not colon or kind not in _KINDS:
+            raise ConfigError(
+                "not a right, as topic:orders=PUB or group:billing=SUB",
+                user=name,
+                value=right,
+                setting="--user",
+            )
+        perms.setdefault(_KINDS[kind], []).append(named)
+    return name, dict(perms)

@@ -1,0 +1,266 @@
+"""``ledgermq cluster demo``: three nodes on this machine, and the fail-over from one of them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from ledgermq.cli.node.demo_command import BATCH, BODY_SIZE, Steps
+from ledgermq.cli.node.demo_node import DemoNode
+from ledgermq.cli.node.raft_command import LOOK_AGAIN_S
+from ledgermq.cli.progress_line import ProgressLine
+from ledgermq.client import BatchResult, Consumer, Producer
+from ledgermq.client.sending.send_future import SendFuture
+from ledgermq.model.config.settings import AckMode, Settings
+from ledgermq.model.errors import CorruptLogError, LedgerError, TimedOutError
+from ledgermq.process import control
+from ledgermq.process.runtime_paths import RuntimePaths
+
+NODES = 3
+TOPIC = "demo"
+BATCHES = 600
+PAUSE_S = 0.005
+PATIENCE_S = 30.0
+
+
+class Sent(NamedTuple):
+    """What became of the messages, and the longest time without an acknowledgement."""
+
+    messages: int
+    seconds: float
+    longest_gap_s: float
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``cluster`` and its sub-commands."""
+    parser = subparsers.add_parser("cluster", help="try a group of three nodes on this machine")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    demo = commands.add_parser(
+        "demo",
+        help="three nodes on loopback: send, kill the leader, compare, hand over",
+        description="Starts three nodes, and stops them at the end, or with --keep at Ctrl-C.",
+    )
+    demo.add_argument(
+        "--ack",
+        choices=[AckMode.MAJORITY_FSYNC.value, AckMode.MAJORITY_MEMORY.value],
+        default=AckMode.MAJORITY_FSYNC.value,
+        help="default: %(default)s",
+    )
+    demo.add_argument("--keep", action="store_true", help="leave them running until Ctrl-C")
+    demo.add_argument("--json", action="store_true", help="print the summary as JSON")
+    demo.set_defaults(func=_demo)
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    say = Steps(quiet=arguments.json)
+    folder = Path(tempfile.mkdtemp(prefix="ledgermq-cluster-", dir="/tmp"))
+    nodes = _nodes(folder, AckMode(arguments.ack))
+    with ExitStack() as running:
+        say.step(f"start three nodes in {folder}")
+        for node in nodes:
+            running.enter_context(node)
+            node.launch()
+        leader = _leader(nodes)
+        say.tell(f"{leader.name} leads in term {_raft(leader)['term']}")
+        say.step(f"send {BATCHES * BATCH:,} messages, and kill -9 the leader half-way")
+        sent = _send(nodes, leader, say)
+        say.tell(
+            f"{sent.messages:,} acknowledged as {arguments.ack} in {sent.seconds:.2f} s; "
+            f"longest time without one: {sent.longest_gap_s * 1_000:.0f} ms"
+        )
+        successor = _leader(nodes)
+        say.step(f"start {leader.name} again, and wait until it has what it missed")
+        leader.launch()
+        index = _wait_equal(nodes)
+        say.tell(f"all three hold the entries up to {index:,}, {successor.name} leads")
+        say.step("read everything back: each message exactly once, in the order of its queue")
+        received = _receive(nodes)
+        say.tell(f"{received:,} messages")
+        say.step(f"hand the leadership over to {leader.name}")
+        took_ms = _hand_over(nodes, successor, leader)
+        say.tell(f"{leader.name} leads after {took_ms} ms")
+        if arguments.keep and not arguments.json:
+            _keep(nodes)
+        say.step("stop all three")
+        statuses = [node.stop() for node in nodes]
+        say.tell(f"exit status {', '.join(map(str, statuses))}")
+        if any(statuses):
+            raise LedgerError("a node did not stop cleanly", folder=str(folder))
+    if arguments.json:
+        document = {"folder": str(folder), "received": received, "hand_over_ms": took_ms}
+        print(json.dumps({**document, **sent._asdict()}))
+    elif not arguments.keep:
+        print(f"\nDone. The stores are in {folder}; remove them with\n\n   rm -r {folder}\n")
+    return 0
+
+
+def _nodes(folder: Path, ack: AckMode) -> list[DemoNode]:
+    defaults = Settings()
+    names = [f"n{number}" for number in range(NODES)]
+    peers = tuple(f"{name}-127.0.0.1:{port}" for name, port in zip(names, _ports(), strict=True))
+    nodes = []
+    for name in names:
+        own = folder / name
+        own.mkdir()
+        settings = replace(
+            defaults,
+            node=replace(defaults.node, self_id=name, peers=peers),
+            # On one machine, where whoever could listen could read the files as well.
+            raft=replace(defaults.raft, curve=False),
+            ack=replace(defaults.ack, mode=ack),
+        )
+        nodes.append(DemoNode(own, settings))
+    return nodes
+
+
+def _ports() -> list[int]:
+    """Ports that nobody has now."""
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(NODES)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def _raft(node: DemoNode) -> dict[str, object]:
+    return control.ask(RuntimePaths(node.runtime).raft_control, "status", timeout_s=5.0)
+
+
+def _leader(nodes: Sequence[DemoNode]) -> DemoNode:
+    """The node that may write, once there is one."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        for node in nodes:
+            try:
+                if node.status()["raft"]["granted"]:
+                    return node
+            except LedgerError:
+                # It is starting, or dead.
+                continue
+        time.sleep(LOOK_AGAIN_S)
+    raise TimedOutError("no node leads", waited_s=PATIENCE_S)
+
+
+def _addresses(nodes: Sequence[DemoNode]) -> list[str]:
+    return [node.address for node in nodes]
+
+
+class _Gaps:
+    """The longest time between two acknowledgements."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last = time.monotonic()
+        self.longest_s = 0.0
+
+    def note(self, _: SendFuture[BatchResult]) -> None:
+        """One more has an outcome."""
+        with self._lock:
+            now = time.monotonic()
+            self.longest_s = max(self.longest_s, now - self._last)
+            self._last = now
+
+
+def _send(nodes: Sequence[DemoNode], leader: DemoNode, say: Steps) -> Sent:
+    filler = b"." * BODY_SIZE
+    begin = time.monotonic()
+    with (
+        Producer(_addresses(nodes), name="ledgermq cluster demo") as producer,
+        ProgressLine("messages sent") as progress,
+    ):
+        producer.send(TOPIC, b"so that the topic is there").result()
+        gaps = _Gaps()
+        futures = []
+        for batch in range(BATCHES):
+            bodies = [
+                (b"message %d " % (batch * BATCH + number) + filler)[:BODY_SIZE]
+                for number in range(BATCH)
+            ]
+            futures.append(producer.send_batch(TOPIC, bodies, callback=gaps.note))
+            progress.show((batch + 1) * BATCH, BATCHES * BATCH)
+            if batch == BATCHES // 2:
+                leader.kill_all()
+                say.tell(f"killed {leader.name}")
+            time.sleep(PAUSE_S)
+        stored = sum(len(future.result()) for future in futures)
+    return Sent(stored, time.monotonic() - begin, gaps.longest_s)
+
+
+def _wait_equal(nodes: Sequence[DemoNode]) -> int:
+    """Index of the last entry, once all nodes hold and have committed the same."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        for node in nodes:
+            node.wait_ready()
+        cursors = [node.status()["cursors"] for node in nodes]
+        ends = {cursor[name]["index"] for cursor in cursors for name in ("written", "committed")}
+        lags = [cursor["not_dispatched_bytes"] for cursor in cursors]
+        if len(ends) == 1 and not any(lags):
+            return int(ends.pop())
+        if time.monotonic() >= deadline:
+            raise TimedOutError("the nodes do not become equal", waited_s=PATIENCE_S)
+        time.sleep(LOOK_AGAIN_S)
+
+
+def _receive(nodes: Sequence[DemoNode]) -> int:
+    """Number of messages; each is there once.
+
+    Raises:
+        CorruptLogError: one is missing, is there twice, or stands before one sent earlier.
+    """
+    seen: set[int] = set()
+    last: dict[int, int] = {}
+    with Consumer(_addresses(nodes), topic=TOPIC, start="first") as consumer:
+        while len(seen) < BATCHES * BATCH:
+            batch = consumer.poll(PATIENCE_S)
+            if not batch:
+                raise CorruptLogError("acknowledged messages are missing", found=len(seen))
+            for message in batch:
+                words = bytes(message.body).split(b" ", 2)
+                if words[0] != b"message":
+                    continue
+                number = int(words[1])
+                if number in seen or number < last.get(message.queue_id, -1):
+                    raise CorruptLogError("message came twice, or out of order", number=number)
+                seen.add(number)
+                last[message.queue_id] = number
+    return len(seen)
+
+
+def _hand_over(nodes: Sequence[DemoNode], leader: DemoNode, target: DemoNode) -> int:
+    """Milliseconds until ``target`` leads."""
+    begin = time.monotonic()
+    path = RuntimePaths(leader.runtime).raft_control
+    control.ask(path, "transfer", timeout_s=5.0, target=target.name)
+    while _leader(nodes) is not target:
+        if time.monotonic() - begin > PATIENCE_S:
+            raise TimedOutError("the leadership was not handed over", target=target.name)
+        time.sleep(LOOK_AGAIN_S)
+    return round((time.monotonic() - begin) * 1_000)
+
+
+def _keep(nodes: Sequence[DemoNode]) -> None:
+    program = sys.argv[0] if sys.argv[0].endswith("ledgermq") else "ledgermq"
+    addresses = shlex.quote(",".join(_addresses(nodes)))
+    print("\nThe three nodes run until Ctrl-C. From another terminal:\n")
+    for words in (
+        f"raft status --config {nodes[0].config}",
+        f"send {TOPIC} hello --address {addresses}",
+        f"receive {TOPIC} --from first --count 3 --address {addresses}",
+    ):
+        print(f"   {program} {words}")
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        print()

@@ -1,0 +1,179 @@
+"""Demo node: in a folder of its own, started as a program, stopped in order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, cast
+
+from ledgermq.model.config.settings import LogKind, Settings
+from ledgermq.model.config.settings_file import write_settings
+from ledgermq.model.errors import LedgerError, StorageError, TimedOutError
+from ledgermq.process import control
+from ledgermq.process.runtime_paths import RuntimePaths
+
+if TYPE_CHECKING:
+    from ledgermq.daemon.health.status import NodeStatus
+
+READY_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+ASK_AGAIN_S = 0.02
+LOG_LINES_SHOWN = 12
+DLEDGER_FOLDER = "dledger-"
+
+
+class DemoNode:
+    """``ledgermq serve`` on ``FOLDER/store``; its settings are ``FOLDER/node.toml``."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        """A node that is not started.
+
+        Args:
+            folder: short enough for unix sockets in it.
+            settings: all but the paths, which are in ``folder``.
+        """
+        self.store = folder / "store"
+        self.config = folder / "node.toml"
+        self.log = folder / "node.log"
+        self.runtime = folder / "run"
+        self.name = settings.node.self_id
+        self._settings = replace(
+            settings,
+            store=replace(settings.store, path_root_dir=self.store),
+            listen=replace(settings.listen, runtime_dir=self.runtime),
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def on_store(cls, folder: Path, *, hash_slots: int | None, index_items: int | None) -> Self:
+        """A node of its own for the store that is in ``folder`` already.
+
+        Args:
+            hash_slots: of the store's index files, when RocketMQ's default was changed.
+            index_items: the same.
+        """
+        return cls(folder, _settings_for(folder / "store", hash_slots, index_items))
+
+    @property
+    def address(self) -> str:
+        """Where clients find it."""
+        return f"ipc://{self.runtime}"
+
+    def start(self) -> NodeStatus:
+        """Start it, and return its status once it can serve.
+
+        Raises:
+            LedgerError: it ended, or was not ready in time; with what it logged last.
+        """
+        self.launch()
+        return self.wait_ready()
+
+    def launch(self) -> None:
+        """Start it."""
+        self.config.write_text(write_settings(self._settings))
+        command = [sys.executable, "-m", "ledgermq.cli.main", "serve", "--config", str(self.config)]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own program, without a shell
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def wait_ready(self) -> NodeStatus:
+        """Its status, once it can serve.
+
+        Raises:
+            LedgerError: it ended, or was not ready in time; with what it logged last.
+        """
+        assert self._process is not None
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while True:
+            status = self._status_or_none()
+            if status is not None and status["state"] == "ready":
+                return status
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise LedgerError(f"the node did not become ready:\n{self._last_lines()}")
+            time.sleep(ASK_AGAIN_S)
+
+    def status(self) -> NodeStatus:
+        """What the running node says of itself."""
+        path = RuntimePaths(self.runtime).control
+        return cast("NodeStatus", control.ask(path, "status"))
+
+    def kill(self, role: str) -> int:
+        """End one of its processes with SIGKILL; its pid.
+
+        Raises:
+            LedgerError: the process is down just now.
+        """
+        for process in self.status()["processes"]:
+            if process["role"] == role and process["pid"] is not None:
+                os.kill(process["pid"], signal.SIGKILL)
+                return process["pid"]
+        raise LedgerError("process is not running", role=role)
+
+    def kill_all(self) -> None:
+        """End the whole node with SIGKILL: the children die with their supervisor."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> int:
+        """Stop it in order; its exit status.
+
+        Raises:
+            TimedOutError: it has not stopped in time, and was killed.
+        """
+        assert self._process is not None
+        self._process.terminate()
+        try:
+            return self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            self._process.kill()
+            raise TimedOutError("the node did not stop", waited_s=STOP_TIMEOUT_S) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.stop()
+
+    def _status_or_none(self) -> NodeStatus | None:
+        try:
+            return self.status()
+        except (StorageError, TimedOutError):
+            # It has not made its socket yet.
+            return None
+
+    def _last_lines(self) -> str:
+        return "\n".join(self.log.read_text().splitlines()[-LOG_LINES_SHOWN:])
+
+
+def _settings_for(store: Path, hash_slots: int | None, index_items: int | None) -> Settings:
+    defaults = Settings()
+    members = sorted(path.name for path in store.glob(f"{DLEDGER_FOLDER}*"))
+    node = defaults.node
+    if members:
+        node = replace(node, self_id=members[0].removeprefix(DLEDGER_FOLDER))
+    return replace(
+        defaults,
+        node=node,
+        store=replace(
+            defaults.store,
+            log=LogKind.DLEDGER if members else LogKind.COMMITLOG,
+            max_hash_slot_num=hash_slots,
+            max_index_num=index_items,
+        ),
+        # The store that is shown may be years old, and is to be shown whole.
+        retention=replace(defaults.retention, file_reserved_time=876_000),
+    )

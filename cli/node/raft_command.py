@@ -1,0 +1,256 @@
+"""``ledgermq raft``: the group as this machine's node sees it.
+
+Exit status: 0 done; 1 the settings, the command line, or the node refuses; 2 no node is running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+from ledgermq.cli.output import tell
+from ledgermq.model.config.settings import ListenSection
+from ledgermq.model.errors import BusyError, NotLeaderError, TimedOutError
+from ledgermq.process import control
+from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.process.settings.settings_loading import load_settings
+
+LOOK_AGAIN_S = 0.02
+ASK_AGAIN_S = 0.1
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``raft`` and its sub-commands."""
+    parser = subparsers.add_parser("raft", help="look at the group, and hand over its leadership")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    status = commands.add_parser("status", help="role, term, members, and how far each is")
+    why = commands.add_parser("why-no-leader", help="why nobody leads, as far as this node knows")
+    transfer = commands.add_parser(
+        "transfer", help="hand the leadership to another member; asked of the leader"
+    )
+    transfer.add_argument("target", metavar="NODE", help="who shall lead, as n1")
+    transfer.add_argument(
+        "--timeout", type=float, default=10.0, metavar="SECONDS", help="default: 10"
+    )
+    forget = commands.add_parser(
+        "forget", help="trust the next disk of a member that was given an empty one"
+    )
+    forget.add_argument("member", metavar="NODE", help="whose disk is another one now, as n1")
+    add = commands.add_parser(
+        "add",
+        help="take a node into the group, or make a learner a voter; asked of the leader",
+        description="Takes a node into the group as a learner, waits until it has caught up, and "
+        'makes it a voter. Its settings say node.initial_cluster_state = "existing", and all '
+        "members have its public key. A change that is cut short goes on when asked again.",
+    )
+    add.add_argument("member", metavar="NODE", help="id of the node, as n3")
+    add.add_argument("address", metavar="HOST:PORT", nargs="?", help="where it talks with members")
+    kind = add.add_mutually_exclusive_group()
+    kind.add_argument("--learner", action="store_true", help="a copy that does not vote")
+    kind.add_argument("--witness", action="store_true", help="a voter that never leads")
+    add.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="default: 600")
+    remove = commands.add_parser("remove", help="go on without a member; asked of the leader")
+    remove.add_argument("member", metavar="NODE", help="id of the node, as n3")
+    remove.add_argument(
+        "--timeout", type=float, default=10.0, metavar="SECONDS", help="default: 10"
+    )
+    for command, run in (
+        (status, _status),
+        (why, _why_no_leader),
+        (transfer, _transfer),
+        (forget, _forget),
+        (add, _add),
+        (remove, _remove),
+    ):
+        where = command.add_mutually_exclusive_group()
+        where.add_argument("--runtime-dir", type=Path, metavar="DIR", help="listen.runtime_dir")
+        where.add_argument("--config", type=Path, metavar="FILE", help="settings that name it")
+        command.add_argument("--json", action="store_true", help="print JSON")
+        command.set_defaults(func=run)
+
+
+def describe(status: Mapping[str, object]) -> Iterator[str]:
+    """The status for people, line by line."""
+    last = cast("Mapping[str, int]", status["last"])
+    yield f"node        {status['node']}, {status['role']} in term {status['term']}"
+    yield f"leader      {status['leader'] or 'none known'}"
+    yield f"log         last entry {last['index']:,} of term {last['term']}"
+    yield f"            held {status['held']:,}, committed {status['commit']:,}"
+    yield f"writer      {status['writer']}"
+    for kind in ("voters", "learners", "witnesses"):
+        names = cast("Sequence[str]", status[kind])
+        if names:
+            yield f"{kind:<12}{', '.join(names)}"
+    if status["transfer"]:
+        yield f"hand-over   {status['transfer']}"
+    if status["disk_is_sick"]:
+        yield "disk        sick: this node does not lead"
+    lost = cast("Mapping[str, int] | None", status.get("lost"))
+    if lost:
+        yield (
+            f"damage      the log lost entries up to {lost['index']:,} of term {lost['term']}:"
+            " this node does not lead before it has them again"
+        )
+    peers = cast("Sequence[Mapping[str, object]]", status["peers"])
+    if peers:
+        yield ""
+        yield f"{'peer':<8}{'mode':<12}{'behind':>12}{'in flight':>12}{'silent':>10}  could lead"
+    for peer in peers:
+        could_lead = "yes" if peer["could_lead"] else "no"
+        yield (
+            f"{peer['node']:<8}{peer['mode']:<12}{peer['behind']:>12,}{peer['in_flight']:>12}"
+            f"{peer['silent_ms']:>7} ms  {could_lead}"
+        )
+    for peer_id, reason in cast("Mapping[str, str]", status["refusals"]).items():
+        yield f"refused     {peer_id}: {reason}"
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    status = _ask(arguments, "status")
+    print(json.dumps(status, indent=2) if arguments.json else "\n".join(describe(status)))
+    return 0
+
+
+def _why_no_leader(arguments: argparse.Namespace) -> int:
+    answer = _ask(arguments, "why-no-leader")
+    if arguments.json:
+        print(json.dumps(answer, indent=2))
+    elif answer["leader"]:
+        print(f"{answer['leader']} leads")
+    else:
+        print("\n".join(cast("Sequence[str]", answer["reasons"])))
+    return 0
+
+
+def _transfer(arguments: argparse.Namespace) -> int:
+    """Hand over, and wait until the target leads.
+
+    Raises:
+        TimedOutError: it does not, in time; the old leader leads on, or there is another one.
+    """
+    begin = time.monotonic()
+    _ask(arguments, "transfer", target=arguments.target)
+    while True:
+        status = _ask(arguments, "status")
+        if status["leader"] == arguments.target:
+            break
+        if time.monotonic() - begin >= arguments.timeout:
+            raise TimedOutError(
+                "the leadership was not handed over",
+                target=arguments.target,
+                leader=status["leader"],
+                waited_s=arguments.timeout,
+            )
+        time.sleep(LOOK_AGAIN_S)
+    took_ms = round((time.monotonic() - begin) * 1_000)
+    document = {"leader": status["leader"], "term": status["term"], "took_ms": took_ms}
+    text = f"{status['leader']} leads in term {status['term']}, after {took_ms} ms"
+    return tell(arguments, document, text)
+
+
+def _forget(arguments: argparse.Namespace) -> int:
+    answer = _ask(arguments, "forget", node=arguments.member)
+    text = f"no disk of {arguments.member} was known"
+    if answer["forgotten"]:
+        text = f"the next disk of {arguments.member} is trusted; say so on the other members, too"
+    return tell(arguments, answer, text)
+
+
+def _add(arguments: argparse.Namespace) -> int:
+    """Learner first, then voter; each step is waited for."""
+    deadline = time.monotonic() + arguments.timeout
+    status = _ask(arguments, "status")
+    if not _is(status, arguments.member, "voters", "learners"):
+        fields = {} if arguments.address is None else {"address": arguments.address}
+        _ask_patiently(arguments, deadline, "add", node=arguments.member, kind="learner", **fields)
+        _wait_committed(arguments, deadline, arguments.member, "learners")
+    if not arguments.learner and not _is(_ask(arguments, "status"), arguments.member, "voters"):
+        kind = "witness" if arguments.witness else "voter"
+        _ask_patiently(arguments, deadline, "add", node=arguments.member, kind=kind)
+        _wait_committed(arguments, deadline, arguments.member, "voters")
+    return _tell_members(arguments)
+
+
+def _remove(arguments: argparse.Namespace) -> int:
+    deadline = time.monotonic() + arguments.timeout
+    _ask_patiently(arguments, deadline, "remove", node=arguments.member)
+    _wait_committed(arguments, deadline, arguments.member)
+    return _tell_members(arguments)
+
+
+def _tell_members(arguments: argparse.Namespace) -> int:
+    status = _ask(arguments, "status")
+    members = {kind: status[kind] for kind in ("voters", "learners", "witnesses")}
+    named = {kind: cast("Sequence[str]", names) for kind, names in members.items() if names}
+    text = "\n".join(f"{kind:<12}{', '.join(names)}" for kind, names in named.items())
+    return tell(arguments, members, text)
+
+
+def _is(status: Mapping[str, object], member: str, *kinds: str) -> bool:
+    return any(member in cast("Sequence[str]", status[kind]) for kind in kinds)
+
+
+def _ask_patiently(
+    arguments: argparse.Namespace, deadline: float, verb: str, **fields: object
+) -> None:
+    """Ask until the leader is not busy any more with what must come first.
+
+    Raises:
+        BusyError: it still is, in the end.
+    """
+    told = ""
+    while True:
+        try:
+            _ask(arguments, verb, **fields)
+        except BusyError as error:
+            if time.monotonic() >= deadline:
+                raise
+            if str(error) != told and not arguments.json:
+                told = str(error)
+                print(f"waits: {told}", file=sys.stderr)
+            time.sleep(ASK_AGAIN_S)
+        else:
+            return
+
+
+def _wait_committed(
+    arguments: argparse.Namespace, deadline: float, member: str, *kinds: str
+) -> None:
+    """Wait until it is committed that ``member`` is one of ``kinds``, or of none without any.
+
+    Raises:
+        TimedOutError: it is not, in time; the change may still come about.
+        NotLeaderError: the leader that was asked leads no more; another one may have the change.
+    """
+    wanted = kinds or ("voters", "learners")
+    while True:
+        status = _ask(arguments, "status")
+        is_committed = cast("int", status["membership_index"]) <= cast("int", status["commit"])
+        if _is(status, member, *wanted) == bool(kinds) and is_committed:
+            return
+        if status["role"] != "leader":
+            raise NotLeaderError(
+                "the leader changed meanwhile: ask the new one again", leader=status["leader"]
+            )
+        if time.monotonic() >= deadline:
+            raise TimedOutError(
+                "the change of the membership is not committed",
+                member=member,
+                waited_s=arguments.timeout,
+            )
+        time.sleep(LOOK_AGAIN_S)
+
+
+def _ask(arguments: argparse.Namespace, verb: str, **fields: object) -> dict[str, object]:
+    directory: Path | None = arguments.runtime_dir
+    if directory is None:
+        config: Path | None = arguments.config
+        listen = load_settings(config).listen if config else ListenSection()
+        directory = listen.runtime_dir
+    path = RuntimePaths(directory).raft_control
+    return control.ask(path, verb, timeout_s=control.ANSWER_TIMEOUT_S, **fields)

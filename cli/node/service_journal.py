@@ -1,0 +1,63 @@
+"""Last events of a node in the journal."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from ledgermq.model.errors import LedgerError
+from ledgermq.model.events import Event
+from ledgermq.process.systemd.systemd_tools import run_tool
+
+_LEVELS = {"2": "CRIT", "3": "ERROR", "4": "WARN"}
+
+
+class Told(NamedTuple):
+    """One event."""
+
+    at: datetime
+    level: str
+    event: str
+    process: str
+    text: str
+
+
+class Events(NamedTuple):
+    """The last ones, the oldest first; ``why_not`` says why there are none to be had."""
+
+    told: list[Told]
+    why_not: str = ""
+
+
+def last_events(node: str, count: int, *, journal: Path | None = None) -> Events:
+    """Look into the journal.
+
+    Args:
+        node: node.self_id.
+        count: so many.
+        journal: folder of journal files; this machine's own when left out.
+    """
+    tool = shutil.which("journalctl")
+    if tool is None:
+        return Events([], "journalctl is not installed")
+    where = [] if journal is None else [f"--directory={journal}"]
+    matches = [f"LEDGERMQ_NODE={node}", *(f"MESSAGE_ID={event.value}" for event in Event)]
+    words = ["--output=json", "--all", "--quiet", "--reverse", f"--lines={count}"]
+    try:
+        text = run_tool([tool, *where, *words, *matches])
+    except LedgerError as error:
+        return Events([], f"the journal cannot be read: {error.message}")
+    told = [_told(json.loads(line)) for line in text.splitlines()]
+    return Events(told[::-1], "" if told else "the journal has none")
+
+
+def _told(entry: dict[str, str]) -> Told:
+    # What was received, for who sent it may have been held up.
+    at = datetime.fromtimestamp(int(entry["__REALTIME_TIMESTAMP"]) / 1_000_000).astimezone()
+    process = entry.get("LEDGERMQ_PROCESS", "")
+    text = " ".join(str(entry["MESSAGE"]).removeprefix(f"{process}: ").split())
+    level = _LEVELS.get(entry["PRIORITY"], "info")
+    return Told(at, level, entry["LEDGERMQ_EVENT"], process, text)

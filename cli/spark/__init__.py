@@ -1,0 +1,1 @@
+"""``ledgermq spark``: its jobs and their options."""

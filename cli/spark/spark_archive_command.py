@@ -1,0 +1,173 @@
+"""``ledgermq spark archive`` and ``archive-verify``: messages as Parquet files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ledgermq.cli.spark.spark_options import (
+    add_job_options,
+    add_source_options,
+    job_of,
+    source_options,
+    split_bytes,
+)
+from ledgermq.cli.store.store_check_command import EXIT_OF_SEVERITY
+from ledgermq.client.admin.archive_admin import ArchiveAdmin
+from ledgermq.client.broker_connection import connect_broker
+from ledgermq.formats.findings import Severity
+from ledgermq.model.errors import ConfigError
+from ledgermq.model.units import MIB
+from ledgermq.pipeline.job_defaults import LEVEL_DEFAULT, LEVELS
+
+if TYPE_CHECKING:
+    from ledgermq.pipeline.archive.archive_job import Archived
+
+
+def register(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add both jobs."""
+    parser = jobs.add_parser(
+        "archive",
+        help="write what is new as Parquet files",
+        description="Add what a store or a running cluster has beyond the archive to it: Parquet "
+        "files by topic and day of the store time, and a manifest. A run that is repeated, or was "
+        "killed, adds nothing twice.",
+    )
+    add_source_options(parser)
+    parser.add_argument(
+        "--to", type=Path, required=True, metavar="DIR", help="the archive; workers must see it"
+    )
+    parser.add_argument(
+        "--stored-bodies",
+        action="store_true",
+        help="keep compressed bodies as they are stored, and not as they were sent",
+    )
+    parser.add_argument(
+        "--level",
+        type=int,
+        default=LEVEL_DEFAULT,
+        metavar="N",
+        help=f"of zstd, {LEVELS[0]} (fast) to {LEVELS[-1]} (small) (%(default)s)",
+    )
+    parser.add_argument(
+        "--watermark", metavar="NAME", help="let retention wait for this archive, by this name"
+    )
+    parser.add_argument(
+        "--commit-to", metavar="ADDRESSES", help="who is told of it (default: those of --nodes)"
+    )
+    add_job_options(parser)
+    parser.set_defaults(func=_archive)
+    verify = jobs.add_parser(
+        "archive-verify",
+        help="compare the files of an archive with its manifest",
+        description="Read all files of an archive, and compare them with its manifest. Exit status:"
+        " 0 they are the same, 5 they are not.",
+    )
+    verify.add_argument("directory", type=Path, metavar="DIR", help="the archive")
+    add_job_options(verify)
+    verify.set_defaults(func=_verify)
+
+
+def _archive(arguments: argparse.Namespace) -> int:
+    from ledgermq.pipeline.archive.archive_job import archive
+
+    root: Path = arguments.to.absolute()
+    options = source_options(arguments, inflateBodies=str(not arguments.stored_bodies).lower())
+    addresses = (arguments.commit_to or arguments.nodes or "").split(",")
+    if arguments.watermark and not addresses[0]:
+        raise ConfigError("nobody to tell of the watermark", option="--commit-to")
+    begun = time.monotonic()
+    with job_of(arguments, "archive") as job:
+        found = archive(
+            job,
+            options,
+            root,
+            split_bytes=split_bytes(arguments),
+            level=arguments.level,
+        )
+    seconds = time.monotonic() - begun
+    if arguments.watermark:
+        _commit(arguments.watermark, found.position, addresses, timeout_s=arguments.timeout)
+    if arguments.json:
+        print(json.dumps(_archived_as_json(found, root, seconds)))
+        return 0
+    _print_archived(found, root, seconds)
+    return 0
+
+
+def _commit(name: str, position: int | None, addresses: list[str], *, timeout_s: float) -> None:
+    """Tell the cluster up to where the archive has the log."""
+    if position is None:
+        raise ConfigError(
+            "source does not tell up to where its queues have the log", option="--watermark"
+        )
+    with connect_broker(addresses, name="spark", timeout_s=timeout_s) as broker:
+        ArchiveAdmin(broker).commit(name, position)
+
+
+def _print_archived(found: Archived, root: Path, seconds: float) -> None:
+    if found.run is None:
+        print(f"nothing new: {root} has {found.runs:,} runs")
+        return
+    size = sum(file.bytes for file in found.run.files)
+    print(
+        f"{found.rows:,} messages of {len(found.run.marks):,} queues in"
+        f" {len(found.run.files):,} files, {size / MIB:,.1f} MiB; run {found.run.number:,},"
+        f" {found.tasks:,} tasks, {seconds:.1f} s"
+    )
+    for gap in found.run.gaps:
+        print(
+            f"missing: {gap.end - gap.first:,} messages of queue {gap.queue_id} of {gap.topic},"
+            f" from {gap.first:,} on: deleted before they were archived"
+        )
+    for topic, queue_id in found.made_anew:
+        print(f"made anew: queue {queue_id} of {topic} has been numbered from its beginning again")
+    if found.damaged:
+        print(f"damaged: {found.damaged:,} bodies are not what was sent (crcOk is false)")
+    if found.position is not None:
+        print(f"archived up to position {found.position:,} of the log")
+
+
+def _archived_as_json(found: Archived, root: Path, seconds: float) -> dict[str, object]:
+    run = found.run
+    return {
+        "to": str(root),
+        "runs": found.runs,
+        "run": None if run is None else run.number,
+        "messages": found.rows,
+        "missing": found.missing,
+        "damaged": found.damaged,
+        "made_anew": [list(queue) for queue in found.made_anew],
+        "gaps": [] if run is None else [gap._asdict() for gap in run.gaps],
+        "files": [] if run is None else [file.path for file in run.files],
+        "bytes": 0 if run is None else sum(file.bytes for file in run.files),
+        "position": found.position,
+        "tasks": found.tasks,
+        "seconds": round(seconds, 3),
+    }
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from ledgermq.pipeline.archive.archive_check import check_archive
+
+    root: Path = arguments.directory.absolute()
+    begun = time.monotonic()
+    with job_of(arguments, "verify") as job:
+        checked = check_archive(job, root, split_bytes=split_bytes(arguments))
+    seconds = time.monotonic() - begun
+    status = EXIT_OF_SEVERITY[Severity.DAMAGE if checked.faults else Severity.NOTE]
+    if arguments.json:
+        document = {**checked._asdict(), "faults": [fault._asdict() for fault in checked.faults]}
+        print(json.dumps({"exit_status": status, "seconds": round(seconds, 3), **document}))
+        return status
+    for fault in checked.faults:
+        print(fault.as_text())
+    print(
+        f"{checked.files:,} files, {checked.rows:,} messages, {checked.bytes / MIB:,.1f} MiB of"
+        f" {checked.runs:,} runs: {len(checked.faults)} faults; {checked.missing:,} messages were"
+        f" deleted before they were archived; {seconds:.1f} s"
+    )
+    return status

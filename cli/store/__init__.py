@@ -1,0 +1,1 @@
+"""Commands about a store directory: check, rebuild, convert, back up, restore."""

@@ -1,0 +1,191 @@
+"""``ledgermq backup``: of a running node or a stopped one, and back into an empty folder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from ledgermq.cli.output import tell, time_text
+from ledgermq.cli.progress_line import ProgressLine
+from ledgermq.cli.store.store_sizes import add_size_options, store_section
+from ledgermq.conversion.backup_create import Backup, create_backup
+from ledgermq.conversion.backup_manifest import (
+    BackupManifest,
+    backups_in,
+    read_manifest,
+    verify_backup,
+)
+from ledgermq.daemon.store_lock import stopped_store
+from ledgermq.model.config.settings import NodeSection
+from ledgermq.model.errors import ConfigError, StoreLockedError
+from ledgermq.model.ids import NodeId
+from ledgermq.model.units import MIB
+from ledgermq.store.files.disk_sync import make_directories
+from ledgermq.store.store_directory import open_directory
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``backup`` with its verbs."""
+    parser = subparsers.add_parser("backup", help="back a store up, and restore it")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+    create = verbs.add_parser(
+        "create",
+        help="make a backup",
+        description="Takes what is committed now. Log files that are full are hard links, to the "
+        "backup before or to the store where that is on the same disk; the others are copied.",
+    )
+    create.add_argument("directory", type=Path, help="storePathRootDir")
+    create.add_argument("target", type=Path, help="folder of all backups of this store")
+    create.add_argument(
+        "--runtime-dir", type=Path, metavar="DIR", help="listen.runtime_dir of the running node"
+    )
+    create.add_argument("--self-id", help="whose DLedger log, where there are several")
+    add_size_options(create)
+    create.set_defaults(func=_create)
+
+    list_ = verbs.add_parser("list", help="list the backups in a folder")
+    list_.add_argument("target", type=Path, help="folder of all backups of a store")
+    list_.set_defaults(func=_list)
+
+    verify = verbs.add_parser("verify", help="compare all files of a backup with its manifest")
+    verify.add_argument("backup", type=Path, help="one backup")
+    verify.set_defaults(func=_verify)
+
+    restore = verbs.add_parser(
+        "restore",
+        help="restore a backup into an empty folder",
+        description="Without --group the store is that of the same member, with a new disk: the "
+        "others refuse it until each was told to forget the old one. With --group it begins a new "
+        "group, on each member from the same backup.",
+    )
+    restore.add_argument("backup", type=Path, help="one backup")
+    restore.add_argument("directory", type=Path, help="storePathRootDir: an empty folder")
+    restore.add_argument("--group", help="node.group of the group that is to begin")
+    restore.add_argument(
+        "--cluster-name",
+        default=NodeSection().broker_cluster_name,
+        help="its node.broker_cluster_name",
+    )
+    restore.add_argument("--self-id", help="node.self_id of this member, with --group")
+    restore.set_defaults(func=_restore)
+    for verb in (create, list_, verify, restore):
+        verb.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _create(arguments: argparse.Namespace) -> int:
+    from ledgermq.daemon.backup_source import describe_running, describe_stopped
+
+    root: Path = arguments.directory
+    runtime: Path | None = arguments.runtime_dir
+
+    def made(describe_now: Callable[[], BackupManifest], line: ProgressLine) -> Backup:
+        directory = open_directory(root, self_id=arguments.self_id)
+        return create_backup(
+            directory, arguments.target, describe=describe_now, told=_counted(line)
+        )
+
+    def describe() -> BackupManifest:
+        directory = open_directory(root, self_id=arguments.self_id)
+        if runtime is not None:
+            return describe_running(directory, runtime)
+        return describe_stopped(directory, store_section(arguments, root, directory.log))
+
+    with ProgressLine("MiB read") as line:
+        if runtime is not None:
+            backup = made(describe, line)
+        else:
+            try:
+                # The folder of backups is whose it is who asks.
+                with stopped_store(root, as_owner=False):
+                    backup = made(describe, line)
+            except StoreLockedError as error:
+                raise StoreLockedError(
+                    f"{error.message}: say --runtime-dir to back up a running node",
+                    **error.details,
+                ) from error
+    text = (
+        f"{backup.folder}: positions {backup.manifest.first:,} to {backup.manifest.end:,},"
+        f" {backup.linked / MIB:,.1f} MiB linked, {backup.copied / MIB:,.1f} MiB copied"
+    )
+    return tell(arguments, {"backup": str(backup.folder), **_as_json(backup.manifest)}, text)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    for folder, manifest in backups_in(arguments.target):
+        if arguments.json:
+            print(json.dumps({"backup": str(folder), **_as_json(manifest)}))
+            continue
+        moment = time_text(manifest.created_ms, unit="seconds")
+        size = sum(file.used for file in manifest.files.values())
+        print(
+            f"{folder.name}  {moment}  {manifest.self_id or '-'}"
+            f"  positions {manifest.first:,} to {manifest.end:,}  {size / MIB:,.1f} MiB"
+        )
+    return 0
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    with ProgressLine("MiB read") as line:
+        manifest = verify_backup(arguments.backup, told=_counted(line))
+    text = f"{len(manifest.files)} files are what was backed up"
+    return tell(arguments, {"backup": str(arguments.backup), **_as_json(manifest)}, text)
+
+
+def _restore(arguments: argparse.Namespace) -> int:
+    from ledgermq.conversion.backup_restore import restore_backup
+    from ledgermq.daemon.backup_source import prepare_group, prepare_member
+
+    root: Path = arguments.directory
+    found = read_manifest(arguments.backup)
+    self_id: str | None = arguments.self_id
+    prepare: Callable[[Path, BackupManifest], None] = prepare_member
+    if arguments.group is not None:
+        node = NodeSection(
+            broker_cluster_name=arguments.cluster_name,
+            group=arguments.group,
+            self_id=NodeId(self_id or found.self_id or NodeSection().self_id),
+        )
+        prepare = prepare_group(node)
+    elif self_id not in (None, found.self_id):
+        raise ConfigError(
+            "another member's store cannot become this one's: say --group for a new group",
+            self_id=self_id,
+            found=found.self_id,
+        )
+    make_directories(root)
+    # The backup may be one that the store's owner cannot read.
+    with stopped_store(root, as_owner=False), ProgressLine("MiB copied") as line:
+        manifest, rebuilt = restore_backup(
+            arguments.backup, root, self_id=self_id, prepare=prepare, told=_counted(line)
+        )
+    if arguments.json:
+        print(json.dumps({"directory": str(root), **_as_json(manifest)}))
+        return 0
+    print(
+        f"{root}: positions {manifest.first:,} to {manifest.end:,}, {rebuilt.messages:,} messages"
+    )
+    if manifest.cluster is not None and arguments.group is None:
+        print(
+            f"before it is started: on every other member, `ledgermq raft forget"
+            f" {manifest.self_id}`; they refuse its new disk until then"
+        )
+    return 0
+
+
+def _counted(line: ProgressLine) -> Callable[[int], None]:
+    done = 0
+
+    def told(count: int) -> None:
+        nonlocal done
+        done += count
+        line.show(done // MIB)
+
+    return told
+
+
+def _as_json(manifest: BackupManifest) -> dict[str, object]:
+    return asdict(manifest)

@@ -1,0 +1,279 @@
+"""``ledgermq migrate``: from a RocketMQ broker to a node on the same directory, and back.
+
+Each verb is one step on one host; nothing here starts or stops a broker. The page
+``docs/operating/migrate.md`` has the whole move, with what clients see meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ledgermq.cli.progress_line import ProgressLine
+from ledgermq.cli.store.store_upgrade_command import say
+from ledgermq.daemon.store_lock import holder_of, stopped_store
+from ledgermq.model.config.broker_conf import Translation, translate_broker_conf, write_translation
+from ledgermq.model.config.settings import LogKind, Settings
+from ledgermq.model.config.settings_file import read_settings
+from ledgermq.model.errors import ConfigError, StorageError
+from ledgermq.model.limits import STAGED_TOPIC, TIMER_TOPIC
+from ledgermq.process.settings.settings_loading import read_text
+from ledgermq.store.store_directory import StoreDirectory, open_directory
+
+if TYPE_CHECKING:
+    from ledgermq.conversion.move_manifest import MoveManifest
+
+FREE_PER_CENT_MIN = 10
+"""Of the disk: a node that recovers writes queues and index again before it deletes anything."""
+
+STRANGE = {
+    "timerwheel": "timers of RocketMQ 5",
+    "timerlog": "timers of RocketMQ 5",
+    "metadata": "tables of RocketMQ 5",
+    "batchconsumequeue": "batch queues of RocketMQ 5",
+}
+"""What only a later RocketMQ has in its store, and is not taken over."""
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``migrate`` with its verbs."""
+    parser = subparsers.add_parser("migrate", help="move from RocketMQ in place, and back")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+    check = verbs.add_parser(
+        "check",
+        help="say what stands in the way, while the broker still runs",
+        description="Reads broker.conf and the store, and changes nothing. Exit status 1: "
+        "something stands in the way, which is said.",
+    )
+    check.add_argument("broker_conf", type=Path, help="the broker.conf of this host's broker")
+    check.set_defaults(func=_check)
+
+    take = verbs.add_parser(
+        "take-over",
+        help="write down what the stopped broker's store holds, and settings for a node on it",
+    )
+    take.add_argument("broker_conf", type=Path, help="the broker.conf of this host's broker")
+    take.add_argument("--manifest", type=Path, required=True, metavar="FILE", help="to be written")
+    take.add_argument("--settings", type=Path, required=True, metavar="FILE", help="to be written")
+    take.add_argument(
+        "--remoting",
+        metavar="HOST:PORT",
+        help="where RocketMQ's clients are served (default: *:listenPort)",
+    )
+    take.add_argument(
+        "--name-server", metavar="HOST:PORT", help="also be the name server there, in its place"
+    )
+    take.add_argument(
+        "--address",
+        action="append",
+        default=[],
+        metavar="ID-HOST:PORT",
+        help="where a member serves RocketMQ's clients, if its port is not this one's; repeated",
+    )
+    take.add_argument("--keys", type=Path, metavar="DIR", help="raft.keys_dir of this member")
+    take.add_argument(
+        "--runtime-dir", type=Path, metavar="DIR", help="listen.runtime_dir of the node"
+    )
+    take.set_defaults(func=_take_over)
+
+    verify = verbs.add_parser(
+        "verify",
+        help="see that all that the manifest has is in the store, whoever serves it",
+        description="May be asked of a running node or broker, too. Exit status 2: something is "
+        "missing or different, which is said.",
+    )
+    verify.add_argument("manifest", type=Path, help="of take-over, or of back")
+    verify.add_argument("directory", type=Path, help="storePathRootDir")
+    verify.set_defaults(func=_verify)
+
+    back = verbs.add_parser(
+        "back", help="write down what the stopped node's store holds, for RocketMQ to go on with"
+    )
+    back.add_argument("directory", type=Path, help="storePathRootDir")
+    back.add_argument("--manifest", type=Path, required=True, metavar="FILE", help="to be written")
+    back.set_defaults(func=_back)
+    for verb in (verify, back):
+        verb.add_argument("--self-id", help="whose DLedger log, where there are several")
+    for verb in (check, take, verify, back):
+        verb.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    translation = _translated(arguments.broker_conf)
+    settings = translation.settings
+    root = settings.store.path_root_dir
+    for entry in translation.untranslated:
+        where = f"{arguments.broker_conf}:{entry.line}" if entry.line else "RocketMQ's default"
+        print(f"{where}: {entry.key} = {entry.value}: {entry.why}", file=sys.stderr)
+    directory = open_directory(root, self_id=_member(settings))
+    obstacles = list(_obstacles(settings, directory))
+    disk = shutil.disk_usage(root)
+    holder = holder_of(root)
+    say(
+        arguments,
+        {
+            "directory": str(root),
+            "log": directory.log.value,
+            "member": directory.self_id,
+            "broker": f"runs as process {holder}" if holder else "does not run",
+            "left_by_crash": directory.aborted and not holder,
+            "free_per_cent": disk.free * 100 // disk.total,
+            "members_of_the_group": len(settings.node.peers) or 1,
+            "obstacles": obstacles or "none",
+        },
+    )
+    return 1 if obstacles else 0
+
+
+def _take_over(arguments: argparse.Namespace) -> int:
+    from ledgermq.daemon.directory_check import check_directory
+
+    begin = time.monotonic()
+    if arguments.settings.exists():
+        raise ConfigError("settings are there already", file=str(arguments.settings))
+    translation = _with_port(_translated(arguments.broker_conf), arguments)
+    settings = translation.settings
+    root = settings.store.path_root_dir
+    text = write_translation(translation, name=arguments.broker_conf.name)
+    # The text is what a node will read: whatever is wrong with it is found now.
+    read_settings(text, name=str(arguments.settings))
+    with stopped_store(root):
+        directory = open_directory(root, self_id=_member(settings))
+        obstacles = list(_obstacles(settings, directory))
+        if obstacles:
+            raise ConfigError("the store is not taken over", obstacles=obstacles)
+        check_directory(settings)
+        manifest = _written(arguments, root, directory.self_id)
+    _write_text(arguments.settings, text)
+    _report(arguments, manifest, begin, settings=str(arguments.settings))
+    return 0
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from ledgermq.conversion.move_manifest import (
+        compare_move,
+        read_move_manifest,
+        refuse_differences,
+    )
+
+    manifest = read_move_manifest(arguments.manifest)
+    comparison, differences = compare_move(manifest, arguments.directory, self_id=arguments.self_id)
+    refuse_differences(differences, manifest=arguments.manifest)
+    facts: dict[str, object] = comparison._asdict()
+    facts["went_back"] = [
+        f"{one.what}: {one.was}, now {one.found}" for one in comparison.went_back
+    ] or "none"
+    say(arguments, {"directory": str(arguments.directory), **facts})
+    return 0
+
+
+def _back(arguments: argparse.Namespace) -> int:
+    begin = time.monotonic()
+    root: Path = arguments.directory
+    with stopped_store(root):
+        directory = open_directory(root, self_id=arguments.self_id)
+        manifest = _written(arguments, root, directory.self_id)
+    stays = sorted({topic for topic, _ in manifest.queues} & {TIMER_TOPIC, STAGED_TOPIC})
+    _report(arguments, manifest, begin, stays_until_a_node_comes=stays or "nothing")
+    return 0
+
+
+def _written(arguments: argparse.Namespace, root: Path, self_id: str | None) -> MoveManifest:
+    from ledgermq.conversion.move_manifest import make_move_manifest, write_move_manifest
+
+    with ProgressLine("queues") as line:
+        manifest = make_move_manifest(root, self_id=self_id, progress=line.show)
+    write_move_manifest(arguments.manifest, manifest)
+    return manifest
+
+
+def _report(
+    arguments: argparse.Namespace, manifest: MoveManifest, begin: float, **more: object
+) -> None:
+    facts: dict[str, object] = {
+        "directory": manifest.root,
+        "log": manifest.log.value,
+        "end": manifest.end,
+        "messages": manifest.messages,
+        "queues": len(manifest.queues),
+        "topics": len(manifest.topics),
+        "groups": len(manifest.groups),
+        "offsets": sum(map(len, manifest.offsets.values())),
+        "manifest": str(arguments.manifest),
+        **more,
+        "seconds": round(time.monotonic() - begin, 2),
+    }
+    say(arguments, facts)
+
+
+def _translated(path: Path) -> Translation:
+    return translate_broker_conf(read_text(path), name=str(path))
+
+
+def _with_port(translation: Translation, arguments: argparse.Namespace) -> Translation:
+    """The same with a port for RocketMQ's clients, and whatever else was asked for."""
+    settings, origins = translation.settings, dict(translation.origins)
+    listen = replace(
+        settings.listen,
+        remoting=arguments.remoting or f"*:{settings.node.listen_port}",
+        name_server=arguments.name_server,
+        runtime_dir=arguments.runtime_dir or settings.listen.runtime_dir,
+        trusted_network=True,
+    )
+    settings = replace(settings, listen=listen)
+    origins["listen.remoting"] = "listenPort"
+    # The port of a RocketMQ broker is open in the same way.
+    origins["listen.trusted_network"] = "listenPort"
+    for key, given in (
+        ("listen.name_server", arguments.name_server),
+        ("listen.runtime_dir", arguments.runtime_dir),
+        ("remoting.addresses", arguments.address),
+        ("raft.keys_dir", arguments.keys),
+    ):
+        if given:
+            origins[key] = "as asked for"
+    if arguments.address:
+        remoting = replace(settings.remoting, addresses=tuple(arguments.address))
+        settings = replace(settings, remoting=remoting)
+    if arguments.keys is not None:
+        settings = replace(settings, raft=replace(settings.raft, keys_dir=arguments.keys))
+    return translation._replace(settings=settings, origins=origins)
+
+
+def _member(settings: Settings) -> str | None:
+    return settings.node.self_id if settings.store.log is LogKind.DLEDGER else None
+
+
+def _obstacles(settings: Settings, directory: StoreDirectory) -> Iterator[str]:
+    """What has to be put right before the store can be taken over."""
+    root = directory.root
+    if directory.log is not settings.store.log:
+        yield (
+            f"broker.conf says that the log is {settings.store.log.value}, and the directory has a"
+            f" {directory.log.value} log"
+        )
+    for name, what in STRANGE.items():
+        if (root / name).exists():
+            yield f"{root / name}: {what}, which stay behind"
+    disk = shutil.disk_usage(root)
+    if disk.free * 100 < disk.total * FREE_PER_CENT_MIN:
+        yield f"{root}: less than {FREE_PER_CENT_MIN} % of the disk are free"
+    if not os.access(root, os.R_OK | os.W_OK):
+        yield f"{root}: not readable and writable for this user"
+
+
+def _write_text(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise StorageError(
+            f"settings not written: {error.strerror}", errno=error.errno, path=str(path)
+        ) from error

@@ -1,0 +1,1 @@
+"""``ledgermq top``: the live view's figures, screen and terminal."""

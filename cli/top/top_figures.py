@@ -1,0 +1,245 @@
+"""Figures of ``top``: rates between two looks at a cluster, and lags.
+
+Rates are a second, by each node's own clock. They are ``None`` for what was not there at the look
+before, and after a restart, when counters begin anew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from ledgermq.cli.top.top_look import Look, NodeLook, leader_of
+
+if TYPE_CHECKING:
+    from ledgermq.broker.administration.node_calls import DiskReport, GroupReport, NodeReport
+
+
+class Rates(NamedTuple):
+    """Messages and bytes a second: in, what came into the node's log; out, what consumers got."""
+
+    in_messages: float | None = None
+    in_bytes: float | None = None
+    out_messages: float | None = None
+    out_bytes: float | None = None
+
+
+SERVICES = {
+    "delayed_delivered": "delayed",
+    "timers_delivered": "timers",
+    "transactions_committed": "committed",
+    "messages_retried": "retried",
+    "messages_dead": "dead",
+    "throttled": "throttled",
+}
+"""Counters of the broker whose rates are told, and as what."""
+
+
+class NodeFigures(NamedTuple):
+    """One node.
+
+    ``away``: why it told nothing, empty when it did. ``behind``: bytes that the leader has written
+    and it has not, ``None`` when nobody leads. ``dispatch_behind``: bytes that are committed, and
+    not yet in the queues. ``memory``: PSS by process. ``services``: what they did a
+    second, by the names of ``SERVICES``. ``unarchived``: bytes that the last of the archives lacks
+    for which retention waits, ``None`` when it waits for none.
+    """
+
+    name: str
+    address: str
+    away: str = ""
+    role: str = ""
+    term: int = 0
+    stage: str = ""
+    rates: Rates = Rates()
+    services: Mapping[str, float | None] = {}
+    behind: int | None = None
+    dispatch_behind: int = 0
+    disk: DiskReport | None = None
+    memory: Mapping[str, int | None] = {}
+    cpu: Mapping[str, float | None] = {}
+    counters: Mapping[str, Mapping[str, int]] = {}
+    differing: Mapping[str, Sequence[str]] = {}
+    uptime_s: float = 0.0
+    unarchived: int | None = None
+
+
+class GroupFigures(NamedTuple):
+    """One consumer group; ``rate`` is what it consumes a second, ``topics`` its lag in each."""
+
+    group: str
+    members: int
+    lag: int
+    rate: float | None
+    topics: Mapping[str, int]
+    topic_count: int
+    warnings: Sequence[str]
+
+
+class Figures(NamedTuple):
+    """All of them; ``groups_why``: why there are none of groups."""
+
+    at_ms: int
+    cluster: str
+    nodes: Sequence[NodeFigures]
+    groups: Sequence[GroupFigures]
+    group_count: int
+    group_lag: int
+    groups_complete: bool
+    groups_why: str
+
+
+class Order(StrEnum):
+    """How groups are sorted."""
+
+    LAG = "lag"
+    RATE = "rate"
+    MEMBERS = "members"
+    NAME = "name"
+
+
+def figures(before: Look | None, now: Look) -> Figures:
+    """What ``now`` comes to; without a look ``before`` there are no rates."""
+    earlier = {} if before is None else {node.address: node.report for node in before.nodes}
+    leader = leader_of(now.nodes)
+    led = None if leader is None else now.nodes[leader].report
+    written = None if led is None else led["cursors"]["written"]["position"]
+    nodes = [_node(node, earlier.get(node.address), written) for node in now.nodes]
+    reports = [node.report for node in now.nodes if node.report is not None]
+    first = led or (reports[0] if reports else None)
+    told = now.groups
+    return Figures(
+        at_ms=now.at_ms,
+        cluster=f"{first['node']['cluster']}/{first['node']['broker']}" if first else "",
+        nodes=nodes + _unasked(first, nodes),
+        groups=_groups(before, now),
+        group_count=told.total,
+        group_lag=told.lag,
+        groups_complete=told.complete,
+        groups_why=told.why,
+    )
+
+
+def sorted_groups(groups: Sequence[GroupFigures], order: Order) -> list[GroupFigures]:
+    """Groups by ``order``, those with the most first."""
+    if order is Order.NAME:
+        return sorted(groups, key=lambda one: one.group)
+
+    def amount(one: GroupFigures) -> float:
+        amounts = {Order.LAG: one.lag, Order.RATE: one.rate or 0.0, Order.MEMBERS: one.members}
+        return amounts[order]
+
+    return sorted(groups, key=lambda one: (-amount(one), one.group))
+
+
+def _node(look: NodeLook, before: NodeReport | None, written: int | None) -> NodeFigures:
+    report = look.report
+    if report is None:
+        return NodeFigures(name=look.name, address=look.address, away=look.why)
+    cursors, raft = report["cursors"], report["raft"]
+    return NodeFigures(
+        name=report["node"]["self_id"],
+        address=look.address,
+        role=raft["role"],
+        term=raft["term"],
+        stage=raft["stage"],
+        rates=_rates(before, report),
+        services=_services(before, report),
+        behind=None if written is None else max(0, written - cursors["written"]["position"]),
+        dispatch_behind=cursors["not_dispatched_bytes"],
+        disk=report["disk"],
+        memory={process["role"]: process["pss"] for process in report["processes"]},
+        cpu={process["role"]: process["cpu_percent"] for process in report["processes"]},
+        counters=report["counters"],
+        differing=report["groups_that_differ"],
+        uptime_s=report["uptime_s"],
+        unarchived=_unarchived(report),
+    )
+
+
+def _unasked(report: NodeReport | None, nodes: Sequence[NodeFigures]) -> list[NodeFigures]:
+    """Members of which no address was given, or which never told their names."""
+    if report is None:
+        return []
+    known = {node.name for node in nodes}
+    nameless = sum(1 for node in nodes if not node.name)
+    missing = [
+        peer.partition("-")[0]
+        for peer in report["node"]["peers"]
+        if peer.partition("-")[0] not in known
+    ]
+    if len(missing) <= nameless:
+        return []
+    return [NodeFigures(name=name, address="", away="not asked") for name in missing[nameless:]]
+
+
+def _unarchived(report: NodeReport) -> int | None:
+    counters = report["counters"].get("broker", {})
+    if not counters.get("archives"):
+        return None
+    return max(0, report["cursors"]["dispatched"] - counters.get("archived_position", 0))
+
+
+def _served(report: NodeReport) -> Counter[str]:
+    """What the broker and the processes beside it that serve clients have counted together."""
+    found: Counter[str] = Counter()
+    for process, counters in report["counters"].items():
+        if process == "broker" or process.startswith("port-"):
+            found.update(counters)
+    return found
+
+
+def _services(before: NodeReport | None, now: NodeReport) -> dict[str, float | None]:
+    if before is None or before["generation"] != now["generation"]:
+        return {}
+    seconds = (now["clock_ns"] - before["clock_ns"]) / 1_000_000_000
+    old, new = _served(before), _served(now)
+    return {
+        text: (new[name] - old[name]) / seconds if new[name] >= old[name] else None
+        for name, text in SERVICES.items()
+        # A node of another version may count other things.
+        if seconds > 0 and name in old and name in new
+    }
+
+
+def _rates(before: NodeReport | None, now: NodeReport) -> Rates:
+    if before is None or before["generation"] != now["generation"]:
+        return Rates()
+    seconds = (now["clock_ns"] - before["clock_ns"]) / 1_000_000_000
+    if seconds <= 0:
+        return Rates()
+
+    def rate(old: int, new: int) -> float | None:
+        return (new - old) / seconds if new >= old else None
+
+    old, new = before["cursors"], now["cursors"]
+    sent, given = _served(before), _served(now)
+    return Rates(
+        rate(old["dispatched_messages"], new["dispatched_messages"]),
+        rate(old["written"]["position"], new["written"]["position"]),
+        rate(sent["messages"], given["messages"]),
+        rate(sent["bytes"], given["bytes"]),
+    )
+
+
+def _groups(before: Look | None, now: Look) -> list[GroupFigures]:
+    earlier = {} if before is None else {one["group"]: one for one in before.groups.groups}
+    seconds = 0.0 if before is None else (now.at_ms - before.at_ms) / 1_000
+    return [_group(one, earlier.get(one["group"]), seconds) for one in now.groups.groups]
+
+
+def _group(report: GroupReport, before: GroupReport | None, seconds: float) -> GroupFigures:
+    rate = None
+    if before is not None and seconds > 0 and report["consumed"] >= before["consumed"]:
+        rate = (report["consumed"] - before["consumed"]) / seconds
+    return GroupFigures(
+        group=report["group"],
+        members=report["members"],
+        lag=report["lag"],
+        rate=rate,
+        topics=report["topics"],
+        topic_count=report["topic_count"],
+        warnings=report["warnings"],
+    )

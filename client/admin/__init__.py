@@ -1,0 +1,1 @@
+"""Questions of administrators and their typed results, the same for both forms."""

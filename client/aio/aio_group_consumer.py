@@ -1,0 +1,160 @@
+"""``AsyncGroupConsumer``: ``GroupConsumer`` for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from functools import cached_property
+from typing import Self
+
+from ledgermq.client.closing import AsyncClosing
+from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
+from ledgermq.client.core.requests import Result, Steps
+from ledgermq.client.groups.group_member import Course, GroupMember, Notice
+from ledgermq.client.groups.heartbeats import GOODBYE_S
+from ledgermq.client.groups.rebalance_listener import tell
+from ledgermq.client.groups.subscriber import Subscriber
+from ledgermq.client.loop_watch import AsyncRequests
+from ledgermq.client.reading.retries import GivenBack, given_back
+from ledgermq.model.errors import ConfigError, LedgerError
+
+
+class AsyncGroupConsumer(Subscriber, AsyncClosing):
+    """A member of a group; see ``GroupConsumer``, which has the same arguments and methods.
+
+    Used as ``async with AsyncGroupConsumer(…) as consumer:``, after ``subscribe`` or with
+    ``topics``, by one task at a time. Its heartbeats need the loop: a task that blocks it for
+    longer than the broker waits loses the queues.
+    """
+
+    _requests: AsyncRequests | None = None
+    _polled_at = 0.0
+    _is_silent = False
+
+    @cached_property
+    def _arrived(self) -> asyncio.Event:
+        return asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        requests = AsyncRequests(self._link, timeout_s=self.options.timeout_s)
+        try:
+            self._join(requests.requests)
+        except BaseException:
+            requests.close()
+            raise
+        self._requests = requests
+        self._polled_at = time.monotonic()
+        requests.on_turn = self._turn
+        requests.turn()
+        return self
+
+    async def poll(self, timeout: float | None = 1.0) -> MessageBatch:
+        """See ``GroupConsumer.poll``."""
+        return await self._next_batch(timeout)
+
+    async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """See ``GroupConsumer.__iter__``."""
+        while self._requests is not None:
+            batch = await self._next_batch(None)
+            if len(batch):
+                for message in self._begun().reader.messages_of(batch):
+                    yield message
+
+    async def retry_later(
+        self,
+        message: ReceivedMessage,
+        *more: ReceivedMessage,
+        delay_level: int = 0,
+        times_max: int | None = None,
+    ) -> list[GivenBack]:
+        """See ``GroupConsumer.retry_later``."""
+        member = self._begun()
+        requests = member.give_back((message, *more), delay_level=delay_level, times_max=times_max)
+        await self._open().ask_all(requests)
+        return [given_back(request) for request in requests]
+
+    async def run(self, steps: Steps[Result]) -> Result:
+        """What ``steps`` come to; for the questions that both forms of consumer ask."""
+        return await self._open().run(steps)
+
+    async def close(self) -> None:
+        """See ``GroupConsumer.close``. Who polls gets no messages."""
+        requests, self._requests = self._requests, None
+        if requests is None:
+            return
+        try:
+            await asyncio.wait_for(self._follow(requests, self._begun().leave()), GOODBYE_S)
+        except TimeoutError:
+            # Nobody leads now: the next leader lets go of a member that it does not hear of.
+            pass
+        except LedgerError as error:
+            if not error.retriable:
+                raise
+        finally:
+            requests.close()
+            self._arrived.set()
+
+    async def _next_batch(self, timeout: float | None) -> MessageBatch:
+        member = self._begun()
+        until = None if timeout is None else time.monotonic() + timeout
+        while (requests := self._requests) is not None:
+            self._polled_at = time.monotonic()
+            self._arrived.clear()
+            requests.turn()
+            news = member.news(time.monotonic())
+            if news is not None:
+                await self._follow(requests, member.rebalance(news))
+                requests.turn()
+            batch = member.reader.take() if member.may_give(time.monotonic()) else None
+            if batch is not None:
+                # The next question leaves before the application works on this answer.
+                requests.turn()
+                return batch
+            if self._arrived.is_set():
+                continue
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            try:
+                await asyncio.wait_for(self._arrived.wait(), left)
+            except TimeoutError:
+                break
+        return no_messages("")
+
+    async def _follow(self, requests: AsyncRequests, course: Course) -> None:
+        """Do what a member does next."""
+        for step in course:
+            if isinstance(step, Notice):
+                answer = tell(self._listener, step)
+                if answer is not None:
+                    await answer
+            else:
+                step.deadline = time.monotonic() + requests.timeout_s
+                await requests.ask(step)
+
+    def _turn(self) -> None:
+        member, requests = self._begun(), self._requests
+        now = time.monotonic()
+        if requests is not None:
+            is_silent = now >= self._polled_at + self.group_options.poll_interval_max_s
+            if is_silent != self._is_silent:
+                self._is_silent = is_silent
+                member.heartbeats.fall_silent(is_silent)
+        member.reader.advance(now)
+        while requests is not None and member.heartbeats.is_due:
+            member.heartbeats.advance(requests.requests, now)
+            member.reader.advance(now)
+        has_batch = member.reader.has_news and member.may_give(now)
+        if has_batch or member.has_news(now):
+            self._arrived.set()
+
+    def _open(self) -> AsyncRequests:
+        if self._requests is None:
+            raise ConfigError("consumer is not open: async with AsyncGroupConsumer(…)")
+        return self._requests
+
+    def _begun(self) -> GroupMember:
+        if self._member is None:
+            raise ConfigError("consumer is not open: async with AsyncGroupConsumer(…)")
+        return self._member

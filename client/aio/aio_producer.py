@@ -1,0 +1,326 @@
+"""``AsyncProducer``: ``Producer`` for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Self, TypeVar, Unpack
+
+import zmq
+
+from ledgermq.client.closing import AsyncClosing
+from ledgermq.client.core.address import DEFAULT_ADDRESS, local_host, parse_addresses
+from ledgermq.client.core.group import AnyLink, broker_link, writer_group
+from ledgermq.client.core.link import Context, Link, keys_of
+from ledgermq.client.core.questions import ask
+from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.client.core.results import BatchResult, SendResult
+from ledgermq.client.loop_watch import AsyncRequests, LoopWatch
+from ledgermq.client.sending.message_options import (
+    BatchOptions,
+    Destination,
+    MessageOptions,
+    outgoing,
+)
+from ledgermq.client.sending.outgoing import Body, OutgoingMessage
+from ledgermq.client.sending.request_reply import reply_target
+from ledgermq.client.sending.send_future import SendFuture
+from ledgermq.client.sending.send_pipeline import ProducerOptions, SendPipeline
+from ledgermq.client.sending.sender import RECORD_AROUND, RouteTable, Sender, batch_size
+from ledgermq.model.errors import (
+    ConfigError,
+    TimedOutError,
+)
+
+Result = TypeVar("Result")
+Callback = Callable[[SendFuture[Result]], object]
+
+
+class AsyncProducer(AsyncClosing):
+    """Sends messages to a node or to the leader of a group; see ``Producer`` for what it promises.
+
+    Used as ``async with AsyncProducer(…) as producer:``; its tasks belong to one loop.
+    """
+
+    def __init__(
+        self,
+        address: str | Sequence[str] = DEFAULT_ADDRESS,
+        *,
+        name: str = "producer",
+        options: ProducerOptions | None = None,
+    ) -> None:
+        """A producer, with the arguments of ``Producer``."""
+        self.options = options or ProducerOptions()
+        self._compressor = self.options.compressor()
+        self._places = parse_addresses(address)
+        self._name = name
+        self._context: Context = zmq.Context.instance()
+        self._routes = RouteTable()
+        self._asking: dict[str, asyncio.Lock] = {}
+        self._room_waiters: list[asyncio.Future[None]] = []
+        self._link: AnyLink | None = None
+
+    async def __aenter__(self) -> Self:
+        broker = broker_link(self._context, self._places, client=self._name)
+        self._requests = AsyncRequests(broker, timeout_s=self.options.timeout_s)
+        try:
+            self._link = await self._writer_link(broker)
+        except BaseException:
+            self._requests.close()
+            raise
+        self._pipeline = SendPipeline(self._link, self.options)
+        self._sender = Sender(self._pipeline, _Awaited(), born_host=local_host(self._places))
+        self._watch = LoopWatch(self._link, lambda: self._pipeline.deadline, self._turn)
+        self._turn()
+        return self
+
+    async def send(
+        self,
+        topic: str,
+        body: Body,
+        **options: Unpack[MessageOptions],
+    ) -> SendResult:
+        """Send one message; where it is stored.
+
+        Raises:
+            LedgerError: as from ``Producer.send`` and from its future.
+        """
+        submitted = await self.submit(topic, body, **options)
+        return await submitted
+
+    async def submit(
+        self,
+        topic: str,
+        body: Body,
+        **options: Unpack[MessageOptions],
+    ) -> asyncio.Future[SendResult]:
+        """Send one message once there is room for it; the future of where it is stored."""
+        destination, message = outgoing(topic, body, **options)
+        return await self.submit_to(destination, message, queues=await self.write_queues(topic))
+
+    async def submit_to(
+        self, destination: Destination, message: OutgoingMessage, *, queues: int = 1
+    ) -> asyncio.Future[SendResult]:
+        """See ``Producer.send_to`` and ``submit``."""
+        message = self._compressor.message(message)
+
+        def put(now: float, callback: Callback[SendResult]) -> object:
+            return self._sender.put_one(
+                destination, message, queues=queues, now=now, callback=callback
+            )
+
+        return await self._put(len(message.body) + RECORD_AROUND, put)
+
+    async def send_batch(
+        self,
+        topic: str,
+        messages: Sequence[Body] | Sequence[OutgoingMessage],
+        **options: Unpack[BatchOptions],
+    ) -> BatchResult:
+        """Send messages to one queue, stored together or not at all; where they are stored.
+
+        Raises:
+            LedgerError: as from ``Producer.send_batch`` and from its future.
+        """
+        submitted = await self.submit_batch(topic, messages, **options)
+        return await submitted
+
+    async def submit_batch(
+        self,
+        topic: str,
+        messages: Sequence[Body] | Sequence[OutgoingMessage],
+        **options: Unpack[BatchOptions],
+    ) -> asyncio.Future[BatchResult]:
+        """Send messages of one queue once there is room; the future of where they are stored."""
+        destination, shared = outgoing(topic, b"", unique_id=None, **options)
+        queues = await self.write_queues(topic)
+        messages = self._compressor.batch(messages, shared)
+
+        def put(now: float, callback: Callback[BatchResult]) -> object:
+            return self._sender.put_batch(
+                destination, messages, shared, queues=queues, now=now, callback=callback
+            )
+
+        return await self._put(batch_size(messages), put)
+
+    async def cancel(self, unique_id: str) -> None:
+        """Take back a message that was sent with ``delay`` or ``deliver_at``, and waits.
+
+        Args:
+            unique_id: as in the result of ``send``.
+
+        Raises:
+            MessageIllegalError: none of that id waits: it was delivered, or taken back before.
+            OutcomeUnknownError, NotLeaderError: ask again.
+        """
+        self._open_link()
+        await self._requests.cancel_timer(unique_id)
+
+    async def cluster(self) -> str:
+        """Name of the cluster that the messages go to.
+
+        Raises:
+            NotLeaderError: no broker answers.
+        """
+        link = self._requests.requests.link
+        if link.last_welcome is None:
+            # Any answer shows that the broker has told what it is.
+            await self._requests.run(ask("topics"))
+        assert link.last_welcome is not None
+        return link.last_welcome.cluster
+
+    async def reply(
+        self,
+        request: ReceivedMessage,
+        body: Body,
+        *,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+    ) -> SendResult:
+        """Reply to a message that a ``Requester`` sent, or any of RocketMQ's clients.
+
+        Raises:
+            MessageIllegalError: the message asks for no reply, or the reply breaks a limit.
+            LedgerError: as from ``send``.
+        """
+        target = reply_target(request, properties, cluster=await self.cluster())
+        return await self.send(
+            target.topic,
+            body,
+            tag=target.tag,
+            keys=keys,
+            properties=target.properties,
+            flag=flag,
+        )
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Return when every message has its outcome.
+
+        Raises:
+            TimedOutError: some have none after ``timeout`` seconds; they stay under way.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        self._pipeline.flush()
+        self._turn()
+        while self._pipeline.unanswered_bytes:
+            if not await self._wait_for_news(until):
+                raise TimedOutError(
+                    "messages without an outcome",
+                    bytes=self._pipeline.unanswered_bytes,
+                    waited_s=timeout,
+                )
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Flush, say goodbye to the node, close; what has no outcome after ``timeout`` fails."""
+        link, self._link = self._link, None
+        if link is None:
+            return
+        # What is left fails, each message with its own error; also when this task is cancelled.
+        try:
+            with suppress(TimedOutError):
+                await self.flush(timeout)
+        finally:
+            self._pipeline.abandon()
+            self._deliver()
+            self._watch.close()
+            link.close()
+            self._requests.close()
+
+    async def _writer_link(self, broker: AnyLink) -> AnyLink:
+        if len(self._places) > 1:
+            return writer_group(self._context, self._places, client=self._name)
+        place = self._places[0]
+        endpoint = place.produce
+        if not endpoint:
+            # Any answer shows that the broker has told what it is.
+            await self._requests.run(ask("topics"))
+            assert broker.last_welcome is not None
+            endpoint = place.produce_endpoint(broker.last_welcome.produce)
+        return Link(self._context, endpoint, client=self._name, keys=keys_of(place))
+
+    async def _put(
+        self, size: int, put: Callable[[float, Callback[Result]], object]
+    ) -> asyncio.Future[Result]:
+        outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+        def settle(future: SendFuture[Result]) -> None:
+            if outcome.done():
+                return
+            error = future.exception()
+            if error is not None:
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(future.result())
+
+        until = time.monotonic() + self.options.timeout_s
+        while True:
+            link = self._open_link()
+            if link.failure is not None:
+                raise link.failure
+            if self._sender.has_room(size):
+                put(time.monotonic(), settle)
+                self._turn()
+                return outcome
+            if not await self._wait_for_news(until):
+                raise self._pipeline.no_room()
+
+    async def _wait_for_news(self, until: float | None) -> bool:
+        """Return after the next turn that took an answer; false when there is none by ``until``."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._room_waiters.append(waiter)
+        try:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            await asyncio.wait_for(waiter, left)
+        except TimeoutError:
+            return False
+        finally:
+            if waiter in self._room_waiters:
+                self._room_waiters.remove(waiter)
+        return True
+
+    def _turn(self) -> None:
+        before = self._pipeline.unanswered_bytes, self._pipeline.form
+        self._pipeline.advance(time.monotonic())
+        if (self._pipeline.unanswered_bytes, self._pipeline.form) != before:
+            waiters, self._room_waiters = self._room_waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+        self._deliver()
+        self._watch.update()
+
+    def _deliver(self) -> None:
+        futures, self._pipeline.callbacks = self._pipeline.callbacks, []
+        for future in futures:
+            assert future.callback is not None
+            # Each kind of future has a callback of its own kind.
+            future.callback(future)  # type: ignore[arg-type]
+
+    async def write_queues(self, topic: str) -> int:
+        """How many queues ``topic`` has, which is created if it may be; asks now and then.
+
+        Raises:
+            LedgerError: as from ``send``.
+        """
+        queues = self._routes.fresh(topic, time.monotonic())
+        if queues is not None:
+            return queues
+        self._open_link()
+        async with self._asking.setdefault(topic, asyncio.Lock()):
+            wait_s = self._routes.wait_s(topic)
+            return await self._requests.run(self._routes.look_up(topic), timeout_s=wait_s)
+
+    def _open_link(self) -> AnyLink:
+        if self._link is None:
+            raise ConfigError("producer is not open: async with AsyncProducer(…)")
+        return self._link
+
+
+class _Awaited:
+    """Futures of the pipeline are only looked at when they are done."""
+
+    def wait_for(self, future: SendFuture[object], timeout: float | None) -> None:
+        raise AssertionError("an asyncio producer never blocks")

@@ -1,0 +1,229 @@
+"""``AsyncTransactionalProducer``: ``TransactionalProducer`` for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+import zmq
+
+from ledgermq.client.aio.aio_producer import AsyncProducer
+from ledgermq.client.blocking.transactions import CHECKS_RETRY_S, CHECKS_TIMEOUT_S
+from ledgermq.client.closing import AsyncClosing
+from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
+from ledgermq.client.core.group import broker_link
+from ledgermq.client.core.link import Context
+from ledgermq.client.core.requests import Result, Steps
+from ledgermq.client.core.results import SendResult
+from ledgermq.client.loop_watch import AsyncRequests
+from ledgermq.client.sending.known_transactions import TransactionResult
+from ledgermq.client.sending.message_options import Destination, HalfOptions, half_outgoing
+from ledgermq.client.sending.outgoing import Body, OutgoingMessage
+from ledgermq.client.sending.send_pipeline import ProducerOptions
+from ledgermq.client.sending.transaction_course import TransactionCourse
+from ledgermq.client.sending.transaction_parts import HALF, Turns, check_group
+from ledgermq.client.sending.transaction_requests import (
+    Check,
+    UndecidedTransaction,
+    checks_steps,
+)
+from ledgermq.model.errors import ConfigError, LedgerError
+from ledgermq.model.names.transactions import Decision
+
+logger = logging.getLogger(__name__)
+
+AsyncListener = Callable[[UndecidedTransaction], Awaitable[Decision | None]]
+"""See ``transactions.Listener``; awaited in the producer's loop, one question at a time."""
+
+
+class AsyncTransaction:
+    """See ``Transaction``; used by one task at a time, as ``async with producer.transaction()``."""
+
+    def __init__(self, producer: AsyncTransactionalProducer, course: TransactionCourse) -> None:
+        """A transaction of ``producer``, which makes them."""
+        self._producer = producer
+        self._course = course
+        self._parts = course.begin()
+        self._sent: list[asyncio.Future[SendResult]] = []
+
+    @property
+    def id(self) -> str:
+        """Names it everywhere: in its messages' properties, and to the listener."""
+        return self._parts.id
+
+    async def send(
+        self, topic: str, body: Body, **options: Unpack[HalfOptions]
+    ) -> asyncio.Future[SendResult]:
+        """Send one half message once there is room for it; the future of where it is stored.
+
+        Raises:
+            LedgerError: as from ``Transaction.send``.
+        """
+        destination, message = half_outgoing(topic, body, **options)
+        queue_id = await self._producer.choose_queue(topic, destination)
+        future = await self._producer.send_half(self._parts.add(topic, queue_id, message))
+        self._sent.append(future)
+        return future
+
+    async def commit(self) -> TransactionResult:
+        """See ``Transaction.commit``."""
+        self._parts.close()
+        stored, error = await self._outcomes()
+        return await self._producer.run(self._course.commit(self._parts, stored, error))
+
+    async def rollback(self) -> TransactionResult:
+        """See ``Transaction.rollback``."""
+        self._parts.close()
+        stored, _ = await self._outcomes()
+        return await self._producer.run(self._course.end(self._parts, Decision.ROLLBACK, stored))
+
+    async def leave_open(self) -> TransactionResult:
+        """See ``Transaction.leave_open``."""
+        self._parts.close()
+        return self._course.leave(self._parts, *await self._outcomes())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._parts.is_closed:
+            return
+        if kind is None:
+            await self.commit()
+            return
+        self._parts.close()
+        stored, _ = await self._outcomes()
+        await self._producer.run(self._course.end_badly(self._parts, stored))
+
+    async def _outcomes(self) -> tuple[list[SendResult], LedgerError | None]:
+        """Where the messages are that are stored, and why the first that is not is not."""
+        stored: list[SendResult] = []
+        first: LedgerError | None = None
+        for future in self._sent:
+            try:
+                stored.append(await future)
+            except LedgerError as error:
+                first = first or error
+        return stored, first
+
+
+class AsyncTransactionalProducer(AsyncClosing):
+    """See ``TransactionalProducer``; used as ``async with AsyncTransactionalProducer(…)``."""
+
+    def __init__(
+        self,
+        address: str | Sequence[str] = DEFAULT_ADDRESS,
+        *,
+        group: str,
+        listener: AsyncListener | None = None,
+        name: str = "transactional-producer",
+        options: ProducerOptions | None = None,
+    ) -> None:
+        """A producer, with the arguments of ``TransactionalProducer``."""
+        self.group = check_group(group)
+        self._address = address
+        self._listener = listener
+        self._name = name
+        self._course = TransactionCourse(self.group)
+        self._turns = Turns()
+        self._producer = AsyncProducer(address, name=name, options=options)
+        self.options = self._producer.options
+        self._calls: AsyncRequests | None = None
+        self._answering: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._producer.__aenter__()
+        context: Context = zmq.Context.instance()
+        link = broker_link(context, parse_addresses(self._address), client=self._name)
+        self._calls = AsyncRequests(link, timeout_s=self.options.timeout_s)
+        self._answering = asyncio.create_task(self._answer_all(self._calls))
+        return self
+
+    def transaction(self) -> AsyncTransaction:
+        """Begin a transaction; nothing is sent before its first message."""
+        return AsyncTransaction(self, self._course)
+
+    async def send(
+        self,
+        topic: str,
+        body: Body,
+        local: Callable[[str], Awaitable[Decision | None]],
+        **options: Unpack[HalfOptions],
+    ) -> TransactionResult:
+        """Store a half message, do what it tells of, and end it as that went.
+
+        See ``TransactionalProducer.send``; ``local`` is awaited.
+        """
+        async with self.transaction() as transaction:
+            await (await transaction.send(topic, body, **options))
+            decision = await local(transaction.id)
+            if decision is Decision.COMMIT:
+                return await transaction.commit()
+            if decision is Decision.ROLLBACK:
+                return await transaction.rollback()
+            return await transaction.leave_open()
+
+    async def close(self) -> None:
+        """Say goodbye; open transactions are asked for later, of other producers of the group."""
+        answering, self._answering = self._answering, None
+        if answering is not None:
+            answering.cancel()
+            await asyncio.wait([answering])
+        if self._calls is not None:
+            self._calls.close()
+            self._calls = None
+        await self._producer.close()
+
+    async def choose_queue(self, topic: str, destination: Destination) -> int:
+        """The queue for a message of a transaction; for ``AsyncTransaction``."""
+        return self._turns.choose(destination, await self._producer.write_queues(topic))
+
+    async def send_half(self, message: OutgoingMessage) -> asyncio.Future[SendResult]:
+        """Store a half message; for ``AsyncTransaction``."""
+        return await self._producer.submit_to(HALF, message)
+
+    async def run(self, steps: Steps[Result]) -> Result:
+        """What ``steps`` come to; for ``AsyncTransaction``."""
+        if self._calls is None:
+            raise ConfigError("producer is not open: async with AsyncTransactionalProducer(…)")
+        return await self._calls.run(steps)
+
+    async def _answer_all(self, calls: AsyncRequests) -> None:
+        """Wait for questions, and answer them, until the producer is closed."""
+        while True:
+            try:
+                checks = await calls.run(checks_steps(self.group), timeout_s=CHECKS_TIMEOUT_S)
+            except LedgerError as error:
+                logger.debug("no questions about transactions: %s", error)
+                await asyncio.sleep(CHECKS_RETRY_S)
+                continue
+            for check in checks:
+                await self._answer(calls, check)
+
+    async def _answer(self, calls: AsyncRequests, check: Check) -> None:
+        has_listener = self._listener is not None
+        try:
+            found = await calls.run(self._course.look_up(check, has_listener=has_listener))
+            if isinstance(found, UndecidedTransaction):
+                found = await self._listened(found)
+            if found is not None:
+                await calls.run(self._course.answer(check, found))
+        except LedgerError as error:
+            logger.warning("transaction not ended: id=%s: %s", check.transaction, error)
+
+    async def _listened(self, undecided: UndecidedTransaction) -> Decision | None:
+        assert self._listener is not None
+        try:
+            return await self._listener(undecided)
+        except Exception:
+            # The application's error must not end the answers to all others.
+            logger.exception("listener failed: transaction=%s", undecided.id)
+            return None

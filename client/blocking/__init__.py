@@ -1,0 +1,1 @@
+"""The blocking form: producers, consumers, admin, and the threads that drive them."""

@@ -1,0 +1,150 @@
+"""``Consumer``: reads the queues of a topic, in the order of each queue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import cached_property
+
+from ledgermq.client.blocking.broker import Broker, wait_for_link
+from ledgermq.client.closing import Closing
+from ledgermq.client.core.link import NEVER
+from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
+from ledgermq.client.core.requests import Result, Steps
+from ledgermq.client.reading.pull_pipeline import OffsetReset, pulled_batch
+from ledgermq.client.reading.retries import GivenBack, Reading, give_back_requests, given_back
+from ledgermq.client.reading.start_offsets import checked_group
+from ledgermq.client.reading.topic_reader import TopicReader
+from ledgermq.model.errors import ConfigError
+
+ITERATION_POLL_S = 1.0
+
+
+class Consumer(TopicReader, Closing):
+    """Reads one topic; each consumer reads all queues that it is given, whoever else does.
+
+    Messages are given at least once: what was read is noted in the broker by ``commit`` alone. One
+    thread at a time may use a consumer.
+    """
+
+    _is_begun = False
+    _is_closed = False
+
+    @cached_property
+    def _broker(self) -> Broker:
+        return Broker(self._link, timeout_s=self.options.timeout_s)
+
+    @cached_property
+    def _reading(self) -> Reading:
+        return self._reading_of(self._broker.requests)
+
+    @property
+    def resets(self) -> list[OffsetReset]:
+        """Queues that did not hold what came next, the latest ones: messages were skipped."""
+        return list(self._reading.own.resets)
+
+    def poll(self, timeout: float | None = 1.0) -> MessageBatch:
+        """The next messages of one queue; an empty batch when there are none within ``timeout``.
+
+        They count as read: ``commit`` afterwards notes them.
+
+        Args:
+            timeout: seconds; without end when ``None``.
+
+        Raises:
+            NotLeaderError: no broker answers.
+            TopicUnknownError: the topic does not exist.
+        """
+        batch = self._next_batch(timeout)
+        if len(batch):
+            self._reading.set_position(batch)
+        return batch
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """All messages, also those to come, until the consumer is closed.
+
+        A message counts as read when it is given. After ``seek`` it goes on there.
+        """
+        while not self._is_closed:
+            yield from self._reading.messages_of(self._next_batch(ITERATION_POLL_S))
+
+    def pull(
+        self, queue_id: int, offset: int, *, messages_max: int | None = None, hold_ms: int = 0
+    ) -> MessageBatch:
+        """Messages of one queue from ``offset`` on, apart from what ``poll`` gives."""
+        request = self._pull_request(queue_id, offset, messages_max, hold_ms)
+        self._broker.wait(request)
+        return pulled_batch(self.topic, queue_id, request)
+
+    def retry_later(
+        self,
+        message: ReceivedMessage,
+        *more: ReceivedMessage,
+        delay_level: int = 0,
+        times_max: int | None = None,
+    ) -> list[GivenBack]:
+        """Give messages back that could not be processed: the group gets them again later.
+
+        When it returns, a majority has them, and they may be committed. They are stored once for
+        each call, also when the answer is lost and the question is asked again; only when a leader
+        dies while it stores them, or the broker has no memory of so long ago, one may come twice.
+
+        Args:
+            delay_level: after which of RocketMQ's delays (1 is the first); 0: the next in turn,
+                from 10 seconds to two hours; -1: none, it becomes a dead letter at once.
+            times_max: a message that was given back so often becomes a dead letter; the number of
+                the group (16 unless it was set) when left out.
+
+        Returns:
+            what became of each.
+
+        Raises:
+            ConfigError: the consumer has no group, or a number is out of range.
+            MessageIllegalError: the broker does not have the message (any more).
+            TimedOutError: no answer; they may be stored.
+        """
+        group = checked_group(self.group)
+        requests = give_back_requests(
+            (message, *more), group, delay_level=delay_level, times_max=times_max
+        )
+        self._broker.wait_all(requests)
+        found = [given_back(request) for request in requests]
+        if self._reading.retries is not None:
+            self._reading.retries.look()
+        return found
+
+    def run(self, steps: Steps[Result]) -> Result:
+        """What ``steps`` come to; for the questions that both forms of consumer ask."""
+        return self._broker.run(steps)
+
+    def close(self) -> None:
+        """Say goodbye to the node and close; nothing is committed."""
+        self._is_closed = True
+        self._link.close()
+
+    def _next_batch(self, timeout: float | None) -> MessageBatch:
+        pulls, requests = self._begun(), self._broker.requests
+        until = NEVER if timeout is None else time.monotonic() + timeout
+        while True:
+            now = time.monotonic()
+            pulls.advance(now)
+            batch = pulls.take()
+            if batch is not None:
+                # The next question leaves before the application works on this answer.
+                pulls.advance(now)
+                return batch
+            if now >= until:
+                return no_messages(self.topic)
+            wait_for_link(requests.link, min(until, requests.deadline) - now)
+
+    def _begin(self) -> None:
+        if self._is_begun:
+            return
+        if self._is_closed:
+            raise ConfigError("consumer is closed", topic=self.topic)
+        self._begin_reading(self._reading, self._broker.run(self._starting_offsets()))
+        self._is_begun = True
+
+    def _begun(self) -> Reading:
+        self._begin()
+        return self._reading

@@ -1,0 +1,310 @@
+"""``Producer``: sends messages to a node, from any number of threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar, Unpack
+
+import zmq
+
+from ledgermq.client.blocking.broker import Broker
+from ledgermq.client.blocking.send_driver import SendDriver
+from ledgermq.client.closing import Closing
+from ledgermq.client.core.address import DEFAULT_ADDRESS, local_host, parse_addresses
+from ledgermq.client.core.group import AnyLink, broker_link, writer_group
+from ledgermq.client.core.link import NEVER, Context, Link, keys_of
+from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.client.core.results import BatchResult, SendResult
+from ledgermq.client.sending.frames import BatchCallback, OneCallback
+from ledgermq.client.sending.message_options import (
+    BatchOptions,
+    Destination,
+    MessageOptions,
+    outgoing,
+)
+from ledgermq.client.sending.outgoing import Body, OutgoingMessage
+from ledgermq.client.sending.record_encoder import Form
+from ledgermq.client.sending.request_reply import reply_target
+from ledgermq.client.sending.send_future import SendFuture
+from ledgermq.client.sending.send_pipeline import ProducerOptions, SendPipeline
+from ledgermq.client.sending.sender import RECORD_AROUND, RouteTable, Sender, batch_size
+from ledgermq.model.errors import LedgerError, TimedOutError
+
+Future = TypeVar("Future")
+
+
+class Producer(Closing):
+    """Sends messages to a node, or to the leader of a group.
+
+    Messages of one thread to one queue are stored in the order in which they were sent, also when
+    the connection ends, or another node leads, and they are sent again; only a refusal for lack of
+    room may put a frame behind those that were under way with it (``max_in_flight=1`` excludes
+    that).
+
+    Safe to share among threads. A process that forks makes a producer of its own in the child.
+
+    Attributes:
+        born_host: this client's address, as in its messages.
+    """
+
+    def __init__(
+        self,
+        address: str | Sequence[str] = DEFAULT_ADDRESS,
+        *,
+        name: str = "producer",
+        options: ProducerOptions | None = None,
+    ) -> None:
+        """A producer, which connects in the background; one tcp node's broker must answer now.
+
+        Args:
+            address: ``ipc://`` and the node's runtime directory, or ``tcp://HOST:PORT`` of its
+                consume socket; of several nodes of a group, in a list or divided by commas, the
+                leader gets the messages, and its successor what the leader did not answer.
+            name: of this client, as the node's operator sees it.
+
+        Raises:
+            ConfigError: the address cannot be one, or the node takes no messages there.
+            NotLeaderError: the broker of the only node does not answer over tcp.
+        """
+        self.options = options or ProducerOptions()
+        self._compressor = self.options.compressor()
+        places = parse_addresses(address)
+        context: Context = zmq.Context.instance()
+        self._broker = Broker(
+            broker_link(context, places, client=name), timeout_s=self.options.timeout_s
+        )
+        self._broker_lock = threading.Lock()
+        self._routes = RouteTable()
+        link: AnyLink
+        if len(places) > 1:
+            link = writer_group(context, places, client=name)
+        else:
+            endpoint = places[0].produce
+            if not endpoint:
+                endpoint = places[0].produce_endpoint(self._broker.welcome().produce)
+            link = Link(context, endpoint, client=name, keys=keys_of(places[0]))
+        self._pipeline = SendPipeline(link, self.options)
+        self._driver = SendDriver(self._pipeline, name=f"ledgermq-{name}")
+        self.born_host = local_host(places)
+        self._sender = Sender(self._pipeline, self._driver, born_host=self.born_host)
+        self._is_closed = False
+
+    def send(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        callback: OneCallback | None = None,
+        block: bool = True,
+        **options: Unpack[MessageOptions],
+    ) -> SendFuture[SendResult]:
+        """Send one message; the future of where it is stored.
+
+        Args:
+            callback: called with the future when it is done, from another thread or from this one.
+            block: wait for room in the window.
+            tag: what consumers filter by.
+            keys: what the index finds the message by.
+            queue_id: queue to store it in; without one and without ``queue_key`` the queues take
+                turns, a frame each.
+            queue_key: messages of one key go to one queue.
+            flag: the application's, stored with the message.
+            delay_level: RocketMQ's, from 1; above the highest it is that.
+            delay: deliver it so many milliseconds from now, at most a year.
+            deliver_at: deliver it at this time, epoch milliseconds or a ``datetime`` with a zone.
+            unique_id: a topic with a window of de-duplication stores no second message of it within
+                that; drawn when left out. At most 128 printable ASCII characters without a space.
+
+        Raises:
+            MessageIllegalError: the message breaks a limit of the format or of the node.
+            TopicUnknownError: the topic does not exist, and none may be created.
+            BusyError: there is no room; nothing was sent.
+            NotLeaderError: no node answers; nothing was sent.
+        """
+        destination, message = outgoing(topic, body, **options)
+        queues = self.write_queues(topic)
+        return self.send_to(destination, message, queues=queues, callback=callback, block=block)
+
+    def send_to(
+        self,
+        destination: Destination,
+        message: OutgoingMessage,
+        *,
+        queues: int = 1,
+        callback: OneCallback | None = None,
+        block: bool = True,
+    ) -> SendFuture[SendResult]:
+        """Send one message to a topic of which it is known how many queues it has; see ``send``."""
+        message = self._compressor.message(message)
+        return self._put(
+            len(message.body) + RECORD_AROUND,
+            lambda now: self._sender.put_one(
+                destination, message, queues=queues, now=now, callback=callback
+            ),
+            block=block,
+            is_urgent=callback is not None,
+        )
+
+    def send_batch(
+        self,
+        topic: str,
+        messages: Sequence[Body] | Sequence[OutgoingMessage],
+        *,
+        callback: BatchCallback | None = None,
+        block: bool = True,
+        **options: Unpack[BatchOptions],
+    ) -> SendFuture[BatchResult]:
+        """Send messages to one queue, stored together or not at all; the fast path.
+
+        Args:
+            messages: bodies, which share the other arguments, or ``OutgoingMessage``, which have
+                their own.
+
+        Raises:
+            MessageIllegalError: a message breaks a limit (``record`` is its number), or they do not
+                fit into one frame.
+            TopicUnknownError: the topic does not exist, and none may be created.
+            BusyError: there is no room; nothing was sent.
+            NotLeaderError: no node answers; nothing was sent.
+        """
+        # Messages of one batch have no unique id in common.
+        destination, shared = outgoing(topic, b"", unique_id=None, **options)
+        queues = self.write_queues(topic)
+        messages = self._compressor.batch(messages, shared)
+        return self._put(
+            batch_size(messages),
+            lambda now: self._sender.put_batch(
+                destination, messages, shared, queues=queues, now=now, callback=callback
+            ),
+            block=block,
+            is_urgent=callback is not None,
+        )
+
+    def cancel(self, unique_id: str) -> None:
+        """Take back a message that was sent with ``delay`` or ``deliver_at``, and waits.
+
+        Args:
+            unique_id: as in the result of ``send``.
+
+        Raises:
+            MessageIllegalError: none of that id waits: it was delivered, or taken back before.
+            OutcomeUnknownError, NotLeaderError: ask again.
+        """
+        with self._broker_lock:
+            self._broker.cancel_timer(unique_id)
+
+    def cluster(self) -> str:
+        """Name of the cluster that the messages go to.
+
+        Raises:
+            NotLeaderError: no broker answers.
+        """
+        with self._broker_lock:
+            return self._broker.welcome().cluster
+
+    def reply(
+        self,
+        request: ReceivedMessage,
+        body: Body,
+        *,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+    ) -> SendFuture[SendResult]:
+        """Reply to a message that a ``Requester`` sent, or any of RocketMQ's clients.
+
+        Raises:
+            MessageIllegalError: the message asks for no reply, or the reply breaks a limit.
+            LedgerError: as from ``send``.
+        """
+        target = reply_target(request, properties, cluster=self.cluster())
+        return self.send(
+            target.topic,
+            body,
+            tag=target.tag,
+            keys=keys,
+            properties=target.properties,
+            flag=flag,
+        )
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Return when every message sent so far has its outcome.
+
+        Args:
+            timeout: seconds; as long as the messages' own time when left out.
+
+        Raises:
+            TimedOutError: some have none; they stay under way.
+        """
+        until = time.monotonic() + timeout if timeout is not None else NEVER
+        if not self._driver.wait_until_idle(until):
+            raise TimedOutError(
+                "messages without an outcome",
+                bytes=self._pipeline.unanswered_bytes,
+                waited_s=timeout,
+            )
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flush, say goodbye to the node, close; what has no outcome after ``timeout`` fails."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        until = time.monotonic() + timeout if timeout is not None else NEVER
+        self._driver.wait_until_idle(until)
+        self._driver.close()
+        with self._broker_lock:
+            self._broker.requests.link.close()
+
+    def _put(
+        self, size: int, put: Callable[[float], Future], *, block: bool, is_urgent: bool
+    ) -> Future:
+        driver, pipeline = self._driver, self._pipeline
+        until = 0.0
+        while True:
+            with driver.lock:
+                if self._is_closed:
+                    raise LedgerError("producer is closed")
+                if pipeline.link.failure is not None:
+                    raise pipeline.link.failure
+                now = time.monotonic()
+                if self._sender.has_room(size):
+                    future = put(now)
+                    driver.advance(is_urgent=is_urgent)
+                    break
+            until = until or now + self.options.timeout_s
+            if not block or not driver.wait_for_room(size, until):
+                raise pipeline.no_room()
+        driver.deliver()
+        return future
+
+    def form(self) -> Form:
+        """What the encoding of records depends on of the node that takes them; waits for it.
+
+        Raises:
+            NotLeaderError: no node answers.
+        """
+        until = time.monotonic() + self.options.timeout_s
+        while True:
+            with self._driver.lock:
+                if self._pipeline.link.failure is not None:
+                    raise self._pipeline.link.failure
+                form = self._pipeline.form
+            if form is not None:
+                return form
+            if not self._driver.wait_for_room(0, until):
+                raise self._pipeline.no_room()
+
+    def write_queues(self, topic: str) -> int:
+        """How many queues ``topic`` has, which is created if it may be; asks now and then.
+
+        Raises:
+            LedgerError: as from ``send``.
+        """
+        queues = self._routes.fresh(topic, time.monotonic())
+        if queues is not None:
+            return queues
+        with self._broker_lock:
+            wait_s = self._routes.wait_s(topic)
+            return self._broker.run(self._routes.look_up(topic), timeout_s=wait_s)

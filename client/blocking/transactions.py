@@ -1,0 +1,286 @@
+"""``TransactionalProducer``: messages that become visible together, or never.
+
+Its messages are stored at once, as half messages that no consumer sees. ``commit`` makes all of one
+transaction visible, ``rollback`` none. When a producer dies between, or the broker's answer is
+lost, the broker asks the producers of the group how the transaction ended: that is what the
+*listener* is for.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+import zmq
+
+from ledgermq.client.blocking.call_thread import CallThread
+from ledgermq.client.blocking.producer import Producer
+from ledgermq.client.closing import Closing
+from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
+from ledgermq.client.core.group import broker_link
+from ledgermq.client.core.link import Context
+from ledgermq.client.core.requests import Result, Steps
+from ledgermq.client.core.results import SendResult
+from ledgermq.client.sending.known_transactions import TransactionResult
+from ledgermq.client.sending.message_options import Destination, HalfOptions, half_outgoing
+from ledgermq.client.sending.outgoing import Body, OutgoingMessage
+from ledgermq.client.sending.send_future import SendFuture
+from ledgermq.client.sending.send_pipeline import ProducerOptions
+from ledgermq.client.sending.transaction_course import TransactionCourse
+from ledgermq.client.sending.transaction_parts import HALF, Turns, check_group
+from ledgermq.client.sending.transaction_requests import (
+    POLL_MS,
+    Check,
+    UndecidedTransaction,
+    checks_steps,
+)
+from ledgermq.model.errors import LedgerError
+from ledgermq.model.names.transactions import Decision
+
+logger = logging.getLogger(__name__)
+
+Listener = Callable[[UndecidedTransaction], Decision | None]
+"""How a transaction ended; None when that is not known (yet): it is asked again later. It may be
+one of another producer of the group. Called from a thread of the producer."""
+
+CHECKS_TIMEOUT_S = POLL_MS / 1_000 + 10
+CHECKS_RETRY_S = 1.0
+
+
+class Transaction:
+    """Messages that are committed or rolled back together; used by one thread at a time.
+
+    As a context it is committed where the block ends, and rolled back when it raises.
+    """
+
+    def __init__(self, producer: TransactionalProducer, course: TransactionCourse) -> None:
+        """A transaction of ``producer``, which makes them."""
+        self._producer = producer
+        self._course = course
+        self._parts = course.begin()
+        self._sent: list[SendFuture[SendResult]] = []
+
+    @property
+    def id(self) -> str:
+        """Names it everywhere: in its messages' properties, and to the listener."""
+        return self._parts.id
+
+    def send(
+        self, topic: str, body: Body, **options: Unpack[HalfOptions]
+    ) -> SendFuture[SendResult]:
+        """Store one half message; the future of where. The arguments are those of ``Producer``.
+
+        Raises:
+            LedgerError: as from ``Producer.send``; or the transaction is full, or has been ended.
+        """
+        destination, message = half_outgoing(topic, body, **options)
+        queue_id = self._producer.choose_queue(topic, destination)
+        future = self._producer.send_half(self._parts.add(topic, queue_id, message))
+        self._sent.append(future)
+        return future
+
+    def commit(self) -> TransactionResult:
+        """Make all messages visible; returns when that is decided, and can be undone by nobody.
+
+        Raises:
+            TransactionError: a message was not stored, so all are rolled back; or its topic has one
+                of its unique id already (``duplicates`` names them).
+            TransactionUnknownError: the broker knows nothing of it: nobody has committed it in all
+                the time that the broker asks for, or its messages are older than what is kept.
+            TransactionEndedError: the listener of a producer of the group has rolled it back.
+            OutcomeUnknownError: no answer in time. It will be committed when the broker asks, if
+                this producer, or the listener of another one, is there to answer.
+        """
+        self._parts.close()
+        stored, error = self._outcomes()
+        return self._producer.run(self._course.commit(self._parts, stored, error))
+
+    def rollback(self) -> TransactionResult:
+        """Let no message ever be visible.
+
+        Raises:
+            TransactionEndedError: the listener of a producer of the group has committed it.
+            OutcomeUnknownError: no answer in time; the broker will ask, and be told.
+        """
+        self._parts.close()
+        # What was not stored needs no rollback; what perhaps was is told when it is asked for.
+        stored, _ = self._outcomes()
+        return self._producer.run(self._course.end(self._parts, Decision.ROLLBACK, stored))
+
+    def leave_open(self) -> TransactionResult:
+        """End nothing: the broker will ask the listener later."""
+        self._parts.close()
+        return self._course.leave(self._parts, *self._outcomes())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._parts.is_closed:
+            return
+        if kind is None:
+            self.commit()
+            return
+        self._parts.close()
+        stored, _ = self._outcomes()
+        self._producer.run(self._course.end_badly(self._parts, stored))
+
+    def _outcomes(self) -> tuple[list[SendResult], LedgerError | None]:
+        """Where the messages are that are stored, and why the first that is not is not."""
+        stored: list[SendResult] = []
+        first: LedgerError | None = None
+        for future in self._sent:
+            try:
+                stored.append(future.result())
+            except LedgerError as error:
+                first = first or error
+        return stored, first
+
+
+class TransactionalProducer(Closing):
+    """Sends messages in transactions to a node, or to the leader of a group of nodes.
+
+    Safe to share among threads; each transaction belongs to one at a time. It survives a change of
+    leader: what was asked is asked of the next one.
+    """
+
+    def __init__(
+        self,
+        address: str | Sequence[str] = DEFAULT_ADDRESS,
+        *,
+        group: str,
+        listener: Listener | None = None,
+        name: str = "transactional-producer",
+        options: ProducerOptions | None = None,
+    ) -> None:
+        """A producer, which connects in the background; see ``Producer`` for the other arguments.
+
+        Args:
+            group: of producers that may answer for one another: those of one application.
+            listener: is asked how a transaction ended that this producer does not know, or no more.
+                Without one only this producer's own transactions are answered for.
+
+        Raises:
+            ConfigError: the group has no name; or as from ``Producer``.
+            NotLeaderError: the broker of the only node does not answer over tcp.
+        """
+        self.group = check_group(group)
+        self._listener = listener
+        self._course = TransactionCourse(self.group)
+        self._turns = Turns()
+        self._turns_lock = threading.Lock()
+        self._producer = Producer(address, name=name, options=options)
+        self.options = self._producer.options
+        context: Context = zmq.Context.instance()
+        link = broker_link(context, parse_addresses(address), client=name)
+        self._calls = CallThread(link, name=f"ledgermq-{name}-calls")
+        self._closing = threading.Event()
+        self._answering: threading.Thread | None = None
+        self._name = name
+        if listener is not None:
+            self._answer_checks()
+
+    def transaction(self) -> Transaction:
+        """Begin a transaction; nothing is sent before its first message."""
+        self._answer_checks()
+        return Transaction(self, self._course)
+
+    def send(
+        self,
+        topic: str,
+        body: Body,
+        local: Callable[[str], Decision | None],
+        **options: Unpack[HalfOptions],
+    ) -> TransactionResult:
+        """Store a half message, do what it tells of, and end it as that went.
+
+        Args:
+            local: the application's own work, for example a transaction of its database; gets the
+                transaction's id, under which it should note what it has done, for the listener.
+                None leaves the end open. When it raises, the message is rolled back.
+
+        Raises:
+            LedgerError: the message was not stored, and ``local`` was not called; or as from
+                ``Transaction.commit`` and ``rollback``.
+        """
+        with self.transaction() as transaction:
+            transaction.send(topic, body, **options).result()
+            decision = local(transaction.id)
+            if decision is Decision.COMMIT:
+                return transaction.commit()
+            if decision is Decision.ROLLBACK:
+                return transaction.rollback()
+            return transaction.leave_open()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Say goodbye; open transactions are asked for later, of other producers of the group."""
+        self._closing.set()
+        self._calls.close()
+        if self._answering is not None:
+            self._answering.join()
+        self._producer.close(timeout)
+
+    def choose_queue(self, topic: str, destination: Destination) -> int:
+        """The queue for a message of a transaction; for ``Transaction``."""
+        queues = self._producer.write_queues(topic)
+        with self._turns_lock:
+            return self._turns.choose(destination, queues)
+
+    def send_half(self, message: OutgoingMessage) -> SendFuture[SendResult]:
+        """Store a half message; for ``Transaction``."""
+        return self._producer.send_to(HALF, message)
+
+    def run(self, steps: Steps[Result]) -> Result:
+        """What ``steps`` come to; for ``Transaction``."""
+        return self._calls.run(steps, timeout_s=self.options.timeout_s)
+
+    def _answer_checks(self) -> None:
+        if self._answering is None:
+            with self._turns_lock:
+                if self._answering is None:
+                    self._answering = threading.Thread(
+                        target=self._answer_all, name=f"ledgermq-{self._name}-checks", daemon=True
+                    )
+                    self._answering.start()
+
+    def _answer_all(self) -> None:
+        """Wait for questions, and answer them, until the producer is closed."""
+        while not self._closing.is_set():
+            try:
+                checks = self._calls.run(checks_steps(self.group), timeout_s=CHECKS_TIMEOUT_S)
+            except LedgerError as error:
+                if not self._closing.is_set():
+                    logger.debug("no questions about transactions: %s", error)
+                    self._closing.wait(CHECKS_RETRY_S)
+                continue
+            for check in checks:
+                if not self._closing.is_set():
+                    self._answer(check)
+
+    def _answer(self, check: Check) -> None:
+        has_listener = self._listener is not None
+        try:
+            found = self.run(self._course.look_up(check, has_listener=has_listener))
+            if isinstance(found, UndecidedTransaction):
+                found = self._listened(found)
+            if found is not None:
+                self.run(self._course.answer(check, found))
+        except LedgerError as error:
+            logger.warning("transaction not ended: id=%s: %s", check.transaction, error)
+
+    def _listened(self, undecided: UndecidedTransaction) -> Decision | None:
+        assert self._listener is not None
+        try:
+            return self._listener(undecided)
+        except Exception:
+            # The application's error must not end the answers to all others.
+            logger.exception("listener failed: transaction=%s", undecided.id)
+            return None

@@ -1,0 +1,1 @@
+"""Links to nodes, questions and answers; without a thread, a loop or a clock of their own."""

@@ -1,0 +1,119 @@
+"""Verbs declared once, as steps, and given twice: to clients that wait, and as coroutines.
+
+    class Verbs:
+        @asked
+        def size(self, topic: str) -> Steps[int]:
+            '''How many messages a topic has.'''
+            return integer((yield from ask("size", topic=topic)), "messages")
+
+    class Waiting(Verbs, BrokerClient): ...        # waiting.size("orders") is an int
+    class Awaiting(Verbs, AsyncBrokerClient): ...  # await awaiting.size("orders")
+
+Which of both it is follows from ``run`` of the client, for the type checker as at run time. Not for
+what is called for each message: ``send`` and ``poll`` have no descriptor in their way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from inspect import Parameter, Signature, iscoroutinefunction, signature
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+
+from ledgermq.client.core.requests import Result, Steps
+
+P = ParamSpec("P")
+Client = TypeVar("Client")
+
+
+class Waits(Protocol):
+    """A client that blocks."""
+
+    def run(self, steps: Steps[Result]) -> Result:
+        """What ``steps`` come to."""
+
+
+class Awaits(Protocol):
+    """A client for asyncio."""
+
+    async def run(self, steps: Steps[Result]) -> Result:
+        """What ``steps`` come to."""
+
+
+class Asked(Generic[P, Result]):
+    """A verb of a class; ``__wrapped__`` are its steps."""
+
+    def __init__(self, steps: Callable[..., Steps[Result]]) -> None:
+        """A verb of ``steps``, whose first argument is the client."""
+
+        @wraps(steps)
+        def wait(client: Waits, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+            return client.run(steps(client, *args, **kwargs))
+
+        @wraps(steps)
+        async def await_(client: Awaits, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+            return await client.run(steps(client, *args, **kwargs))
+
+        self.__doc__ = steps.__doc__
+        self.__wrapped__ = steps
+        self._wait: Callable[..., Result] = wait
+        self._await: Callable[..., Coroutine[Any, Any, Result]] = await_
+
+    def __set_name__(self, owner: type[object], name: str) -> None:
+        # Help tells of the verb and its result, and not of the steps to it.
+        forms: tuple[Callable[..., object], ...] = (self._wait, self._await)
+        for form in forms:
+            form.__name__, form.__qualname__ = name, f"{owner.__qualname__}.{name}"
+            form.__signature__ = _result_told(self.__wrapped__)  # type: ignore[attr-defined]
+
+    @overload
+    def __get__(self, client: Waits, owner: type[Waits]) -> Callable[P, Result]: ...
+    @overload
+    def __get__(
+        self, client: Awaits, owner: type[Awaits]
+    ) -> Callable[P, Coroutine[Any, Any, Result]]: ...
+    @overload
+    def __get__(
+        self, client: None, owner: type[Waits]
+    ) -> Callable[Concatenate[Waits, P], Result]: ...
+    @overload
+    def __get__(
+        self, client: None, owner: type[Awaits]
+    ) -> Callable[Concatenate[Awaits, P], Coroutine[Any, Any, Result]]: ...
+    @overload
+    def __get__(self, client: None, owner: type[object]) -> Self: ...
+
+    def __get__(self, client: object, owner: type[object]) -> object:
+        run = getattr(owner, "run", None)
+        if run is None:
+            return self
+        verb = self._await if iscoroutinefunction(run) else self._wait
+        # A plain function, so that the class's own help has it as any other method.
+        return verb if client is None else verb.__get__(client, owner)
+
+
+def _result_told(steps: Callable[..., object]) -> Signature:
+    declared = signature(steps)
+    told = re.fullmatch(r"Steps\[(.*)\]", str(declared.return_annotation))
+    return declared.replace(return_annotation=told[1]) if told else declared
+
+
+def asked(steps: Callable[Concatenate[Client, P], Steps[Result]]) -> Asked[P, Result]:
+    """A verb of the class that the steps are declared in."""
+    return Asked(steps)
+
+
+def question(steps: Callable[P, Steps[Result]]) -> Asked[P, Result]:
+    """A verb whose steps are declared elsewhere, and need nothing of the client."""
+
+    @wraps(steps)
+    def of_client(client: object, /, *args: P.args, **kwargs: P.kwargs) -> Steps[Result]:
+        return steps(*args, **kwargs)
+
+    declared = signature(steps)
+    client = Parameter("self", Parameter.POSITIONAL_ONLY)
+    of_client.__signature__ = declared.replace(  # type: ignore[attr-defined]
+        parameters=[client, *declared.parameters.values()]
+    )
+    return Asked(of_client)

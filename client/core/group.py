@@ -1,0 +1,328 @@
+"""Nodes of a Raft group as one link: that to the leader, whoever leads.
+
+A ``Group`` has what a ``Link`` has, so that pipelines need not know how many nodes there are. It
+keeps a session with every node. A node says in its WELCOME what it is, and in a ROLE whenever that
+changes. The leader is who claims to be in the highest term of which any node knows a leader: the
+claim of an older term is that of a node which was cut off from the others.
+
+When the leader changes, the connection to the old one is closed with all that is queued in it, and
+``advance`` tells that a session ended: what is not answered is to be sent again, to the next one.
+
+Who has known no leader for a while asks all nodes again, and forgets the terms that it heard of: a
+client that has lived for long must not see less than one that begins now.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Sequence
+from itertools import count
+
+from ledgermq.client.core.address import Address
+from ledgermq.client.core.link import NEVER, Context, FoundLink, Link, Part, keys_of
+from ledgermq.model.errors import LedgerError, NotLeaderError, ProtocolError
+from ledgermq.wire.header import Kind
+from ledgermq.wire.session import Standing, Welcome, decode_role
+
+LOOK_S = 0.001
+"""The links to the others are looked at no more often: their descriptors stay readable."""
+
+ASK_S_MIN, ASK_S_MAX = 2.0, 10.0
+"""After so long without a leader the nodes are asked again, at first, and at last; up to twice as
+long by chance, so that not all clients ask at once."""
+
+_KIND = slice(4, 5)
+_ROLE = bytes([Kind.ROLE])
+
+
+class _Member:
+    """One node; ``standing`` is set exactly while its session stands.
+
+    ``is_asked``: it was asked what only the leader is asked otherwise, in this session.
+    """
+
+    __slots__ = ("_greeting", "is_asked", "link", "standing")
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.is_asked = False
+        self.standing: Standing | None = None
+        self._greeting: Welcome | None = None
+
+    def look(self, now: float, answers: deque[list[Part]]) -> bool:
+        """Take what the node tells, and look after its connection; true when a question got lost.
+
+        Args:
+            answers: where its answers are put.
+        """
+        link = self.link
+        has_ended = False
+        try:
+            while (parts := link.receive()) is not None:
+                if parts[0][_KIND] == _ROLE:
+                    self.note_greeting()
+                    self.take_role(parts)
+                elif self.is_asked:
+                    answers.append(parts)
+        except ProtocolError:
+            has_ended = link.lose(now)
+        has_ended = link.advance(now) or has_ended
+        self.note_greeting()
+        if has_ended and self.is_asked:
+            self.is_asked = False
+            return True
+        return False
+
+    def note_greeting(self) -> None:
+        """Take what the node said when its session began, once."""
+        welcome = self.link.welcome
+        if welcome is not self._greeting:
+            self._greeting = welcome
+            self.standing = welcome.standing if welcome is not None else None
+
+    def take_role(self, parts: list[Part]) -> None:
+        """Take a ROLE.
+
+        Raises:
+            ProtocolError: it is none.
+        """
+        if len(parts) != 2:
+            raise ProtocolError("ROLE without a body", parts=len(parts))
+        self.standing = decode_role(parts[1])
+
+    def says(self) -> str:
+        """What the operator should know of this node when none leads."""
+        link, standing = self.link, self.standing
+        if link.failure is not None:
+            text = str(link.failure)
+        elif standing is None:
+            text = "no answer"
+        else:
+            leader = f"leader {standing.leader}" if standing.leader else "no leader known"
+            text = f"{standing.role} in term {standing.term}, {leader}"
+        return f"{link.endpoint}: {text}"
+
+
+class Group:
+    """The link to the leader of several nodes; see the module.
+
+    Invariants: ``welcome`` is that of ``_leader``'s session, and both are set or neither is;
+    ``_term`` decreases only when no session stands, or the nodes are asked again; ``_ask_at`` is
+    never exactly while a leader is known.
+
+    Attributes:
+        welcome: what the leader told us, ``None`` while no leader is known.
+        last_welcome: the latest one, also between leaders.
+        changes: how often a leader was found.
+    """
+
+    def __init__(self, links: Sequence[Link]) -> None:
+        self.welcome: Welcome | None = None
+        self.last_welcome: Welcome | None = None
+        self.changes = 0
+        # Answers of several nodes are told apart by what they answer.
+        ids = count(1)
+        for link in links:
+            link.share_ids(ids)
+        self._members = [_Member(link) for link in links]
+        self._leader: _Member | None = None
+        self._answers: deque[list[Part]] = deque()
+        self._term = 0
+        self._led_term = 0
+        self._look_at = 0.0
+        self._has_news = False
+        self._ask_s = ASK_S_MIN
+        self._ask_at = NEVER
+
+    @property
+    def failure(self) -> LedgerError | None:
+        """Why no session can ever stand with any of the nodes, if that is known."""
+        failures = [member.link.failure for member in self._members]
+        return None if None in failures else failures[0]
+
+    @property
+    def generation(self) -> int:
+        """Grows whenever ``descriptors`` are others."""
+        return sum(member.link.generation for member in self._members)
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """File descriptors of all links; see ``Link.descriptors``."""
+        return tuple(one for member in self._members for one in member.link.descriptors)
+
+    @property
+    def deadline(self) -> float:
+        """When ``advance`` has work that no descriptor tells of."""
+        if self._has_news or self._answers:
+            return 0.0
+        links = min(member.link.deadline for member in self._members)
+        return max(self._look_at, min(links, self._ask_at))
+
+    def next_id(self) -> int:
+        """A request id that the leader's link has not used."""
+        return self._led().next_id()
+
+    def send_to(self, node: str, parts: Sequence[bytes]) -> bool:
+        """Hand a question to the member ``node``; false when it cannot be asked now.
+
+        Its answer comes out of ``receive``. When its session ends, ``advance`` says so as it does
+        of the leader's.
+        """
+        for member in self._members:
+            welcome = member.link.welcome
+            if welcome is not None and welcome.node == node:
+                member.is_asked = True
+                return member.link.send(parts)
+        return False
+
+    def send(self, parts: Sequence[bytes]) -> bool:
+        """Hand a message for the leader to ZeroMQ; false when it takes none."""
+        return self._led().send(parts)
+
+    def receive(self) -> list[Part] | None:
+        """The parts of the leader's next message that is not about the session itself."""
+        if self._answers:
+            return self._answers.popleft()
+        leader = self._leader
+        if leader is None:
+            return None
+        while (parts := leader.link.receive()) is not None:
+            if parts[0][_KIND] != _ROLE:
+                return parts
+            leader.take_role(parts)
+            self._has_news = True
+        return None
+
+    def advance(self, now: float) -> bool:
+        """Look after all links, and find the leader; true when the old leader's session ended."""
+        has_ended = False
+        leader = self._leader
+        if leader is not None and leader.link.advance(now):
+            self._forget_leader()
+            has_ended = True
+        if self._has_news or self._leader is None or now >= self._look_at:
+            self._look_at = now + LOOK_S
+            for member in self._members:
+                if member is not self._leader:
+                    has_ended = member.look(now, self._answers) or has_ended
+            has_ended = self._choose(now) or has_ended
+            if self._leader is None:
+                self._await_leader(now)
+        return has_ended
+
+    def lose(self, now: float) -> bool:
+        """Give up the connection to the leader; true when there was one."""
+        leader = self._leader
+        if leader is None:
+            return False
+        leader.link.lose(now)
+        self._forget_leader()
+        return True
+
+    def close(self) -> None:
+        """Say goodbye to all nodes, and close the sockets for good."""
+        for member in self._members:
+            member.link.close()
+            member.note_greeting()
+        self._leader = self.welcome = None
+
+    def unreachable(self) -> LedgerError:
+        """What to tell who waited for a leader in vain; nothing was sent."""
+        return self.failure or NotLeaderError(
+            "no node leads, as far as can be seen from here; nothing was stored",
+            nodes=[member.says() for member in self._members],
+        )
+
+    def _led(self) -> Link:
+        assert self._leader is not None
+        return self._leader.link
+
+    def _forget_leader(self) -> None:
+        """After the end of its session."""
+        assert self._leader is not None
+        self._leader.note_greeting()
+        self._leader = self.welcome = None
+        self._has_news = True
+
+    def _await_leader(self, now: float) -> None:
+        """Have all nodes say again what they are, when none has led for long enough."""
+        if self._ask_at == NEVER:
+            self._ask_s = ASK_S_MIN
+        elif now < self._ask_at:
+            return
+        else:
+            self._ask_s = min(2 * self._ask_s, ASK_S_MAX)
+            if self.failure is None:
+                self._ask_again(now)
+        self._ask_at = now + self._ask_s * random.uniform(1.0, 2.0)  # noqa: S311 - no secret
+
+    def _ask_again(self, now: float) -> None:
+        self._term = self._led_term = 0
+        for member in self._members:
+            # A broker forgets with the old session what was asked in it.
+            if not member.is_asked:
+                member.link.ask_again(now)
+
+    def _choose(self, now: float) -> bool:
+        """Take the leader that the nodes tell of; true when another one led before."""
+        self._has_news = False
+        known = [member.standing for member in self._members if member.standing is not None]
+        if not known:
+            # A group that was made anew begins with low terms again.
+            self._term = 0
+        terms = [standing.term for standing in known if standing.leads or standing.leader]
+        self._term = max([self._term, *terms])
+        chosen: _Member | None = None
+        for member in self._members:
+            standing = member.standing
+            if standing is not None and standing.leads and standing.term >= self._term:
+                chosen = member
+        old = self._leader
+        led_term, self._led_term = self._led_term, self._term
+        # Between two terms that follow one another nobody else can have led.
+        if chosen is old and (chosen is None or self._term <= led_term + 1):
+            return False
+        if old is not None:
+            old.link.lose(now)
+            self._forget_leader()
+            if chosen is old:
+                # What it did not answer may be behind what another leader has stored since.
+                return True
+        if chosen is not None:
+            self._ask_at = NEVER
+            self._leader = chosen
+            self.welcome = self.last_welcome = chosen.link.welcome
+            self.changes += 1
+        return old is not None
+
+
+AnyLink = Link | Group
+"""What pipelines drive: the link to one node, or to the leader of several."""
+
+
+def broker_link(
+    context: Context, places: Sequence[Address], *, client: str, group: str = ""
+) -> AnyLink:
+    """The link to the broker of the only node, or of the leader.
+
+    Args:
+        group: the subscription group that its pulls are for; empty for none.
+    """
+    links = [
+        Link(context, place.consume, client=client, group=group, keys=keys_of(place))
+        for place in places
+    ]
+    return links[0] if len(links) == 1 else Group(links)
+
+
+def writer_group(context: Context, places: Sequence[Address], *, client: str) -> Group:
+    """The link to the writer of the leader; where the writers are is asked when it is not known."""
+    return Group(
+        [
+            Link(context, place.produce, client=client, keys=keys_of(place))
+            if place.produce
+            else FoundLink(context, place, client=client)
+            for place in places
+        ]
+    )

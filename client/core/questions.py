@@ -1,0 +1,191 @@
+"""Questions to a broker that several kinds of client ask: topics, queues, offsets, timers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ledgermq.client.core.answers import Fields, integer, rows, text
+from ledgermq.client.core.asked import question
+from ledgermq.client.core.requests import Steps, call_request, call_result
+from ledgermq.client.core.timers import TimerList, timer_list
+from ledgermq.model.errors import NoPermissionError, ProtocolError
+
+PERMIT_READ = 4
+PERMIT_WRITE = 2
+
+PAGE = 250
+
+
+class Route(NamedTuple):
+    """The queues of a topic; ``perm`` are RocketMQ's bits."""
+
+    topic: str
+    read_queues: int
+    write_queues: int
+    perm: int
+
+
+class TopicRow(NamedTuple):
+    """A topic in the broker's list; ``messages`` are those that its queues hold.
+
+    ``deduplication_window_ms``: how long unique ids count in it; 0: they do not.
+    """
+
+    topic: str
+    read_queues: int
+    write_queues: int
+    perm: int
+    system: bool
+    messages: int
+    deduplication_window_ms: int = 0
+
+
+class QueueRange(NamedTuple):
+    """Queue offsets that a queue holds, half-open."""
+
+    begin: int
+    end: int
+
+
+def ask(verb: str, **arguments: object) -> Steps[dict[str, object]]:
+    """The answer to one call."""
+    request = call_request(verb, arguments)
+    yield request
+    return call_result(request)
+
+
+def route(topic: str, *, create: bool) -> Steps[Route]:
+    """The queues of ``topic``.
+
+    Raises:
+        TopicUnknownError: there is none, and none may be created.
+    """
+    return route_of((yield from ask("route", topic=topic, create=create)))
+
+
+def write_queues(topic: str) -> Steps[int]:
+    """Number of queues that ``topic`` takes messages in; it is created if it may be.
+
+    Raises:
+        TopicUnknownError: there is no such topic, and none may be created.
+        NoPermissionError: the topic takes no messages.
+    """
+    return writable((yield from route(topic, create=True)))
+
+
+def create_topic(topic: str, queues: int) -> Steps[Route]:
+    """Create ``topic``, or give an existing one that many queues."""
+    return route_of((yield from ask("topic_create", topic=topic, queues=queues)))
+
+
+def topics() -> Steps[list[TopicRow]]:
+    """All topics by name, those of the system too, with the messages that they hold."""
+    found: list[TopicRow] = []
+    while True:
+        page = yield from ask("topics", limit=PAGE, after=found[-1].topic if found else None)
+        found += rows(page, "topics", topic_row)
+        if not page.get("more"):
+            return found
+
+
+def queue(topic: str, queue_id: int) -> Steps[QueueRange]:
+    """The queue offsets that a queue holds."""
+    result = yield from ask("queue", topic=topic, queue=queue_id)
+    return QueueRange(integer(result, "min"), integer(result, "max"))
+
+
+def offset_by_time(topic: str, queue_id: int, timestamp_ms: int) -> Steps[int]:
+    """The queue offset that RocketMQ finds for a time.
+
+    That is the message of exactly that store time, else the nearer one of its two neighbours in
+    time; the first or the last one where there is only one neighbour.
+    """
+    result = yield from ask("offset_by_time", topic=topic, queue=queue_id, timestamp=timestamp_ms)
+    return integer(result, "offset")
+
+
+def group_offset(group: str, topic: str) -> Steps[dict[int, int]]:
+    """Committed queue offsets by queue id; queues never committed are left out."""
+    return offsets_of((yield from ask("group_offset", group=group, topic=topic)))
+
+
+def group_commit(group: str, topic: str, offsets: Mapping[int, int]) -> Steps[None]:
+    """Commit queue offsets."""
+    # In JSON every name is a text.
+    told = {str(queue_id): offset for queue_id, offset in offsets.items()}
+    yield from ask("group_commit", group=group, topic=topic, offsets=told)
+
+
+def timers(count: int = 100) -> Steps[TimerList]:
+    """The messages that are due next of those that wait for a time of their own."""
+    return timer_list((yield from ask("timers", count=count)))
+
+
+def cancel_timer(unique_id: str) -> Steps[None]:
+    """Take a message back that waits for its time.
+
+    Raises:
+        MessageIllegalError: none of that id waits.
+    """
+    yield from ask("timer_cancel", id=unique_id)
+
+
+class BrokerQuestions:
+    """The questions as verbs of a connection."""
+
+    route = question(route)
+    write_queues = question(write_queues)
+    create_topic = question(create_topic)
+    topics = question(topics)
+    queue = question(queue)
+    offset_by_time = question(offset_by_time)
+    group_offset = question(group_offset)
+    group_commit = question(group_commit)
+    timers = question(timers)
+    cancel_timer = question(cancel_timer)
+
+
+def route_of(result: Fields) -> Route:
+    """The answer to ``route`` and to ``topic_create``."""
+    return Route(
+        text(result, "topic"),
+        integer(result, "read_queues"),
+        integer(result, "write_queues"),
+        integer(result, "perm"),
+    )
+
+
+def writable(route: Route) -> int:
+    """Number of queues that take messages.
+
+    Raises:
+        NoPermissionError: there are none, or the topic may not be written to.
+    """
+    if not route.perm & PERMIT_WRITE or route.write_queues < 1:
+        raise NoPermissionError(
+            "topic takes no messages",
+            topic=route.topic,
+            perm=route.perm,
+            write_queues=route.write_queues,
+        )
+    return route.write_queues
+
+
+def offsets_of(result: Fields) -> dict[int, int]:
+    """The answer to ``group_offset``."""
+    told = result.get("offsets")
+    if not isinstance(told, dict):
+        raise ProtocolError("field missing or not an object", field="offsets", value=told)
+    offsets: dict[int, int] = {}
+    for queue_id, offset in told.items():
+        if not queue_id.isdecimal() or not isinstance(offset, int):
+            raise ProtocolError("not an offset of a queue", queue=queue_id, offset=offset)
+        offsets[int(queue_id)] = offset
+    return offsets
+
+
+def topic_row(row: Fields) -> TopicRow:
+    """A row of ``topics``."""
+    window_ms = integer(row, "deduplication_window_ms") if "deduplication_window_ms" in row else 0
+    return TopicRow(*route_of(row), bool(row.get("system")), integer(row, "messages"), window_ms)

@@ -1,0 +1,45 @@
+"""Rebalance listener: an application's callbacks when queues come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+
+from ledgermq.client.groups.allocation import TopicQueue
+from ledgermq.client.groups.group_member import Notice
+from ledgermq.model.errors import ConfigError
+
+
+class RebalanceListener:
+    """To be derived from. ``AsyncGroupConsumer`` awaits what a method returns, if it can be.
+
+    The methods are called from within ``poll`` and ``close``, never beside them.
+    """
+
+    def on_assigned(self, queues: Sequence[TopicQueue]) -> Awaitable[None] | None:
+        """These queues are this consumer's from now on; ``seek`` may change where it begins."""
+
+    def on_revoked(self, queues: Sequence[TopicQueue]) -> Awaitable[None] | None:
+        """These queues are given away next: what was done of them can be committed now."""
+
+    def on_lost(self, queues: Sequence[TopicQueue]) -> Awaitable[None] | None:
+        """Somebody else has these queues already, as after a long pause of this process."""
+
+
+def tell(listener: RebalanceListener, notice: Notice) -> Awaitable[None] | None:
+    """Call the method that ``notice`` is for."""
+    methods = {
+        "assigned": listener.on_assigned,
+        "revoked": listener.on_revoked,
+        "lost": listener.on_lost,
+    }
+    return methods[notice.change](notice.queues)
+
+
+def tell_at_once(listener: RebalanceListener, notice: Notice) -> None:
+    """The same where nobody can await.
+
+    Raises:
+        ConfigError: the method is a coroutine.
+    """
+    if tell(listener, notice) is not None:
+        raise ConfigError("listener is asynchronous: use AsyncGroupConsumer")

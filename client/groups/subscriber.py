@@ -1,0 +1,144 @@
+"""Shared part of group members, blocking and asyncio."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+import zmq
+
+from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
+from ledgermq.client.core.asked import asked
+from ledgermq.client.core.group import AnyLink, broker_link
+from ledgermq.client.core.link import Context
+from ledgermq.client.core.requests import RequestPipeline, Steps
+from ledgermq.client.groups.allocation import TopicQueue
+from ledgermq.client.groups.group_member import GroupMember, GroupOptions, Subscriptions, client_id
+from ledgermq.client.groups.rebalance_listener import RebalanceListener
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions, OffsetReset
+from ledgermq.client.reading.start_offsets import checked_group
+from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
+
+
+class Subscriber(ABC):
+    """What a member is told when it is made, and what it has of the queues."""
+
+    def __init__(
+        self,
+        address: str | Sequence[str] = DEFAULT_ADDRESS,
+        *,
+        group: str,
+        name: str | None = None,
+        listener: RebalanceListener | None = None,
+        group_options: GroupOptions | None = None,
+        options: ConsumerOptions | None = None,
+    ) -> None:
+        """A member that joins with its first ``poll``; ``subscribe`` before.
+
+        Args:
+            address: as a ``Consumer`` takes it.
+            group: whose queues it shares.
+            name: unique in the group; one that is started anew under its name goes on with its
+                queues at once. Made up when left out.
+            listener: is told when queues come and go.
+
+        Raises:
+            ConfigError: an argument cannot be used.
+        """
+        self.group = checked_group(group)
+        self.group_options = group_options or GroupOptions()
+        self.options = options or ConsumerOptions()
+        self._places = parse_addresses(address)
+        self.name = client_id(name, self.group_options.model, self._places)
+        self._link = self._new_link(self.name)
+        self._listener = listener or RebalanceListener()
+        self._subscriptions = Subscriptions()
+        self._member: GroupMember | None = None
+
+    def subscribe(
+        self, topics: str | Sequence[str], expression: str | MessageFilter = ALL_TAGS
+    ) -> None:
+        """Read ``topics``, too.
+
+        Args:
+            expression: ``*``, tags divided by ``||``, or a filter, also one by SQL-92 expression.
+                All members should want the same.
+
+        Raises:
+            ConfigError: the consumer has begun already.
+            FilterIllegalError: there is no tag in ``expression``.
+        """
+        self._subscriptions.add(topics, expression)
+
+    @property
+    def assignment(self) -> frozenset[TopicQueue]:
+        """The queues that it reads now."""
+        return frozenset() if self._member is None else self._member.reader.queues
+
+    @property
+    def resets(self) -> list[tuple[str, OffsetReset]]:
+        """Queues that did not hold what came next, with their topics: messages were skipped."""
+        return [] if self._member is None else self._member.reader.resets
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Members of the group that do not want the same, as the broker says."""
+        news = None if self._member is None else self._member.heartbeats.news
+        return () if news is None else news.warnings
+
+    @asked
+    def commit(self, offsets: Mapping[TopicQueue, int] | None = None) -> Steps[None]:
+        """Note what the group has read: ``offsets``, or all that was given so far.
+
+        Durable in the group's log on return; of a broadcasting consumer in its own file.
+
+        Raises:
+            MessageIllegalError: an offset is below the committed one, or outside of its queue.
+        """
+        return self._begun().commit(offsets)
+
+    def positions(self) -> dict[TopicQueue, int]:
+        """Queue offset of the next message to be given, by queue."""
+        return self._begun().reader.positions()
+
+    def seek(self, queue: TopicQueue, offset: int) -> None:
+        """Go on at ``offset`` of a queue.
+
+        Raises:
+            TopicUnknownError: the queue is not this consumer's now.
+        """
+        self._begun().reader.seek(queue, offset)
+
+    def pause(self, queue: TopicQueue) -> None:
+        """Give nothing of a queue until ``resume``; others get it only if the group changes.
+
+        Raises:
+            TopicUnknownError: the queue is not this consumer's now.
+        """
+        self._begun().reader.pause(queue)
+
+    def resume(self, queue: TopicQueue) -> None:
+        """Go on with a queue where it was paused.
+
+        Raises:
+            TopicUnknownError: the queue is not this consumer's now.
+        """
+        self._begun().reader.resume(queue)
+
+    @abstractmethod
+    def _begun(self) -> GroupMember: ...
+
+    def _join(self, requests: RequestPipeline) -> GroupMember:
+        member = self._member = GroupMember(
+            requests,
+            self.group_options,
+            self.options,
+            group=self.group,
+            client=self.name,
+            subscription=self._subscriptions.fixed(),
+        )
+        return member
+
+    def _new_link(self, client: str) -> AnyLink:
+        context: Context = zmq.Context.instance()
+        return broker_link(context, self._places, client=client)

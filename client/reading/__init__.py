@@ -1,0 +1,1 @@
+"""The rules of reading: pulls ahead, positions, queries, retries, dead letters."""

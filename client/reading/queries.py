@@ -1,0 +1,187 @@
+"""Queries for messages by id, position, key or time, outside of any queue's order.
+
+``Queries`` waits, ``AsyncQueries`` is awaited; both have the same verbs. Nothing is found that is
+not committed. Of several nodes the leader is asked.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ledgermq.client.broker_connection import AsyncBrokerClient, BrokerClient
+from ledgermq.client.core import questions
+from ledgermq.client.core.answers import integer
+from ledgermq.client.core.asked import asked, question
+from ledgermq.client.core.group import AnyLink
+from ledgermq.client.core.link import NEVER
+from ledgermq.client.core.questions import ask
+from ledgermq.client.core.received import MessageBatch, ReceivedMessage
+from ledgermq.client.core.requests import Request, Steps
+from ledgermq.client.reading.message_track import browse, track
+from ledgermq.formats.records.message_id import decode_offset_id
+from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.model.limits import TIMESTAMP_MAX
+from ledgermq.wire.header import Kind
+from ledgermq.wire.query_frame import (
+    MESSAGES_DEFAULT,
+    MESSAGES_MAX,
+    AnyQuery,
+    KeyQuery,
+    PositionQuery,
+    decode_queried,
+    encode_query,
+)
+
+
+class KeyedMessages(NamedTuple):
+    """The messages that have a key.
+
+    Attributes:
+        messages: the newest ones, in the order of the log.
+        has_more: there may be older ones that were left out.
+        index_timestamp: store time of the newest message that the index knows, epoch ms: later ones
+            cannot be found yet. 0 when it knows none.
+        index_position: position of that one.
+    """
+
+    messages: list[ReceivedMessage]
+    has_more: bool
+    index_timestamp: int
+    index_position: int
+
+
+class QueriesVerbs:
+    """What may be asked of messages."""
+
+    NAME = "queries"
+    _link: AnyLink
+
+    offset_by_time = question(questions.offset_by_time)
+    offsets = question(questions.queue)
+    track = question(track)
+
+    @asked
+    def message_at(self, position: int) -> Steps[ReceivedMessage | None]:
+        """The message whose record begins at a position of the log (its physical offset)."""
+        return message_at(position)
+
+    @asked
+    def message_by_id(self, id_: str, *, topic: str | None = None) -> Steps[ReceivedMessage | None]:
+        """The message with an id: an offset id, or with ``topic`` also the producer's unique id.
+
+        Raises:
+            ConfigError: it is no offset id, and no topic is given.
+            TopicUnknownError: there is no such topic.
+        """
+        if topic is not None:
+            found = yield from _query(KeyQuery(topic, id_, MESSAGES_MAX))
+            named = [message for message in found.messages if message.unique_id == id_]
+            if named:
+                return named[-1]
+        try:
+            place = decode_offset_id(id_)
+        except ProtocolError as error:
+            if topic is not None:
+                return None
+            raise ConfigError(
+                "not an offset id; a producer's unique id is looked for in a topic: name it", id=id_
+            ) from error
+        message = yield from message_at(place.physical_offset)
+        # The ids of a producer look like those of a place, and rarely name one.
+        if message is None or message.offset_message_id != id_.upper():
+            return None
+        return message if topic in (None, message.topic) else None
+
+    @asked
+    def by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        messages_max: int = MESSAGES_DEFAULT,
+        begin: int = 0,
+        end: int = TIMESTAMP_MAX,
+    ) -> Steps[KeyedMessages]:
+        """The newest messages of ``topic`` that have ``key``, or have it as their unique id.
+
+        Args:
+            messages_max: 1 to 1024.
+            begin, end: store times wanted, epoch ms, both included.
+
+        Raises:
+            TopicUnknownError: there is no such topic.
+        """
+        if not 1 <= messages_max <= MESSAGES_MAX:
+            raise ConfigError(
+                "messages_max out of range", value=messages_max, minimum=1, limit=MESSAGES_MAX
+            )
+        if not key:
+            raise ConfigError("key is empty", topic=topic)
+        if not 0 <= begin <= TIMESTAMP_MAX or not 0 <= end <= TIMESTAMP_MAX:
+            raise ConfigError("time out of range", begin=begin, end=end, minimum=0)
+        return (yield from _query(KeyQuery(topic, key, messages_max, begin, end)))
+
+    @asked
+    def earliest_time(self, topic: str | None = None, queue_id: int = 0) -> Steps[int | None]:
+        """Store time of the first message of a queue, or of the log without a topic, epoch ms.
+
+        ``None`` when there is no message.
+        """
+        queue: dict[str, object] = {} if topic is None else {"topic": topic, "queue": queue_id}
+        timestamp = integer((yield from ask("earliest_time", **queue)), "timestamp")
+        return None if timestamp < 0 else timestamp
+
+    @asked
+    def browse(
+        self, topic: str, queue_id: int, offset: int, *, messages_max: int = MESSAGES_DEFAULT
+    ) -> Steps[MessageBatch]:
+        """Messages of one queue from ``offset`` on; no group consumes anything by that.
+
+        Raises:
+            TopicUnknownError: there is no such topic, or no such queue.
+            ConfigError: a number is out of range.
+        """
+        return browse(self._link, topic, queue_id, offset, messages_max)
+
+    @asked
+    def read_queues(self, topic: str) -> Steps[int]:
+        """How many queues of ``topic`` can be read.
+
+        Raises:
+            TopicUnknownError: there is no such topic.
+        """
+        return (yield from questions.route(topic, create=False)).read_queues
+
+
+class Queries(QueriesVerbs, BrokerClient):
+    """Questions that wait for their answer; one thread at a time may ask."""
+
+
+class AsyncQueries(QueriesVerbs, AsyncBrokerClient):
+    """Questions that are awaited: ``async with AsyncQueries(…) as queries:``."""
+
+
+def _query(query: AnyQuery) -> Steps[KeyedMessages]:
+    def encode(request_id: int) -> list[bytes]:
+        return encode_query(request_id, query)
+
+    request = Request(encode, Kind.QUERIED, deadline=NEVER)
+    yield request
+    parts = request.answer()
+    if len(parts) != 2:
+        raise ProtocolError("QUERIED without its records", parts=len(parts))
+    records = memoryview(parts[1])
+    queried = decode_queried(parts[0], records_size=len(records))
+    places = zip(queried.starts, queried.sizes, strict=True)
+    messages = [ReceivedMessage.of_record(records[at : at + size]) for at, size in places]
+    return KeyedMessages(
+        messages, queried.has_more, queried.index_timestamp, queried.index_position
+    )
+
+
+def message_at(position: int) -> Steps[ReceivedMessage | None]:
+    """The message whose record begins at a position of the log."""
+    if position < 0:
+        raise ConfigError("position is negative", position=position)
+    found = yield from _query(PositionQuery(position))
+    return found.messages[0] if found.messages else None

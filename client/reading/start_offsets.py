@@ -1,0 +1,108 @@
+"""Starting offsets of a consumer's queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from ledgermq.client.core.questions import group_offset, offset_by_time, queue, route
+from ledgermq.client.core.requests import Steps
+from ledgermq.model.errors import ConfigError, TopicUnknownError
+
+Start = Literal["stored", "first", "last"] | int | Mapping[int, int]
+"""Where to begin: the group's committed offsets (``first`` for a queue without one), the first or
+behind the last message of each queue, a time in epoch ms, or queue offsets by queue id."""
+
+
+def starting_offsets(
+    topic: str,
+    group: str | None,
+    queues: Iterable[int] | None,
+    start: Start,
+    *,
+    otherwise: Start = "first",
+) -> Steps[dict[int, int]]:
+    """Queue offset to begin at, for each queue to read.
+
+    Args:
+        queues: those to read; all when left out.
+        otherwise: where to begin with a queue of which ``start`` says nothing.
+
+    Raises:
+        TopicUnknownError: there is no such topic, or no such queue.
+    """
+    wanted = wanted_queues((yield from route(topic, create=False)).read_queues, queues, topic)
+    stored: Mapping[int, int] = {}
+    if start == "stored" and group is not None:
+        stored = yield from group_offset(group, topic)
+    elif isinstance(start, Mapping):
+        stored = start
+    offsets: dict[int, int] = {}
+    for queue_id in wanted:
+        begin = start if start in ("first", "last") or isinstance(start, int) else otherwise
+        if queue_id in stored:
+            offsets[queue_id] = stored[queue_id]
+        elif isinstance(begin, int):
+            offsets[queue_id] = yield from offset_by_time(topic, queue_id, begin)
+        else:
+            held = yield from queue(topic, queue_id)
+            offsets[queue_id] = held.end if begin == "last" else held.begin
+    return offsets
+
+
+def ending_offsets(topic: str, queues: Iterable[int]) -> Steps[dict[int, int]]:
+    """Queue offset behind the last message of each queue."""
+    offsets: dict[int, int] = {}
+    for queue_id in queues:
+        offsets[queue_id] = (yield from queue(topic, queue_id)).end
+    return offsets
+
+
+def wanted_queues(count: int, queues: Iterable[int] | None, topic: str) -> list[int]:
+    """The queues to read of a topic that has ``count``.
+
+    Raises:
+        TopicUnknownError: it does not have all that are asked for.
+    """
+    if queues is None:
+        return list(range(count))
+    wanted = sorted(set(queues))
+    strange = [queue for queue in wanted if not 0 <= queue < count]
+    if strange:
+        raise TopicUnknownError(
+            "topic has no such queue", topic=topic, queue_id=strange[0], limit=count - 1
+        )
+    return wanted
+
+
+def checked_group(group: str | None) -> str:
+    """The group of a consumer.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    if not group:
+        raise ConfigError("consumer has no group: give group=… to keep offsets in the broker")
+    return group
+
+
+def check_start(start: Start) -> Start:
+    """``start``, which was given by the application.
+
+    Raises:
+        ConfigError: it is not one of the values that ``Start`` names.
+    """
+    if isinstance(start, Mapping):
+        for queue, offset in start.items():
+            if queue < 0 or offset < 0:
+                raise ConfigError("negative queue offset", queue_id=queue, offset=offset)
+        return start
+    if start in ("stored", "first", "last") or (
+        isinstance(start, int) and not isinstance(start, bool) and start >= 0
+    ):
+        return start
+    raise ConfigError(
+        "start is not a place to begin",
+        start=start,
+        allowed="stored, first, last, a time in epoch ms, or {queue: offset}",
+    )

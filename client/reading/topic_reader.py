@@ -1,0 +1,146 @@
+"""Shared part of a topic's consumers, blocking and asyncio."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+
+import zmq
+
+from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
+from ledgermq.client.core.asked import asked
+from ledgermq.client.core.group import broker_link
+from ledgermq.client.core.link import Context
+from ledgermq.client.core.questions import group_commit, group_offset
+from ledgermq.client.core.requests import Request, RequestPipeline, Steps
+from ledgermq.client.reading.pull_pipeline import (
+    ConsumerOptions,
+    PullPipeline,
+    checked_filter,
+    pull_request,
+)
+from ledgermq.client.reading.retries import Marks, Reading, RetryPulls, marked, reads_retries
+from ledgermq.client.reading.start_offsets import (
+    Start,
+    check_start,
+    checked_group,
+    ending_offsets,
+    starting_offsets,
+)
+from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
+from ledgermq.wire.pull_frame import Pull
+
+
+class TopicReader(ABC):
+    """What a consumer is told when it is made, and what it asks beside its pulls."""
+
+    def __init__(
+        self,
+        address: str | Sequence[str] = DEFAULT_ADDRESS,
+        *,
+        topic: str,
+        group: str | None = None,
+        queues: Iterable[int] | None = None,
+        start: Start = "stored",
+        tags: str = ALL_TAGS,
+        filter: MessageFilter | None = None,
+        name: str = "consumer",
+        options: ConsumerOptions | None = None,
+        retries: bool | None = None,
+    ) -> None:
+        """A consumer, which connects when it is first used.
+
+        Args:
+            address: ``ipc://`` and the node's runtime directory, or ``tcp://HOST:PORT``; of several
+                nodes of a group, in a list or divided by commas, the leader is read.
+            group: whose offsets ``start="stored"`` reads and ``commit`` writes.
+            queues: which queues to read; all, also later ones, when left out.
+            tags: ``*``, or tags divided by ``||``.
+            filter: which messages are wanted, in place of ``tags``; also by SQL-92 expression.
+            name: of this client, as the node's operator sees it.
+            retries: whether to read what the group was given back, too (``retry_later``); when left
+                out, a consumer with a group that reads all queues does. These messages come in
+                batches of their own, whose topic is the group's retry topic; each has the topic
+                that it was sent to. All members of a group had better read the same topics.
+
+        Raises:
+            ConfigError: an argument cannot be used.
+            FilterIllegalError: there is no tag in ``tags``.
+        """
+        self.topic = topic
+        self.group = group
+        self.options = options or ConsumerOptions()
+        context: Context = zmq.Context.instance()
+        self._link = broker_link(context, parse_addresses(address), client=name, group=group or "")
+        self._filter = checked_filter(tags, filter)
+        self._reads_retries = reads_retries(group, queues, retries)
+        self._queues = None if queues is None else list(queues)
+        self._start = check_start(start)
+
+    @asked
+    def committed(self) -> Steps[dict[int, int]]:
+        """The group's offsets in the broker, by queue id; queues never committed are left out.
+
+        Raises:
+            ConfigError: the consumer has no group.
+        """
+        return group_offset(checked_group(self.group), self.topic)
+
+    @asked
+    def commit(self, offsets: Marks = None) -> Steps[None]:
+        """Note in the broker what the group has read.
+
+        Args:
+            offsets: by queue id, of the consumer's topic; or a batch or a message, which is noted
+                with all before it in its queue; when left out all that was given so far, of what
+                was given back, too.
+
+        Raises:
+            ConfigError: the consumer has no group.
+        """
+        group = checked_group(self.group)
+        for topic, noted in marked(offsets, self.topic, self._begun).items():
+            yield from group_commit(group, topic, noted)
+
+    @asked
+    def ends(self) -> Steps[dict[int, int]]:
+        """Queue offset behind the last message of each queue, now."""
+        return ending_offsets(self.topic, self.offsets())
+
+    def seek(self, queue_id: int, offset: int) -> None:
+        """Let ``poll`` go on at ``offset`` of a queue.
+
+        Raises:
+            TopicUnknownError: the queue is none of this consumer's.
+            ConfigError: the offset is negative.
+        """
+        self._begun().own.seek(queue_id, offset)
+
+    def offsets(self) -> dict[int, int]:
+        """Queue offset of the next message to be given, by queue id."""
+        return self._begun().own.positions()
+
+    @abstractmethod
+    def _begun(self) -> Reading: ...
+
+    def _reading_of(self, requests: RequestPipeline) -> Reading:
+        own = PullPipeline(requests, self.topic, self._filter, self.options)
+        if not self._reads_retries:
+            return Reading(own, None)
+        return Reading(own, RetryPulls(requests, checked_group(self.group), self.options))
+
+    def _starting_offsets(self) -> Steps[dict[int, int]]:
+        return starting_offsets(self.topic, self.group, self._queues, self._start)
+
+    def _begin_reading(self, reading: Reading, offsets: dict[int, int]) -> None:
+        reading.own.begin(offsets, follows_route=self._queues is None, now=time.monotonic())
+
+    def _pull_request(
+        self, queue_id: int, offset: int, messages_max: int | None, hold_ms: int
+    ) -> Request:
+        options = self.options
+        messages_max = messages_max or options.messages_max
+        pull = Pull(0, self.topic, queue_id, offset, messages_max, options.bytes_max, hold_ms)
+        until = time.monotonic() + hold_ms / 1_000 + options.timeout_s
+        return pull_request(pull, self._link, deadline=until)

@@ -1,0 +1,1 @@
+"""The rules of sending: encoding, frames, window, acknowledgements, transactions."""

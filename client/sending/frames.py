@@ -1,0 +1,192 @@
+"""Frames of a producer: messages gathered by queue, closed, and kept until they are answered."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from functools import partial
+from itertools import chain
+
+from ledgermq.client.core.results import BatchResult, FrameResult, SendResult
+from ledgermq.client.sending.outgoing import Body
+from ledgermq.client.sending.record_encoder import Form, Records
+from ledgermq.client.sending.send_future import SendFuture, Waiting
+from ledgermq.formats.kernels.crc32 import crc32
+from ledgermq.model.errors import LedgerError
+from ledgermq.wire.send_frame import SendRun, encode_send, encode_tables
+
+AnyFuture = SendFuture[SendResult] | SendFuture[BatchResult]
+OneCallback = Callable[[SendFuture[SendResult]], object]
+BatchCallback = Callable[[SendFuture[BatchResult]], object]
+
+
+class Frame:
+    """One SEND, with all that is needed to send it again.
+
+    Attributes:
+        sequence: order in which frames were made; resent frames keep it.
+        deadline: when its messages fail.
+        attempts: how often it was handed to ZeroMQ.
+        may_be_stored: an attempt ended without an answer.
+        refusal: why the last attempt was refused.
+        on_settled: is told the outcome, beside the futures; for who keeps none a message.
+    """
+
+    __slots__ = (
+        "_checksum",
+        "_payload",
+        "_tables",
+        "attempts",
+        "deadline",
+        "form",
+        "futures",
+        "may_be_stored",
+        "on_settled",
+        "refusal",
+        "runs",
+        "sequence",
+        "size",
+        "sizes",
+    )
+
+    def __init__(
+        self,
+        form: Form,
+        parts: list[Body],
+        sizes: array[int],
+        runs: list[SendRun],
+        futures: list[AnyFuture],
+    ) -> None:
+        self.form = form
+        self.runs = runs
+        self.sizes = sizes
+        self.futures = futures
+        self.sequence = 0
+        self.deadline = 0.0
+        self.attempts = 0
+        self.may_be_stored = False
+        self.refusal: LedgerError | None = None
+        self.on_settled: Callable[[FrameResult | LedgerError], None] | None = None
+        self._payload = b"".join(parts)
+        self.size = len(self._payload)
+        self._tables = encode_tables(sizes.tobytes(), runs)
+        self._checksum = crc32(self._payload, crc32(self._tables, 0))
+
+    def encode(self, request_id: int, *, is_resumed: bool) -> list[bytes]:
+        """The parts of the message; a retry if an earlier attempt may have stored something.
+
+        Args:
+            is_resumed: all that was refused before is known, and this is the first of it.
+        """
+        head = encode_send(
+            request_id,
+            tables=self._tables,
+            records=len(self.sizes),
+            runs=len(self.runs),
+            topics_size=sum(len(run.topic) for run in self.runs),
+            payload_size=self.size,
+            checksum=self._checksum,
+            entry_header_size=self.form.entry_header_size,
+            store_host_size=self.form.store_host_size,
+            is_retry=self.may_be_stored,
+            is_resumed=is_resumed,
+        )
+        return [head, self._payload]
+
+
+class _Rows:
+    """Where the messages of a frame stand in it; ``order`` is known when the frame is closed.
+
+    Results ask it, and nothing else is kept for each message: many frames have as many topics as
+    messages.
+    """
+
+    __slots__ = ("order",)
+
+    def __init__(self) -> None:
+        self.order: array[int] | None = None
+
+    def place(self, number: int, id_: str, answer: FrameResult) -> SendResult:
+        """The result of the message that was added as ``number``."""
+        return answer.one(number if self.order is None else self.order[number], id_)
+
+
+class OpenFrame:
+    """Messages that wait for others to share a frame with.
+
+    Attributes:
+        size: bytes so far.
+        records: messages so far.
+        queues: queue chosen for this frame, by topic.
+    """
+
+    def __init__(self, form: Form, *, opened_at: float) -> None:
+        self.form = form
+        self.opened_at = opened_at
+        self.size = 0
+        self.records = 0
+        self.queues: dict[bytes, int] = {}
+        self._rows = _Rows()
+        self._runs: dict[tuple[bytes, int], int] = {}
+        self._run_of = array("I")
+        self._parts: list[list[Body]] = []
+        self._sizes = array("I")
+        self._futures: list[AnyFuture] = []
+
+    def add(
+        self,
+        topic: bytes,
+        queue_id: int,
+        records: Records,
+        waiting: Waiting,
+        callback: OneCallback | None,
+    ) -> SendFuture[SendResult]:
+        """Add one message; the future of its result."""
+        runs = self._runs
+        self._run_of.append(runs.setdefault((topic, queue_id), len(runs)))
+        id_ = records.id_of(0)
+        future = SendFuture(waiting, partial(self._rows.place, self.records, id_), id_, callback)
+        self._parts.append(records.parts)
+        self._sizes.append(records.size)
+        self._futures.append(future)
+        self.size += records.size
+        self.records += 1
+        return future
+
+    def close(self) -> Frame:
+        """The frame; nothing may be added afterwards."""
+        counts = [0] * len(self._runs)
+        for run in self._run_of:
+            counts[run] += 1
+        parts, sizes, futures = self._parts, self._sizes, self._futures
+        if 1 < len(counts) < self.records:
+            # Consecutive records of one queue are one run: in the order in which queues came.
+            rows = sorted(range(self.records), key=self._run_of.__getitem__)
+            parts = [parts[row] for row in rows]
+            sizes = array("I", [sizes[row] for row in rows])
+            futures = [futures[row] for row in rows]
+            order = array("I", rows)
+            for place, row in enumerate(rows):
+                order[row] = place
+            self._rows.order = order
+        runs = [
+            SendRun(count, queue_id, topic)
+            for count, (topic, queue_id) in zip(counts, self._runs, strict=True)
+        ]
+        return Frame(self.form, list(chain.from_iterable(parts)), sizes, runs, futures)
+
+
+def batch_frame(
+    form: Form,
+    run: SendRun,
+    records: Records,
+    waiting: Waiting,
+    callback: BatchCallback | None,
+) -> tuple[Frame, SendFuture[BatchResult]]:
+    """A frame of one batch, and the future of its result."""
+
+    def make(answer: FrameResult) -> BatchResult:
+        return BatchResult(answer, run.records, records.id_of)
+
+    future = SendFuture(waiting, make, records.id_of(0), callback)
+    return Frame(form, records.parts, records.sizes, [run], [future]), future

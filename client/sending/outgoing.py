@@ -1,0 +1,134 @@
+"""Outgoing messages: an application's arguments, checked, and as properties on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ledgermq.formats.records.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
+from ledgermq.model.errors import MessageIllegalError
+from ledgermq.model.limits import PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX, UNIQUE_ID_SIZE_MAX
+
+Body = bytes | bytearray | memoryview
+
+UNIQUE_ID_DIGITS = 12
+"""Digits of a unique id that differ from message to message."""
+
+_OWN_ARGUMENTS = {TAGS: "tag", KEYS: "keys", UNIQ_KEY: "unique_id"}
+_TOPIC_ALLOWED = frozenset(b"%|_-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingMessage:
+    """One message of a batch.
+
+    Attributes:
+        body: the application's bytes.
+        tag: what consumers filter by; at most one.
+        keys: what the index finds the message by; without spaces.
+        properties: the application's own.
+        flag: the application's, a signed 32-bit number.
+        unique_id: a topic with a window of de-duplication stores one message of it; the producer
+            draws one when it is left out.
+        sys_flag: the bits that say how ``body`` is compressed already (``Compression.sys_flag``);
+            0 when it is not, and the producer may compress it.
+    """
+
+    body: Body
+    tag: str | None = None
+    keys: Sequence[str] = ()
+    properties: Mapping[str, str] | None = None
+    flag: int = 0
+    sys_flag: int = 0
+    unique_id: str | None = None
+
+
+def check_unique_id(unique_id: str) -> str:
+    """An id that an application gives to a message.
+
+    Raises:
+        MessageIllegalError: it is empty, too long, or has a character that is not allowed.
+    """
+    if not isinstance(unique_id, str) or not 0 < len(unique_id) <= UNIQUE_ID_SIZE_MAX:
+        raise MessageIllegalError(
+            "unique id is empty or too long", unique_id=unique_id, limit=UNIQUE_ID_SIZE_MAX
+        )
+    if not unique_id.isascii() or not unique_id.isprintable() or " " in unique_id:
+        raise MessageIllegalError(
+            "unique id has a character that is not allowed",
+            unique_id=unique_id,
+            limit="printable ASCII without spaces",
+        )
+    return unique_id
+
+
+@lru_cache(maxsize=1_024)
+def topic_bytes(topic: str) -> bytes:
+    """``topic`` as on disk.
+
+    Raises:
+        MessageIllegalError: RocketMQ would not take the name.
+    """
+    data = topic.encode(errors="replace")
+    if not 0 < len(data) <= TOPIC_SIZE_MAX:
+        raise MessageIllegalError(
+            "topic is empty or too long", topic=topic, size=len(data), limit=TOPIC_SIZE_MAX
+        )
+    if not _TOPIC_ALLOWED.issuperset(data):
+        raise MessageIllegalError(
+            "topic has a character that is not allowed", topic=topic, limit="a-z A-Z 0-9 _ - | %"
+        )
+    return data
+
+
+def properties_bytes(
+    tag: str | None, keys: Sequence[str], properties: Mapping[str, str] | None
+) -> bytes:
+    """Everything that stands before the unique id of a message: other properties, its name.
+
+    Raises:
+        MessageIllegalError: a name or a value is empty, too long, or has a character that divides
+            properties on disk.
+    """
+    if isinstance(keys, str):
+        keys = (keys,)
+    return _properties_bytes(tag, tuple(keys), tuple((properties or {}).items()))
+
+
+@lru_cache(maxsize=1_024)
+def _properties_bytes(
+    tag: str | None, keys: tuple[str, ...], items: tuple[tuple[str, str], ...]
+) -> bytes:
+    values: dict[str, str] = {}
+    for name, value in items:
+        if name in _OWN_ARGUMENTS:
+            raise MessageIllegalError(
+                "property has an argument of its own", name=name, use=_OWN_ARGUMENTS[name]
+            )
+        values[name] = value
+    if tag is not None:
+        values[TAGS] = tag
+    if keys:
+        for key in keys:
+            if not key or " " in key:
+                raise MessageIllegalError("key is empty or has a space", key=key)
+        values[KEYS] = " ".join(keys)
+    for name, value in values.items():
+        if not isinstance(value, str):
+            raise MessageIllegalError("property value is not a text", name=name, value=value)
+        if "\x01" in value:
+            raise MessageIllegalError("property value has a separator", name=name, value=value)
+    # A placeholder of one character: the unique id goes there, message by message.
+    data = encode_properties(values | {UNIQ_KEY: "0"})[:-1]
+    return data
+
+
+def check_properties_size(size: int) -> None:
+    """Refuse properties that the format cannot hold.
+
+    Raises:
+        MessageIllegalError: they are too long.
+    """
+    if size > PROPERTIES_SIZE_MAX:
+        raise MessageIllegalError("properties are too large", size=size, limit=PROPERTIES_SIZE_MAX)

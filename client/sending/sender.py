@@ -1,0 +1,302 @@
+"""Sender: choice of the queue, encoding and room in frames, for both kinds of producer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeGuard, cast
+
+from ledgermq.client.core.questions import write_queues
+from ledgermq.client.core.requests import Steps
+from ledgermq.client.core.results import BatchResult, SendResult
+from ledgermq.client.sending.delivery import (
+    AT_ONCE,
+    Delivery,
+    Waiting,
+    delayed,
+    level_of,
+    waiting_place,
+)
+from ledgermq.client.sending.frames import BatchCallback, OneCallback, batch_frame
+from ledgermq.client.sending.message_options import Destination
+from ledgermq.client.sending.outgoing import (
+    Body,
+    OutgoingMessage,
+    check_unique_id,
+    properties_bytes,
+)
+from ledgermq.client.sending.record_encoder import RecordEncoder, Records, Target
+from ledgermq.client.sending.send_future import SendFuture
+from ledgermq.client.sending.send_future import Waiting as Waker
+from ledgermq.client.sending.send_pipeline import SendPipeline
+from ledgermq.formats.records.delayed_message import RealQueue
+from ledgermq.formats.records.host_address import Host
+from ledgermq.formats.records.message_id import UniqueIds
+from ledgermq.formats.records.properties import DELAY
+from ledgermq.model.errors import MessageIllegalError, NotLeaderError, TimedOutError
+from ledgermq.wire.send_frame import SendRun
+
+ROUTE_AGE_S_MAX = 30.0
+"""Queues that are added to a topic are used after so long."""
+
+ROUTE_REFRESH_S_MAX = 1.0
+"""A known topic's queues are asked for again this long, then the old number is good."""
+
+RECORD_AROUND = 512
+"""Estimate, for the window, of what a record has beside its body."""
+
+
+@dataclass(slots=True)
+class RouteTable:
+    """How many queues topics have, and since when that is known."""
+
+    _known: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def fresh(self, topic: str, now: float) -> int | None:
+        """Number of queues, if it need not be asked for."""
+        known = self._known.get(topic)
+        if known is None or now - known[1] > ROUTE_AGE_S_MAX:
+            return None
+        return known[0]
+
+    def wait_s(self, topic: str) -> float | None:
+        """For how long to wait for ``look_up``; ``None``: as for any other question."""
+        return ROUTE_REFRESH_S_MAX if topic in self._known else None
+
+    def look_up(self, topic: str) -> Steps[int]:
+        """Number of queues, asked unless it was told meanwhile.
+
+        Raises:
+            LedgerError: it was never told, and is not now.
+        """
+        queues = self.fresh(topic, time.monotonic())
+        if queues is None:
+            try:
+                queues = yield from write_queues(topic)
+            except (TimedOutError, NotLeaderError):
+                if topic not in self._known:
+                    raise
+                # The broker is away: messages can be stored all the same.
+                queues = self._known[topic][0]
+            self._known[topic] = (queues, time.monotonic())
+        return queues
+
+
+class Sender:
+    """Puts messages into a pipeline; one caller at a time."""
+
+    def __init__(self, pipeline: SendPipeline, waiting: Waker, *, born_host: Host) -> None:
+        self._pipeline = pipeline
+        self._waiting = waiting
+        self._born_host = born_host
+        self._ids = UniqueIds(born_host[0])
+        self._encoder: RecordEncoder | None = None
+        self._turns: dict[bytes, int] = {}
+
+    def has_room(self, size: int) -> bool:
+        """Whether messages of ``size`` bytes can be put now."""
+        return self._pipeline.form is not None and self._pipeline.has_room(size)
+
+    def put_one(
+        self,
+        destination: Destination,
+        message: OutgoingMessage,
+        *,
+        queues: int,
+        now: float,
+        callback: OneCallback | None,
+    ) -> SendFuture[SendResult]:
+        """Put one message into the open frame.
+
+        Args:
+            queues: so many has the topic.
+
+        Raises:
+            LedgerError: the message cannot be stored; nothing was put.
+        """
+        pipeline = self._pipeline
+        encoder = self._encoder_now()
+        if message.unique_id is not None:
+            check_unique_id(message.unique_id)
+        chosen = destination.chosen(queues)
+        topic = destination.topic
+        if _may_wait(destination, message):
+            if chosen is None:
+                chosen = self._next_queue(destination.topic, queues)
+            waiting = self._waiting_place(destination, chosen, message)
+            message = delayed(message, waiting)
+            if waiting is not None:
+                topic, chosen = waiting.topic, waiting.queue_id
+        properties = properties_bytes(message.tag, message.keys, message.properties)
+        estimate = len(message.body) + RECORD_AROUND + len(properties)
+        frame_queues = pipeline.frame_queues(encoder.form, estimate)
+        is_any_queue = chosen is None
+        if chosen is None:
+            chosen = frame_queues.get(topic)
+        if chosen is None:
+            chosen = self._next_queue(destination.topic, queues)
+        target = Target(topic, chosen, message.flag, message.sys_flag)
+        body = message.body
+        if type(body) is not bytes:
+            # The application may change its buffer before the frame is closed.
+            body = bytes(body)
+        if message.unique_id is None:
+            records = encoder.encode_bodies(target, (body,), properties)
+        else:
+            records = encoder.encode_messages(target, (replace(message, body=body),))
+        return pipeline.add(
+            encoder.form,
+            target,
+            records,
+            is_any_queue=is_any_queue,
+            now=now,
+            waiting=self._waiting,
+            callback=callback,
+        )
+
+    def put_batch(
+        self,
+        destination: Destination,
+        messages: Sequence[Body] | Sequence[OutgoingMessage],
+        shared: OutgoingMessage,
+        *,
+        queues: int,
+        now: float,
+        callback: BatchCallback | None,
+    ) -> SendFuture[BatchResult]:
+        """Put messages of one queue as a frame of their own.
+
+        Args:
+            shared: tag, keys, properties and flag of the messages that are bare bodies.
+            queues: so many has the topic.
+
+        Raises:
+            LedgerError: a message cannot be stored, or they do not fit into one frame; nothing was
+                put.
+        """
+        pipeline = self._pipeline
+        welcome = pipeline.link.last_welcome
+        assert welcome is not None
+        if not 0 < len(messages) <= welcome.frame_records_max:
+            raise MessageIllegalError(
+                "batch is empty or has too many messages",
+                messages=len(messages),
+                limit=welcome.frame_records_max,
+            )
+        chosen = destination.chosen(queues)
+        if chosen is None:
+            chosen = self._next_queue(destination.topic, queues)
+        topic = destination.topic
+        if _may_wait(destination, shared) or _have_levels(messages):
+            waiting = self._waiting_place(destination, chosen, shared)
+            level = destination.delivery.level or level_of(shared.properties)
+            messages = _all_delayed(messages, waiting, level)
+            shared = delayed(shared, waiting)
+            if waiting is not None:
+                topic, chosen = waiting.topic, waiting.queue_id
+        target = Target(topic, chosen, shared.flag)
+        encoder = self._encoder_now()
+        records = _encode(encoder, target, messages, shared)
+        if records.size > welcome.frame_size_max:
+            raise MessageIllegalError(
+                "batch is too large for one frame: send it in parts",
+                size=records.size,
+                limit=welcome.frame_size_max,
+            )
+        run = SendRun(len(messages), chosen, topic)
+        frame, future = batch_frame(encoder.form, run, records, self._waiting, callback)
+        pipeline.put(frame, now)
+        return future
+
+    def _waiting_place(
+        self, destination: Destination, queue_id: int, message: OutgoingMessage
+    ) -> Waiting | None:
+        welcome = self._pipeline.link.last_welcome
+        assert welcome is not None
+        delivery = destination.delivery
+        if delivery == AT_ONCE:
+            delivery = Delivery(level_of(message.properties))
+        real = RealQueue(destination.topic.decode(), queue_id)
+        return waiting_place(delivery, real, welcome.delay_levels)
+
+    def _next_queue(self, topic: bytes, queues: int) -> int:
+        turn = self._turns.get(topic, -1) + 1
+        self._turns[topic] = turn
+        return turn % queues
+
+    def _encoder_now(self) -> RecordEncoder:
+        form = self._pipeline.form
+        assert form is not None
+        if self._encoder is None or self._encoder.form != form:
+            self._encoder = RecordEncoder(form, born_host=self._born_host, ids=self._ids)
+        return self._encoder
+
+
+def _may_wait(destination: Destination, message: OutgoingMessage) -> bool:
+    """Whether it has to be looked at when a message is delivered."""
+    return destination.delivery is not AT_ONCE or (
+        message.properties is not None and DELAY in message.properties
+    )
+
+
+def _have_levels(messages: Sequence[Body] | Sequence[OutgoingMessage]) -> bool:
+    return _are_whole(messages) and any(
+        one.properties is not None and DELAY in one.properties for one in messages
+    )
+
+
+def _all_delayed(
+    messages: Sequence[Body] | Sequence[OutgoingMessage],
+    waiting: Waiting | None,
+    level: int,
+) -> Sequence[Body] | Sequence[OutgoingMessage]:
+    """Messages of a batch wait together, or not at all."""
+    if not _are_whole(messages):
+        return messages
+    for number, message in enumerate(messages):
+        if level_of(message.properties) not in (0, level):
+            raise MessageIllegalError(
+                "message of a batch has another delay level than the batch",
+                record=number,
+                delay_level=level_of(message.properties),
+            )
+    return [delayed(message, waiting) for message in messages]
+
+
+def batch_size(messages: Sequence[Body] | Sequence[OutgoingMessage]) -> int:
+    """Bytes that a batch takes of the window, nearly.
+
+    Raises:
+        MessageIllegalError: some are bare bodies and others are not.
+    """
+    around = RECORD_AROUND * len(messages)
+    if _are_whole(messages):
+        return sum(len(one.body) for one in messages) + around
+    return sum(map(len, cast("Sequence[Body]", messages))) + around
+
+
+def _encode(
+    encoder: RecordEncoder,
+    target: Target,
+    messages: Sequence[Body] | Sequence[OutgoingMessage],
+    shared: OutgoingMessage,
+) -> Records:
+    if _are_whole(messages):
+        return encoder.encode_messages(target, messages)
+    properties = properties_bytes(shared.tag, shared.keys, shared.properties)
+    return encoder.encode_bodies(target, cast("Sequence[Body]", messages), properties)
+
+
+def _are_whole(
+    messages: Sequence[Body] | Sequence[OutgoingMessage],
+) -> TypeGuard[Sequence[OutgoingMessage]]:
+    """Whether they have tags, keys and so on of their own; costs next to nothing a message."""
+    kinds = {issubclass(kind, OutgoingMessage) for kind in set(map(type, messages))}
+    if len(kinds) > 1:
+        raise MessageIllegalError(
+            "batch mixes bare bodies and OutgoingMessages",
+            messages=len(messages),
+            outgoing_messages=sum(isinstance(one, OutgoingMessage) for one in messages),
+        )
+    return True in kinds

@@ -1,0 +1,1 @@
+"""Health: readiness, systemd's watchdog and notices, and what ``status`` tells."""

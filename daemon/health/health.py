@@ -1,0 +1,127 @@
+"""Readiness of the node, and its watchdog for systemd."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ledgermq.daemon.children import Child
+from ledgermq.ipc.counters import BrokerCounter
+from ledgermq.ipc.cursor_page import PORTS, CursorPage, RaftRole, Role, SpaceState
+from ledgermq.model.config.settings import Settings
+
+SERVING = (Role.WRITER, Role.DISPATCHER, Role.BROKER, *PORTS)
+
+
+class Readiness:
+    """Finds the moment from which the node can serve, once.
+
+    The backlog to be dispatched is that of the start: a node that is written to at once need not
+    wait until its producers pause. The first call of a client is to find the tables that were
+    acknowledged: those of a node that is alone are those of the log once its own snapshot is in
+    them. A member may know of nothing that is committed, and is ready all the same.
+    """
+
+    def __init__(self) -> None:
+        self.is_ready = False
+        self._dispatch_until: int | None = None
+        self._progress: tuple[int, ...] = ()
+
+    def missing(self, page: CursorPage, children: Iterable[Child], settings: Settings) -> str:
+        """What is still waited for, in a few words; empty once the node is ready."""
+        if self.is_ready:
+            return ""
+        starting = [
+            child.role.title
+            for child in children
+            if child.role in SERVING and not child.is_turning(page)
+        ]
+        if starting:
+            return " and ".join(starting)
+        if not _has_role(page, settings):
+            return "a leader"
+        if self._dispatch_until is None:
+            self._dispatch_until = page.read_committed().position
+        behind = self._dispatch_until - page.read_dispatched().position
+        # With a full disk dispatch waits for space: the node serves what it has, and says so.
+        if behind > 0 and not page.read_queue_begin().waits:
+            return f"{behind} bytes to be dispatched"
+        missing = _missing_of_tables(page, settings)
+        self.is_ready = not missing
+        return missing
+
+    def has_progressed(self, page: CursorPage, children: Iterable[Child]) -> bool:
+        """Whether anything has moved since the last call: a cursor, or a child towards its loop."""
+        progress = (
+            page.read_written().position,
+            page.read_durable()[0].position,
+            page.read_committed().position,
+            page.read_dispatched().position,
+            page.read_counters(Role.BROKER)[BrokerCounter.TABLES_AT],
+            *(child.beat_ns(page) for child in children if not child.is_turning(page)),
+            *(child.is_turning(page) for child in children),
+        )
+        moved = progress != self._progress
+        self._progress = progress
+        return moved
+
+
+def silent_children(
+    page: CursorPage,
+    children: Iterable[Child],
+    settings: Settings,
+    now_ns: int,
+    *,
+    since_ns: int,
+) -> list[Child]:
+    """Children that live and have given no sign of it for too long.
+
+    Args:
+        page: of this node.
+        children: all of them.
+        settings: of the node.
+        now_ns: monotonic time.
+        since_ns: since when we look without a pause; when the whole node was stopped, by a
+            debugger or by its host, a child's silence in that time is not its fault.
+    """
+    return [
+        child
+        for child in children
+        if child.pid
+        and child.silence_ms(page, now_ns, since_ns=since_ns) > child.silence_max_ms(page, settings)
+    ]
+
+
+def _missing_of_tables(page: CursorPage, settings: Settings) -> str:
+    """What of the broker's tables is still waited for."""
+    counters = page.read_counters(Role.BROKER)
+    if page.has_dispatched() and not counters[BrokerCounter.TABLES_AT]:
+        return "the broker's tables"
+    if page.read_space().state is not SpaceState.ROOMY or counters[BrokerCounter.TABLES_HELD_UP]:
+        # What it has can be read, and nothing be changed: it serves that, and says so.
+        return ""
+    if others_can_lead(settings) or counters[BrokerCounter.TABLES_TERM] == page.read_grant().term:
+        return ""
+    return "the broker's first snapshot"
+
+
+def others_can_lead(settings: Settings) -> bool:
+    """Whether a leader that stops has somebody to hand over to.
+
+    The settings may still name a group of one, whose members have come since.
+
+    Raises:
+        CorruptLogError, StorageError: the list of members cannot be read.
+    """
+    # It imports numpy, whose library begins threads unless ``ProcessTable.load`` was first; none
+    # may be there at a fork.
+    from ledgermq.members.log_trouble import has_others
+
+    return has_others(settings)
+
+
+def _has_role(page: CursorPage, settings: Settings) -> bool:
+    """Whether the node knows what to be: a leader that may write, or a member that follows one."""
+    grant = page.read_grant()
+    if grant.granted:
+        return True
+    return grant.role is RaftRole.FOLLOWER and grant.term > 0 and others_can_lead(settings)

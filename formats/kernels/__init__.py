@@ -1,0 +1,1 @@
+"""Kernels in C, each with its plain Python: scans, stamps, hashes, columns."""

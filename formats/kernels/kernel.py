@@ -1,0 +1,143 @@
+"""Selection of the kernels: compiled where they could be built, else the same files uncompiled.
+
+``LEDGERMQ_PURE=1`` in the environment forces the plain ones, to measure and to look for a fault.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from enum import IntEnum
+from pathlib import Path
+from types import ModuleType
+
+_NAMES = (
+    "ledgermq.formats.kernels._scan",
+    "ledgermq.formats.kernels._link",
+    "ledgermq.formats.kernels._stamp",
+    "ledgermq.formats.kernels._ids",
+    "ledgermq.formats.kernels._columns",
+    "ledgermq.formats.kernels._units",
+    "ledgermq.formats.kernels._headers",
+    "ledgermq.formats.kernels._pulls",
+)
+
+
+def load_plain(name: str) -> ModuleType:
+    """A fresh copy of the kernel ``name``, uncompiled, whatever is built beside it."""
+    path = Path(__file__).with_name(name.rpartition(".")[2] + ".py")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None, path
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+if os.environ.get("LEDGERMQ_PURE") == "1":
+    sys.modules.update({name: load_plain(name) for name in _NAMES})
+
+from ledgermq.formats.kernels import _stamp  # noqa: E402
+from ledgermq.formats.kernels._columns import (  # noqa: E402
+    find_other,
+    find_property,
+    join_slices,
+    read_heads,
+    split_properties,
+)
+from ledgermq.formats.kernels._headers import scan_header  # noqa: E402
+from ledgermq.formats.kernels._ids import (  # noqa: E402
+    compare_ids,
+    find_ids,
+    find_keys,
+    put_ids,
+    scan_ids,
+    text_hash,
+)
+from ledgermq.formats.kernels._link import link_keys, set_slots  # noqa: E402
+from ledgermq.formats.kernels._pulls import choose_units, join_records, match_heads  # noqa: E402
+from ledgermq.formats.kernels._scan import (  # noqa: E402
+    dispatch_span,
+    first_delayed,
+    hash_keys,
+    java_hash,
+    scan_entries,
+)
+from ledgermq.formats.kernels._stamp import (  # noqa: E402
+    check_run,
+    stamp_run,
+    verify_span,
+    whole_records,
+)
+from ledgermq.formats.kernels._units import measure_units, write_units  # noqa: E402
+from ledgermq.formats.kernels.crc32 import native_address  # noqa: E402
+
+_stamp.use_native_crc32(native_address())
+
+__all__ = [
+    "MALFORMED",
+    "NO_UNIT",
+    "ScanStatus",
+    "check_run",
+    "choose_units",
+    "compare_ids",
+    "compiled",
+    "dispatch_span",
+    "find_ids",
+    "find_keys",
+    "find_other",
+    "find_property",
+    "first_delayed",
+    "hash_keys",
+    "java_hash",
+    "join_records",
+    "join_slices",
+    "link_keys",
+    "load_plain",
+    "match_heads",
+    "measure_units",
+    "put_ids",
+    "read_heads",
+    "scan_entries",
+    "scan_header",
+    "scan_ids",
+    "set_slots",
+    "split_properties",
+    "stamp_run",
+    "text_hash",
+    "verify_span",
+    "whole_records",
+    "write_units",
+]
+
+compiled: bool = not any(str(sys.modules[name].__file__).endswith(".py") for name in _NAMES)
+"""Whether the machine code runs."""
+
+SCAN_ROWS = 16_384
+"""Messages that are scanned at once: their columns stay in the processor's second cache."""
+
+NO_UNIT = -1
+"""Group of a message that has no queue unit: prepared, or rolled back."""
+
+MALFORMED = -2
+"""Group of a message that cannot be parsed."""
+
+
+class ScanStatus(IntEnum):
+    """Why ``scan_entries`` ended; all from ``BAD_MAGIC`` on name the field that is wrong."""
+
+    END = 0
+    FULL = 1
+    CUT = 2
+    BAD_MAGIC = 3
+    BAD_SIZE = 4
+    BAD_POSITION = 5
+    BAD_BODY_SIZE = 6
+    BAD_MESSAGE_MAGIC = 7
+    BAD_MESSAGE_SIZE = 8
+    BAD_BLANK = 9
+
+    @property
+    def corrupt(self) -> bool:
+        """Whether bytes are not what belongs there, rather than missing."""
+        return self >= ScanStatus.BAD_MAGIC

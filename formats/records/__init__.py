@@ -1,0 +1,1 @@
+"""Records: messages, their properties, bodies and ids."""

@@ -1,0 +1,1 @@
+"""Request codes of RocketMQ's tools: topics, groups, users, brokers, connections."""

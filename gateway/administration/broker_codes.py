@@ -1,0 +1,227 @@
+"""Codes about the broker: settings, figures, and clean-up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from ledgermq.gateway.administration.stored_rates import Sample, StoredRates
+from ledgermq.gateway.code_rights import ADMIN, USER
+from ledgermq.gateway.context import BrokerContext
+from ledgermq.gateway.parts import PortPart
+from ledgermq.gateway.requests import Asked, Code, Freshness
+from ledgermq.gateway.transport.addresses import broker_id
+from ledgermq.ipc.counters import BrokerCounter, WriterCounter
+from ledgermq.ipc.cursor_page import RaftRole, Role
+from ledgermq.model.config.broker_conf_keys import TRANSLATED
+from ledgermq.model.config.settings import AckMode, LogKind
+from ledgermq.model.names.queue_name import QueueName
+from ledgermq.process.node_status import given_out
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.command import VERSION, Command
+from ledgermq.remoting.fastjson import encode_body
+from ledgermq.remoting.routes import LEADER_ID
+from ledgermq.rules.tables.delays import TOPIC as DELAY_TOPIC
+
+_BY_ITSELF = "deletes by itself what is not needed any more: docs/operating/disk-space.md"
+_REFUSED = {
+    RequestCode.UPDATE_BROKER_CONFIG: (
+        "settings are those of the node's own file: change them there, and reload"
+        " (docs/operating/settings.md)"
+    ),
+    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: f"the node {_BY_ITSELF}",
+    RequestCode.CLEAN_UNUSED_TOPIC: (
+        f"a topic's queues end with the topic, and the node {_BY_ITSELF}"
+    ),
+    RequestCode.DELETE_EXPIRED_COMMITLOG: f"the node {_BY_ITSELF}",
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: (
+        "half messages are asked about until they are ended or discarded; end one by hand:"
+        " ledgermq transaction (docs/operating/transactions.md)"
+    ),
+}
+"""What does not apply here, and why."""
+
+_ZEROS = (
+    "sendThreadPoolQueueSize",
+    "pullThreadPoolQueueSize",
+    "queryThreadPoolQueueSize",
+    "EndTransactionQueueSize",
+    "sendThreadPoolQueueHeadWaitTimeMills",
+    "pullThreadPoolQueueHeadWaitTimeMills",
+    "queryThreadPoolQueueHeadWaitTimeMills",
+    "EndTransactionThreadPoolQueueHeadWaitTimeMills",
+    "pageCacheLockTimeMills",
+    "putMessageEntireTimeMax",
+    "putMessageFailedTimes",
+    "getMessageEntireTimeMax",
+    "dispatchMaxBuffer",
+    "putLatency99",
+    "putLatency999",
+    "remainHowManyDataToCommit",
+    "remainTransientStoreBufferNumbs",
+    "startAcceptSendRequestTimeStamp",
+    "msgPutTotalYesterdayMorning",
+    "msgGetTotalYesterdayMorning",
+    "msgPutTotalTodayMorning",
+    "msgGetTotalTodayMorning",
+)
+"""Of thread pools that there are not, and of counts that are not kept; tools want the keys."""
+
+_CAPACITIES = (
+    "sendThreadPoolQueueCapacity",
+    "pullThreadPoolQueueCapacity",
+    "queryThreadPoolQueueCapacity",
+    "EndTransactionThreadPoolQueueCapacity",
+)
+
+
+_AS_IN_ROCKETMQ = {
+    "filterServerNums": "0",
+    "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
+    "slaveReadEnable": "true",
+    "traceOn": "true",
+    "traceTopicEnable": "false",
+}
+"""Settings that are none here, with what is so; tools want the keys."""
+
+
+class BrokerCodes(PortPart):
+    """Answers of this node about itself, whether it leads or not."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._around = context.around
+        self._tables = context.tables
+        self._figures = context.figures
+        self._rates = StoredRates()
+        self.codes = (
+            Code(RequestCode.GET_BROKER_CONFIG, self._config, ADMIN, tables=Freshness.NONE),
+            Code(RequestCode.GET_BROKER_RUNTIME_INFO, self._runtime, USER, tables=Freshness.NONE),
+            Code(RequestCode.GET_ALL_DELAY_OFFSET, self._delays, USER),
+            *(Code(code, _refusing(remark), ADMIN) for code, remark in _REFUSED.items()),
+        )
+
+    def note_rates(self) -> None:
+        """Take a sample for the rates; to be called every few seconds, whenever there is a turn."""
+        self._rates.note(self._sample())
+
+    def _sample(self) -> Sample:
+        page = self._around.page
+        return Sample(
+            self._around.clock.monotonic_ns() // 1_000_000,
+            page.read_counters(Role.WRITER)[WriterCounter.MESSAGES],
+            given_out(page, BrokerCounter.MESSAGES),
+        )
+
+    def _config(self, asked: Asked) -> Command:
+        """The settings that have an equal in RocketMQ, under its names."""
+        settings = self._around.settings
+        leads = self._around.page.read_grant().role is RaftRole.LEADER
+        is_synced = settings.ack.mode is AckMode.MAJORITY_FSYNC
+        lines = {
+            **_AS_IN_ROCKETMQ,
+            "brokerId": str(LEADER_ID if leads else broker_id(settings.node.self_id)),
+            "brokerRole": "SYNC_MASTER" if leads else "SLAVE",
+            "enableDLegerCommitLog": _property(settings.store.log is LogKind.DLEDGER),
+            "flushDiskType": "SYNC_FLUSH" if is_synced else "ASYNC_FLUSH",
+            "useTLS": _property(settings.remoting.tls_certificate_file is not None),
+        }
+        for key, name in TRANSLATED.items():
+            section, _, field = name.partition(".")
+            lines[key] = _property(getattr(getattr(settings, section), field))
+        content = "".join(f"{key}={lines[key]}\n" for key in sorted(lines))
+        version = encode_body(self._version()).decode()
+        return asked.command.reply(fields={"version": version}, body=content.encode())
+
+    def _version(self) -> dict[str, object]:
+        return {"counter": 0, "timestamp": self._around.page.started_ms}
+
+    def _delays(self, asked: Asked) -> Command:
+        levels = {
+            str(queue.queue_id + 1): source.safe_offset
+            for queue, source in sorted(self._tables.state.delays)
+            if queue.topic == DELAY_TOPIC
+        }
+        return asked.command.reply(body=encode_body({"offsetTable": levels}))
+
+    def _runtime(self, asked: Asked) -> Command:
+        table = {
+            **dict.fromkeys(_ZEROS, "0"),
+            **dict.fromkeys(_CAPACITIES, "0"),
+            **self._figures_of_log(),
+            **self._figures_of_messages(),
+            **self._figures_of_delays(),
+        }
+        return asked.command.reply(body=encode_body({"table": table}))
+
+    def _figures_of_log(self) -> dict[str, str]:
+        page, now_ms = self._around.page, self._figures.epoch_ms()
+        root = self._around.settings.store.path_root_dir
+        disk = os.statvfs(root)
+        total, free = disk.f_frsize * disk.f_blocks, disk.f_frsize * disk.f_bavail
+        ratio = f"{1 - free / total:.4f}" if total else "0"
+        written, begin = page.read_written().position, page.read_log_begin().position
+        gib = 1024**3
+        return {
+            "brokerVersion": str(VERSION),
+            "brokerVersionDesc": "V4_9_4",
+            "bootTimestamp": str(page.started_ms),
+            "runtime": _duration(now_ms - page.started_ms),
+            "commitLogMinOffset": str(begin),
+            "commitLogMaxOffset": str(written),
+            "dispatchBehindBytes": str(max(0, written - page.read_dispatched().position)),
+            "remainHowManyDataToFlush": f"{max(0, written - page.read_durable()[0].position)} B",
+            "earliestMessageTimeStamp": str(self._figures.earliest_ms(None)),
+            "commitLogDiskRatio": ratio,
+            f"commitLogDiskRatio_{root}": ratio,
+            "consumeQueueDiskRatio": ratio,
+            "commitLogDirCapacity": f"Total : {total / gib:.1f} GiB, Free : {free / gib:.1f} GiB.",
+        }
+
+    def _figures_of_messages(self) -> dict[str, str]:
+        now = self._sample()
+        bytes_stored = self._around.page.read_counters(Role.WRITER)[WriterCounter.BYTES]
+        return {
+            "putTps": self._rates.stored(now),
+            "getTransferedTps": self._rates.read(now),
+            "getFoundTps": self._rates.read(now),
+            "getTotalTps": self._rates.read(now),
+            "getMissTps": "0.00 0.00 0.00",
+            "putMessageTimesTotal": str(now.stored),
+            "putMessageSizeTotal": str(bytes_stored),
+            "putMessageAverageSize": str(bytes_stored / now.stored if now.stored else 0.0),
+            "putMessageDistributeTime": "",
+            "msgPutTotalTodayNow": str(now.stored),
+            "msgGetTotalTodayNow": str(now.read),
+        }
+
+    def _figures_of_delays(self) -> dict[str, str]:
+        found = {}
+        for queue, source in sorted(self._tables.state.delays):
+            if queue.topic == DELAY_TOPIC:
+                _, end = self._figures.bounds(QueueName(queue.topic, queue.queue_id))
+                key = f"scheduleMessageOffset_{queue.queue_id + 1}"
+                found[key] = f"{source.safe_offset},{end}"
+        return found
+
+
+def _refusing(remark: str) -> Callable[[Asked], Command]:
+    def refused(asked: Asked) -> Command:
+        return asked.command.reply(ResponseCode.SYSTEM_ERROR, remark=f"does not apply: {remark}")
+
+    return refused
+
+
+def _property(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ";".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _duration(milliseconds: int) -> str:
+    """As RocketMQ writes it."""
+    minutes, seconds = divmod(max(0, milliseconds) // 1_000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"

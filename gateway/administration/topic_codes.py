@@ -1,0 +1,126 @@
+"""Codes about topics, for RocketMQ's administrators."""
+
+from __future__ import annotations
+
+from ledgermq.broker.calls import ANY
+from ledgermq.broker.state.broker_tables import BrokerTables
+from ledgermq.gateway.administration.encoded_tables import EncodedTables, shown_fields
+from ledgermq.gateway.clients.client_groups import ClientGroups
+from ledgermq.gateway.code_rights import ADMIN, USER, topic_right
+from ledgermq.gateway.context import BrokerContext
+from ledgermq.gateway.parts import PortPart
+from ledgermq.gateway.requests import Asked, Code
+from ledgermq.model.errors import LedgerError, ProtocolError, TopicUnknownError
+from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.model.names.queue_name import QueueName
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.fastjson import encode_body
+from ledgermq.remoting.fields import flag, int32, text
+from ledgermq.rules.tables.topics import Topic
+
+
+class TopicCodes(PortPart):
+    """Looks are answered by every node, changes by the one that leads."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._calls = context.calls
+        self._encoded = EncodedTables(context.tables.state)
+        self._tables = context.tables
+        self._figures = context.figures
+        self._clients = ClientGroups(context.clients)
+        self._changes = context.changes
+        self.codes = (
+            Code(RequestCode.UPDATE_AND_CREATE_TOPIC, self._put, ADMIN),
+            Code(RequestCode.DELETE_TOPIC_IN_BROKER, self._delete, ADMIN),
+            Code(RequestCode.GET_ALL_TOPIC_CONFIG, self._all, USER),
+            Code(RequestCode.GET_TOPIC_STATS_INFO, self._stats, topic_right(ANY)),
+            Code(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, self._groups, topic_right(ANY)),
+            Code(RequestCode.VIEW_BROKER_STATS_DATA, self._rates, USER),
+        )
+
+    def _put(self, asked: Asked) -> None:
+        """Make a topic, or change the one that there is; no message gets out of reach by that."""
+        fields = asked.command.fields
+        name = text(fields, "topic")
+        arguments: dict[str, object] = {
+            "topic": name,
+            "read_queues": int32(fields, "readQueueNums"),
+            "write_queues": int32(fields, "writeQueueNums"),
+            "perm": int32(fields, "perm"),
+            "sys_flag": int32(fields, "topicSysFlag", 0),
+        }
+        filter_type = fields.get("topicFilterType")
+        if filter_type:
+            arguments["filter_type"] = filter_type
+        if flag(fields, "order"):
+            arguments["order"] = True
+        verb = "topic_create" if self._tables.topics.get(name) is None else "topic_alter"
+        self._changes.ask(asked, verb, arguments)
+
+    def _delete(self, asked: Asked) -> None:
+        """Delete a topic on all nodes; one that is not there is no error, as tools ask each one."""
+        name = text(asked.command.fields, "topic")
+
+        def refused(error: LedgerError) -> Command | None:
+            return asked.command.reply() if isinstance(error, TopicUnknownError) else None
+
+        self._changes.ask(asked, "topic_delete", {"topic": name}, refused=refused)
+
+    def _all(self, asked: Asked) -> None:
+        self._calls.build(asked, self._encoded.topics())
+
+    def _stats(self, asked: Asked) -> Command:
+        return asked.command.reply(body=self._figures.topic_table(topic_of(asked, self._tables)))
+
+    def _groups(self, asked: Asked) -> Command:
+        name = text(asked.command.fields, "topic")
+        found = {owner.group for owner, _ in self._tables.offsets.of_topic(name)}
+        found.update(self._clients.consuming(name))
+        return asked.command.reply(body=encode_body({"groupList": sorted(found)}))
+
+    def _rates(self, asked: Asked) -> Command:
+        """Messages stored in a topic in the last minute, hour and day: counted in its queues."""
+        name, key = text(asked.command.fields, "statsName"), text(asked.command.fields, "statsKey")
+        topic = self._tables.topics.get(key)
+        if name != "TOPIC_PUT_NUMS" or topic is None:
+            remark = f"The stats <{name}> <{key}> not exist: of topics TOPIC_PUT_NUMS is counted"
+            return asked.command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
+        now_ms = self._figures.epoch_ms()
+        spans = {"statsMinute": 60, "statsHour": 3_600, "statsDay": 86_400}
+        body: dict[str, object] = {}
+        for span, seconds in spans.items():
+            stored = self._figures.stored_since(topic, now_ms - 1_000 * seconds)
+            body[span] = {"avgpt": 0.0, "sum": stored, "tps": round(stored / seconds, 2)}
+        return asked.command.reply(body=encode_body(body))
+
+
+def topic_table(tables: BrokerTables) -> dict[str, object]:
+    """All topics with the version of the table (``TopicConfigSerializeWrapper``)."""
+    table = {one.name: shown_fields(one) for one in tables.topics if one.name != SYSTEM_TOPIC}
+    return {"dataVersion": tables.topics.data_version, "topicConfigTable": table}
+
+
+def topic_of(asked: Asked, tables: BrokerTables) -> Topic:
+    """The topic that a request names.
+
+    Raises:
+        TopicUnknownError: there is none.
+    """
+    name = text(asked.command.fields, "topic")
+    topic = tables.topics.get(name)
+    if topic is None:
+        raise TopicUnknownError("topic does not exist", topic=name)
+    return topic
+
+
+def queue_of(asked: Asked, topic: Topic) -> QueueName:
+    """The queue that a request names.
+
+    Raises:
+        ProtocolError: the topic has no such queue.
+    """
+    queue_id = int32(asked.command.fields, "queueId")
+    if not 0 <= queue_id < max(topic.read_queues, topic.write_queues):
+        raise ProtocolError("topic has no such queue", topic=topic.name, queue=queue_id)
+    return QueueName(topic.name, queue_id)

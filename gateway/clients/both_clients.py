@@ -1,0 +1,97 @@
+"""Routing of the broker's answers to our own sessions, or to the port that asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ledgermq.broker.callers import PortClient
+from ledgermq.broker.pulls.consumers import Consumers
+from ledgermq.broker.pulls.pull_answers import Answer
+from ledgermq.broker.state.state_requests import Reply
+from ledgermq.gateway.port import RemotingPort
+from ledgermq.ipc.loop import Pollable
+from ledgermq.model.config.settings import Settings
+from ledgermq.wire.session import Standing
+
+
+class BothClients:
+    """The ``Consumers`` of a broker that has a port: answers go to the side that asked."""
+
+    def __init__(self, own: Consumers, port: RemotingPort) -> None:
+        self._own = own
+        self._port = port
+
+    @property
+    def sources(self) -> list[Pollable]:
+        """See ``Consumers``."""
+        return [*self._own.sources, self._port.fileno()]
+
+    def take_settings(self, settings: Settings) -> None:
+        """See ``Consumers``."""
+        self._own.take_settings(settings)
+        self._port.take_settings(settings)
+
+    def next_deadline_ms(self) -> int | None:
+        """See ``Consumers``."""
+        return self._port.next_deadline_ms()
+
+    def look(self, now_ns: int) -> None:
+        """See ``Consumers``; the port counts what it reads."""
+        self._own.look(now_ns)
+
+    def let_in(self, ready: Mapping[Pollable, int]) -> None:
+        """See ``Consumers``."""
+        self._own.let_in(ready)
+
+    def take_requests(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
+        """See ``Consumers``."""
+        has_come = self._own.take_requests(ready, now_ms)
+        # Each turn: connections are closed in time, and a poll costs next to nothing.
+        return self._port.take_requests(now_ms) or has_come
+
+    def take_messages(self, ready: Mapping[Pollable, int], now_ms: int) -> bool:
+        """See ``Consumers``."""
+        is_port_alone = len(ready) == 1 and self._port.fileno() in ready
+        return is_port_alone and self._port.take_messages(now_ms)
+
+    def send_answers(self, answers: Iterable[Answer]) -> None:
+        """See ``Consumers``."""
+        self._own.send_answers(self._without_ports(answers))
+
+    def send_reply(self, reply: Reply) -> None:
+        """See ``Consumers``."""
+        if isinstance(reply.caller.client, PortClient):
+            self._port.take_reply(reply)
+        else:
+            self._own.send_reply(reply)
+
+    def tell_standing(self, standing: Standing) -> None:
+        """See ``Consumers``."""
+        self._own.tell_standing(standing)
+        self._port.tell_standing(standing)
+
+    def tell_stage(self, *, serves: int, tables: int, services: int) -> None:
+        """See ``Consumers``."""
+        self._own.tell_stage(serves=serves, tables=tables, services=services)
+
+    def flush(self) -> None:
+        """See ``Consumers``."""
+        self._own.flush()
+        self._port.flush()
+
+    def tidy(self) -> None:
+        """See ``Consumers``."""
+        self._own.tidy()
+        self._port.tidy()
+
+    def close(self) -> None:
+        """See ``Consumers``."""
+        self._own.close()
+        self._port.close()
+
+    def _without_ports(self, answers: Iterable[Answer]) -> Iterable[Answer]:
+        for answer in answers:
+            if isinstance(answer.client, PortClient):
+                self._port.take_answer(answer)
+            else:
+                yield answer

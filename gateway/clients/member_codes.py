@@ -1,0 +1,237 @@
+"""Codes of membership: heartbeats and goodbyes of RocketMQ's clients, and lists of a group.
+
+Every node keeps who is connected to it: consumers tell all nodes of a broker name, so that one that
+begins to lead knows a group's members already. What a heartbeat makes, the group and its retry
+topic, only a leader can; a follower leaves it to the one that leads, which is told the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ledgermq.broker.consumers.other_members import OTHER_OWNER_PREFIX
+from ledgermq.gateway.clients.remoting_members import RemotingMembers
+from ledgermq.gateway.code_rights import Named, group_right, named
+from ledgermq.gateway.context import BrokerContext
+from ledgermq.gateway.parts import PortPart
+from ledgermq.gateway.requests import Asked, Code, Freshness, Taken
+from ledgermq.gateway.transport.refusals import refusal
+from ledgermq.gateway.transport.remoting_sockets import Connection
+from ledgermq.model.config.settings import Settings
+from ledgermq.model.errors import BusyError, GroupActiveError, LedgerError, NotLeaderError
+from ledgermq.model.names.group_topics import retry_topic
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.fastjson import encode_body
+from ledgermq.remoting.fields import text
+from ledgermq.remoting.heartbeat import Heartbeat, decode_heartbeat
+from ledgermq.rules.access.access import Right
+from ledgermq.rules.consumers.offset_plans import MEMBERS_NAMED_MAX
+
+
+class MemberCodes(PortPart):
+    """Keeps the table of clients, and tells groups that they have changed.
+
+    Invariant: ``_told`` has connections that are open, and ``_told_bytes`` is what they have told.
+    """
+
+    def __init__(self, context: BrokerContext) -> None:
+        """Nobody is connected."""
+        self._bytes_max = context.around.settings.limits.members_bytes
+        self._others = context.service.others
+        self._others.join(RemotingMembers(context.clients))
+        self._clients = context.clients
+        self._requests = context.requests
+        self._calls = context.calls
+        self._tables = context.tables
+        self._reply = context.reply
+        # By connection: the hash of the body that came last, which is 64 bits long and secret.
+        self._told: dict[int, tuple[int, Heartbeat, int]] = {}
+        self._told_bytes = 0
+        self.codes = (
+            Code(
+                RequestCode.HEART_BEAT,
+                self._heartbeat,
+                named(_groups_and_topics),
+                tables=Freshness.NONE,
+                taken=Taken.IF_NOBODY_WAITS,
+            ),
+            Code(
+                RequestCode.UNREGISTER_CLIENT,
+                self._unregister,
+                named(_group_left),
+                tables=Freshness.NONE,
+            ),
+            Code(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self._list, group_right("consumerGroup")),
+        )
+
+    def forget(self, connection: Connection) -> None:
+        """A connection has ended."""
+        told = self._told.pop(connection.number, None)
+        self._told_bytes -= 0 if told is None else told[2]
+        self._tell(self._clients.forget(connection))
+
+    def turn(self, now_ms: int) -> None:
+        """Let go of clients that were not heard of for too long."""
+        self._tell({consumer.group.name for consumer in self._clients.expire(now_ms)})
+
+    def next_deadline_ms(self) -> int | None:
+        """When somebody will have been silent for too long."""
+        return self._clients.next_expiry_ms()
+
+    def take_settings(self, settings: Settings) -> None:
+        """See ``PortPart``."""
+        self._bytes_max = settings.limits.members_bytes
+
+    def _heartbeat(self, asked: Asked) -> Command | None:
+        command = asked.command
+        heartbeat = self._decoded(asked.connection, command)
+        refused = self._refused(asked, heartbeat)
+        if refused:
+            heartbeat = heartbeat._replace(
+                consumers=tuple(one for one in heartbeat.consumers if one.name not in refused)
+            )
+        self._tell(
+            self._clients.heartbeat(
+                asked.connection,
+                heartbeat,
+                asked.now_ms,
+                language=command.language,
+                version=command.version,
+                check_topic=asked.check_topic,
+            )
+        )
+        lacking = [one.name for one in heartbeat.consumers if self._is_lacking(one.name)]
+        self._forget_dead_locks(asked, heartbeat)
+        if lacking or refused:
+            self._prepare(asked, lacking, list(refused.values()))
+            return None
+        return command.reply()
+
+    def _decoded(self, connection: Connection, command: Command) -> Heartbeat:
+        """What the body says; it mostly is what the connection has told half a minute ago."""
+        told = hash(bytes(command.body))
+        known = self._told.get(connection.number)
+        if known is not None and known[0] == told:
+            return known[1]
+        size = self._told_bytes + len(command.body) - (0 if known is None else known[2])
+        if size > self._bytes_max:
+            raise BusyError(
+                "clients want too much, all together",
+                size=size,
+                limit=self._bytes_max,
+                setting="limits.members_bytes",
+            )
+        heartbeat = decode_heartbeat(command.body)
+        self._told_bytes = size
+        self._told[connection.number] = told, heartbeat, len(command.body)
+        return heartbeat
+
+    def _refused(self, asked: Asked, heartbeat: Heartbeat) -> dict[str, LedgerError]:
+        """The groups that our own clients consume for: who came before they did has to go."""
+        refused: dict[str, LedgerError] = {}
+        for group in (one.name for one in heartbeat.consumers):
+            own = sorted(self._others.own(group))
+            if not own:
+                continue
+            refused[group] = GroupActiveError(
+                "LedgerMQ's own clients consume for the group now: stop them first",
+                group=group,
+                members=len(own),
+                some=own[:MEMBERS_NAMED_MAX],
+            )
+            if self._clients.leave(asked.connection, producer_group="", consumer_group=group):
+                self._tell([group])
+        return refused
+
+    def _forget_dead_locks(self, asked: Asked, heartbeat: Heartbeat) -> None:
+        """Have what our own clients have left behind removed: followers cannot know it is dead."""
+        for group in (one.name for one in heartbeat.consumers):
+            if group not in self._others.locked():
+                continue
+            client = OTHER_OWNER_PREFIX + heartbeat.client_id
+            arguments = {"group": group, "client": client, "queues": {}, "ordered": True}
+            # A later heartbeat tries again.
+            self._calls.ask("queue_lock", arguments, asked.now_ms, lambda _outcome: None)
+
+    def _is_lacking(self, group: str) -> bool:
+        tables = self._tables
+        known = tables.groups.get(group)
+        return known is None or (
+            known.retry_queues > 0 and tables.topics.get(retry_topic(group)) is None
+        )
+
+    def _prepare(self, asked: Asked, groups: list[str], failed: list[LedgerError]) -> None:
+        """Have groups and their retry topics made, and answer when all are.
+
+        Args:
+            failed: why other groups of the heartbeat were refused.
+        """
+        waiting = len(groups)
+
+        def take(outcome: object) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if isinstance(outcome, LedgerError) and not isinstance(outcome, NotLeaderError):
+                failed.append(outcome)
+            if not waiting:
+                answer()
+
+        def answer() -> None:
+            reply = refusal(asked.command, failed[0]) if failed else asked.command.reply()
+            self._reply(asked, reply)
+
+        if not groups:
+            answer()
+        for group in groups:
+            self._calls.ask(
+                "group_prepare", {"group": group}, asked.now_ms, take, owner=asked.owner
+            )
+
+    def _unregister(self, asked: Asked) -> Command:
+        fields = asked.command.fields
+        group = fields.get("consumerGroup", "")
+        if self._clients.leave(
+            asked.connection,
+            producer_group=fields.get("producerGroup", ""),
+            consumer_group=group,
+        ):
+            self._tell([group])
+        return asked.command.reply()
+
+    def _list(self, asked: Asked) -> Command:
+        group = text(asked.command.fields, "consumerGroup")
+        ids = self._clients.consumer_ids(group)
+        if not ids:
+            remark = f"no consumer for this group, {group}"
+            return asked.command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
+        return asked.command.reply(body=encode_body({"consumerIdList": ids}))
+
+    def _tell(self, groups: Iterable[str]) -> None:
+        """Have the members of groups that have changed share the queues anew."""
+        for group in groups:
+            if not self._is_told(group):
+                continue
+            for consumer in self._clients.consumers(group):
+                self._requests.tell(
+                    consumer.connection,
+                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                    {"consumerGroup": group},
+                )
+
+    def _is_told(self, group: str) -> bool:
+        known = self._tables.groups.get(group)
+        return known is None or known.fields.get("notifyConsumerIdsChangedEnable") is not False
+
+
+def _groups_and_topics(command: Command) -> Named:
+    for consumer in decode_heartbeat(command.body).consumers:
+        yield consumer.name, None
+        for subscription in consumer.subscriptions:
+            yield subscription.topic, Right.SUB
+
+
+def _group_left(command: Command) -> Named:
+    group = command.fields.get("consumerGroup")
+    if group:
+        yield group, None

@@ -1,0 +1,45 @@
+"""RocketMQ's consumers as members of groups, for the tools of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ledgermq.broker.consumers.other_members import OTHER_OWNER_PREFIX
+from ledgermq.gateway.clients.client_table import ClientTable, Consumer
+from ledgermq.remoting.heartbeat import MessageModel
+from ledgermq.rules.consumers.membership import BROADCASTING, CLUSTERING, Member
+
+STRATEGY = "rocketmq"
+"""They share queues as their own settings say, which they do not tell."""
+
+
+class RemotingMembers:
+    """A ``MemberSource``; keeps nothing itself."""
+
+    def __init__(self, clients: ClientTable) -> None:
+        self._clients = clients
+
+    def counts(self) -> Mapping[str, int]:
+        """See ``MemberSource``."""
+        clients = self._clients
+        return {group: len(clients.consumer_ids(group)) for group in clients.consumer_groups}
+
+    def members(self, group: str) -> list[Member]:
+        """See ``MemberSource``; one with two connections is one."""
+        latest = {one.client_id: one for one in self._clients.consumers(group)}
+        return [_member(one) for one in latest.values()]
+
+
+def _member(consumer: Consumer) -> Member:
+    group = consumer.group
+    is_shared = group.model is MessageModel.CLUSTERING
+    return Member(
+        client=OTHER_OWNER_PREFIX + consumer.client_id,
+        instance=str(consumer.connection.number),
+        host=consumer.connection.peer[0],
+        model=CLUSTERING if is_shared else BROADCASTING,
+        start=group.begin.name.removeprefix("CONSUME_FROM_").removesuffix("_OFFSET").lower(),
+        ordered=False,
+        strategy=STRATEGY,
+        subscription={one.topic: one.expression or "*" for one in group.subscriptions},
+    )

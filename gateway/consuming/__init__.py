@@ -1,0 +1,1 @@
+"""Request codes of consumers: pulls, offsets, locks, messages given back, look-ups."""

@@ -1,0 +1,1 @@
+"""The node as a RocketMQ name server, and its registration with others."""

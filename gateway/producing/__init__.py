@@ -1,0 +1,1 @@
+"""Request codes of producers: messages, transactions, replies; the way to the writer."""

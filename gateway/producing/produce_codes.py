@@ -1,0 +1,335 @@
+"""Codes of sends: ``SEND_MESSAGE`` and its kin (``SendMessageProcessor``).
+
+Each is checked by the rules of the writer, encoded as it will stand in the log, and handed to the
+link to the writer, which sends what a turn has gathered as one frame. The reply comes when the
+group has it. A message whose topic is being made waits for it, and so do those behind it for the
+same topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from ipaddress import IPv6Address
+from random import Random
+from typing import NamedTuple
+
+from ledgermq.client.sending.send_pipeline import parse_host
+from ledgermq.formats.records.delayed_message import RealQueue
+from ledgermq.formats.records.host_address import encode_host
+from ledgermq.formats.records.message import Message
+from ledgermq.gateway.code_rights import send_right
+from ledgermq.gateway.context import PortContext
+from ledgermq.gateway.parts import PortPart
+from ledgermq.gateway.producing.offset_ids import encode_offset_ids
+from ledgermq.gateway.producing.remoting_records import RemotingRecords
+from ledgermq.gateway.producing.send_topics import SendTopic, SendTopics
+from ledgermq.gateway.producing.sent_properties import SentProperties
+from ledgermq.gateway.producing.writer_link import Place, ToStore
+from ledgermq.gateway.requests import Asked, Code, Taken, Where
+from ledgermq.gateway.transport.refusals import code_of
+from ledgermq.gateway.transport.remoting_sockets import Address
+from ledgermq.model.errors import (
+    GroupUnknownError,
+    LedgerError,
+    NotLeaderError,
+    ProtocolError,
+)
+from ledgermq.model.names.group_topics import RETRY_PREFIX, dead_letter_topic
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import RETRIES_VERSION, Command
+from ledgermq.remoting.send_reply import TRACED, encode_send_reply
+from ledgermq.remoting.send_request import SendRequest, decode_send
+from ledgermq.rules.messages.transactions import check_half
+from ledgermq.wire.session import Standing, Welcome
+
+
+class Stored(NamedTuple):
+    """What a reply tells of messages that are stored.
+
+    Attributes:
+        ids: offset ids, with commas between them.
+        queue_offset: of the first one.
+    """
+
+    ids: str
+    queue_id: int
+    queue_offset: int
+
+    def to_fields(self) -> dict[str, str]:
+        """As in the reply's header."""
+        return {
+            "msgId": self.ids,
+            "queueId": str(self.queue_id),
+            "queueOffset": str(self.queue_offset),
+        }
+
+
+Told = Callable[[Stored | LedgerError], None]
+
+
+class ProduceCodes(PortPart):
+    """Owned by the port."""
+
+    def __init__(self, context: PortContext) -> None:
+        around = context.around
+        self._quotas = context.quotas
+        self._tables = context.tables
+        self._topics = SendTopics(context.tables, context.calls)
+        self._writer = context.writer
+        self._reply = context.reply
+        self._send_bytes = context.sockets.send_bytes
+        self._clock = around.clock
+        self._rules = around.settings.topics
+        self._chance = Random(around.clock.seed())  # noqa: S311 - spreads messages over queues
+        self._properties = SentProperties(around.settings.node.broker_cluster_name)
+        self._leader = ""
+        self._leads = False
+        self._welcome: Welcome | None = None
+        self._records: RemotingRecords | None = None
+        self._id_host = b""
+        sent = partial(Code, answer=self._send, at=Where.PORT, taken=Taken.AT_ONCE)
+        self.codes = (
+            sent(RequestCode.SEND_MESSAGE, needs=send_right("topic")),
+            sent(RequestCode.SEND_MESSAGE_V2, needs=send_right("b")),
+            sent(RequestCode.SEND_BATCH_MESSAGE, needs=send_right("b")),
+        )
+
+    def put(self, asked: Asked, request: SendRequest, told: Told) -> None:
+        """Have a request's messages stored, and leave the reply to the caller.
+
+        Args:
+            told: gets what came of it, later and once.
+
+        Raises:
+            LedgerError: it is refused at once, and ``told`` is not called.
+        """
+        self._check_leads()
+        self._send_to(asked, request, request.topic, told=told)
+
+    def tell_standing(self, standing: Standing) -> None:
+        """Whether this node leads: only a leader stores anything."""
+        self._leader, self._leads = standing.leader, standing.leads
+        if not self._leads:
+            self._writer.give_up()
+
+    def _send(self, asked: Asked) -> Command | None:
+        try:
+            request = decode_send(asked.command)
+            self._check_leads()
+            self._quotas.check_sent(asked)
+            if request.topic.startswith(RETRY_PREFIX) and not request.is_batch:
+                self._send_retry(asked, request)
+            else:
+                self._send_to(asked, request, request.topic)
+        except LedgerError as error:
+            return refusal_of_send(asked.command, error)
+        return None
+
+    def _send_to(
+        self,
+        asked: Asked,
+        request: SendRequest,
+        name: str,
+        *,
+        is_dead: bool = False,
+        told: Told | None = None,
+    ) -> None:
+        """Store a request in the topic called ``name``, once that is there."""
+        topic = self._topics.find(name)
+        if topic is not None:
+            self._store(asked, request, topic, is_dead=is_dead, told=told)
+            return
+
+        def then(error: LedgerError | None) -> None:
+            try:
+                if error is not None:
+                    raise error
+                made = self._topics.find(name)
+                if made is None:
+                    raise NotLeaderError("topic was deleted as soon as it was made", topic=name)
+                self._check_leads()
+                self._store(asked, request, made, is_dead=is_dead, told=told)
+            except LedgerError as refused:
+                if told is None:
+                    self._reply(asked, refusal_of_send(asked.command, refused))
+                else:
+                    told(refused)
+
+        size = len(asked.command.body)
+        self._topics.make(name, request, asked.now_ms, size, then, owner=asked.owner)
+
+    def _send_retry(self, asked: Asked, request: SendRequest) -> None:
+        """Store a message that a consumer could not process: a retry, or a dead letter."""
+        name = request.topic.removeprefix(RETRY_PREFIX)
+        group = self._tables.groups.get(name)
+        if group is None and not self._rules.auto_create_subscription_group:
+            raise GroupUnknownError("subscription group does not exist", group=name)
+        times = 16 if group is None else group.retry_times_max
+        if request.max_reconsume_times is not None and asked.command.version >= RETRIES_VERSION:
+            times = request.max_reconsume_times
+        if request.reconsume_times >= times:
+            dead = request._replace(queue_id=0)
+            self._send_to(asked, dead, dead_letter_topic(name), is_dead=True)
+        else:
+            self._send_to(asked, request, request.topic)
+
+    def _check_leads(self) -> None:
+        if not self._leads:
+            raise NotLeaderError(
+                "node does not lead now: nothing was stored", leader=self._leader or "not known"
+            )
+
+    def _store(
+        self,
+        asked: Asked,
+        request: SendRequest,
+        topic: SendTopic,
+        *,
+        is_dead: bool = False,
+        told: Told | None = None,
+    ) -> None:
+        queue_id = request.queue_id
+        if queue_id < 0:
+            queue_id = self._chance.randrange(topic.queues)
+        elif queue_id >= topic.queues:
+            raise ProtocolError(
+                "topic has no such queue to write to",
+                topic=request.topic,
+                queue=queue_id,
+                queues=topic.queues,
+            )
+        records = self._encoder()
+        if request.is_batch:
+            record = records.batch(
+                request,
+                memoryview(asked.command.body),
+                topic=topic.name,
+                queue_id=queue_id,
+                added=self._properties.of_batch(request.properties),
+                born_host=born_host_of(asked.connection.peer),
+            )
+        else:
+            record = self._one(records, asked, request, topic, queue_id, is_dead=is_dead)
+        self._writer.store(record, _Waiting(self, asked, queue_id, told).take)
+
+    def _one(
+        self,
+        records: RemotingRecords,
+        asked: Asked,
+        request: SendRequest,
+        topic: SendTopic,
+        queue_id: int,
+        *,
+        is_dead: bool,
+    ) -> ToStore:
+        """The record of a single message."""
+        born_host = born_host_of(asked.connection.peer)
+        body = asked.command.body
+        properties = self._properties.plain(request.properties)
+        if properties is not None:
+            return records.one(
+                request,
+                body,
+                topic=topic.name,
+                queue_id=queue_id,
+                properties=properties,
+                born_host=born_host,
+            )
+        assert self._welcome is not None
+        place = self._properties.destination(
+            request.properties,
+            RealQueue(topic.topic.name, queue_id),
+            now_ms=self._clock.epoch_ns() // 1_000_000,
+            levels=0 if is_dead else self._welcome.delay_levels,
+            is_retried=request.reconsume_times > 0,
+        )
+        made = records.one(
+            request,
+            body,
+            topic=place.topic,
+            queue_id=place.queue_id,
+            properties=place.properties,
+            born_host=born_host,
+        )
+        if place.is_half:
+            check_half(
+                Message(
+                    topic=place.topic.decode(),
+                    queue_id=place.queue_id,
+                    body=b"",
+                    properties=place.properties,
+                    size=made.size,
+                )
+            )
+        return made
+
+    def _encoder(self) -> RemotingRecords:
+        """The encoder for the writer's log.
+
+        Raises:
+            NotLeaderError: the writer has not told how yet.
+        """
+        welcome = self._writer.welcome
+        if welcome is not self._welcome or self._records is None:
+            form = self._writer.form
+            if form is None or welcome is None:
+                raise NotLeaderError("node is starting: its writer does not answer yet")
+            if self._records is None or self._records.form != form:
+                self._records = RemotingRecords(form)
+            host = parse_host(welcome.store_host)
+            self._id_host = b"" if host is None else encode_host(host)
+            self._welcome = welcome
+        return self._records
+
+    def _answer(self, waiting: _Waiting, outcome: Place | LedgerError) -> None:
+        asked, told = waiting.asked, waiting.told
+        command = asked.command
+        if told is not None:
+            told(outcome if isinstance(outcome, LedgerError) else self._stored(waiting, outcome))
+        elif command.is_oneway:
+            return
+        elif isinstance(outcome, LedgerError):
+            self._reply(asked, refusal_of_send(command, outcome))
+        else:
+            stored = self._stored(waiting, outcome)
+            reply = encode_send_reply(
+                command,
+                message_ids=stored.ids,
+                queue_id=stored.queue_id,
+                queue_offset=stored.queue_offset,
+            )
+            self._send_bytes(asked.connection, reply)
+
+    def _stored(self, waiting: _Waiting, place: Place) -> Stored:
+        ids = encode_offset_ids(self._id_host, place.positions)
+        known = place.known_queue
+        return Stored(ids, waiting.queue_id if known is None else known, place.queue_offset)
+
+
+class _Waiting(NamedTuple):
+    """A request that is under way, and the queue that its reply names: that where it belongs."""
+
+    codes: ProduceCodes
+    asked: Asked
+    queue_id: int
+    told: Told | None
+
+    def take(self, outcome: Place | LedgerError) -> None:
+        """Answer it."""
+        self.codes._answer(self, outcome)
+
+
+def refusal_of_send(command: Command, error: LedgerError) -> Command:
+    """The reply that tells ``error``, with the fields that replies to sends have."""
+    return command.reply(code_of(error), fields=TRACED, remark=str(error))
+
+
+@lru_cache(maxsize=16_384)
+def born_host_of(peer: Address) -> bytes:
+    """A client's address as messages have it: one of IPv4 that came by IPv6 is one of IPv4."""
+    host, port = peer
+    if ":" in host:
+        mapped = IPv6Address(host.partition("%")[0])
+        host = str(mapped.ipv4_mapped or mapped).partition("%")[0]
+    return encode_host((host, port))

@@ -1,0 +1,1 @@
+"""Connections of the port: sockets, TLS, frames, links between port and broker processes."""

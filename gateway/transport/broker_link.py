@@ -1,0 +1,237 @@
+"""Link of a port process to the broker process, for what it does not answer itself.
+
+While the broker process is away, requests are refused as by a node that is starting, and clients
+stay connected. When it is back it is told who is connected: the last heartbeat of each client.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+from collections.abc import Callable, Container
+from pathlib import Path
+from typing import NamedTuple
+
+from ledgermq.gateway.parts import PortPart
+from ledgermq.gateway.transport.port_link import LENGTH_SIZE, LinkFrame, LinkKind, PortLink
+from ledgermq.gateway.transport.refusals import refusal
+from ledgermq.gateway.transport.remoting_sockets import Connection, RemotingSockets
+from ledgermq.gateway.transport.unread_replies import check_reads
+from ledgermq.model.errors import BusyError, NotLeaderError
+from ledgermq.remoting.command import ONEWAY, Command, decode_command, encode_command
+
+RETRY_MS = 100
+"""Between attempts to reach a broker process that is away."""
+
+OFFSETS_MS = 20
+"""So often, at most, offsets are told by themselves: each time is a turn of the broker process."""
+
+REQUESTS_QUEUED_MAX = 64 * 1024 * 1024
+"""Bytes that wait for the broker process; more, and requests are refused as by a busy node."""
+
+
+TakeReply = Callable[[Command], None]
+
+
+class _Waiting(NamedTuple):
+    request: Command
+    take: TakeReply | None
+
+
+class BrokerLink(PortPart):
+    """Owned by a port process.
+
+    Invariants: a connection is in ``_told`` while the broker process knows it; a request that wants
+    a reply is in ``_waiting`` until it has one, its connection ends or the link does.
+    """
+
+    def __init__(self, path: Path, epoll: select.epoll, sockets: RemotingSockets) -> None:
+        """A link that ``turn`` opens.
+
+        Args:
+            path: where the broker process listens.
+            epoll: wakes the process.
+            sockets: get the replies.
+        """
+        self._path = path
+        self._epoll = epoll
+        self._sockets = sockets
+        self._link: PortLink | None = None
+        self._retry_ms = 0
+        self._told: dict[int, Connection] = {}
+        self._waiting: dict[int, dict[int, _Waiting]] = {}
+        self._heartbeats: dict[int, tuple[Connection, Command]] = {}
+        self._offsets: dict[tuple[str, str, int], tuple[int, str]] = {}
+        self._offsets_due_ms = self._now_ms = 0
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the broker process is reached."""
+        return self._link is not None
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``turn`` has something to do that no descriptor tells of."""
+        if self._link is None:
+            return self._retry_ms
+        return self._offsets_due_ms if self._offsets else None
+
+    def turn(self, now_ms: int) -> None:
+        """Reach the broker process if it is time to, and hand its commands to the clients."""
+        self._now_ms = now_ms
+        if self._link is None and now_ms >= self._retry_ms:
+            self._retry_ms = now_ms + RETRY_MS
+            self._connect()
+        link = self._link
+        if link is None:
+            return
+        link.flush()
+        for frame in link.take():
+            self._take(frame)
+        if not link.is_open:
+            self._lose(now_ms)
+
+    def hand_over(
+        self, connection: Connection, command: Command, take: TakeReply | None = None
+    ) -> None:
+        """Have the broker process answer; its reply goes to the client by itself.
+
+        Args:
+            take: is shown the reply before.
+
+        Raises:
+            NotLeaderError: the broker process is away.
+            BusyError: it does not keep up, or the client does not read.
+        """
+        link = self._link
+        if link is None:
+            raise _away()
+        if link.queued_bytes > REQUESTS_QUEUED_MAX:
+            raise BusyError(
+                "broker process does not keep up",
+                bytes=link.queued_bytes,
+                limit=REQUESTS_QUEUED_MAX,
+            )
+        check_reads(connection, command.code, self._sockets.limits.unread_bytes)
+        if not (command.is_oneway or command.is_reply):
+            # Without its body, which may be large.
+            request = Command(command.code, command.opaque, flag=command.flag, kind=command.kind)
+            of = self._waiting.setdefault(connection.number, {})
+            of[command.opaque] = _Waiting(request, take)
+        self._put(link, connection, command)
+
+    def waits_for(self, connection: Connection, codes: Container[int]) -> bool:
+        """Whether the broker process has yet to answer a request of these codes."""
+        of = self._waiting.get(connection.number)
+        return of is not None and any(one.request.code in codes for one in of.values())
+
+    def keep_heartbeat(self, connection: Connection, command: Command) -> None:
+        """Have a broker process that begins anew told of a client."""
+        kept = Command(
+            command.code,
+            command.opaque,
+            dict(command.fields),
+            bytes(command.body),
+            ONEWAY,
+            language=command.language,
+            version=command.version,
+            kind=command.kind,
+        )
+        self._heartbeats[connection.number] = connection, kept
+
+    def forget_heartbeat(self, connection: Connection) -> None:
+        """A client has said goodbye."""
+        self._heartbeats.pop(connection.number, None)
+
+    def note(self, group: str, topic: str, queue_id: int, offset: int, *, owner: str = "") -> None:
+        """Tell what a consumer has committed, soon, and before what is handed over later.
+
+        It is lost while nobody takes it: consumers tell it again.
+        """
+        if not self._offsets:
+            self._offsets_due_ms = self._now_ms + OFFSETS_MS
+        self._offsets[group, topic, queue_id] = offset, owner
+
+    def forget(self, connection: Connection) -> None:
+        """A connection has ended."""
+        self._waiting.pop(connection.number, None)
+        self._heartbeats.pop(connection.number, None)
+        if self._told.pop(connection.number, None) is not None and self._link is not None:
+            self._link.put(LinkKind.CLOSED, connection.number)
+
+    def flush(self) -> None:
+        """Write what was handed over; at the end of each turn."""
+        link = self._link
+        if link is None:
+            self._offsets.clear()
+            return
+        if self._now_ms >= self._offsets_due_ms:
+            self._tell_offsets(link)
+        if link.queued_bytes:
+            link.flush()
+
+    def close(self) -> None:
+        """Refuse all that waits, and end the link."""
+        if self._link is not None:
+            self._link.close()
+            self._lose(0)
+
+    def _connect(self) -> None:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        try:
+            sock.connect(str(self._path))
+        except OSError:
+            # It is not there yet, or has not begun to listen: tried again.
+            sock.close()
+            return
+        self._link = link = PortLink(sock, self._epoll)
+        for connection, heartbeat in self._heartbeats.values():
+            self._put(link, connection, heartbeat)
+
+    def _tell_offsets(self, link: PortLink) -> None:
+        offsets, self._offsets = self._offsets, {}
+        if offsets:
+            rows = [[*place, *noted] for place, noted in offsets.items()]
+            link.put(LinkKind.OFFSETS, 0, [json.dumps(rows).encode()])
+
+    def _put(self, link: PortLink, connection: Connection, command: Command) -> None:
+        number = connection.number
+        if number not in self._told:
+            self._told[number] = connection
+            link.put(LinkKind.OPENED, number, [json.dumps(connection.peer).encode()])
+        self._tell_offsets(link)
+        link.put(LinkKind.COMMAND, number, encode_command(command))
+
+    def _take(self, frame: LinkFrame) -> None:
+        connection = self._told.get(frame.number)
+        if connection is None:
+            # It has ended meanwhile.
+            return
+        if frame.kind is LinkKind.CLOSED:
+            self._sockets.end(connection, bytes(frame.payload).decode())
+            return
+        data = bytes(frame.payload)
+        command = decode_command(memoryview(data)[LENGTH_SIZE:])
+        if command.is_reply:
+            of = self._waiting.get(frame.number, {})
+            waiting = of.pop(command.opaque, None)
+            if not of:
+                self._waiting.pop(frame.number, None)
+            if waiting is not None and waiting.take is not None:
+                waiting.take(command)
+        self._sockets.send_bytes(connection, data)
+
+    def _lose(self, now_ms: int) -> None:
+        """The link has ended: nobody will answer what it has."""
+        self._link = None
+        self._retry_ms = now_ms + RETRY_MS
+        told, self._told = self._told, {}
+        waiting, self._waiting = self._waiting, {}
+        for number, of in waiting.items():
+            for one in of.values():
+                self._sockets.send(told[number], refusal(one.request, _away()))
+
+
+def _away() -> NotLeaderError:
+    return NotLeaderError("node is starting: its broker process does not answer yet")

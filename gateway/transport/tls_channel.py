@@ -1,0 +1,117 @@
+"""TLS channel of a connection, as bytes in and bytes out; it owns no socket.
+
+It shares the port with clients in clear: the first byte tells the two apart, for a TLS handshake
+begins with 0x16, and a frame with the highest byte of its size, which is 0 or 1.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Iterable
+
+from ledgermq.model.config.settings import RemotingSection, TlsMode
+from ledgermq.model.errors import ConfigError, ProtocolError
+
+logger = logging.getLogger(__name__)
+
+HANDSHAKE = 0x16
+READ_SIZE = 256 * 1024
+
+
+def make_context(settings: RemotingSection) -> ssl.SSLContext | None:
+    """What connections need for TLS, read from the files now; None where there is none.
+
+    Raises:
+        ConfigError: a file cannot be read, or is not what it should be.
+    """
+    certificate, key = settings.tls_certificate_file, settings.tls_key_file
+    if settings.tls_mode is TlsMode.DISABLED or certificate is None or key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    for path, setting in ((certificate, "tls_certificate_file"), (key, "tls_key_file")):
+        try:
+            path.read_bytes()
+        except OSError as error:
+            raise ConfigError(
+                "file for TLS not read",
+                file=str(path),
+                setting=f"remoting.{setting}",
+                reason=error.strerror,
+            ) from error
+    try:
+        # An empty password: nobody is there to be asked for one.
+        context.load_cert_chain(certificate, key, password="")
+    except (ssl.SSLError, ValueError, OSError) as error:
+        raise ConfigError(
+            "certificate and key for TLS do not fit, or are no PEM",
+            certificate=str(certificate),
+            key=str(key),
+            setting="remoting.tls_certificate_file",
+            reason=str(error),
+        ) from error
+    return context
+
+
+def read_again(settings: RemotingSection, present: ssl.SSLContext | None) -> ssl.SSLContext | None:
+    """What connections need from now on; what they have at ``present`` if that cannot be read."""
+    try:
+        return make_context(settings)
+    except ConfigError as error:
+        logger.warning("certificate for TLS stays the one that was read before: %s", error)
+        return present
+
+
+class TlsChannel:
+    """The server's side of one connection.
+
+    Attributes:
+        has_ended: the client has said that nothing more comes.
+    """
+
+    __slots__ = ("_incoming", "_is_ready", "_outgoing", "_tls", "has_ended")
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._is_ready = False
+        self.has_ended = False
+
+    def open(self, data: bytes) -> bytes:
+        """What the client has written, as far as ``data`` completes it; ``take_sent`` follows.
+
+        Raises:
+            ProtocolError: it is no TLS that is taken here.
+        """
+        self._incoming.write(data)
+        parts: list[bytes] = []
+        try:
+            if not self._is_ready:
+                self._tls.do_handshake()
+                self._is_ready = True
+            while part := self._tls.read(READ_SIZE):
+                parts.append(part)
+            self.has_ended = True
+        except ssl.SSLWantReadError:
+            # The rest of it has not come yet.
+            return b"".join(parts)
+        except ssl.SSLZeroReturnError:
+            self.has_ended = True
+        except ssl.SSLError as error:
+            raise ProtocolError("TLS failed", reason=error.reason or str(error)) from error
+        return b"".join(parts)
+
+    def seal(self, parts: Iterable[bytes | memoryview]) -> bytes:
+        """What is to be sent for ``parts``; only after something was received."""
+        assert self._is_ready, "nothing can be sent before the handshake"
+        for part in parts:
+            if len(part):
+                self._tls.write(part)
+        return self._outgoing.read()
+
+    def take_sent(self) -> bytes:
+        """What is to be sent of the protocol's own."""
+        return self._outgoing.read()

@@ -1,0 +1,255 @@
+"""Membership codec: the group's members as an entry of the log, and as a file of the store.
+
+The log is the truth. The file ``ROOT/ledgermq/members`` says where in the log it stands, so that
+nobody has to look for it: it is written before an entry with a membership goes to the writer, and
+read against the log after a start. Text: a line of JSON, and the CRC-32 of that line in
+hexadecimal (``store/files/checked_document.py``).
+
+    {"entries": [{"index": 12, "term": 3, "roster": ROSTER}, …],
+     "proposed": null | {"term": 3, "after": 40, "size": 312, "roster": ROSTER}}
+
+    ROSTER: {"voters": {"n0": "10.0.0.1:40911", …}, "learners": {…}, "witnesses": ["n2"]}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ledgermq.model.errors import CorruptLogError, ProtocolError
+from ledgermq.model.ids import Index, NodeId, Term
+from ledgermq.raft.entry_terms import EntryTerms
+from ledgermq.raft.membership import Membership
+from ledgermq.store.files.checked_document import checked, read_document
+from ledgermq.store.files.small_file import replace_file
+
+MEMBERS_MAX = 64
+_NODE = re.compile(r"[a-zA-Z][0-9]{1,8}")
+_ADDRESS = re.compile(r"[^\s@]{1,255}:[0-9]{1,5}")
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """Who belongs to the group, and where each member listens, as ``10.0.0.1:40911``."""
+
+    membership: Membership
+    addresses: Mapping[NodeId, str]
+
+    def encode(self) -> bytes:
+        """JSON, the same bytes for equal rosters."""
+        return json.dumps(self._document(), sort_keys=True).encode()
+
+    @classmethod
+    def decode(cls, content: bytes) -> Roster:
+        """The roster in ``content``.
+
+        Raises:
+            ProtocolError: it is none.
+        """
+        try:
+            document = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise ProtocolError("membership is no JSON", reason=str(error)) from error
+        return cls.of(document)
+
+    @classmethod
+    def of(cls, document: object) -> Roster:
+        """The roster in a JSON document.
+
+        Raises:
+            ProtocolError: it is none.
+        """
+        if not isinstance(document, dict):
+            raise ProtocolError("membership is no JSON object", found=type(document).__name__)
+        voters = _addresses(document, "voters")
+        learners = _addresses(document, "learners")
+        witnesses = document.get("witnesses")
+        if not isinstance(witnesses, list) or not all(one in voters for one in witnesses):
+            raise ProtocolError("witnesses of a membership are no voters", witnesses=witnesses)
+        if len(voters) + len(learners) > MEMBERS_MAX:
+            raise ProtocolError(
+                "membership has too many members", limit=MEMBERS_MAX, voters=len(voters)
+            )
+        if voters.keys() & learners.keys() or not voters.keys() - set(witnesses):
+            raise ProtocolError(
+                "membership without a voter that can lead, or with a voter that learns",
+                voters=sorted(voters),
+                learners=sorted(learners),
+            )
+        membership = Membership(frozenset(voters), frozenset(learners), frozenset(witnesses))
+        return cls(membership, {**voters, **learners})
+
+    def _document(self) -> dict[str, object]:
+        membership = self.membership
+        return {
+            "voters": {node: self.addresses[node] for node in membership.voters},
+            "learners": {node: self.addresses[node] for node in membership.learners},
+            "witnesses": sorted(membership.witnesses),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RosterEntry:
+    """An entry of the log that says who belongs to the group from there on."""
+
+    index: Index
+    term: Term
+    roster: Roster
+
+
+class Proposal(NamedTuple):
+    """A roster that was given to the writer; its entry is behind ``after``, of ``size`` bytes."""
+
+    term: Term
+    after: Index
+    size: int
+    roster: Roster
+
+
+class RosterFile:
+    """Owned by the raft process. Invariant: what it says is on disk.
+
+    Attributes:
+        entries: in the order of the log; behind the end of the log there may be some that the log
+            never got, until ``keep_those_of``.
+        proposed: the change whose place in the log is not known yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read the file at ``path``, if it is there.
+
+        Raises:
+            CorruptLogError: the file is not whole.
+            StorageError: the operating system refused.
+        """
+        self.entries: tuple[RosterEntry, ...] = ()
+        self.proposed: Proposal | None = None
+        self._path = path
+        try:
+            document = read_document(path)
+            if document is not None:
+                self._take(document)
+        except (CorruptLogError, ValueError, KeyError, TypeError, ProtocolError) as error:
+            raise CorruptLogError(
+                "list of members is not whole: take that of another member that has the same log",
+                file=str(path),
+                reason=str(error),
+            ) from error
+
+    def keep_those_of(self, log: EntryTerms) -> None:
+        """Forget the entries that ``log`` does not have.
+
+        Raises:
+            StorageError: that could not be made durable.
+        """
+        kept = tuple(
+            entry
+            for entry in self.entries
+            if entry.index < log.first or log.term_of(entry.index) == entry.term
+        )
+        if kept != self.entries:
+            self._write(kept, self.proposed)
+
+    def put(self, entry: RosterEntry) -> None:
+        """Remember ``entry``, durably, in the place of all at its index or behind it.
+
+        Raises:
+            StorageError: that could not be made durable.
+        """
+        kept = tuple(known for known in self.entries if known.index < entry.index)
+        self._write((*kept, entry), None)
+
+    def cut(self, last: Index) -> None:
+        """The log ends with ``last`` now.
+
+        Raises:
+            StorageError: that could not be made durable.
+        """
+        self._write(tuple(entry for entry in self.entries if entry.index <= last), self.proposed)
+
+    def propose(self, proposal: Proposal | None) -> None:
+        """Remember, durably, what the writer is given next; None: it was not taken.
+
+        Raises:
+            StorageError: that could not be made durable.
+        """
+        if proposal != self.proposed:
+            self._write(self.entries, proposal)
+
+    def content(self) -> bytes:
+        """The file's content for another member with the same log; nothing is proposed there."""
+        return _encode(self.entries, None)
+
+    def _write(self, entries: tuple[RosterEntry, ...], proposed: Proposal | None) -> None:
+        replace_file(self._path, _encode(entries, proposed))
+        self.entries, self.proposed = entries, proposed
+
+    def _take(self, document: dict[str, Any]) -> None:
+        self.entries = tuple(
+            RosterEntry(
+                Index(int(entry["index"])), Term(int(entry["term"])), Roster.of(entry["roster"])
+            )
+            for entry in document["entries"]
+        )
+        found = document["proposed"]
+        self.proposed = found and Proposal(
+            Term(int(found["term"])),
+            Index(int(found["after"])),
+            int(found["size"]),
+            Roster.of(found["roster"]),
+        )
+
+
+def _encode(entries: tuple[RosterEntry, ...], proposed: Proposal | None) -> bytes:
+    document = {
+        "entries": [
+            {
+                "index": entry.index,
+                "term": entry.term,
+                "roster": json.loads(entry.roster.encode()),
+            }
+            for entry in entries
+        ],
+        "proposed": proposed
+        and {
+            "term": proposed.term,
+            "after": proposed.after,
+            "size": proposed.size,
+            "roster": json.loads(proposed.roster.encode()),
+        },
+    }
+    # With spaces, as it always was: members compare these files byte by byte.
+    return checked(json.dumps(document, sort_keys=True).encode())
+
+
+def _addresses(document: Mapping[str, object], kind: str) -> dict[NodeId, str]:
+    found = document.get(kind)
+    if not isinstance(found, dict):
+        raise ProtocolError(f"membership without {kind}", found=type(found).__name__)
+    for node, address in found.items():
+        if not is_node_id(node) or not isinstance(address, str):
+            raise ProtocolError("not the id of a member and its address", node=node)
+        check_address(node, address)
+    return {NodeId(node): address for node, address in found.items()}
+
+
+def is_node_id(name: str) -> bool:
+    """Whether ``name`` can be a member's: one letter and a number."""
+    return _NODE.fullmatch(name) is not None
+
+
+def check_address(node: str, address: str) -> None:
+    """Refuse what is no address of a member.
+
+    Raises:
+        ProtocolError: it has not the form ``HOST:PORT``.
+    """
+    port = address.rpartition(":")[2]
+    if not _ADDRESS.fullmatch(address) or not 0 < int(port) < 65_536:
+        raise ProtocolError(
+            "not the address of a member: HOST:PORT, as 10.0.0.4:40911", node=node, address=address
+        )

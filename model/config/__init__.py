@@ -1,0 +1,1 @@
+"""Settings: their names, types, rules and files; RocketMQ's ``broker.conf``."""

@@ -1,0 +1,1 @@
+"""Names that RocketMQ and we have for topics, tables and properties of messages."""

@@ -1,0 +1,1 @@
+"""Archives: Parquet files under a manifest, written, verified and replayed."""

@@ -1,0 +1,389 @@
+"""Task of ``archive``: messages of its part of the log, written as Parquet files.
+
+Bodies go from the map of the log through Arrow into the files; only what the manifest says of them
+goes back to the driver.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ledgermq.model.errors import StorageError
+from ledgermq.pipeline.archive.archive_layout import (
+    ArchivedFile,
+    QueueSpan,
+    day_of,
+    file_path,
+)
+from ledgermq.pipeline.columns.arrow_slices import Integers
+from ledgermq.pipeline.columns.message_schema import COLUMNS, arrow_schema
+from ledgermq.pipeline.columns.queued_records import QueuedRecords, columns_of
+from ledgermq.pipeline.columns.record_columns import RecordColumns
+from ledgermq.pipeline.queue_ranges import QueueRange
+from ledgermq.pipeline.source.row_source import open_source
+from ledgermq.pipeline.source_options import SourceOptions
+from ledgermq.store.files.disk_sync import sync_directory, sync_file
+
+ARCHIVED_COLUMNS = tuple(name for name in COLUMNS if name != "topic")
+"""The topic is in the name of the folder, as Spark's partitions have it."""
+
+ARCHIVED_SCHEMA = arrow_schema(ARCHIVED_COLUMNS)
+
+GROUP_BYTES = 16 * 1024 * 1024
+"""Of a row group, before it is compressed."""
+
+PENDING_BYTES_MAX = 96 * 1024 * 1024
+"""Of all rows that wait for their row group; beyond it the largest groups are written early."""
+
+OPEN_FILES_MAX = 128
+"""More topics and days at once cost more files, not more descriptors."""
+
+_DICTIONARY_COLUMNS = [
+    *("queueId", "tags", "bornHost", "storeHost", "sysFlag", "flag", "reconsumeTimes", "raftTerm"),
+    "properties.key_value.key",
+]
+_WITHOUT_STATISTICS = {"body", "properties", "bornHost", "storeHost"}
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveTask:
+    """A part of what a run archives.
+
+    Attributes:
+        options: where it is read; the same in all tasks.
+        generations: of the queues of ``ranges``, in their order.
+        staging: an existing folder of this run, seen by all workers under this name.
+        level: of zstd.
+    """
+
+    number: int
+    run: int
+    options: SourceOptions
+    ranges: tuple[QueueRange, ...]
+    generations: tuple[int, ...]
+    staging: Path
+    level: int
+
+
+class ArchivedRange(NamedTuple):
+    """What was read of a range: its last ``rows`` messages; what is before them has been deleted.
+
+    Attributes:
+        position, stored: of the last one; -1 without one.
+    """
+
+    range_: QueueRange
+    rows: int
+    position: int
+    stored: int
+
+
+class ArchivedPart(NamedTuple):
+    """What one task has done."""
+
+    files: tuple[ArchivedFile, ...]
+    ranges: tuple[ArchivedRange, ...]
+
+
+def archive_part(task: ArchiveTask) -> ArchivedPart:
+    """Write the messages of a task; its files are durable, below the staging folder.
+
+    Raises:
+        LedgerError: they cannot be read.
+        StorageError: they cannot be written.
+    """
+    source = open_source(task.options)
+    writer = _PartWriter(task)
+    try:
+        for part in source.read(task.ranges, fail_on_data_loss=False):
+            writer.add(part)
+        return writer.finish()
+    except OSError as error:
+        raise StorageError(
+            "archive not written",
+            errno=error.errno,
+            directory=str(task.staging),
+            reason=str(error),
+        ) from error
+    finally:
+        writer.close()
+        source.close()
+
+
+@dataclass(slots=True)
+class _Span:
+    first: int
+    end: int
+    rows: int
+
+
+class _DigestFile:
+    """A file that is written once, and knows the digest of what it has."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("xb", buffering=0)
+        self._digest = hashlib.sha256()
+        self.size = 0
+
+    @property
+    def closed(self) -> bool:
+        """As Arrow asks for it."""
+        return self._file.closed
+
+    @property
+    def sha256(self) -> str:
+        """Of what was written, in hexadecimal digits."""
+        return self._digest.hexdigest()
+
+    def write(self, content: bytes) -> int:
+        """Write all of it."""
+        view = memoryview(content)
+        self._digest.update(view)
+        while view:
+            view = view[self._file.write(view) :]
+        self.size += len(content)
+        return len(content)
+
+    def tell(self) -> int:
+        """How many bytes it has."""
+        return self.size
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """Make it durable; once."""
+        if not self._file.closed:
+            sync_file(self._file.fileno())
+            self._file.close()
+
+
+@dataclass(slots=True)
+class _Stream:
+    """Rows of one topic and day: those that wait, and the file that is open for them."""
+
+    topic: str
+    day: int
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    bytes: int = 0
+    rows: int = 0
+    damaged: int = 0
+    first_stored: int = 1 << 62
+    last_stored: int = -1
+    spans: dict[int, _Span] = field(default_factory=dict)
+    file: _DigestFile | None = None
+    writer: pq.ParquetWriter | None = None
+    path: str = ""
+
+
+class _PartWriter:
+    """The files of one task.
+
+    Invariant: ``_pending`` is the sum of ``bytes`` of all streams.
+    """
+
+    def __init__(self, task: ArchiveTask) -> None:
+        self._task = task
+        self._attempt = uuid.uuid4().hex[:8]
+        topics = sorted({range_.topic for range_ in task.ranges})
+        self._topics = topics
+        codes = {topic: code for code, topic in enumerate(topics)}
+        self._codes = np.array([codes[range_.topic] for range_ in task.ranges], np.int64)
+        self._streams: dict[tuple[int, int], _Stream] = {}
+        self._pending = 0
+        self._open: dict[tuple[int, int], None] = {}
+        self._files: list[ArchivedFile] = []
+        count = len(task.ranges)
+        self._rows = np.zeros(count, np.int64)
+        self._positions = np.full(count, -1, np.int64)
+        self._stored = np.full(count, -1, np.int64)
+
+    def add(self, part: QueuedRecords) -> None:
+        """Take the messages of ``part``."""
+        rows = columns_of(part, inflate=self._task.options.inflate)
+        numbers = part.numbers
+        self._count(rows, numbers)
+        batch = rows.batch(ARCHIVED_COLUMNS)
+        days = rows.store_times // 86_400_000
+        topics = self._codes[numbers]
+        first_day = int(days.min())
+        keys = topics * (int(days.max()) - first_day + 1) + days - first_day
+        if keys[0] == keys[-1] and (keys == keys[0]).all():
+            self._take(batch, rows.store_times, numbers, rows.queue_offsets)
+        else:
+            order = np.argsort(keys, kind="stable")
+            cuts = np.flatnonzero(np.diff(keys[order])) + 1
+            sorted_batch = batch.take(pa.array(order))
+            times, offsets = rows.store_times[order], rows.queue_offsets[order]
+            numbers = numbers[order]
+            for begin, end in zip([0, *cuts], [*cuts, len(order)], strict=True):
+                piece = slice(int(begin), int(end))
+                self._take(
+                    sorted_batch.slice(begin, end - begin),
+                    times[piece],
+                    numbers[piece],
+                    offsets[piece],
+                )
+        while self._pending > PENDING_BYTES_MAX:
+            largest = max(self._streams, key=lambda key: self._streams[key].bytes)
+            self._write(largest)
+
+    def finish(self) -> ArchivedPart:
+        """Close all files; what they are, and what was read."""
+        for key in sorted(self._streams):
+            self._write(key)
+        for key in list(self._open):
+            self._close(key)
+        folders = {(self._task.staging / file.path).parent for file in self._files}
+        for folder in sorted(folders | {folder.parent for folder in folders}):
+            sync_directory(folder)
+        ranges = zip(
+            self._task.ranges,
+            self._rows.tolist(),
+            self._positions.tolist(),
+            self._stored.tolist(),
+            strict=True,
+        )
+        return ArchivedPart(tuple(self._files), tuple(ArchivedRange(*one) for one in ranges))
+
+    def close(self) -> None:
+        """Let go of files that an error has left open."""
+        for key in list(self._open):
+            self._close(key)
+
+    def _count(self, rows: RecordColumns, numbers: Integers) -> None:
+        """Keep in mind what was read of each range; later messages of a queue stand later."""
+        self._rows += np.bincount(numbers, minlength=len(self._rows))
+        # Of an index that comes several times the last value is taken.
+        self._positions[numbers] = rows.physical_offsets
+        self._stored[numbers] = rows.store_times
+
+    def _take(
+        self, batch: pa.RecordBatch, times: Integers, numbers: Integers, offsets: Integers
+    ) -> None:
+        """Rows of one topic and day."""
+        key = int(self._codes[numbers[0]]), day_of(int(times[0]))
+        stream = self._streams.get(key)
+        if stream is None:
+            stream = self._streams[key] = _Stream(self._topics[key[0]], key[1])
+        _note(stream, times, numbers, offsets)
+        stream.damaged += batch.num_rows - (batch.column("crcOk").true_count or 0)
+        size = batch.nbytes
+        stream.batches.append(batch)
+        stream.bytes += size
+        self._pending += size
+        if stream.bytes >= GROUP_BYTES:
+            self._write(key)
+
+    def _write(self, key: tuple[int, int]) -> None:
+        """Write what waits as one row group."""
+        stream = self._streams[key]
+        if not stream.batches:
+            return
+        if stream.writer is None:
+            self._start(key, stream)
+        else:
+            self._open[key] = self._open.pop(key)
+        assert stream.writer is not None
+        table = pa.Table.from_batches(stream.batches)
+        stream.writer.write_table(table, row_group_size=table.num_rows)
+        self._pending -= stream.bytes
+        stream.batches, stream.bytes = [], 0
+
+    def _start(self, key: tuple[int, int], stream: _Stream) -> None:
+        """Open a file; that which was written to the longest time ago is closed for it."""
+        if len(self._open) >= OPEN_FILES_MAX:
+            self._close(next(iter(self._open)))
+        task = self._task
+        number = len(self._files) + len(self._open)
+        stream.path = file_path(
+            stream.topic,
+            stream.day,
+            run=task.run,
+            task=task.number,
+            number=number,
+            attempt=self._attempt,
+        )
+        path = task.staging / stream.path
+        # Not the staging folder itself: it has gone when this task's run is over.
+        for folder in (path.parent.parent, path.parent):
+            _make(folder)
+        stream.file = _DigestFile(path)
+        stream.writer = pq.ParquetWriter(
+            stream.file,
+            ARCHIVED_SCHEMA.with_metadata({"ledgermq.topic": stream.topic}),
+            compression="zstd",
+            compression_level=task.level,
+            use_dictionary=_DICTIONARY_COLUMNS,
+            write_statistics=_statistics_columns(),
+        )
+        self._open[key] = None
+
+    def _close(self, key: tuple[int, int]) -> None:
+        self._write(key)
+        stream = self._streams.pop(key)
+        del self._open[key]
+        assert stream.writer is not None, key
+        assert stream.file is not None, key
+        stream.writer.close()
+        stream.file.close()
+        self._files.append(
+            ArchivedFile(
+                path=stream.path,
+                topic=stream.topic,
+                day=stream.day,
+                rows=stream.rows,
+                bytes=stream.file.size,
+                sha256=stream.file.sha256,
+                first_stored=stream.first_stored,
+                last_stored=stream.last_stored,
+                damaged=stream.damaged,
+                spans=tuple(self._spans(stream)),
+            )
+        )
+
+    def _spans(self, stream: _Stream) -> Iterator[QueueSpan]:
+        for number, span in sorted(stream.spans.items()):
+            queue_id = self._task.ranges[number].queue_id
+            generation = self._task.generations[number]
+            yield QueueSpan(queue_id, generation, span.first, span.end, span.rows)
+
+
+def _note(stream: _Stream, times: Integers, numbers: Integers, offsets: Integers) -> None:
+    """Keep in mind what the manifest is to say of rows that a stream takes."""
+    stream.rows += len(numbers)
+    stream.first_stored = min(stream.first_stored, int(times.min()))
+    stream.last_stored = max(stream.last_stored, int(times.max()))
+    order = np.argsort(numbers, kind="stable")
+    ordered, by_queue = numbers[order], offsets[order]
+    begins = np.concatenate(([0], np.flatnonzero(np.diff(ordered)) + 1))
+    firsts = np.minimum.reduceat(by_queue, begins).tolist()
+    lasts = np.maximum.reduceat(by_queue, begins).tolist()
+    counts = np.diff(np.append(begins, len(ordered))).tolist()
+    for number, first, last, count in zip(
+        ordered[begins].tolist(), firsts, lasts, counts, strict=True
+    ):
+        span = stream.spans.get(number)
+        if span is None:
+            stream.spans[number] = _Span(first, last + 1, count)
+            continue
+        span.first, span.end = min(span.first, first), max(span.end, last + 1)
+        span.rows += count
+
+
+def _make(folder: Path) -> None:
+    if not folder.is_dir():
+        folder.mkdir(exist_ok=True)
+
+
+def _statistics_columns() -> list[str]:
+    return [name for name in ARCHIVED_COLUMNS if name not in _WITHOUT_STATISTICS]

@@ -1,0 +1,159 @@
+"""``replay`` job: messages of an archive, sent into topics of a running cluster."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from ledgermq.client.staging import SinkClient
+from ledgermq.model.errors import ConfigError, StorageError, StoreLockedError
+from ledgermq.pipeline.archive.archive_folder import ArchiveFolder, existing_archive
+from ledgermq.pipeline.archive.archive_layout import PLAIN, ArchivedFile, ArchiveState
+from ledgermq.pipeline.archive.replay_batches import (
+    SinkProgress,
+    StagedTask,
+    commit_run,
+    stage_part,
+)
+from ledgermq.pipeline.archive.replay_layout import ReplayChoice, ReplayFolder, check_name
+from ledgermq.pipeline.archive.replay_writer import ReplayedPart, ReplayTask, replay_part
+from ledgermq.pipeline.jobs.job_session import Tasks
+
+
+class Replayed(NamedTuple):
+    """What a run has done; see ``ReplayedPart``."""
+
+    sent: int
+    found: int
+    duplicates: int
+    damaged: int
+    topics: int
+    tasks: int
+
+
+def replay(
+    job: Tasks,
+    root: Path,
+    nodes: Sequence[str],
+    choice: ReplayChoice,
+    *,
+    name: str,
+    timeout_s: float,
+) -> Replayed:
+    """Send what the archive in ``root`` has of ``choice``, and was not sent by this name yet.
+
+    Args:
+        nodes: addresses of the cluster.
+        name: of the replay: one that was stopped goes on by its name.
+        timeout_s: how long the cluster may be away.
+
+    Raises:
+        ConfigError: no archive, a wrong name, a topic that it does not have, or a replay of that
+            name was begun otherwise.
+        StoreLockedError: this replay runs already.
+        LedgerError: the cluster refused, or did not answer in time: to be run again.
+        JobFailedError: Spark gave up.
+    """
+    check_name(name)
+    folder = ReplayFolder(root, name)
+    archive = existing_archive(root)
+    _check_topics(archive.state, choice)
+    first = ReplayTask(
+        root=root,
+        name=name,
+        nodes=tuple(nodes),
+        timeout_s=timeout_s,
+        choice=choice,
+        topic="",
+        queues=(),
+        files=(),
+        bodies=archive.state.bodies or PLAIN,
+    )
+    with _locked(folder, choice):
+        if choice.by_sink:
+            return _by_sink(job, archive, first, SinkProgress(folder))
+        tasks = list(_tasks(archive.state.files, first, job.slots))
+        parts = job.each(tasks, replay_part, size=len(tasks), split_bytes=1)
+    sums = (
+        ReplayedPart(*(sum(column) for column in zip(*parts, strict=True))) if parts else (0,) * 4
+    )
+    return Replayed(*sums, topics=len({task.topic for task in tasks}), tasks=len(tasks))
+
+
+def _by_sink(
+    job: Tasks, archive: ArchiveFolder, first: ReplayTask, progress: SinkProgress
+) -> Replayed:
+    """Store one run of the archive after the other, each as a whole and once."""
+    sent = found = damaged = count = 0
+    topics: set[str] = set()
+    with SinkClient(first.nodes, name="replay", timeout_s=first.timeout_s) as client:
+        for run in archive.runs():
+            if run.number <= progress.done:
+                continue
+            tasks = [
+                StagedTask(task, progress.sink, run.number)
+                for task in _tasks(run.files, first, job.slots)
+            ]
+            if not tasks:
+                progress.note(run.number)
+                continue
+            parts = job.each(tasks, stage_part, size=len(tasks), split_bytes=1)
+            rows = commit_run(client, progress, run.number, parts)
+            sent += rows
+            found += sum(part.staged.rows for part in parts) - rows
+            damaged += sum(part.damaged for part in parts)
+            topics |= {task.replay.topic for task in tasks}
+            count += len(tasks)
+    return Replayed(sent, found, 0, damaged, topics=len(topics), tasks=count)
+
+
+def _check_topics(state: ArchiveState, choice: ReplayChoice) -> None:
+    known = {topic for topic, _ in state.marks}
+    missing = sorted(set(choice.topics or ()) - known)
+    if missing:
+        raise ConfigError("archive has no such topic", option="--topics", topics=missing)
+
+
+def _tasks(archived: Sequence[ArchivedFile], first: ReplayTask, slots: int) -> Iterator[ReplayTask]:
+    """Topics, each with its queues divided for as many tasks as can run at once.
+
+    A queue is one task's, which keeps its order; each task reads all files of the topic.
+    """
+    choice = first.choice
+    queues: dict[str, set[int]] = {}
+    files: dict[str, list[ArchivedFile]] = {}
+    for file in archived:
+        if choice.has_file(file):
+            found = (span.queue_id for span in file.spans if choice.has_queue(span.queue_id))
+            queues.setdefault(file.topic, set()).update(found)
+            files.setdefault(file.topic, []).append(file)
+    for topic, ids in sorted(queues.items()):
+        ordered = sorted(ids)
+        for number in range(min(slots, len(ordered))):
+            own = tuple(ordered[number::slots])
+            yield replace(first, topic=topic, queues=own, files=tuple(files[topic]))
+
+
+@contextmanager
+def _locked(folder: ReplayFolder, choice: ReplayChoice) -> Iterator[None]:
+    """The replay for this process alone."""
+    try:
+        folder.begin(choice)
+        lock = os.open(folder.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    except OSError as error:
+        raise StorageError(
+            "replay not begun", errno=error.errno, directory=str(folder.path), reason=str(error)
+        ) from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreLockedError("replay runs already", directory=str(folder.path)) from error
+        yield
+    finally:
+        os.close(lock)

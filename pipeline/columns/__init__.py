@@ -1,0 +1,1 @@
+"""Arrow columns of messages, made from the log's bytes."""

@@ -1,0 +1,91 @@
+"""Records read as messages of queues, and their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.pipeline.columns.arrow_slices import Integers
+from ledgermq.pipeline.columns.record_columns import RecordColumns, Records
+from ledgermq.pipeline.columns.row_filter import RowFilter
+from ledgermq.pipeline.queue_ranges import QueueRange
+
+
+class QueuedRecords(NamedTuple):
+    """Records, and of which queue each is, by the unit or the answer that led to it.
+
+    Attributes:
+        ranges: what was asked for; ``numbers`` says which of them each record is of.
+    """
+
+    records: Records
+    ranges: Sequence[QueueRange]
+    numbers: Integers
+
+
+def batches_of(
+    parts: Iterable[QueuedRecords], columns: Sequence[str], wanted: RowFilter, *, inflate: bool
+) -> Iterator[pa.RecordBatch]:
+    """The rows of ``parts`` that are wanted.
+
+    Raises:
+        CorruptLogError: a record is not whole, or is no message of its queue.
+        BodyUnreadableError: a body cannot be inflated, and that was asked for.
+    """
+    for part in parts:
+        rows = columns_of(part, inflate=inflate)
+        wanted.apply(rows)
+        if len(rows):
+            yield rows.batch(columns)
+
+
+def columns_of(part: QueuedRecords, *, inflate: bool) -> RecordColumns:
+    """The rows of ``part``, all of them.
+
+    Raises:
+        CorruptLogError: a record is not whole, or is no message of its queue.
+    """
+    rows = RecordColumns(part.records, inflate=inflate)
+    _check_queues(rows, part)
+    return rows
+
+
+def walked_batches(
+    parts: Iterable[Records], columns: Sequence[str], wanted: RowFilter, *, inflate: bool
+) -> Iterator[pa.RecordBatch]:
+    """The rows of records that no queue led to; those that never were in a queue are left out.
+
+    Raises:
+        CorruptLogError: a record is not whole.
+        BodyUnreadableError: a body cannot be inflated, and that was asked for.
+    """
+    for part in parts:
+        rows = RecordColumns(part, inflate=inflate)
+        rows.keep(rows.is_queued)
+        wanted.apply(rows)
+        if len(rows):
+            yield rows.batch(columns)
+
+
+def _check_queues(rows: RecordColumns, part: QueuedRecords) -> None:
+    """A unit that points to a message of another queue must not give a row."""
+    ids = np.array([range_.queue_id for range_ in part.ranges], np.int64)[part.numbers]
+    topics = [range_.topic for range_ in part.ranges]
+    is_same = rows.queue_ids == ids
+    row = (
+        int(np.argmin(is_same))
+        if not is_same.all()
+        else rows.first_of_other_topic(topics, part.numbers)
+    )
+    if row < len(rows):
+        range_ = part.ranges[int(part.numbers[row])]
+        raise CorruptLogError(
+            "message of another queue than the unit that points to it",
+            topic=range_.topic,
+            queueId=range_.queue_id,
+            offset=int(rows.physical_offsets[row]),
+        )

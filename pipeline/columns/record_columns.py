@@ -1,0 +1,327 @@
+"""Record columns: records of the log made to Arrow columns, some thousands at once.
+
+Nothing here runs once a message but what is rare: bodies that are inflated, properties that are
+not UTF-8, hosts that were not seen before. Layouts are those of ``message`` and ``dledger_entry``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ledgermq.formats.kernels.crc32 import crc32
+from ledgermq.formats.kernels.head_field import HeadFault, HeadField
+from ledgermq.formats.kernels.kernel import find_other, read_heads, whole_records
+from ledgermq.formats.records.body_compression import plain_body
+from ledgermq.formats.records.host_address import HOST_V4_SIZE, HOST_V6_SIZE, decode_host, is_v6
+from ledgermq.formats.records.message import (
+    BORN_HOST_V6,
+    COMPRESSED,
+    CRC_MASK,
+    STORE_HOST_V6,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
+from ledgermq.model.errors import BodyUnreadableError, CorruptLogError
+from ledgermq.pipeline.columns.arrow_slices import Integers, Octets, as_text, slices
+from ledgermq.pipeline.columns.message_schema import ARROW_SCHEMA, arrow_schema
+from ledgermq.pipeline.columns.property_columns import PropertyColumns
+
+_V6 = BORN_HOST_V6 | STORE_HOST_V6
+_US_PER_MS = 1_000
+_LINE = 8
+"""Integers of 64 bits in a line of the processor's cache."""
+
+Fields = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Some records within ``view``, by ascending place; an entry's header stands before each.
+
+    Attributes:
+        view: bytes that hold all records; Arrow columns never refer to them.
+        base: position of the view's first byte in the log; None where that is not known, as in the
+            answer of a node: then the records' own word is taken.
+        starts: offset of each record in the view, behind its entry's header.
+        sizes: bytes of each record.
+        header_size: of the entries' headers: 48, or 0 where there are none.
+        file: named in errors.
+    """
+
+    view: memoryview
+    base: int | None
+    starts: Integers
+    sizes: Integers
+    header_size: int
+    file: str = ""
+
+
+def heads_of(records: Records) -> tuple[Fields, int]:
+    """The fields of records, a row for each ``HeadField``; and how many are records.
+
+    Of the first one that is none the first field is its ``HeadFault``.
+    """
+    count = len(records.starts)
+    # Rows that are a power of two apart would fall into the same lines of the processor's cache.
+    stride = count + _LINE
+    fields: Fields = np.empty((len(HeadField), stride), np.int64)
+    read = read_heads(
+        records.view,
+        np.ascontiguousarray(records.starts, np.int64).data,
+        np.ascontiguousarray(records.sizes, np.int64).data,
+        records.header_size,
+        -1 if records.base is None else records.base,
+        fields.reshape(-1).data,
+        stride,
+    )
+    return fields[:, :count], read
+
+
+class RecordColumns:
+    """The columns of ``records``; each is made when it is asked for.
+
+    After ``keep`` only the rows that are left are made.
+    """
+
+    def __init__(self, records: Records, *, inflate: bool = True) -> None:
+        """Read the fixed part of all records, and check that each is a record.
+
+        Args:
+            inflate: whether compressed bodies are given as the application sent them.
+
+        Raises:
+            CorruptLogError: one is not, or of another place; names file, offset and field.
+        """
+        self._records = records
+        self._inflate = inflate
+        self._octets: Octets = np.frombuffer(records.view, np.uint8)
+        self._starts = np.ascontiguousarray(records.starts, np.int64)
+        self._sizes = np.ascontiguousarray(records.sizes, np.int64)
+        self._properties: PropertyColumns | None = None
+        self._topics: pa.StringArray | None = None
+        self._good: npt.NDArray[np.bool_] | None = None
+        self._fields, read = heads_of(records)
+        if read < len(self):
+            raise self._corrupt(read, HeadFault(int(self._fields[0, read])).field)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @property
+    def queue_ids(self) -> npt.NDArray[np.int32]:
+        """Queue id of each row."""
+        ids: npt.NDArray[np.int32] = self._fields[HeadField.QUEUE_ID].astype(np.int32)
+        return ids
+
+    @property
+    def queue_offsets(self) -> Integers:
+        """Queue offset of each row."""
+        return self._field(HeadField.QUEUE_OFFSET)
+
+    @property
+    def physical_offsets(self) -> Integers:
+        """Position of each row's record in the log."""
+        return self._field(HeadField.PHYSICAL_OFFSET)
+
+    @property
+    def store_times(self) -> Integers:
+        """Store time of each row, epoch ms."""
+        return self._field(HeadField.STORE_TIME)
+
+    @property
+    def born_times(self) -> Integers:
+        """Born time of each row, epoch ms."""
+        return self._field(HeadField.BORN_TIME)
+
+    @property
+    def body_sizes(self) -> Integers:
+        """Bytes of each row's body as it is stored."""
+        return self._field(HeadField.BODY_END) - self._field(HeadField.BODY_START)
+
+    @property
+    def topics(self) -> pa.StringArray:
+        """Topic of each row; what is not UTF-8 has U+FFFD in it."""
+        if self._topics is None:
+            starts = self._fields[HeadField.BODY_END] + 1
+            self._topics = as_text(slices(self._octets, starts, self._fields[HeadField.TOPIC_END]))
+        return self._topics
+
+    def first_of_other_topic(self, topics: Sequence[str], numbers: Integers) -> int:
+        """The first row that is not of the topic that its number says; as many as there are rows
+        when all are.
+        """
+        names = [topic.encode() for topic in topics]
+        bounds = np.cumsum([0, *map(len, names)], dtype=np.int32)
+        return find_other(
+            self._octets.data,
+            (self._fields[HeadField.BODY_END] + 1).data,
+            self._fields[HeadField.TOPIC_END].data,
+            memoryview(b"".join(names)),
+            bounds.data,
+            np.ascontiguousarray(numbers, np.int64).data,
+        )
+
+    @property
+    def is_queued(self) -> npt.NDArray[np.bool_]:
+        """Whether the row is a message of its queue: prepared and rolled back ones never were."""
+        kind = self._fields[HeadField.SYS_FLAG] & TRANSACTION_MASK
+        found: npt.NDArray[np.bool_]
+        found = (kind != TRANSACTION_PREPARED) & (kind != TRANSACTION_ROLLBACK)
+        return found
+
+    def keep(self, rows: npt.NDArray[np.bool_]) -> None:
+        """Leave out all rows but those that are true in ``rows``."""
+        if rows.all():
+            return
+        self._starts, self._sizes = self._starts[rows], self._sizes[rows]
+        self._fields = np.compress(rows, self._fields, axis=1)
+        self._properties = self._topics = None
+        self._good = None
+
+    def batch(self, columns: Sequence[str]) -> pa.RecordBatch:
+        """The rows, of which only ``columns`` are made.
+
+        Raises:
+            BodyUnreadableError: a compressed body cannot be inflated; names its position.
+        """
+        bodies = self._bodies(with_sums="crcOk" in columns) if "body" in columns else None
+        arrays = [bodies if name == "body" else self._column(name) for name in columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+
+    def _column(self, name: str) -> pa.Array:
+        made = _MAKERS.get(name)
+        if made is not None:
+            return made(self)
+        values = pa.array(self._fields[_FIELDS[name]])
+        # What the field holds has 32 bits where the column does.
+        return values.cast(ARROW_SCHEMA.field(name).type, safe=False)
+
+    def _field(self, field: HeadField) -> Integers:
+        values: Integers = self._fields[field]
+        return values
+
+    def _corrupt(self, row: int, field: str) -> CorruptLogError:
+        records = self._records
+        at = int(self._starts[row])
+        where = {"file": records.file} if records.file else {}
+        offset = at if records.base is None else at + records.base
+        return CorruptLogError("record is not whole", **where, offset=offset, field=field)
+
+    def _times(self, values: Integers) -> pa.Array:
+        us = pa.array(values * _US_PER_MS)
+        return us.cast(ARROW_SCHEMA.field("storeTimestamp").type)
+
+    def _entry(self, field: HeadField) -> pa.Array:
+        if not self._records.header_size:
+            return pa.nulls(len(self), pa.int64())
+        return pa.array(self._fields[field])
+
+    def _bodies(self, *, with_sums: bool) -> pa.Array:
+        starts, ends = self._fields[HeadField.BODY_START], self._fields[HeadField.BODY_END]
+        if with_sums:
+            self._good = np.ones(len(self), np.bool_)
+            bodies = slices(self._octets, starts, ends, before=self._sum_bodies)
+        else:
+            bodies = slices(self._octets, starts, ends)
+        flags = self._fields[HeadField.SYS_FLAG]
+        if not self._inflate:
+            return bodies
+        rows = np.flatnonzero(flags & COMPRESSED)
+        if not len(rows):
+            return bodies
+        values = bodies.to_pylist()
+        for row in rows.tolist():
+            values[row] = self._plain(values[row], int(flags[row]), row)
+        return pa.array(values, pa.binary())
+
+    def _plain(self, body: bytes, sys_flag: int, row: int) -> bytes:
+        try:
+            return bytes(plain_body(body, sys_flag))
+        except BodyUnreadableError as error:
+            error.details["physicalOffset"] = int(self.physical_offsets[row])
+            error.details["option"] = "inflateBodies=false gives bodies as they are stored"
+            raise
+
+    def _crc_ok(self) -> pa.Array:
+        """Whether bodies are what their CRCs say."""
+        if self._good is None:
+            self._good = np.ones(len(self), np.bool_)
+            self._sum_bodies(0, len(self))
+        return pa.array(self._good)
+
+    def _sum_bodies(self, first: int, end: int) -> None:
+        """Note of some rows which bodies are not, by the kernel that checks whole records."""
+        assert self._good is not None
+        view = self._octets.data
+        starts, sizes = self._starts, self._sizes
+        row = first
+        while row < end:
+            row += whole_records(view, starts[row:end].data, sizes[row:end].data, 0, crc32)
+            if row < end:
+                # It may also be a field that dispatch would refuse; then its body is whole.
+                begin, behind, _ = self._fields[:3, row]
+                stored = self._fields[HeadField.BODY_CRC, row]
+                self._good[row] = crc32(view[begin:behind], 0) & CRC_MASK == stored
+                row += 1
+
+    def _hosts(self, field: HeadField, flag: int) -> pa.Array:
+        """Hosts as ``address:port``, an IPv6 address in brackets."""
+        flags = self._fields[HeadField.SYS_FLAG]
+        if not (flags & _V6).any():
+            packed = pa.array(self._fields[field]).dictionary_encode()
+            texts = [
+                _host_text(value.to_bytes(8, "big", signed=True))
+                for value in packed.dictionary.to_pylist()
+            ]
+            return pa.array(texts, pa.string()).take(packed.indices)
+        born = np.where(flags & BORN_HOST_V6, HOST_V6_SIZE, HOST_V4_SIZE)
+        at = self._starts + 48
+        if field is HeadField.STORE_HOST:
+            at = at + born + 8
+        size = np.where(flags & flag, HOST_V6_SIZE, HOST_V4_SIZE)
+        packed = slices(self._octets, at, at + size).dictionary_encode()
+        texts = [_host_text(value) for value in packed.dictionary.to_pylist()]
+        return pa.array(texts, pa.string()).take(packed.indices)
+
+    def _property_columns(self) -> PropertyColumns:
+        if self._properties is None:
+            starts = self._fields[HeadField.TOPIC_END] + 2
+            ends = self._starts + self._sizes
+            self._properties = PropertyColumns(self._octets, starts, ends)
+        return self._properties
+
+
+def _host_text(packed: bytes) -> str:
+    host = decode_host(packed)
+    return f"[{host[0]}]:{host[1]}" if is_v6(host) else f"{host[0]}:{host[1]}"
+
+
+_FIELDS = {
+    "queueId": HeadField.QUEUE_ID,
+    "queueOffset": HeadField.QUEUE_OFFSET,
+    "physicalOffset": HeadField.PHYSICAL_OFFSET,
+    "sysFlag": HeadField.SYS_FLAG,
+    "flag": HeadField.FLAG,
+    "reconsumeTimes": HeadField.RECONSUME_TIMES,
+    "bodyCrc": HeadField.BODY_CRC,
+}
+
+_MAKERS: dict[str, Callable[[RecordColumns], pa.Array]] = {
+    "topic": lambda rows: rows.topics,
+    "raftIndex": lambda rows: rows._entry(HeadField.ENTRY_INDEX),
+    "raftTerm": lambda rows: rows._entry(HeadField.ENTRY_TERM),
+    "keys": lambda rows: rows._property_columns().values_of("KEYS"),
+    "tags": lambda rows: rows._property_columns().values_of("TAGS"),
+    "properties": lambda rows: rows._property_columns().map(),
+    "bornTimestamp": lambda rows: rows._times(rows.born_times),
+    "storeTimestamp": lambda rows: rows._times(rows.store_times),
+    "bornHost": lambda rows: rows._hosts(HeadField.BORN_HOST, BORN_HOST_V6),
+    "storeHost": lambda rows: rows._hosts(HeadField.STORE_HOST, STORE_HOST_V6),
+    "crcOk": lambda rows: rows._crc_ok(),
+}

@@ -1,0 +1,1 @@
+"""Spark's jobs but archives: audit, rebuild, statistics, and their reports."""

@@ -1,0 +1,383 @@
+"""Task of ``rebuild``: units into queue files, keys aside.
+
+Queue offsets say where units belong, so tasks write them into the same files side by side, without
+a shuffle; no two write the same bytes, and a task that is run again writes what it wrote before.
+Where RocketMQ's rule is another one (numbers that repeat or leave some out), a task tells so, and
+the queue is built in the order of the log (``blocks_of``, ``append_queue``).
+
+Files below the folder that is being built:
+
+    consumequeue/TOPIC/QUEUE/  queue files
+    keys/NUMBER                keys of the part NUMBER, see ``KEY``; gone when the index is built
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ledgermq.formats.arrays import UNIT
+from ledgermq.formats.queue_unit import UNIT_SIZE
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.pipeline.source.log_splits import LogSplit
+from ledgermq.store.files.descriptor_cache import DescriptorCache, write_fully
+from ledgermq.store.files.disk_space import storage_error
+from ledgermq.store.log_reader import LogReader
+from ledgermq.store.queues.dispatch_tables import DispatchTables, Portion, QueueBlock
+from ledgermq.store.queues.queue_ends import names_a_folder
+from ledgermq.store.queues.queue_files import QueueFiles
+from ledgermq.store.store_directory import open_directory
+
+KEY = np.dtype([("hash", "<i4"), ("position", "<i8"), ("time", "<i8")])
+"""A key on its way into the index: hash, position and store time of its message."""
+
+BUFFERED_UNITS = 1 << 20
+"""Units held back, to be written in long runs where there are many queues."""
+
+QueueName = tuple[bytes, int]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PieceTask:
+    """One part of the log of ``root``, and the folder in which is built."""
+
+    number: int
+    split: LogSplit
+    root: Path
+    self_id: str | None
+    staging: Path
+    queue_file_size: int
+    delays_ms: tuple[int, ...]
+    with_keys: bool
+
+
+class QueueRun(NamedTuple):
+    """Units of one queue from one part of the log.
+
+    Attributes:
+        first, end: queue offsets, half-open.
+        is_whole: each number comes once, in order; else nothing of it counts as written.
+        log_end: position behind the last message.
+    """
+
+    queue: QueueName
+    first: int
+    end: int
+    is_whole: bool
+    log_end: int
+
+
+class Piece(NamedTuple):
+    """What became of one part.
+
+    Attributes:
+        reached: position behind its last record, or behind the blank of the file.
+        keys: how many were put into the part's file.
+        last: position of the last message, and its CRC with all before it in the record; -1, 0.
+        last_key: position and store time of the last message with a key; -1, 0.
+        unit_time: position and store time of the last message with a unit; -1, 0.
+    """
+
+    number: int
+    reached: int
+    messages: int
+    units: int
+    skipped: int
+    keys: int
+    last: int
+    last_key: tuple[int, int]
+    unit_time: tuple[int, int]
+    runs: tuple[QueueRun, ...]
+
+
+def dispatch_piece(task: PieceTask) -> Piece:
+    """Write the units and keys of one part.
+
+    Raises:
+        CorruptLogError: a record is not whole; names file, offset and field.
+        StorageError: a file cannot be read or written.
+    """
+    queues = _QueueParts(task.staging / "consumequeue", task.queue_file_size)
+    keys = _KeyPart(task) if task.with_keys else None
+    portions = _Portions(task)
+    messages = units = skipped = 0
+    last, last_key, unit_time = -1, (-1, 0), (-1, 0)
+    try:
+        for portion in portions:
+            messages += len(portion.rows)
+            skipped += portion.malformed
+            for block in portions.blocks(portion):
+                if names_a_folder(block.topic):
+                    units += len(block.units)
+                    queues.put(block)
+                else:
+                    skipped += len(block.units)
+            tables = portions.tables
+            last = int(tables.positions[portion.rows.stop - 1])
+            row = tables.last_unit_row(portion)
+            if row >= 0:
+                unit_time = (int(tables.positions[row]), int(tables.store_times[row]))
+            if keys is not None and len(portion.keys.rows):
+                last_key = keys.put(portion)
+        queues.flush()
+        count = 0 if keys is None else keys.finish()
+    finally:
+        queues.close()
+        portions.close()
+        if keys is not None:
+            keys.discard()
+    return Piece(
+        task.number,
+        portions.reached,
+        messages,
+        units,
+        skipped,
+        count,
+        last,
+        last_key,
+        unit_time,
+        queues.runs(),
+    )
+
+
+class OrderedBlock(NamedTuple):
+    """Units of a queue that must be put in the order of the log, as bytes for the shuffle."""
+
+    part: int
+    number: int
+    queue_offsets: bytes
+    units: bytes
+
+
+def blocks_of(
+    task: PieceTask, queues: frozenset[QueueName]
+) -> Iterator[tuple[QueueName, OrderedBlock]]:
+    """The units of some queues in one part.
+
+    Raises:
+        CorruptLogError: a record is not whole.
+    """
+    portions = _Portions(task)
+    number = 0
+    try:
+        for portion in portions:
+            for block in portions.blocks(portion):
+                name = (block.topic, block.queue_id)
+                if name in queues:
+                    offsets = block.queue_offsets.astype("<i8").tobytes()
+                    yield name, OrderedBlock(task.number, number, offsets, block.units.tobytes())
+                    number += 1
+    finally:
+        portions.close()
+
+
+class OrderedQueue(NamedTuple):
+    """A queue that was built in the order of the log; ``gaps`` as in ``QueueFiles``."""
+
+    queue: QueueName
+    end: int
+    log_end: int
+    gaps: int
+
+
+def append_queue(
+    queue: QueueName, blocks: Iterable[OrderedBlock], *, staging: Path, file_size: int
+) -> OrderedQueue:
+    """Build one queue as the dispatcher does, message by message where it must be.
+
+    Raises:
+        StorageError: a file cannot be written.
+    """
+    topic = os.fsdecode(queue[0])
+    private = staging / f"ordered-{uuid.uuid4().hex}"
+    target = staging / "consumequeue" / topic / str(queue[1])
+    files = QueueFiles(private / "consumequeue", file_size=file_size, aside=private)
+    try:
+        for block in sorted(blocks):
+            offsets = np.frombuffer(block.queue_offsets, "<i8").astype(np.int64)
+            files.append(*queue, offsets, np.frombuffer(block.units, UNIT))
+        ordered = OrderedQueue(queue, files.end_of(*queue), files.log_end, files.gaps)
+    finally:
+        files.close()
+    try:
+        if target.exists():
+            shutil.rmtree(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (private / "consumequeue" / topic / str(queue[1])).rename(target)
+        shutil.rmtree(private)
+    except OSError as error:
+        raise storage_error("queue not put in place", error, file=str(target)) from error
+    return ordered
+
+
+class _Portions:
+    """The portions of one part; each is valid until the next one."""
+
+    def __init__(self, task: PieceTask) -> None:
+        self.tables = DispatchTables(task.delays_ms, with_keys=task.with_keys)
+        self.reached = task.split.first
+        self._reader = LogReader(open_directory(task.root, self_id=task.self_id))
+        self._split = task.split
+        self._span = memoryview(b"")
+
+    def __iter__(self) -> Iterator[Portion]:
+        first, end = self._split
+        if first == end:
+            return
+        span = self._reader.span(first)
+        self._span = span.view
+        at, is_full = 0, True
+        while is_full:
+            count, at, status = self.tables.scan(
+                span.view, at, end - first, header_size=span.header_size, base=first
+            )
+            yield from self.tables.portions(span.view, first, count)
+            self.reached = first + at
+            if status.corrupt:
+                files = self._reader.part_of(first).files
+                raise CorruptLogError(
+                    "record is not whole",
+                    file=str(files.path(first)),
+                    offset=self.reached - files.start_of(first),
+                    field=status.name.lower().removeprefix("bad_"),
+                )
+            is_full = status == status.FULL
+
+    def blocks(self, portion: Portion) -> Iterator[QueueBlock]:
+        return self.tables.blocks(self._span, portion)
+
+    def close(self) -> None:
+        self._span = memoryview(b"")
+        self._reader.close()
+
+
+class _QueueParts:
+    """Units of one part of the log, on their way into the files that all parts share."""
+
+    def __init__(self, root: Path, file_size: int) -> None:
+        self._root = root
+        self._file_size = file_size
+        self._runs: dict[QueueName, QueueRun] = {}
+        self._held: dict[QueueName, list[bytes]] = {}
+        self._held_units = 0
+        self._files = DescriptorCache()
+
+    def put(self, block: QueueBlock) -> None:
+        name = (block.topic, block.queue_id)
+        offsets = block.queue_offsets
+        first, end = int(offsets[0]), int(offsets[-1]) + 1
+        is_whole = end - first == len(offsets) and bool((np.diff(offsets) == 1).all())
+        log_end = int(block.units["position"][-1]) + int(block.units["size"][-1])
+        run = self._runs.get(name)
+        if run is not None:
+            is_whole = is_whole and run.is_whole and run.end == first
+            first = run.first
+        self._runs[name] = QueueRun(name, first, end, is_whole, log_end)
+        if not is_whole:
+            # It is built in another way; what is written of it is thrown away.
+            self._held.pop(name, None)
+            return
+        self._held.setdefault(name, []).append(block.units.tobytes())
+        self._held_units += len(block.units)
+        if self._held_units >= BUFFERED_UNITS:
+            self.flush()
+
+    def flush(self) -> None:
+        for name, blocks in self._held.items():
+            data = b"".join(blocks)
+            self._write(name, self._runs[name].end * UNIT_SIZE - len(data), memoryview(data))
+        self._held.clear()
+        self._held_units = 0
+
+    def runs(self) -> tuple[QueueRun, ...]:
+        return tuple(self._runs.values())
+
+    def close(self) -> None:
+        self._files.close()
+
+    def _write(self, name: QueueName, at: int, data: memoryview) -> None:
+        folder = f"{self._root}/{os.fsdecode(name[0])}/{name[1]}"
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise storage_error("queue folder not made", error, file=folder) from error
+        done = 0
+        while done < len(data):
+            start = (at + done) // self._file_size * self._file_size
+            room = start + self._file_size - (at + done)
+            write_queue_part(
+                self._files, f"{folder}/{start:020d}", self._file_size, at + done - start,
+                data[done : done + room],
+            )  # fmt: skip
+            done += room
+
+
+def write_queue_part(
+    files: DescriptorCache, path: str, file_size: int, offset: int, data: memoryview
+) -> None:
+    """Write into a queue file that others may be making and writing at the same time.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    fd = files.descriptor(path, create=True)
+    try:
+        if os.fstat(fd).st_size != file_size:
+            os.ftruncate(fd, file_size)
+    except OSError as error:
+        raise storage_error("queue file not created", error, file=path) from error
+    write_fully(fd, data, offset, path)
+
+
+class _KeyPart:
+    """Keys of one part, written under a name of their own until they are complete."""
+
+    def __init__(self, task: PieceTask) -> None:
+        self._path = keys_path(task.staging, task.number)
+        self._fresh = self._path.with_name(f"{uuid.uuid4().hex}.tmp")
+        self._count = 0
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._fresh.open("xb")
+        except OSError as error:
+            raise storage_error("keys not kept", error, file=str(self._fresh)) from error
+
+    def put(self, portion: Portion) -> tuple[int, int]:
+        keys = portion.keys
+        rows = np.empty(len(keys.rows), KEY)
+        rows["hash"] = keys.hashes
+        rows["position"] = keys.positions[keys.rows]
+        rows["time"] = keys.store_times[keys.rows]
+        try:
+            self._file.write(rows.tobytes())
+        except OSError as error:
+            raise storage_error("keys not kept", error, file=str(self._fresh)) from error
+        self._count += len(rows)
+        return int(rows["position"][-1]), int(rows["time"][-1])
+
+    def finish(self) -> int:
+        try:
+            self._file.close()
+            self._fresh.replace(self._path)
+        except OSError as error:
+            raise storage_error("keys not kept", error, file=str(self._path)) from error
+        return self._count
+
+    def discard(self) -> None:
+        if not self._file.closed:
+            self._file.close()
+            self._fresh.unlink(missing_ok=True)
+
+
+def keys_path(staging: Path, number: int) -> Path:
+    """The file of the keys of one part."""
+    return staging / "keys" / f"{number:08d}"

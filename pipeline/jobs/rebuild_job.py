@@ -1,0 +1,228 @@
+"""``rebuild`` job: ConsumeQueues and Index of a store from its log, by many workers at once.
+
+The store itself is only read. What is built stands in a folder of its own, byte for byte what the
+dispatcher builds, until ``ledgermq store install-derived`` puts it in place.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ledgermq.formats.arrays import UNIT
+from ledgermq.formats.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
+from ledgermq.formats.queue_unit import UNIT_SIZE
+from ledgermq.model.config.settings import StoreSection
+from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.names.delay_levels import delay_levels_ms
+from ledgermq.pipeline.jobs.derived_index import build_index_file, index_tasks
+from ledgermq.pipeline.jobs.derived_pieces import (
+    KEY,
+    OrderedQueue,
+    Piece,
+    PieceTask,
+    QueueName,
+    QueueRun,
+    append_queue,
+    blocks_of,
+    dispatch_piece,
+    write_queue_part,
+)
+from ledgermq.pipeline.jobs.job_session import Job
+from ledgermq.pipeline.source.log_splits import log_splits
+from ledgermq.repair.install_derived import (
+    StagedDerived,
+    message_crc,
+    queue_paths,
+    read_staged,
+    write_staged,
+)
+from ledgermq.store.files.descriptor_cache import DescriptorCache
+from ledgermq.store.files.folders import delete_folder
+from ledgermq.store.log_reader import LogReader
+from ledgermq.store.queues.queue_end import PREFILL_SIZE
+from ledgermq.store.queues.queue_files import FILE_SIZE
+from ledgermq.store.store_directory import StoreDirectory
+
+
+class RebuiltByJob(NamedTuple):
+    """What was built, and by how many tasks.
+
+    Attributes:
+        ordered: queues whose numbers repeat or leave some out, built in the order of the log.
+    """
+
+    staged: StagedDerived
+    queues: int
+    ordered: int
+    index_files: int
+    tasks: int
+
+
+def rebuild(
+    job: Job, directory: StoreDirectory, section: StoreSection, staging: Path, *, split_bytes: int
+) -> RebuiltByJob:
+    """Build everything that follows from the committed log of ``directory`` in ``staging``.
+
+    Args:
+        section: sizes of the files.
+        staging: seen by all workers under this name; what an earlier run left there is deleted.
+        split_bytes: of the log, for one task.
+
+    Raises:
+        ConfigError: ``staging`` has something else in it.
+        CorruptLogError: the log is damaged.
+        StorageError: something cannot be read or written.
+        JobFailedError: Spark gave up.
+    """
+    _begin(staging)
+    reader = LogReader(directory)
+    try:
+        queue_file_size = section.mapped_file_size_consume_queue or FILE_SIZE
+        queue_file_size = -(-queue_file_size // UNIT_SIZE) * UNIT_SIZE
+        tasks = [
+            PieceTask(
+                number=number,
+                split=split,
+                root=directory.root,
+                self_id=directory.self_id,
+                staging=staging,
+                queue_file_size=queue_file_size,
+                delays_ms=delay_levels_ms(section.message_delay_level),
+                with_keys=section.message_index_enable,
+            )
+            for number, split in enumerate(log_splits(reader, split_bytes=split_bytes))
+        ]
+        size = sum(task.split.end - task.split.first for task in tasks)
+        pieces = job.each(tasks, dispatch_piece, size=size, split_bytes=split_bytes)
+        _check_reached(reader, tasks, pieces)
+        regular, ordered_names = _sorted_out(pieces)
+        ordered = _build_ordered(job, tasks, ordered_names)
+        for run in regular:
+            _prefill(staging, run, queue_file_size)
+        index_files = _build_index(job, pieces, staging, section)
+        last = max((piece.last for piece in pieces), default=-1)
+        slots, items = section.max_hash_slot_num, section.max_index_num
+        with_index = section.message_index_enable
+        staged = StagedDerived(
+            complete=True,
+            first=int(reader.first),
+            end=pieces[-1].reached if pieces else int(reader.first),
+            messages=sum(piece.messages for piece in pieces),
+            units=sum(piece.units for piece in pieces),
+            keys=sum(piece.keys for piece in pieces),
+            skipped=sum(piece.skipped for piece in pieces),
+            ends=sum(run.end for run in regular) + sum(queue.end for queue in ordered),
+            queue_files=len(queue_paths(staging)),
+            index_end=max((piece.last_key for piece in pieces), default=(-1, 0))[0],
+            store_timestamp=max((piece.unit_time for piece in pieces), default=(-1, 0))[1],
+            last=last,
+            last_crc=message_crc(reader, last) if last >= 0 else 0,
+            queue_file_size=queue_file_size,
+            hash_slots=(slots or SLOTS_DEFAULT) if with_index else None,
+            index_items=(items or ITEMS_DEFAULT) if with_index else None,
+        )
+    finally:
+        reader.close()
+    delete_folder(staging / "keys")
+    write_staged(staging, staged)
+    return RebuiltByJob(staged, len(regular) + len(ordered), len(ordered), index_files, len(tasks))
+
+
+def _begin(staging: Path) -> None:
+    """An empty folder that says that it is not complete."""
+    if staging.is_dir() and any(staging.iterdir()) and read_staged(staging) is None:
+        raise ConfigError("not empty, and not of an earlier run", directory=str(staging))
+    delete_folder(staging)
+    try:
+        (staging / "consumequeue").mkdir(parents=True)
+    except OSError as error:
+        raise StorageError(
+            "folder not made", errno=error.errno, file=str(staging), reason=error.strerror
+        ) from error
+    write_staged(staging, StagedDerived(complete=False))
+
+
+def _check_reached(reader: LogReader, tasks: Sequence[PieceTask], pieces: Sequence[Piece]) -> None:
+    """Only the last part may end before its end: what is behind the last entry of the log."""
+    for task, piece in zip(tasks[:-1], pieces[:-1], strict=True):
+        if piece.reached != task.split.end:
+            files = reader.part_of(task.split.first).files
+            raise CorruptLogError(
+                "log ends within a record",
+                file=str(files.path(piece.reached)),
+                offset=piece.reached - files.start_of(piece.reached),
+                field="size",
+            )
+
+
+def _sorted_out(pieces: Sequence[Piece]) -> tuple[list[QueueRun], frozenset[QueueName]]:
+    """Queues whose parts join, each as one run, and the names of the others."""
+    joined: dict[QueueName, QueueRun] = {}
+    for piece in pieces:
+        for run in piece.runs:
+            before = joined.get(run.queue)
+            if before is not None:
+                is_whole = before.is_whole and run.is_whole and before.end == run.first
+                run = run._replace(first=before.first, is_whole=is_whole)  # noqa: PLW2901
+            joined[run.queue] = run
+    regular = [run for run in joined.values() if run.is_whole]
+    return regular, frozenset(name for name, run in joined.items() if not run.is_whole)
+
+
+def _build_ordered(
+    job: Job, tasks: Sequence[PieceTask], names: frozenset[QueueName]
+) -> list[OrderedQueue]:
+    if not names:
+        return []
+    staging, size = tasks[0].staging, tasks[0].queue_file_size
+    blocks = job.pieces(tasks).flatMap(partial(_blocks, names))
+    count = min(len(names), len(tasks))
+    append = partial(_append, staging=staging, file_size=size)
+    return job.collected(blocks.groupByKey(count).map(append), count)
+
+
+def _blocks(names: frozenset[QueueName], task: PieceTask) -> list[tuple[QueueName, object]]:
+    return list(blocks_of(task, names))
+
+
+def _append(queue, *, staging: Path, file_size: int) -> OrderedQueue:  # type: ignore[no-untyped-def]
+    name, blocks = queue
+    return append_queue(name, blocks, staging=staging, file_size=file_size)
+
+
+def _prefill(staging: Path, run: QueueRun, file_size: int) -> None:
+    """A queue that begins with another message than number 0 has units of none before it."""
+    per_file = file_size // UNIT_SIZE
+    count = run.first % per_file
+    if not count:
+        return
+    topic = run.queue[0].decode(errors="surrogateescape")
+    start = (run.first - count) * UNIT_SIZE
+    path = staging / "consumequeue" / topic / str(run.queue[1]) / f"{start:020d}"
+    block = np.zeros(count, UNIT)
+    block["size"] = PREFILL_SIZE
+    files = DescriptorCache()
+    try:
+        write_queue_part(files, str(path), file_size, 0, memoryview(block.tobytes()))
+    finally:
+        files.close()
+
+
+def _build_index(job: Job, pieces: Sequence[Piece], staging: Path, section: StoreSection) -> int:
+    if not section.message_index_enable:
+        return 0
+    layout = IndexLayout(
+        slots=section.max_hash_slot_num or SLOTS_DEFAULT,
+        items=section.max_index_num or ITEMS_DEFAULT,
+    )
+    (staging / "index").mkdir()
+    tasks = index_tasks(pieces, staging, layout, now_ms=time.time_ns() // 1_000_000)
+    size = sum(piece.keys for piece in pieces) * KEY.itemsize
+    job.each(tasks, build_index_file, size=size, split_bytes=layout.file_size)
+    return len(tasks)

@@ -1,0 +1,1 @@
+"""The sink: rows of Spark as batches of staged messages."""

@@ -1,0 +1,106 @@
+"""Sink options: those of ``df.write.format("ledgermq")`` and of ``writeStream``.
+
+docs/operating/spark.md explains them. Each wrong one is named in the error, with what is allowed.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ledgermq.client.core.address import parse_addresses
+from ledgermq.client.sending.outgoing import topic_bytes
+from ledgermq.client.staging import PACK_BYTES
+from ledgermq.model.errors import ConfigError, ProtocolError
+from ledgermq.model.limits import BODY_SIZE_MAX
+from ledgermq.model.names.stages import check_sink_name
+from ledgermq.pipeline.source_options import flag_option, number_option
+
+PACK_BYTES_MIN = 4_096
+TIMEOUT_MS = 120_000
+
+_BOTH = {"nodes", "topic", "packBytes", "timeoutMs", "awaitMessages"}
+_BATCH = {"jobId", "jobBatch"}
+_SPARKS = {"checkpointlocation", "queryname"}
+"""Options of Spark's own, which it hands to sinks of streams, too."""
+
+_BY_LOWER = {name.lower(): name for name in _BOTH | _BATCH}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """Options that were checked; see the module.
+
+    Attributes:
+        nodes: addresses of the cluster's nodes.
+        topic: of rows without a topic of their own; empty when each has one.
+        timeout_ms: how long a cluster may be away.
+        awaits_messages: a commit waits until its rows can be consumed.
+        job: name of the sink of a batch job; drawn when nobody gave one.
+        job_batch: number of the job's batch.
+        is_once: nobody else will use that name.
+    """
+
+    nodes: tuple[str, ...]
+    topic: str
+    pack_bytes: int
+    timeout_ms: int
+    awaits_messages: bool
+    job: str
+    job_batch: int
+    is_once: bool
+
+
+def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+    """The options as the user gave them, checked.
+
+    Raises:
+        ConfigError: one is unknown, missing, or of a wrong form.
+    """
+    given: dict[str, str] = {}
+    for name, value in options.items():
+        if streaming and name.lower() in _SPARKS:
+            continue
+        known = _BY_LOWER.get(name.lower())
+        if known is None:
+            raise ConfigError("no such option", option=name, options=sorted(_BY_LOWER.values()))
+        given[known] = value
+    strange = sorted(set(given) & _BATCH) if streaming else []
+    if strange:
+        raise ConfigError("option is for a batch alone", option=strange[0])
+    nodes = tuple(item.strip() for item in given.get("nodes", "").split(",") if item.strip())
+    if not nodes:
+        raise ConfigError("rows are written to nodes: give their addresses", option="nodes")
+    parse_addresses(nodes)
+    topic = given.get("topic", "")
+    if topic:
+        topic_bytes(topic)
+    pack_bytes = number_option(given, "packBytes", minimum=PACK_BYTES_MIN) or PACK_BYTES
+    if pack_bytes > BODY_SIZE_MAX:
+        raise ConfigError(
+            "option is too large", option="packBytes", value=pack_bytes, limit=BODY_SIZE_MAX
+        )
+    if "jobBatch" in given and "jobId" not in given:
+        raise ConfigError("option needs another one", option="jobBatch", needs="jobId")
+    return SinkOptions(
+        nodes=nodes,
+        topic=topic,
+        pack_bytes=pack_bytes,
+        timeout_ms=number_option(given, "timeoutMs", minimum=1) or TIMEOUT_MS,
+        awaits_messages=flag_option(given, "awaitMessages", default=True),
+        job=_job(given),
+        job_batch=number_option(given, "jobBatch", minimum=0) or 0,
+        is_once="jobId" not in given,
+    )
+
+
+def _job(given: Mapping[str, str]) -> str:
+    if "jobId" not in given:
+        return f"spark-job-{uuid.uuid4().hex}"
+    try:
+        return check_sink_name(given["jobId"])
+    except ProtocolError as error:
+        raise ConfigError(
+            "option is no name of a sink", option="jobId", value=given["jobId"], reason=str(error)
+        ) from error

@@ -1,0 +1,199 @@
+"""Spark sink: ``df.write.format("ledgermq")`` and ``writeStream``; each row becomes one message.
+
+Each ``write`` of a task stages its rows under a name that is drawn anew. The driver's commit names
+what the tasks that count have staged; the brokers remember the last batch of each query, so that
+one that Spark runs again, because it died before it had noted the commit, is not taken twice.
+Numbers of attempts would not do: they begin at 0 again with each driver.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from ledgermq.client.staging import SinkClient, StagedRows, StageWriter, staging_producer
+from ledgermq.model.errors import ConfigError, LedgerError, ProtocolError
+from ledgermq.pipeline.sink.sink_options import SinkOptions
+from ledgermq.pipeline.sink.sink_rows import RowStager, check_sink_columns
+
+logger = logging.getLogger(__name__)
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+"""Local properties of Spark's, which its tasks are given."""
+
+
+@dataclass
+class StagedMessage(WriterCommitMessage):
+    """What a task has staged, for the driver."""
+
+    staged: StagedRows
+
+
+Messages = Sequence[WriterCommitMessage | None]
+
+
+class BatchSink(DataSourceArrowWriter):
+    """Writes one job; all of its rows become messages, or none."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        """A job of the name that the options say.
+
+        Raises:
+            ConfigError: the schema is none of a sink's.
+        """
+        self._options = options
+        _check_schema(schema, options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of one task.
+
+        Raises:
+            LedgerError: a row cannot be a message, or the rows are not staged.
+        """
+        options = self._options
+        return StagedMessage(stage_rows(options, options.job, options.job_batch, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Have all rows become messages; those of a job that was committed before are dropped.
+
+        Raises:
+            LedgerError: nothing is committed, or it is not known.
+        """
+        options = self._options
+        commit_batch(options, options.job, options.job_batch, messages, is_once=options.is_once)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Drop what was staged; when no node answers it is dropped after its time."""
+        options = self._options
+        # Nobody else writes under a name that was drawn, so tasks that failed are dropped, too.
+        staged = None if options.is_once else _staged(messages)
+        drop_batch(options, options.job, options.job_batch, staged)
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """Writes a query's batches; each becomes messages as a whole, once."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        """For a query that is known when its tasks run.
+
+        Raises:
+            ConfigError: the schema is none of a sink's.
+        """
+        self._options = options
+        _check_schema(schema, options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of one task.
+
+        Raises:
+            LedgerError: a row cannot be a message, or the rows are not staged.
+        """
+        context = TaskContext.get()
+        assert context is not None, "write runs in a task"
+        query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+        if query is None or batch is None or not batch.isdecimal():
+            raise ConfigError(
+                "Spark does not tell its tasks which query and batch they are of",
+                properties=[QUERY_ID, BATCH_ID],
+            )
+        return StagedMessage(stage_rows(self._options, f"spark-{query}", int(batch), iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Have the batch become messages; one that was committed before is dropped.
+
+        Raises:
+            LedgerError: nothing is committed, or it is not known: the query ends, and runs the
+                batch again when it is started again.
+        """
+        for sink in _sinks_of(messages, batchId):
+            commit_batch(self._options, sink, batchId, messages, is_once=False)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Drop what was staged; what is not named here is dropped after its time."""
+        for sink in _sinks_of(messages, batchId):
+            drop_batch(self._options, sink, batchId, _staged(messages))
+
+
+def stage_rows(
+    options: SinkOptions, sink: str, batch: int, batches: Iterator[pa.RecordBatch]
+) -> StagedRows:
+    """Stage rows under a fresh name; durable on return, and seen by nobody.
+
+    Raises:
+        LedgerError: a row cannot be a message, or the rows are not staged.
+    """
+    context = TaskContext.get()
+    first_queue = 0 if context is None else context.partitionId()
+    with staging_producer(
+        options.nodes, name="spark", timeout_s=options.timeout_ms / 1_000
+    ) as producer:
+        writer = StageWriter(producer, sink, batch, pack_bytes=options.pack_bytes)
+        stager = RowStager(writer, producer.write_queues, options.topic, first_queue)
+        for rows in batches:
+            stager.add(rows)
+        return writer.finish()
+
+
+def commit_batch(
+    options: SinkOptions, sink: str, batch: int, messages: Messages, *, is_once: bool
+) -> None:
+    """Commit what tasks have staged, in the order of their partitions.
+
+    Raises:
+        LedgerError: nothing is committed, or it is not known.
+    """
+    with _client(options) as client:
+        committed = client.commit(sink, batch, _staged(messages), is_once=is_once)
+        if committed.is_already:
+            logger.warning("batch was committed before: sink=%s batch=%d", sink, batch)
+        if options.awaits_messages:
+            client.wait(sink, batch)
+
+
+def drop_batch(
+    options: SinkOptions, sink: str, batch: int, staged: Sequence[StagedRows] | None
+) -> None:
+    """Drop what was staged, all of the batch when it is not said what."""
+    try:
+        with _client(options) as client:
+            client.abort(sink, batch, staged)
+    except LedgerError as error:
+        # The job has failed for another reason, which is more important.
+        logger.warning("staged rows not dropped yet: sink=%s batch=%d: %s", sink, batch, error)
+
+
+def _client(options: SinkOptions) -> SinkClient:
+    return SinkClient(options.nodes, name="spark", timeout_s=options.timeout_ms / 1_000)
+
+
+def _staged(messages: Messages) -> list[StagedRows]:
+    """What the tasks that have a message have staged."""
+    return [message.staged for message in messages if isinstance(message, StagedMessage)]
+
+
+def _sinks_of(messages: Messages, batch: int) -> list[str]:
+    """The sink of a batch's messages, nothing when no task has staged anything.
+
+    Raises:
+        ProtocolError: they are of another batch, or of several queries.
+    """
+    stages = {(one.stage.sink, one.stage.batch) for one in _staged(messages)}
+    if len(stages) > 1 or any(number != batch for _, number in stages):
+        raise ProtocolError("tasks have staged for another batch", batch=batch, found=list(stages))
+    return [sink for sink, _ in stages]
+
+
+def _check_schema(schema: StructType, options: SinkOptions) -> None:
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    check_sink_columns(types, topic=options.topic)

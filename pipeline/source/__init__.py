@@ -1,0 +1,1 @@
+"""What the source reads from: store directories, replicas, running clusters."""

@@ -1,0 +1,272 @@
+"""Shared part of the sources that read store directories beside a node. Read-only.
+
+Nothing is locked, and no process of a node is asked. How far the log is committed say the queues: a
+node puts a unit only when its entry is committed. A store without queues, sealed files alone, is
+read by walking through its log.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from ledgermq.formats.arrays import Units
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.pipeline.columns.arrow_slices import Integers
+from ledgermq.pipeline.columns.queued_records import QueuedRecords
+from ledgermq.pipeline.columns.record_columns import Records
+from ledgermq.pipeline.queue_ranges import Queue, Queued, QueueRange
+from ledgermq.pipeline.source.data_loss import report_loss
+from ledgermq.pipeline.source.split_plan import RangeExtent, split_ranges
+from ledgermq.store.files.mapped_files import VanishedError
+
+_Found = TypeVar("_Found")
+
+BATCH_ROWS = 8_192
+"""Rows of one batch: fewer cost more calls, more of them fall out of the processor's cache."""
+
+BATCH_BYTES = 32 * 1024 * 1024
+"""Most bytes of one batch's records; a larger one comes alone."""
+
+VANISHED_MAX = 10
+"""So often is begun anew: retention deletes a few files at once, and then waits."""
+
+SAMPLE_UNITS = 1_000
+"""So many messages of a queue are asked how large they are."""
+
+
+class FileSource(ABC):
+    """Queues and log that lie in files; what they hold is as of the last ``refresh``."""
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Look for what came and went since."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the maps."""
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """The directory, or directories with commas, for errors."""
+
+    @property
+    @abstractmethod
+    def has_queues(self) -> bool:
+        """Whether there is a ConsumeQueue; else only ``walk`` reads it."""
+
+    @abstractmethod
+    def queues(self) -> list[Queue]:
+        """All queues that there are, those of the system, too.
+
+        Raises:
+            StorageError: the folders cannot be read.
+            CorruptLogError: one is not named as a queue is.
+        """
+
+    @abstractmethod
+    def bounds(self, queues: Iterable[Queue]) -> dict[Queue, QueueRange]:
+        """What each of ``queues`` holds; nothing at or beyond the committed end.
+
+        Raises:
+            CorruptLogError: a queue's files are not those of a queue.
+        """
+
+    @abstractmethod
+    def units_of(self, queue: Queue, first: int, count: int) -> Units:
+        """The units of a queue from ``first`` on, within what ``bounds`` has told.
+
+        Raises:
+            VanishedError: a file was deleted meanwhile.
+        """
+
+    @abstractmethod
+    def store_time_at(self, position: int, size: int) -> int:
+        """Store time, epoch ms, of the message that a unit points to.
+
+        Raises:
+            CorruptLogError: there is none.
+        """
+
+    @abstractmethod
+    def read(
+        self, ranges: Sequence[QueueRange], *, fail_on_data_loss: bool
+    ) -> Iterator[QueuedRecords]:
+        """The messages of ``ranges``, in the order of the log, some thousands at once.
+
+        Raises:
+            DataLossError: some were deleted meanwhile, and that is to fail.
+            CorruptLogError: a unit does not point to its message.
+        """
+
+    @abstractmethod
+    def walk(self, first: int, end: int) -> Iterator[Records]:
+        """The records from ``first``, where one begins, to ``end``, by walking through the log.
+
+        Raises:
+            CorruptLogError: a record is not whole; names file, offset and field.
+        """
+
+    @abstractmethod
+    def walk_bounds(self) -> list[int]:
+        """Where ``walk`` may begin, ascending, and behind that where the committed log ends.
+
+        Raises:
+            ConfigError: the store is open, and nothing says how far its log is committed.
+        """
+
+    def units(self, range_: QueueRange) -> Units:
+        """The units of a range that ``bounds`` has told of.
+
+        Raises:
+            VanishedError: a file was deleted meanwhile.
+        """
+        return self.units_of(range_.queue, range_.first, range_.end - range_.first)
+
+    def positions(self, range_: QueueRange) -> tuple[int, int]:
+        """Where the first message of a range begins in the log, and its last one ends."""
+        first, last = (
+            self.units_of(range_.queue, at, 1)[0] for at in (range_.first, range_.end - 1)
+        )
+        return int(first["position"]), int(last["position"]) + int(last["size"])
+
+    def position_of(self, range_: QueueRange, offset: int) -> int:
+        """Where a message that a range has stands in the log."""
+        return int(self.units_of(range_.queue, offset, 1)["position"][0])
+
+    def queued(self) -> Queued | None:
+        """Up to where the log is in the queues that are listed from now on.
+
+        None where no dispatcher of ours has said so: which of several queues grew first is not
+        seen from outside.
+        """
+        return None
+
+    def offset_at_position(self, range_: QueueRange, position: int) -> int:
+        """Queue offset of the first message of a range that begins at or behind ``position``."""
+        return _bisect(
+            range_, lambda at: int(self.units_of(range_.queue, at, 1)["position"][0]) < position
+        )
+
+    def offset_at_time(self, range_: QueueRange, timestamp_ms: int) -> int:
+        """Queue offset of the first message of a range that was stored at that time or later.
+
+        Store times are taken to ascend in a queue, as the clock of a leader does.
+        """
+
+        def is_older(offset: int) -> bool:
+            unit = self.units_of(range_.queue, offset, 1)[0]
+            return self.store_time_at(int(unit["position"]), int(unit["size"])) < timestamp_ms
+
+        return _bisect(range_, is_older)
+
+    def plan(
+        self, ranges: Sequence[QueueRange], *, split_bytes: int, splits_min: int
+    ) -> list[tuple[QueueRange, ...]]:
+        """``ranges`` divided into parts of about ``split_bytes``, each from one stretch of the log.
+
+        Raises:
+            VanishedError: files that it needs are gone.
+        """
+        extents = [self._extent(range_) for range_ in ranges]
+        return split_ranges(
+            ranges,
+            extents,
+            self.offset_at_position,
+            split_bytes=split_bytes,
+            splits_min=splits_min,
+        )
+
+    def _extent(self, range_: QueueRange) -> RangeExtent:
+        first, end = self.positions(range_)
+        count = range_.end - range_.first
+        sample = self.units_of(range_.queue, range_.first, min(count, SAMPLE_UNITS))
+        return RangeExtent(first, end, int(sample["size"].mean() * count))
+
+    def _load(self, ranges: Sequence[QueueRange], *, fail: bool) -> Loaded:
+        """The units of ``ranges``, by position.
+
+        Raises:
+            DataLossError: some are not there any more, and ``fail``.
+            CorruptLogError: a queue was cut.
+            VanishedError: a file was deleted meanwhile.
+        """
+        held = self.bounds(range_.queue for range_ in ranges)
+        parts: list[Loaded] = []
+        for number, range_ in enumerate(ranges):
+            first = _first_held(range_, held[range_.queue], fail=fail)
+            units = self.units(range_._replace(first=first))
+            parts.append(
+                Loaded(
+                    units["position"].astype(np.int64),
+                    units["size"].astype(np.int64),
+                    np.full(len(units), number, np.int64),
+                    np.arange(first, first + len(units)),
+                )
+            )
+        if len(parts) == 1:
+            return parts[0]
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        order = np.argsort(columns[0], kind="stable")
+        return Loaded(*(column[order] for column in columns))
+
+
+class Loaded(NamedTuple):
+    """Messages that are to be read: position, size, number of the range, and queue offset."""
+
+    positions: Integers
+    sizes: Integers
+    numbers: Integers
+    offsets: Integers
+
+
+def steady(work: Callable[[], _Found], *, again: Callable[[], None] | None = None) -> _Found:
+    """What ``work`` finds, begun anew where files are deleted under it; ``again`` goes before."""
+    for _ in range(VANISHED_MAX):
+        try:
+            return work()
+        except VanishedError:
+            if again is not None:
+                again()
+    return work()
+
+
+def _bisect(range_: QueueRange, is_before: Callable[[int], bool]) -> int:
+    """First queue offset of a range of which ``is_before`` does not hold."""
+    low, high = range_.first, range_.end
+    while low < high:
+        middle = (low + high) // 2
+        if is_before(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _first_held(range_: QueueRange, bounds: QueueRange, *, fail: bool) -> int:
+    """First queue offset of a range that is still there."""
+    if range_.end > bounds.end > bounds.first:
+        raise CorruptLogError(
+            "queue ends before what was planned: its log was cut",
+            topic=range_.topic,
+            queueId=range_.queue_id,
+            end=bounds.end,
+            wanted=range_.end,
+        )
+    first = min(max(range_.first, bounds.first), range_.end)
+    if bounds.end <= bounds.first:
+        first = range_.end
+    if first > range_.first:
+        report_loss(
+            fail=fail,
+            topic=range_.topic,
+            queueId=range_.queue_id,
+            wanted=range_.first,
+            oldest=bounds.first,
+            missing=first - range_.first,
+        )
+    return first

@@ -1,0 +1,263 @@
+"""Source on a store directory, beside a node or without one. Read-only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from struct import Struct
+
+import numpy as np
+
+from ledgermq.formats.arrays import Units
+from ledgermq.formats.kernels.kernel import ScanStatus, scan_entries
+from ledgermq.formats.records.message import MAGIC
+from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.pipeline.columns.queued_records import QueuedRecords
+from ledgermq.pipeline.columns.record_columns import Records
+from ledgermq.pipeline.queue_ranges import Queue, Queued, QueueRange
+from ledgermq.pipeline.source.data_loss import report_loss
+from ledgermq.pipeline.source.file_source import BATCH_BYTES, BATCH_ROWS, FileSource, steady
+from ledgermq.store.files.mapped_files import VanishedError
+from ledgermq.store.log_reader import LogReader
+from ledgermq.store.queues import dispatch_checkpoint
+from ledgermq.store.queues.derived_files import own_path
+from ledgermq.store.queues.queue_reader import QueueReader
+from ledgermq.store.store_directory import open_directory
+
+_HEAD = Struct(">iI12xqq")
+"""Of a message: size, magic, queue offset, physical offset."""
+
+
+class StoreSource(FileSource):
+    """The store in ``root``; what it holds is as of the last ``refresh``."""
+
+    def __init__(self, root: Path, *, self_id: str | None = None) -> None:
+        """Open it; nothing in it is changed.
+
+        Args:
+            self_id: which DLedger log to take where there are several.
+
+        Raises:
+            ConfigError: no store directory.
+            CorruptLogError: files of wrong sizes or names.
+            StorageError: something cannot be read.
+        """
+        self.directory = open_directory(root, self_id=self_id)
+        self.log = steady(lambda: LogReader(self.directory))
+        self._readers: dict[Queue, QueueReader] = {}
+
+    def refresh(self) -> None:
+        """Look for what came and went since."""
+        steady(self.log.refresh)
+        for reader in self._readers.values():
+            reader.refresh()
+
+    def close(self) -> None:
+        """Let go of the maps."""
+        self.log.close()
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+
+    @property
+    def place(self) -> str:
+        """The directory."""
+        return str(self.directory.root)
+
+    @property
+    def has_queues(self) -> bool:
+        """Whether the store has a ConsumeQueue; else only ``walk`` reads it."""
+        return self.directory.consume_queues.is_dir()
+
+    def queues(self) -> list[Queue]:
+        """All queues that there are, those of the system, too.
+
+        Raises:
+            StorageError: the folders cannot be read.
+            CorruptLogError: one is not named as a queue is.
+        """
+        return queues_in(self.directory.consume_queues)
+
+    def bounds(self, queues: Iterable[Queue]) -> dict[Queue, QueueRange]:
+        """What each of ``queues`` holds; nothing at or beyond the committed end.
+
+        Raises:
+            CorruptLogError: a queue's files are not those of a queue.
+        """
+        return {queue: self._bounds(queue) for queue in queues}
+
+    def units_of(self, queue: Queue, first: int, count: int) -> Units:
+        """The units of a queue from ``first`` on."""
+        return self._reader(queue).units(first, count)
+
+    def queued(self) -> Queued | None:
+        """Up to where our dispatcher has made its queues durable; None without one."""
+        saved = dispatch_checkpoint.read(own_path(self.directory.root))
+        return None if saved is None else Queued(str(self.directory.root), saved.position)
+
+    def store_time_at(self, position: int, size: int) -> int:
+        """Store time, epoch ms, of the message that a unit points to."""
+        return self.log.message_at(position, size, check_crc=False).store_timestamp
+
+    def read(
+        self, ranges: Sequence[QueueRange], *, fail_on_data_loss: bool
+    ) -> Iterator[QueuedRecords]:
+        """The messages of ``ranges``, in the order of the log, some thousands at once.
+
+        Raises:
+            DataLossError: some were deleted meanwhile, and that is to fail.
+            CorruptLogError: a unit does not point to its message.
+        """
+        load = partial(self._load, ranges, fail=fail_on_data_loss)
+        positions, sizes, numbers, _ = steady(load, again=self.refresh)
+        at = 0
+        while at < len(positions):
+            try:
+                span = self.log.span(int(positions[at]))
+            except (VanishedError, CorruptLogError):
+                before = self.log.first
+                self.refresh()
+                if self.log.first <= positions[at] or self.log.first == before:
+                    raise
+                gone = int(np.searchsorted(positions, self.log.first))
+                report_loss(
+                    fail=fail_on_data_loss,
+                    directory=str(self.directory.root),
+                    position=int(positions[at]),
+                    oldest=int(self.log.first),
+                    missing=gone - at,
+                )
+                at = gone
+                continue
+            base = int(positions[at])
+            limit = min(base + len(span.view), base + BATCH_BYTES)
+            count = max(1, int(np.searchsorted(positions + sizes, limit, "right")) - at)
+            end = at + min(count, BATCH_ROWS)
+            # The entry's header stands before the first record.
+            start = base - span.header_size
+            whole = self.log.span(start).view if span.header_size else span.view
+            reach = int(positions[end - 1] + sizes[end - 1]) - start
+            records = Records(
+                view=whole[:reach],
+                base=start,
+                starts=positions[at:end] - start,
+                sizes=sizes[at:end],
+                header_size=span.header_size,
+                file=str(span.path),
+            )
+            yield QueuedRecords(records, ranges, numbers[at:end])
+            at = end
+
+    def walk(self, first: int, end: int) -> Iterator[Records]:
+        """The records from ``first``, where one begins, to ``end``, by walking through the log.
+
+        Raises:
+            CorruptLogError: a record is not whole; names file, offset and field.
+        """
+        starts, sizes = np.empty(BATCH_ROWS, np.int64), np.empty(BATCH_ROWS, np.int64)
+        position = first
+        while position < end:
+            span = self.log.span(position)
+            upto = min(len(span.view), end - position, BATCH_BYTES)
+            count, reached, number = scan_entries(
+                span.view, 0, upto, span.header_size, position, starts.data, sizes.data
+            )
+            status = ScanStatus(number)
+            file = str(span.path)
+            if count:
+                yield Records(
+                    view=span.view[:reached],
+                    base=position,
+                    starts=starts[:count].copy(),
+                    sizes=sizes[:count].copy(),
+                    header_size=span.header_size,
+                    file=file,
+                )
+            if status.corrupt or reached == 0:
+                raise CorruptLogError(
+                    "record is not whole",
+                    file=file,
+                    offset=position + reached,
+                    field=status.name.lower().removeprefix("bad_"),
+                )
+            position += reached
+
+    def walk_bounds(self) -> list[int]:
+        """Where ``walk`` may begin, ascending, and behind that where the committed log ends.
+
+        Raises:
+            ConfigError: the store is open, and nothing says how far its log is committed.
+        """
+        if self.directory.aborted and self.directory.dledger is None:
+            raise ConfigError(
+                "plain log of an open store without queues: nothing says how far it is committed",
+                directory=str(self.directory.root),
+            )
+        end = int(self.log.committed_end())
+        starts = [start for part in self.log.parts for start in part.files.starts]
+        begins = [max(start, int(self.log.first)) for start in sorted(starts)]
+        return [*(begin for begin in begins if begin < end), end]
+
+    def _bounds(self, queue: Queue) -> QueueRange:
+        reader = self._reader(queue)
+        log_end = max(part.files.end for part in self.log.parts)
+        first, end = reader.bounds(log_end, log_first=self.log.first)
+        if end > first and not self._is_whole(reader, end - 1):
+            # A copy in use, or a crash: units of messages that the log does not have.
+            first, end = reader.bounds(self.log.end, log_first=self.log.first)
+        return QueueRange(*queue, first, end)
+
+    def _is_whole(self, reader: QueueReader, offset: int) -> bool:
+        """Whether the log has the message of a unit."""
+        unit = reader.units(offset, 1)
+        if not len(unit):
+            return False
+        position, size = int(unit["position"][0]), int(unit["size"][0])
+        try:
+            view = self.log.span(position).view
+        except CorruptLogError:
+            return False
+        return points_to(view, queue_offset=offset, position=position, size=size)
+
+    def _reader(self, queue: Queue) -> QueueReader:
+        reader = self._readers.get(queue)
+        if reader is None:
+            folder = self.directory.consume_queues / queue[0] / str(queue[1])
+            reader = QueueReader(folder, file_size=self.directory.queue_file_size)
+            self._readers[queue] = reader
+        return reader
+
+
+def queues_in(root: Path) -> list[Queue]:
+    """The queues that have a folder in ``root``, a ``consumequeue/``; none if that is not there.
+
+    Raises:
+        StorageError: the folders cannot be read.
+        CorruptLogError: one is not named as a queue is.
+    """
+    found: list[Queue] = []
+    try:
+        for topic in root.iterdir() if root.is_dir() else ():
+            found += [(topic.name, _queue_id(folder)) for folder in topic.iterdir()]
+    except FileNotFoundError:
+        # A topic was deleted while we looked.
+        return queues_in(root)
+    except OSError as error:
+        raise StorageError(
+            "queues not read", errno=error.errno, directory=str(root), reason=error.strerror
+        ) from error
+    return sorted(found)
+
+
+def points_to(view: memoryview, *, queue_offset: int, position: int, size: int) -> bool:
+    """Whether ``view`` begins with the message that a unit says is there, as far as that is."""
+    if len(view) < max(size, _HEAD.size):
+        return False
+    return _HEAD.unpack_from(view) == (size, MAGIC, queue_offset, position)
+
+
+def _queue_id(folder: Path) -> int:
+    if not (folder.name.isascii() and folder.name.isdigit()):
+        raise CorruptLogError("not a queue", file=str(folder))
+    return int(folder.name)

@@ -1,0 +1,1 @@
+"""A node's settings: loaded at the start, and read again while it runs."""

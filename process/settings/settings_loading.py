@@ -1,0 +1,40 @@
+"""Loading of settings files from disk; ``model.settings_file`` decides what they mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ledgermq.model.config.settings import Settings
+from ledgermq.model.config.settings_file import read_settings
+from ledgermq.model.errors import ConfigError
+
+TEXT_SIZE_MAX = 1024 * 1024
+"""No settings are so long; a log file that was given by mistake is."""
+
+
+def load_settings(path: Path) -> Settings:
+    """The settings that the file at ``path`` holds.
+
+    Raises:
+        ConfigError: the file cannot be read, is not text, or holds what cannot be used.
+    """
+    return read_settings(read_text(path), name=str(path))
+
+
+def read_text(path: Path) -> str:
+    """Content of a text file that an operator named.
+
+    Raises:
+        ConfigError: it cannot be read, is not UTF-8, or is larger than ``TEXT_SIZE_MAX``.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(TEXT_SIZE_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    if len(content) > TEXT_SIZE_MAX:
+        raise ConfigError(f"{path} is larger than {TEXT_SIZE_MAX} bytes: not a settings file")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text: byte {error.start}") from error

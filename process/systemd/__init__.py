@@ -1,0 +1,1 @@
+"""systemd: sockets that it holds, its journal, its programs."""

@@ -1,0 +1,48 @@
+"""Addresses of the port for RocketMQ's clients, and whether systemd listens there."""
+
+from __future__ import annotations
+
+from ledgermq.model.config.settings import ListenSection
+from ledgermq.model.errors import ConfigError
+from ledgermq.process.systemd.inherited_sockets import inherited_at, inherited_sockets
+
+ANYWHERE = "0.0.0.0"  # noqa: S104 - bound when the operator has named no address
+"""What ``*`` stands for."""
+
+PortAddress = tuple[str, int]
+"""Host and port."""
+
+
+def listening_addresses(listen: ListenSection) -> list[PortAddress]:
+    """The broker's port and the name server's, as far as they are wanted: both answer all codes."""
+    return list(addresses_by_setting(listen).values())
+
+
+def addresses_by_setting(listen: ListenSection) -> dict[str, PortAddress]:
+    """The same, each by the setting that says so."""
+    wanted = {"listen.remoting": listen.remoting, "listen.name_server": listen.name_server}
+    found: dict[str, PortAddress] = {}
+    for setting, text in wanted.items():
+        if text is not None:
+            host, _, port = text.rpartition(":")
+            found[setting] = (ANYWHERE if host == "*" else host.strip("[]"), int(port))
+    return found
+
+
+def check_inherited(listen: ListenSection) -> None:
+    """See that each socket that systemd passed is one that the settings want.
+
+    Raises:
+        ConfigError: one listens elsewhere: clients would be let in, and nobody would answer.
+    """
+    expected = [inherited_at(host, port) for host, port in listening_addresses(listen)]
+    for given in inherited_sockets():
+        if given not in expected:
+            raise ConfigError(
+                "systemd listens for the node where its settings do not: let ListenStream= of the"
+                " socket unit and listen.remoting name the same addresses",
+                unit=given.name,
+                listens_at=given.text,
+                remoting=listen.remoting or "not set",
+                name_server=listen.name_server or "not set",
+            )

@@ -1,0 +1,1 @@
+"""Follower, candidate and leader: what each does with messages and ticks."""

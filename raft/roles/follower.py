@@ -1,0 +1,162 @@
+"""The follower's side of replication (Raft paper, section 5.3)."""
+
+from __future__ import annotations
+
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.ids import Index, NodeId, Term
+from ledgermq.raft.effects import AppendEntries
+from ledgermq.raft.entry_terms import UNKNOWN_TERM
+from ledgermq.raft.messages import Append, AppendReply, EntryId, LogTail, RaftRole, TermRun
+from ledgermq.raft.roles.node_state import NodeState, WriterState
+
+
+def on_append(state: NodeState, source: NodeId, message: Append) -> None:
+    """Take the leader's entries, or say where the log parts from its.
+
+    Raises:
+        CorruptLogError: an entry that was committed here would be overwritten.
+    """
+    if message.term < state.term:
+        state.send(source, _reply(state, accepted=False))
+        return
+    if not _accepts_leader(state, source, message):
+        return
+    state.heard = state.now
+    state.arm_election()
+    following = state.following
+    following.round = max(following.round, message.round)
+    following.leader_commit = max(following.leader_commit, message.commit)
+    if state.writer is not WriterState.IDLE:
+        # The end of the log is not known now. An answer, for the leader counts the living.
+        state.send(source, _reply(state, accepted=False))
+        return
+    if not _has_previous(state, message.previous):
+        state.send(source, _reply(state, accepted=False, tail=state.log.tail(state.commit)))
+        return
+    _take_entries(state, source, message)
+
+
+def _take_entries(state: NodeState, source: NodeId, message: Append) -> None:
+    end = Index(message.previous.index + sum(run.count for run in message.runs))
+    new = state.log.first_difference(message.previous.index, message.runs)
+    if new is not None and new <= state.log.last.index:
+        _cut(state, Index(new - 1))
+        return
+    if new is not None:
+        skipped = new - message.previous.index - 1
+        for run in message.runs:
+            rest = run.count - skipped
+            if rest > 0:
+                state.log.append([TermRun(run.term, rest)])
+            skipped = max(0, -rest)
+        state.out.append = AppendEntries(new, end)
+    following = state.following
+    following.verified = max(following.verified, min(end, state.log.last.index))
+    learn_commit(state)
+    if not message.runs or state.held >= following.verified:
+        acknowledge(state)
+
+
+def log_truncated(state: NodeState, last: EntryId) -> None:
+    """The writer has cut the log; tell the leader to send the rest."""
+    assert state.writer is WriterState.TRUNCATING and last == state.log.last, (last, state.log.last)
+    state.writer = WriterState.IDLE
+    invite_leader(state)
+
+
+def invite_leader(state: NodeState) -> None:
+    """Say where our log ends, without being asked: the leader was told to wait."""
+    if state.leader is not None and state.role is RaftRole.FOLLOWER:
+        tail = state.log.tail(state.commit)
+        state.send(state.leader, _reply(state, accepted=False, tail=tail))
+
+
+def acknowledge(state: NodeState) -> None:
+    """Tell the leader what is held of what is surely its own."""
+    if state.leader is None or state.role is not RaftRole.FOLLOWER:
+        return
+    state.following.acknowledged = min(state.held, state.following.verified)
+    state.send(state.leader, _reply(state, accepted=True))
+
+
+def entries_held(state: NodeState) -> None:
+    """More of our log counts for an acknowledgement now."""
+    following = state.following
+    if min(state.held, following.verified) > following.acknowledged:
+        acknowledge(state)
+    learn_commit(state)
+
+
+def learn_commit(state: NodeState) -> None:
+    """Follow the leader's commit index, as far as our log is surely its log and is held.
+
+    Clipping to the end of our log alone would commit what another leader had left there.
+    """
+    following = state.following
+    index = min(following.leader_commit, following.verified, state.held)
+    if index > state.commit:
+        state.set_commit(index)
+
+
+def lacks_before(state: NodeState, source: NodeId, term: Term, first: Index) -> bool:
+    """See ``RaftCore.lacks_before``."""
+    return (
+        state.role is RaftRole.FOLLOWER
+        and (state.leader, state.term) == (source, term)
+        and state.writer is WriterState.IDLE
+        and max(state.following.verified, state.commit) < first - 1
+    )
+
+
+def _accepts_leader(state: NodeState, source: NodeId, message: Append) -> bool:
+    """Follow ``source``, unless this term has another leader, which only a bug can bring."""
+    if message.term > state.term:
+        state.follow(message.term, source)
+        return True
+    if state.role is RaftRole.LEADER or state.leader not in (None, source):
+        state.note(f"two leaders in term {state.term}: {state.leader} and {source}")
+        return False
+    if state.role is not RaftRole.FOLLOWER or state.leader is None:
+        state.follow(message.term, source)
+    return True
+
+
+def _has_previous(state: NodeState, previous: EntryId) -> bool:
+    term = state.log.term_of(previous.index)
+    if term == previous.term:
+        return True
+    if previous.index > state.commit:
+        return False
+    if previous.term == UNKNOWN_TERM:
+        # The leader's log begins behind it. What is committed here, it had, too.
+        return True
+    if term is not None:
+        raise CorruptLogError("a committed entry is another one's", ours=term, leader=previous)
+    # The log begins behind it: it was committed, and deleted since.
+    return previous.index <= state.log.before.index
+
+
+def _cut(state: NodeState, after: Index) -> None:
+    """Order the writer to cut what no leader of this term has; the entries come again."""
+    if after < state.commit:
+        raise CorruptLogError("a committed entry would be cut", after=after, commit=state.commit)
+    assert after >= state.following.verified, (after, state.following)
+    state.log.truncate(after)
+    state.history.roll_back(after)
+    state.held = min(state.held, after)
+    state.writer = WriterState.TRUNCATING
+    state.out.truncate = state.log.last
+    state.following.verified = after
+
+
+def _reply(state: NodeState, *, accepted: bool, tail: LogTail | None = None) -> AppendReply:
+    following = state.following
+    return AppendReply(
+        term=state.term,
+        round=following.round,
+        accepted=accepted,
+        verified=following.verified,
+        held=min(state.held, following.verified),
+        tail=tail,
+        fit=not (state.barriers() or state.full),
+    )

@@ -1,0 +1,54 @@
+"""Leadership: the state that a node has only while it leads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ledgermq.model.ids import Index, NodeId
+from ledgermq.raft.reads import ReadRounds
+from ledgermq.raft.roles.progress import Progress
+
+
+class TransferStage(StrEnum):
+    """How far a hand-over is."""
+
+    CATCHING_UP = "target catches up"
+    DRAINING = "writer stopped, target takes the rest"
+    TOLD = "target was told to campaign"
+
+
+@dataclass(slots=True)
+class Transfer:
+    """A hand-over under way.
+
+    Attributes:
+        hurried: our disk is sick: the writer's answer is not waited for, and there is no way back.
+    """
+
+    target: NodeId
+    deadline: int
+    hurried: bool
+    stage: TransferStage = TransferStage.CATCHING_UP
+
+
+@dataclass(slots=True)
+class Leadership:
+    """Volatile state of a leader (Raft paper, figure 2).
+
+    Attributes:
+        term_begin: index of the first entry of this term; None until the writer has the grant.
+        round: number of the last round of heartbeats.
+        change_proposed: a membership is on its way into the log.
+    """
+
+    began: int
+    progress: dict[NodeId, Progress]
+    next_preferred: int
+    preferred_wait: int
+    term_begin: Index | None = None
+    next_heartbeat: int = 0
+    round: int = 0
+    reads: ReadRounds = field(default_factory=ReadRounds)
+    transfer: Transfer | None = None
+    change_proposed: bool = False

@@ -1,0 +1,1 @@
+"""Peers: sockets, identities, admission to the group, changes of its members."""

@@ -1,0 +1,63 @@
+"""Interface of the raft process to its peers; ``PeerGroup`` is the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from ledgermq.ipc.loop import Pollable
+from ledgermq.model.ids import NodeId
+
+
+class PeerMessage(NamedTuple):
+    """What a peer has sent; the parts are views of the transport's buffers and keep them alive."""
+
+    node: NodeId
+    parts: list[memoryview]
+
+
+class Peers(Protocol):
+    """Messages may be lost, repeated and reordered on the way."""
+
+    @property
+    def voters(self) -> Sequence[NodeId]:
+        """All members of the settings, this one first."""
+        ...
+
+    @property
+    def sources(self) -> list[Pollable]:
+        """What wakes the process."""
+        ...
+
+    @property
+    def refusals(self) -> Mapping[NodeId, str]:
+        """Why peers are not let in, and do not let this node in."""
+        ...
+
+    def send(self, peer: NodeId, parts: Sequence[bytes]) -> bool:
+        """Hand over a message; false when none is taken for that peer now."""
+        ...
+
+    def receive(self) -> PeerMessage | None:
+        """The next message of a peer, None when none waits."""
+        ...
+
+    def watch(self) -> None:
+        """To be called with every turn, and a few times a second at least."""
+        ...
+
+    def forget(self, node: NodeId) -> bool:
+        """Trust the next disk that ``node`` is seen with; false when none was known."""
+        ...
+
+    def set_members(self, addresses: Mapping[NodeId, str]) -> None:
+        """The group has these members now; ``HOST:PORT`` each."""
+        ...
+
+    def check_new(self, node: NodeId) -> None:
+        """Whether this node could talk with ``node``; raises ``ConfigError`` when it could not."""
+        ...
+
+    def close(self) -> None:
+        """Close what was opened."""
+        ...

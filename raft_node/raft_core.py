@@ -1,0 +1,40 @@
+"""Construction of the consensus core from a node's settings, and its ticks."""
+
+from __future__ import annotations
+
+from ledgermq.members.membership_log import roster_of
+from ledgermq.model.ids import NO_INDEX, NodeId
+from ledgermq.process.environment import Environment
+from ledgermq.raft.core import RaftCore
+from ledgermq.raft.timing import FlowLimits, Timing
+from ledgermq.raft_node.term_file import TermFile
+
+
+def new_core(around: Environment, term_file: TermFile) -> RaftCore:
+    """The consensus core of this node, as the settings have it."""
+    settings, page = around.settings, around.page
+    return RaftCore(
+        NodeId(settings.node.self_id),
+        roster_of(settings).membership,
+        term_file.state,
+        commit=page.read_committed().index if page.has_committed() else NO_INDEX,
+        entries_have_terms=settings.store.log.has_terms,
+        timing=Timing(
+            heartbeat=settings.raft.heartbeat_ms,
+            election_min=settings.raft.election_timeout_min_ms,
+            election_max=settings.raft.election_timeout_max_ms,
+            transfer_max=settings.raft.transfer_timeout_ms,
+        ),
+        flow=FlowLimits(
+            inflight_count_max=settings.raft.in_flight_frames,
+            inflight_bytes_max=settings.raft.in_flight_bytes,
+        ),
+        preferred=tuple(NodeId(name) for name in settings.raft.preferred_leaders),
+        seed=around.clock.seed(),
+        now=ticks(around.clock.monotonic_ns()),
+    )
+
+
+def ticks(now_ns: int) -> int:
+    """The core's time: milliseconds."""
+    return now_ns // 1_000_000

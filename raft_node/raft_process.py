@@ -1,0 +1,447 @@
+"""The raft process: the consensus core at work between its peers and this node's writer.
+
+It alone writes ``ROOT/ledgermq/term``, DLedger's ``currterm``, the cursors ``committed`` and
+``grant``, and the append ring. It reads the cursors ``written`` and ``durable``, and the log. It
+never writes the log: what it wants in it goes through the append ring to the writer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping
+
+from ledgermq.ipc.counters import RaftCounter
+from ledgermq.ipc.cursor_page import Grant, LogCursor, Role, SpaceState
+from ledgermq.ipc.cursor_page import RaftRole as PageRole
+from ledgermq.ipc.loop import Pollable, StopFlag
+from ledgermq.ipc.orders import Damaged, Followed, Granted, Ready, Repaired, parse
+from ledgermq.members.log_replacement import is_complete
+from ledgermq.members.log_trouble import LogDamagedError, report
+from ledgermq.members.membership_log import Told
+from ledgermq.members.system_entries import no_op_record
+from ledgermq.model.config.settings import AckMode, Settings
+from ledgermq.model.errors import CorruptLogError, ProtocolError
+from ledgermq.model.events import Event
+from ledgermq.model.exit_status import EXIT_REOPEN
+from ledgermq.model.ids import Index, NodeId, Position, Term
+from ledgermq.process.environment import Environment
+from ledgermq.process.node import Surroundings
+from ledgermq.process.port_roles import port_roles
+from ledgermq.process.worker_main import run_worker
+from ledgermq.raft.effects import AppendEntries, Effects, LeaderChange
+from ledgermq.raft.message_codec import decode_message, encode_message
+from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
+from ledgermq.raft_node.alone import Alone
+from ledgermq.raft_node.disk_watch import DiskWatch
+from ledgermq.raft_node.peers.peer_group import PeerGroup
+from ledgermq.raft_node.peers.peers import Peers
+from ledgermq.raft_node.raft_control import RaftControl
+from ledgermq.raft_node.raft_core import new_core, ticks
+from ledgermq.raft_node.replicated import Replicated
+from ledgermq.raft_node.shipping.kept_log import KeptLog
+from ledgermq.raft_node.shipping.shipping import LogArrivedError
+from ledgermq.raft_node.suggested_reader import SuggestedReader
+from ledgermq.raft_node.term_file import TermFile
+from ledgermq.raft_node.writer_link import KEEP_ALL, WriterLink
+from ledgermq.store.files.store_paths import StorePaths
+from ledgermq.store.recovery.log_damage import damage_path, read_damage
+
+logger = logging.getLogger(__name__)
+
+MESSAGES_PER_TURN_MAX = 64
+
+_UNSEEN = LogCursor(Position(-1), Index(-2), Term(-1))
+"""No cursor is like that: the next look at the page finds a change."""
+
+_PAGE_ROLES = {
+    RaftRole.FOLLOWER: PageRole.FOLLOWER,
+    RaftRole.PRE_CANDIDATE: PageRole.CANDIDATE,
+    RaftRole.CANDIDATE: PageRole.CANDIDATE,
+    RaftRole.LEADER: PageRole.LEADER,
+}
+
+
+class RaftWorker:
+    """Carries events from the page, the writer and the peers into the core, and its effects out."""
+
+    def __init__(self, around: Environment, term_file: TermFile, peers: Peers) -> None:
+        settings = around.settings
+        self._around = around
+        self._page = around.page
+        self._counters = around.page.counters(Role.RAFT)
+        self._term_file = term_file
+        self._peers = peers
+        self._peer_sources = frozenset(peers.sources)
+        self._writer = WriterLink(around.bell(Role.WRITER), around.paths.append_ring, around.clock)
+        self._dispatcher = around.bell(Role.DISPATCHER)
+        self._readers = [around.bell(role) for role in (Role.BROKER, *port_roles(settings))]
+        self._waits_for_sync = settings.ack.mode is AckMode.MAJORITY_FSYNC
+        self._core = new_core(around, term_file)
+        self._log: Replicated | Alone = (
+            Replicated(around, self._core, peers, self._writer, self._send)
+            if settings.store.log.has_terms
+            else Alone(around)
+        )
+        self._memberships = self._log.memberships
+        self._kept = KeptLog(self._page, self._core, settings.retention, self._log)
+        self._reader = SuggestedReader(self._page, silent_max=settings.raft.election_timeout_min_ms)
+        self._disk = DiskWatch(
+            sick_after_ms=settings.raft.disk_sick_after_ms, now_ns=around.clock.monotonic_ns()
+        )
+        self._control = RaftControl(
+            around.paths.raft_control,
+            settings.listen.socket_mode,
+            self._core,
+            self._carry_out,
+            peers,
+            memberships=self._memberships,
+        )
+        self._is_cutting = self._was_recovered = self._is_full = False
+        self._held = self._written = _UNSEEN
+        self._marks: deque[LogCursor] = deque()
+        self._entries: memoryview | None = None
+        self._announced: tuple[Index, ...] = ()
+        # Whatever an earlier raft process had granted ends here.
+        self._writer.follow(term_file.state.term, KEEP_ALL)
+        self._publish_grant()
+
+    def sources(self) -> list[Pollable]:
+        """The inbox, the operator and the peers."""
+        inbox, peers = self._around.inbox.sources, self._peers.sources
+        return [*inbox, self._control.source, *peers, *self._log.sources]
+
+    def sleep_ms(self, now_ns: int) -> int:
+        """Nothing to do while the cursors stand still, every order is answered and none is due."""
+        if self._writer.is_settled:
+            written = self._page.read_written()
+            if written != self._written or self._counted(written) != self._held:
+                return 0
+        waits = [1_000, self._core.deadline - ticks(now_ns)]
+        repeat = self._writer.repeat_ms(now_ns)
+        if repeat is not None:
+            waits.append(repeat)
+        beside = self._log.sleep_ms(now_ns)
+        if beside is not None:
+            waits.append(beside)
+        return max(0, min(waits))
+
+    def hears_bells(self, now_ns: int) -> bool:
+        """Always: others wait for what it does."""
+        del now_ns
+        return True
+
+    def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
+        """Answers first, then the peers, then the cursors, then what time brings."""
+        for message in self._around.inbox.drain(ready):
+            self._take_order(message)
+        now = ticks(now_ns)
+        if not self._peer_sources.isdisjoint(ready):
+            for _ in range(MESSAGES_PER_TURN_MAX):
+                received = self._peers.receive()
+                if received is None:
+                    break
+                self._take_message(now, received.node, received.parts)
+        self._peers.watch()
+        if self._writer.is_settled:
+            self._look_at_cursors()
+        if now >= self._core.deadline:
+            self._carry_out(self._core.tick(now))
+            if self._core.role is RaftRole.LEADER:
+                self._reader.look(self._core.status())
+        self._writer.repeat_when_due(now_ns)
+        trouble = self._disk.look(self._page, now_ns)
+        if trouble is not None:
+            event = Event.DISK_SICK if trouble else Event.DISK_WELL
+            logger.warning("disk: %s", trouble or "well again", extra={"event": event})
+            self._carry_out(self._core.disk_is_sick(self._disk.is_sick))
+        self._look_at_space(now_ns)
+        if self._control.source in ready:
+            self._control.serve(now_ns)
+        self._log.turn(ready, now_ns)
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: those of retention and scrub count from now on."""
+        self._kept.take_settings(settings.retention)
+        self._log.take_settings(settings)
+
+    def _look_at_space(self, now_ns: int) -> None:
+        """A full disk is no place for a leader, and old files go when nobody needs them."""
+        space = self._page.read_space()
+        is_full = space.state is not SpaceState.ROOMY
+        if is_full != self._is_full:
+            self._is_full = is_full
+            self._carry_out(self._core.disk_is_full(is_full))
+        if not (self._kept.wants_turn and self._writer.is_settled):
+            return
+        first = self._kept.turn(now_ns)
+        if first is not None:
+            if first > 0:
+                self._carry_out(self._core.log_compacted(first))
+            self._writer.ring()
+
+    def finish(self) -> None:
+        """Nothing: what is under way goes on elsewhere, or after a restart."""
+
+    def close(self) -> None:
+        """Close files, sockets and the ring; whoever looks at the page sees that nobody leads."""
+        self._page.publish_grant(Grant(self._core.term, False, PageRole.FOLLOWER))
+        self._writer.close()
+        self._dispatcher.close()
+        for bell in self._readers:
+            bell.close()
+        self._control.close()
+        self._peers.close()
+        self._term_file.close()
+        self._log.close()
+
+    def _counted(self, written: LogCursor) -> LogCursor:
+        """The cursor that an acknowledgement needs (``ack.mode``)."""
+        return self._page.read_durable()[0] if self._waits_for_sync else written
+
+    def _look_at_cursors(self) -> None:
+        written = self._page.read_written()
+        if written != self._written:
+            self._written = written
+            if self._core.granted:
+                told = self._memberships.written(written.index)
+                if told:
+                    self._tell_memberships(told)
+                self._carry_out(self._core.entries_written(EntryId(written.term, written.index)))
+        counted = self._counted(written)
+        if counted != self._held:
+            self._held = counted
+            self._marks.append(counted)
+            self._carry_out(self._core.entries_held(self._core.node, counted.index))
+
+    def _take_order(self, message: bytes) -> None:
+        try:
+            order = parse(message)
+        except ProtocolError as error:
+            self._counters[RaftCounter.ORDERS_REFUSED] += 1
+            logger.warning("order refused: %s", error)
+            return
+        match order:
+            case Damaged() | Repaired():
+                self._log.take_order(order)
+            case Ready():
+                # A writer that has just recovered the log: nobody has told it what to do.
+                self._writer.is_read = self._is_cutting = self._was_recovered = False
+                self._writer.follow(self._core.term, KEEP_ALL)
+            case Granted() | Followed() if self._writer.take_answer(order):
+                self._take_answer(order)
+            case _:
+                pass
+
+    def _take_answer(self, answer: Granted | Followed) -> None:
+        """The writer has done what a handshake asked.
+
+        Raises:
+            LogDamagedError: the log that it has left cannot be read.
+        """
+        last = EntryId(answer.last_term, answer.last_index)
+        try:
+            self._settle(answer, last)
+        except LogDamagedError:
+            raise
+        except CorruptLogError as error:
+            end = (answer.end, last.index, last.term)
+            raise report(self._around.settings, error, last=end) from error
+
+    def _settle(self, answer: Granted | Followed, last: EntryId) -> None:
+        self._log.open_at(last.index, answer.end)
+        # What the log holds already may be committed now.
+        self._held = self._written = _UNSEEN
+        self._marks.clear()
+        if isinstance(answer, Granted):
+            # An election may have been won before a new writer had said where its log ends.
+            self._writer.is_read = True
+        if not self._was_recovered:
+            self._was_recovered = True
+            lost = self._lost_entry()
+            if lost is not None:
+                self._carry_out(self._core.log_damaged(lost))
+        if self._writer.is_read:
+            self._tell_memberships(self._memberships.settled(last))
+        if isinstance(answer, Granted):
+            self._log.granted(last.index)
+            effects = self._core.writer_granted(answer.term, last)
+        elif not self._writer.is_read:
+            self._writer.is_read = True
+            terms = self._log.terms(last)
+            if terms is not None:
+                told = self._memberships.recovered(terms)
+                # After a new writer's recovery the core knows those that it was told before.
+                known = self._core.status().membership_index
+                self._tell_memberships([one for one in told if one[0] > known])
+            effects = self._core.log_ready(last, terms)
+        elif self._is_cutting:
+            self._is_cutting = False
+            effects = self._core.log_truncated(last)
+        else:
+            effects = self._core.writer_revoked(last)
+        self._carry_out(effects)
+        self._publish_grant()
+
+    def _lost_entry(self) -> EntryId | None:
+        """The last entry that the log held before it was damaged; None when it lacks nothing."""
+        damage = read_damage(damage_path(self._around.settings.store.path_root_dir))
+        return None if damage is None else EntryId(damage.last_term, damage.last_index)
+
+    def _take_message(self, now: int, source: NodeId, parts: list[memoryview]) -> None:
+        self._counters[RaftCounter.MESSAGES_RECEIVED] += 1
+        try:
+            if self._log.take(source, parts):
+                return
+            message = decode_message(parts[0])
+            has_entries = isinstance(message, Append) and bool(message.runs)
+            if has_entries != (len(parts) == 2):
+                raise ProtocolError("append without its entries, or entries without one")
+        except ProtocolError as error:
+            self._counters[RaftCounter.MESSAGES_REFUSED] += 1
+            logger.warning("message of a peer refused: peer=%s error=%s", source, error)
+            return
+        self._entries = parts[1] if has_entries else None
+        self._announced = message.memberships if isinstance(message, Append) else ()
+        self._carry_out(self._core.receive(now, source, message))
+        self._entries, self._announced = None, ()
+
+    def _carry_out(self, effects: Effects) -> None:
+        """In the order that ``Effects`` demands."""
+        if effects.persist is not None:
+            self._term_file.persist(effects.persist)
+            self._counters[RaftCounter.ELECTIONS] += 1
+        self._direct_writer(effects)
+        for peer, message in effects.send:
+            self._send(peer, message)
+        if effects.replicate or effects.ship_files:
+            self._log.replicate(effects)
+        if effects.commit is not None:
+            self._commit(effects.commit)
+        if effects.leader is not None:
+            self._tell_leader(effects.leader)
+        for note in effects.notes:
+            logger.info("%s", note)
+
+    def _direct_writer(self, effects: Effects) -> None:
+        """What the writer has to do, in the order that ``Effects`` demands."""
+        if effects.revoke:
+            self._writer.follow(self._core.term, KEEP_ALL)
+        if effects.truncate is not None:
+            self._is_cutting = True
+            self._writer.follow(self._core.term, effects.truncate.index)
+        if effects.grant is not None:
+            self._counters[RaftCounter.GRANTS] += 1
+            self._writer.grant(effects.grant)
+        if effects.propose is not None or effects.propose_membership is not None:
+            self._propose(effects)
+        if effects.append is not None:
+            self._append(effects.append)
+
+    def _propose(self, effects: Effects) -> None:
+        """Entries of the leader's own: the one that begins a term, and a new membership."""
+        now_ms = self._around.clock.epoch_ns() // 1_000_000
+        if effects.propose is not None:
+            settings = self._around.settings
+            record = no_op_record(effects.propose, self._core.node, settings, now_ms=now_ms)
+            self._writer.propose(effects.propose, record)
+        if effects.propose_membership is not None:
+            term, after = self._core.term, self._core.last.index
+            record = self._memberships.propose(
+                effects.propose_membership, term=term, after=after, now_ms=now_ms
+            )
+            self._writer.propose(term, record)
+
+    def _append(self, accepted: AppendEntries) -> None:
+        """Verify the entries beside the message, and hand them to the writer."""
+        assert self._entries is not None
+        told = None
+        # A new writer has not said yet where its log ends: it may lack what the old ring held.
+        if self._writer.is_read:
+            told = self._log.append(accepted, self._entries, self._announced)
+        if told is None:
+            self._carry_out(self._core.entries_dropped(self._log.end))
+        else:
+            self._tell_memberships(told)
+
+    def _tell_memberships(self, told: Told) -> None:
+        """The core first, then the sockets: it may send at once to whom it has just heard of."""
+        if not told:
+            return
+        self._peers.set_members(self._memberships.addresses(commit=self._core.commit))
+        for index, membership in told:
+            logger.info(
+                "membership: index=%d %s",
+                index,
+                membership.describe(),
+                extra={"event": Event.MEMBERSHIP_CHANGED},
+            )
+            self._carry_out(self._core.membership_appended(index, membership))
+
+    def _send(self, peer: NodeId, message: Message, entries: bytes | None = None) -> None:
+        head = encode_message(message)
+        sent = self._peers.send(peer, [head] if entries is None else [head, entries])
+        self._counters[RaftCounter.MESSAGES_SENT if sent else RaftCounter.MESSAGES_UNSENT] += 1
+
+    def _commit(self, index: Index) -> None:
+        self._page.publish_committed(self._cursor_of(index))
+        if self._memberships.becomes_certain(index):
+            self._peers.set_members(self._memberships.addresses(commit=index))
+        self._counters[RaftCounter.COMMITS] += 1
+        if self._core.role is RaftRole.LEADER:
+            # It has acknowledgements to give; a follower's has not.
+            self._writer.ring()
+        self._dispatcher.ring()
+
+    def _cursor_of(self, index: Index) -> LogCursor:
+        """Where entry ``index`` ends; mostly one of the cursors that were counted."""
+        cursor: LogCursor | None = None
+        while self._marks and self._marks[0].index <= index:
+            cursor = self._marks.popleft()
+        if cursor is not None and cursor.index == index:
+            return cursor
+        return self._log.cursor_at(index)
+
+    def _tell_leader(self, change: LeaderChange) -> None:
+        logger.info(
+            "term=%d role=%s leader=%s",
+            change.term,
+            self._core.role.value,
+            change.leader or "none",
+            extra={"event": Event.ROLE_CHANGED},
+        )
+        self._publish_grant()
+
+    def _publish_grant(self) -> None:
+        if self._core.role is not RaftRole.LEADER:
+            self._reader.forget()
+        self._page.publish_grant(
+            Grant(
+                self._core.term,
+                self._core.granted,
+                _PAGE_ROLES[self._core.role],
+                self._core.leader or NodeId(""),
+            )
+        )
+        # All tell their clients. A broker for which dispatch changes nothing hears no bells.
+        self._writer.ring()
+        for bell in self._readers:
+            bell.rouse()
+
+
+def run(settings: Settings, stop: StopFlag) -> int:
+    """Run the raft process until it is told to stop; the exit status."""
+    paths = StorePaths.of(settings)
+    if settings.store.log.has_terms and is_complete(paths):
+        # Killed before it could say so: nobody may use the old log any more.
+        return EXIT_REOPEN
+
+    def make(around: Surroundings) -> RaftWorker:
+        term_file = TermFile(paths.term, paths.current_term)
+        return RaftWorker(around, term_file, PeerGroup.of(settings, around.context))
+
+    try:
+        return run_worker(Role.RAFT, settings, stop, make)
+    except LogArrivedError:
+        logger.info("the leader's log is here: it takes the place of the one in use")
+        return EXIT_REOPEN

@@ -1,0 +1,1 @@
+"""Scrub and repair: damaged entries found and fetched from other members."""

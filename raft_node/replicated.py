@@ -1,0 +1,241 @@
+"""Replicated log: entries out and in, whole files, repairs, memberships.
+
+What the raft process does with its log beside consensus is either this, for a DLedger log, or
+``alone.Alone``, for a plain one. ``RaftWorker`` makes one of them, and does not ask again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container, Sequence
+
+from ledgermq.ipc.counters import RaftCounter
+from ledgermq.ipc.cursor_page import HeldBy, LogCursor, Role
+from ledgermq.ipc.loop import Pollable
+from ledgermq.ipc.orders import Damaged, Repaired
+from ledgermq.members.entry_exchange import EntryExchange
+from ledgermq.members.membership_log import MembershipLog, Told
+from ledgermq.model.config.settings import Settings
+from ledgermq.model.errors import ProtocolError
+from ledgermq.model.ids import Index, NodeId, Position
+from ledgermq.process.environment import Environment
+from ledgermq.raft.core import RaftCore
+from ledgermq.raft.effects import AppendEntries, Effects
+from ledgermq.raft.entry_terms import EntryTerms
+from ledgermq.raft.messages import EntryId
+from ledgermq.raft_node.peers.peers import Peers
+from ledgermq.raft_node.repair.scrub import Scrub, committed_end
+from ledgermq.raft_node.shipping.entry_sender import EntrySender, SendMessage
+from ledgermq.raft_node.shipping.shipping import Shipping, is_ship_frame
+from ledgermq.raft_node.writer_link import WriterLink
+from ledgermq.store.files.store_paths import StorePaths
+from ledgermq.wire.repair_frames import is_repair_frame
+
+logger = logging.getLogger(__name__)
+
+SCRUB_LOOK_NS = 20_000_000  # messages wait for the turns between
+
+
+class Replicated:
+    """Owned by the raft process.
+
+    Attributes:
+        memberships: those of the log.
+    """
+
+    def __init__(
+        self,
+        around: Environment,
+        core: RaftCore,
+        peers: Peers,
+        writer: WriterLink,
+        send: SendMessage,
+    ) -> None:
+        """Nothing is read before ``open_at``.
+
+        Raises:
+            CorruptLogError, StorageError: what the store remembers of memberships cannot be read.
+        """
+        settings = around.settings
+        paths = StorePaths.of(settings)
+        self._page = around.page
+        self._clock = around.clock
+        self._counters = around.page.counters(Role.RAFT)
+        self._core = core
+        self._writer = writer
+        self._exchange = EntryExchange(paths, settings.store.mapped_file_size_commit_log)
+        self.memberships = MembershipLog(paths.members, self._exchange, settings)
+        self._shipping = Shipping(
+            settings, core, self._exchange, peers.send, memberships=self.memberships.content
+        )
+        self._scrub = Scrub.of(around, core, peers.send, writer.repair)
+        self._scrub_due_ns = 0
+        self._sender = EntrySender(
+            settings,
+            core,
+            around.page,
+            self._exchange,
+            send=send,
+            suspect=self._scrub.suspect_entry,
+        )
+
+    @property
+    def sources(self) -> list[Pollable]:
+        """What wakes the process for ``turn``."""
+        return [self._shipping.source, self._scrub.source]
+
+    @property
+    def end(self) -> EntryId:
+        """The last entry of the log, with those that the writer was handed."""
+        end = self._exchange.end
+        return EntryId(end.term, end.index_)
+
+    def sleep_ms(self, now_ns: int) -> int | None:
+        """Until ``turn`` has something to do by itself; None while that is never."""
+        waits = (self._shipping.sleep_ms(now_ns), self._scrub.sleep_ms(now_ns))
+        known = [wait for wait in waits if wait is not None]
+        return min(known) if known else None
+
+    def turn(self, ready: Container[Pollable], now_ns: int) -> None:
+        """Go on with what is done beside consensus: files for members, and damaged bytes.
+
+        Raises:
+            LogArrivedError: the leader's log is here, and nothing may be done with ours any more.
+            StorageError: the log cannot be read.
+        """
+        counters = self._counters
+        self._shipping.turn(now_ns, is_woken=self._shipping.source in ready)
+        moved = self._shipping.moved_bytes
+        counters[RaftCounter.SHIPPED_BYTES_SENT], counters[RaftCounter.SHIPPED_BYTES_RECEIVED] = (
+            moved
+        )
+        if now_ns >= self._scrub_due_ns or self._scrub.source in ready:
+            self._scrub_due_ns = now_ns + SCRUB_LOOK_NS
+            self._scrub.turn(now_ns, committed_end(self._page) if self._writer.is_settled else None)
+            for number, count in enumerate(self._scrub.counts, RaftCounter.SCRUBBED_BYTES):
+                counters[number] = count
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: those of the scrub count from now on."""
+        self._scrub.change(settings.scrub, self._clock.monotonic_ns())
+
+    def close(self) -> None:
+        """End threads, close files."""
+        self._shipping.close()
+        self._scrub.close()
+        self._exchange.close()
+
+    def take_order(self, order: Damaged | Repaired) -> None:
+        """A reader found damage, or the writer has written a repair."""
+        self._scrub.take_order(order, self._clock.monotonic_ns())
+
+    def take(self, source: NodeId, parts: list[memoryview]) -> bool:
+        """Take a message of a member, unless it is one of the consensus: false then.
+
+        Raises:
+            ProtocolError: it is none, or says what cannot be.
+            StorageError: the log cannot be read.
+        """
+        # Kinds of repair frames are above those of ship frames, and both above the consensus's.
+        if not is_ship_frame(parts[0]):
+            return False
+        now_ns = self._clock.monotonic_ns()
+        if is_repair_frame(parts[0]):
+            self._scrub.take(source, parts, now_ns)
+        else:
+            self._shipping.take(now_ns, source, parts)
+        return True
+
+    def open_at(self, last: Index, position: Position) -> None:
+        """A handshake with the writer is over: the log ends with ``last``, at ``position``.
+
+        Raises:
+            CorruptLogError, StorageError: it cannot be read.
+        """
+        self._exchange.open_at(last, position)
+        self._scrub.open(self._exchange.places)
+
+    def terms(self, last: EntryId) -> EntryTerms | None:
+        """The terms of all entries up to ``last``; None where they have none.
+
+        Raises:
+            CorruptLogError, StorageError: the log cannot be read.
+        """
+        return self._exchange.terms(last)
+
+    def granted(self, last: Index) -> None:
+        """The writer stamps behind ``last`` from now on."""
+        self._sender.granted_after = last
+
+    def replicate(self, effects: Effects) -> None:
+        """Give members what they lack: entries, or whole files.
+
+        Raises:
+            CorruptLogError: entries are wrong, and no member has others.
+        """
+        for request in effects.replicate:
+            self._counters[RaftCounter.ENTRIES_SENT] += self._sender.replicate(request)
+        for shipment in effects.ship_files:
+            self._shipping.offer(shipment.peer, self._clock.monotonic_ns())
+
+    def append(
+        self, accepted: AppendEntries, entries: memoryview, memberships: Sequence[Index]
+    ) -> Told | None:
+        """Verify entries of a leader, and hand them to the writer.
+
+        Args:
+            memberships: which of them are such, as the leader says.
+
+        Returns:
+            The memberships among them; None when the writer got none of the entries.
+
+        Raises:
+            StorageError: what they say could not be made durable.
+        """
+        try:
+            verified = self._exchange.verify(entries, accepted.first, accepted.last)
+            # Before the writer has them: after a crash nobody would look for them.
+            told = self.memberships.received(verified, memberships) if memberships else []
+        except ProtocolError as error:
+            self._counters[RaftCounter.MESSAGES_REFUSED] += 1
+            logger.error("entries of a peer refused: error=%s", error)
+            return None
+        if not self._writer.append(verified.entries, verified.items, verified.end):
+            return None
+        self._exchange.end = verified.end
+        self._counters[RaftCounter.ENTRIES_RECEIVED] += accepted.last - accepted.first + 1
+        self._shipping.entries_appended()
+        self._writer.ring()
+        return told
+
+    def cursor_at(self, index: Index) -> LogCursor:
+        """Where entry ``index`` ends.
+
+        Raises:
+            CorruptLogError, StorageError: the log cannot be read.
+        """
+        position, term = self._exchange.position_behind(index)
+        return LogCursor(position, index, term)
+
+    def needed_before(self, wanted: Position, within: int, now_ns: int) -> tuple[Position, HeldBy]:
+        """Where the file begins that this leader's members need first, if before ``wanted``.
+
+        Args:
+            within: who lacks what stands before this position gets files.
+        """
+        needed, held_by = wanted, HeldBy.NOBODY
+        for peer in self._core.status().peers:
+            if peer.match >= self._core.commit:
+                continue
+            # One of which nothing is known yet may lack as much as the limit allows.
+            lacks = within if peer.match < 0 else self._exchange.position_after(peer.match)
+            if within <= lacks < needed:
+                needed, held_by = Position(lacks), HeldBy.MEMBER
+        shipped = self._shipping.needs_from(now_ns)
+        if shipped is not None and shipped < needed:
+            return shipped, HeldBy.SHIPPING
+        return needed, held_by
+
+    def forget_before(self, position: Position) -> Index:
+        """Read nothing before the file of ``position`` any more; the log's first entry then."""
+        return self._exchange.forget_before(position)

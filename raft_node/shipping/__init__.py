@@ -1,0 +1,1 @@
+"""Shipping: entries and whole files of the log on their way to followers."""

@@ -1,0 +1,101 @@
+"""Term and vote on this node's disk: our two slots, and DLedger's ``currterm`` beside them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.ids import Term
+from ledgermq.raft.messages import HardState
+from ledgermq.raft.term_slots import FILE_SIZE, StoredState, decode_slots, encode_slot
+from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory, sync_file
+from ledgermq.store.files.properties_file import (
+    CurrentTerm,
+    decode_current_term,
+    encode_current_term,
+)
+from ledgermq.store.files.small_file import replace_file
+
+
+class TermFile:
+    """Reads and writes the hard state; owned by the raft process."""
+
+    def __init__(self, slots: Path, current_term: Path | None) -> None:
+        """Open ``slots``, made if it is not there.
+
+        Args:
+            current_term: DLedger's text file, a mirror for a broker that takes the directory back;
+                None with a plain CommitLog.
+
+        Raises:
+            StorageError: the operating system refused.
+            CorruptLogError: what is there cannot be trusted for a vote.
+        """
+        self._path = slots
+        self._current_term = current_term
+        try:
+            make_directories(slots.parent)
+            self._fd = os.open(slots, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            content = os.pread(self._fd, FILE_SIZE, 0)
+            if not content:
+                os.ftruncate(self._fd, FILE_SIZE)
+                sync_file(self._fd)
+                sync_directory(slots.parent)
+        except OSError as error:
+            raise self._error("open", error) from error
+        stored = self._decode(content)
+        mirrored = self._read_current_term()
+        if stored is None:
+            stored = StoredState(0, mirrored)
+        elif mirrored.term > stored.state.term:
+            # Another broker had the directory since: its term and vote are the newer ones.
+            stored = StoredState(stored.sequence, mirrored)
+        self._sequence = stored.sequence
+        self.state = stored.state
+
+    def persist(self, state: HardState) -> None:
+        """Durable when this returns.
+
+        Raises:
+            StorageError: it is not, and nothing that depends on it may leave the node.
+        """
+        offset, slot = encode_slot(self._sequence + 1, state)
+        try:
+            os.pwrite(self._fd, slot, offset)
+            sync_content(self._fd)
+        except OSError as error:
+            raise self._error("write", error) from error
+        self._sequence += 1
+        self.state = state
+        if self._current_term is not None:
+            content = encode_current_term(CurrentTerm(state.term, state.vote))
+            replace_file(self._current_term, content)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+    def _decode(self, content: bytes) -> StoredState | None:
+        try:
+            return decode_slots(content)
+        except CorruptLogError as error:
+            raise CorruptLogError(error.message, file=str(self._path)) from error
+
+    def _read_current_term(self) -> HardState:
+        if self._current_term is None or not self._current_term.exists():
+            return HardState(Term(0), None)
+        try:
+            text = self._current_term.read_bytes()
+        except OSError as error:
+            raise self._error("read", error) from error
+        current = decode_current_term(text, file=str(self._current_term))
+        return HardState(current.term, current.vote)
+
+    def _error(self, verb: str, error: OSError) -> StorageError:
+        return StorageError(
+            f"could not {verb} term and vote",
+            errno=error.errno,
+            file=str(self._path),
+            reason=error.strerror,
+        )

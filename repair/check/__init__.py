@@ -1,0 +1,1 @@
+"""The check of a whole store directory, part by part."""

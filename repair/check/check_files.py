@@ -1,0 +1,333 @@
+"""Check of the small files: checkpoints, marks, and RocketMQ's JSON documents under ``config/``.
+
+The documents have no checksum: of them only that they can be read, their structure, and numbers
+that cannot be are told. A digit that became another digit is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ledgermq.formats.config_json import decode_document
+from ledgermq.formats.findings import (
+    FROM_PEER,
+    REBUILD,
+    START_MENDS,
+    Finding,
+    Severity,
+)
+from ledgermq.formats.store_markers import LOCK_CONTENT
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.store.files.properties_file import decode_dledger_checkpoint
+from ledgermq.store.files.small_file import read_file
+from ledgermq.store.files.store_checkpoint import decode_checkpoint, encode_checkpoint
+from ledgermq.store.queues import dispatch_checkpoint
+from ledgermq.store.queues.queue_ends import ends_path, read_queue_ends
+from ledgermq.store.recovery import log_checkpoint
+
+TABLES = {
+    "topics.json": "topicConfigTable",
+    "subscriptionGroup.json": "subscriptionGroupTable",
+    "consumerOffset.json": "offsetTable",
+    "delayOffset.json": "offsetTable",
+    "consumerFilter.json": "filterDataByTopic",
+    "lmqConsumerOffset.json": "offsetTable",
+}
+_NAMES = {"topics.json": "topicName", "subscriptionGroup.json": "groupName"}
+_PERMISSION_MAX = 15
+_APPLIED = "ledgermqApplied"
+"""What our nodes say in RocketMQ's files: which commands of the log are in the table."""
+
+_RESTORE = "put back a copy that is whole; the broker takes the .bak beside it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFacts:
+    """What a whole read of the log has shown.
+
+    Attributes:
+        end: position behind the last whole record.
+        last_index: of the last entry, -1 in a plain log or an empty one.
+        committed_end: position behind the last committed entry, as far as is known.
+        last_unit_time: store time of the last message with a queue unit, 0 without one.
+        index_times: ``end_timestamp`` of the index files.
+        open_end: whether the store was not stopped.
+    """
+
+    end: int
+    last_index: int
+    committed_end: int
+    last_unit_time: int
+    index_times: frozenset[int]
+    open_end: bool
+
+
+def check_store_checkpoint(root: Path, facts: LogFacts) -> list[Finding]:
+    """RocketMQ's ``checkpoint``: times of the last messages on disk."""
+    content = read_file(root / "checkpoint")
+    if content is None or not content:
+        return []
+    try:
+        found = decode_checkpoint(content, file="checkpoint")
+    except CorruptLogError as error:
+        return [_derived("checkpoint", int(str(error.details["offset"])), error.message)]
+    whole = encode_checkpoint(found)
+    if whole != content:
+        at = next(at for at, byte in enumerate(content) if byte != whole[at])
+        return [_derived("checkpoint", at, "byte that no field uses is not zero")]
+    if facts.open_end:
+        return []
+    findings = []
+    expected = facts.last_unit_time
+    for at, name, value in (
+        (0, "time of the log", found.log_timestamp),
+        (8, "time of the queues", found.queues_timestamp),
+    ):
+        if value != expected:
+            findings.append(_derived("checkpoint", at, f"{name} is wrong", expected, value))
+    if found.index_timestamp and found.index_timestamp not in facts.index_times:
+        text = "time of the index is that of none of its files"
+        findings.append(_derived("checkpoint", 16, text, None, found.index_timestamp))
+    return findings
+
+
+def check_marks(root: Path) -> list[Finding]:
+    """``abort`` and ``lock``."""
+    findings = []
+    for name, expected in (("abort", b""), ("lock", LOCK_CONTENT)):
+        content = read_file(root / name)
+        if content not in (None, b"", expected):
+            findings.append(
+                Finding(Severity.NOTE, name, 0, "content is not RocketMQ's", expected.decode())
+            )
+    return findings
+
+
+def check_dledger_checkpoint(name: str, promises: Promises, facts: LogFacts) -> list[Finding]:
+    """DLedger's ``checkpoint``, a file called ``name``: committed and last index."""
+    content = promises.committed
+    if content is None:
+        return []
+    try:
+        found = decode_dledger_checkpoint(content, file=name)
+    except CorruptLogError as error:
+        return [_derived(name, 0, error.message, remedy=START_MENDS)]
+    findings = []
+    if found.committed > facts.last_index:
+        text = "entries that are said to be committed are not there"
+        findings.append(
+            Finding(Severity.DAMAGE, name, 0, text, found.committed, facts.last_index, FROM_PEER)
+        )
+    if found.committed < 0 and found.end < 0 <= facts.last_index:
+        # Killed before the first one was written: it promises nothing.
+        findings.append(Finding(Severity.NOTE, name, 0, "says nothing of the log's entries"))
+        return findings
+    if not facts.open_end and found.committed < 0 <= facts.last_index:
+        findings.append(_derived(name, 0, "no committed index", remedy=START_MENDS))
+    if not facts.open_end and found.end != facts.last_index:
+        text = "last index is not that of the log"
+        findings.append(_derived(name, 0, text, facts.last_index, found.end, START_MENDS))
+    return findings
+
+
+class Promises(NamedTuple):
+    """Contents of files that say how far the log reaches, as they were before it was read."""
+
+    committed: bytes | None
+    logged: bytes | None
+    dispatched: bytes | None
+
+
+def read_promises(root: Path, dledger: Path | None) -> Promises:
+    """Read them; None for a file that is not there."""
+    own = root / "ledgermq"
+    return Promises(
+        None if dledger is None else read_file(dledger / "checkpoint"),
+        read_file(own / "log-checkpoint"),
+        read_file(own / "dispatch-checkpoint"),
+    )
+
+
+def check_own_checkpoints(promises: Promises, facts: LogFacts) -> list[Finding]:
+    """``log-checkpoint`` and ``dispatch-checkpoint``: CRCs, and that the log reaches as far."""
+    findings: list[Finding] = []
+    content = promises.logged
+    if content is not None:
+        name = "ledgermq/log-checkpoint"
+        found = log_checkpoint.decode(content)
+        if found is None:
+            findings.append(_derived(name, 0, "checkpoint is not whole", remedy=START_MENDS))
+        elif found.end.position > facts.end:
+            findings.append(_short(name, found.end.position, facts.end))
+    content = promises.dispatched
+    if content is not None:
+        name = "ledgermq/dispatch-checkpoint"
+        dispatched = dispatch_checkpoint.decode(content)
+        if dispatched is None:
+            findings.append(_derived(name, 0, "checkpoint is not whole", remedy=START_MENDS))
+        elif dispatched.position > facts.end:
+            findings.append(_short(name, dispatched.position, facts.end))
+        elif not facts.open_end and dispatched.position < facts.committed_end:
+            text = "not all that is committed is dispatched"
+            findings.append(
+                _derived(name, 0, text, facts.committed_end, dispatched.position, START_MENDS)
+            )
+        elif not facts.open_end and 0 < facts.committed_end < dispatched.position:
+            # What is committed is noted by the writer, which ends before raft and the dispatcher.
+            findings.append(
+                Finding(
+                    Severity.NOTE,
+                    name,
+                    0,
+                    "more is dispatched than was noted as committed",
+                    facts.committed_end,
+                    dispatched.position,
+                )
+            )
+    return findings
+
+
+def check_queue_ends(
+    root: Path,
+    *,
+    log_first: int,
+    dispatched: int,
+    queue_ends: Mapping[tuple[str, int], int] | None,
+) -> list[Finding]:
+    """The table of queue ends: its CRC, and that no queue ends before where it once ended.
+
+    Args:
+        log_first: the log's first position.
+        dispatched: up to where all messages have units.
+        queue_ends: queue offset behind the last unit, by topic and queue; None while that moves.
+    """
+    name = "ledgermq/queue-ends"
+    try:
+        table = read_queue_ends(ends_path(root))
+    except CorruptLogError as error:
+        return [_derived(name, 0, error.message, remedy=START_MENDS)]
+    if table is None or queue_ends is None or not log_first <= table.position <= dispatched:
+        return []
+    findings = []
+    for (topic, queue_id), end in table.ends.items():
+        found = queue_ends.get((topic.decode(errors="replace"), queue_id), 0)
+        if found < end:
+            place = f"consumequeue/{topic.decode(errors='replace')}/{queue_id}"
+            text = "queue ends before where it once ended"
+            findings.append(Finding(Severity.DERIVED, place, None, text, end, found, START_MENDS))
+    return findings
+
+
+def check_config(
+    folder: Path, root: Path, *, queue_ends: Mapping[tuple[str, int], int] | None
+) -> list[Finding]:
+    """RocketMQ's documents.
+
+    Args:
+        queue_ends: queue offset behind the last message, by topic and queue; None while that
+            moves.
+    """
+    findings: list[Finding] = []
+    if not folder.is_dir():
+        return findings
+    for path in sorted(folder.iterdir()):
+        plain = path.name.removesuffix(".bak").removesuffix(".tmp")
+        if plain not in TABLES:
+            if path.name != "keys" and not path.is_dir():
+                name = str(path.relative_to(root))
+                findings.append(Finding(Severity.NOTE, name, None, "unknown file"))
+            continue
+        findings += _check_document(path, plain, str(path.relative_to(root)), queue_ends)
+    return findings
+
+
+def live_topics(root: Path) -> frozenset[str] | None:
+    """Topics that ``topics.json`` names; None when it does not tell."""
+    content = read_file(root / "config" / "topics.json")
+    try:
+        table = decode_document(content).get("topicConfigTable") if content else None
+    except CorruptLogError:
+        return None
+    return frozenset(table) if isinstance(table, dict) else None
+
+
+def _check_document(
+    path: Path, kind: str, name: str, queue_ends: Mapping[tuple[str, int], int] | None
+) -> list[Finding]:
+    content = read_file(path)
+    if not content:
+        # Java has none of its own for a moment, and reads the one before.
+        return [] if content is None else [Finding(Severity.NOTE, name, None, "empty document")]
+    try:
+        document = decode_document(content, file=name)
+    except CorruptLogError as error:
+        at = int(str(error.details["offset"]))
+        reason = error.details.get("reason")
+        return [Finding(Severity.DAMAGE, name, at, error.message, None, reason, _RESTORE)]
+    table = document.get(TABLES[kind])
+    if document.keys() == {_APPLIED}:
+        # A node has settled where an empty table begins, and nothing came to it yet.
+        return []
+    if not isinstance(table, dict):
+        text = f"no table {TABLES[kind]}"
+        return [Finding(Severity.DAMAGE, name, None, text, None, sorted(document), _RESTORE)]
+    faults: list[str] = []
+    if kind in _NAMES:
+        faults = _table_faults(table, _NAMES[kind])
+    elif TABLES[kind] == "offsetTable":
+        faults = _offset_faults(table, queue_ends if kind == "consumerOffset.json" else None)
+    return [Finding(Severity.DAMAGE, name, None, fault, remedy=_RESTORE) for fault in faults]
+
+
+def _table_faults(table: Mapping[str, object], name_field: str) -> list[str]:
+    faults = []
+    for key, row in table.items():
+        if not isinstance(row, dict):
+            faults.append(f"{key!r} has no settings")
+            continue
+        if row.get(name_field, key) != key:
+            faults.append(f"{key!r} calls itself {row.get(name_field)!r}")
+        for field, value in row.items():
+            is_number = isinstance(value, int) and not isinstance(value, bool)
+            if is_number and value < 0:
+                faults.append(f"{field} of {key!r} is {value}")
+            if field == "perm" and is_number and value > _PERMISSION_MAX:
+                faults.append(f"perm of {key!r} is {value}")
+    return faults
+
+
+def _offset_faults(
+    table: Mapping[str, object], queue_ends: Mapping[tuple[str, int], int] | None
+) -> list[str]:
+    faults = []
+    for key, row in table.items():
+        offsets = row if isinstance(row, dict) else {"0": row}
+        for queue, offset in offsets.items():
+            if not queue.removeprefix("-").isdigit() or not isinstance(offset, int):
+                faults.append(f"offset of {key!r} queue {queue!r} is {offset!r}")
+                continue
+            end = None
+            if queue_ends is not None:
+                end = queue_ends.get((key.partition("@")[0], int(queue)))
+            if offset < -1 or (end is not None and offset > end):
+                faults.append(f"offset {offset} of {key!r} queue {queue}, which ends at {end}")
+    return faults
+
+
+def _short(name: str, expected: int, found: int) -> Finding:
+    text = "the log ends before what was durable"
+    return Finding(Severity.DAMAGE, name, 0, text, expected, found, FROM_PEER)
+
+
+def _derived(  # noqa: PLR0917 - as a finding's own
+    name: str,
+    offset: int | None,
+    what: str,
+    expected: object = None,
+    found: object = None,
+    remedy: str = REBUILD,
+) -> Finding:
+    return Finding(Severity.DERIVED, name, offset, what, expected, found, remedy)

@@ -1,0 +1,518 @@
+"""Check of a whole store directory, read-only: the store compared with itself.
+
+Plain, DLedger and upgraded stores of any size, of ours and of RocketMQ, stopped or copied while
+they ran. Of one that runs, what lies behind the committed end is not judged, and its derived files
+are compared up to where they were dispatched when the check began.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from ledgermq.formats.dledger_entry import HEADER_SIZE
+from ledgermq.formats.dledger_index import ITEM_SIZE, decode_index_item
+from ledgermq.formats.findings import FROM_PEER, REBUILD, Finding, Severity
+from ledgermq.formats.index_file import IndexHeader, IndexLayout, fresh_header
+from ledgermq.model.config.settings import StoreSection
+from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.ids import NO_INDEX
+from ledgermq.model.names.delay_levels import delay_levels_ms
+from ledgermq.repair.check import check_files
+from ledgermq.repair.check.check_index import IndexSummary, IndexTask, check_index_file, read_header
+from ledgermq.repair.check.check_log import (
+    LogFileReport,
+    LogFileTask,
+    check_items_behind,
+    check_log_file,
+    check_seams,
+)
+from ledgermq.repair.check.check_queues import (
+    QueueReport,
+    QueueTask,
+    check_queue,
+    describe_wrong_units,
+    queue_log_end,
+)
+from ledgermq.repair.check.check_units import QueueKey
+from ledgermq.repair.check.file_family import FileFamily, FoundFile, find_family, size_of
+from ledgermq.repair.check.index_geometry import find_geometry, index_files
+from ledgermq.repair.check.log_walk import WalkRules
+from ledgermq.repair.file_workers import FileWorkers, Runner, Told, Work
+from ledgermq.store.files.properties_file import decode_dledger_checkpoint
+from ledgermq.store.log.entry_files import first_entry_position
+from ledgermq.store.queues import dispatch_checkpoint
+from ledgermq.store.recovery import log_checkpoint
+from ledgermq.store.store_directory import dledger_folder, names_in
+
+_ALL = 1 << 62
+
+_TRIES_MAX = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckOptions:
+    """What the directory does not tell; ``None`` is found out.
+
+    Attributes:
+        jobs: processes; 1 is this one.
+    """
+
+    self_id: str | None = None
+    log_file_size: int | None = None
+    queue_file_size: int | None = None
+    index_layout: IndexLayout | None = None
+    message_delay_level: str = StoreSection().message_delay_level
+    jobs: int = 1
+
+
+@dataclass(slots=True)
+class CheckedStore:
+    """What was read and what was found; counts are of the whole store."""
+
+    findings: list[Finding] = field(default_factory=list)
+    log_files: int = 0
+    log_bytes: int = 0
+    records: int = 0
+    unprotected: int = 0
+    queues: int = 0
+    units: int = 0
+    stale_units: int = 0
+    index_files: int = 0
+    keys: int = 0
+    first: int = 0
+    end: int = 0
+    last_index: int = -1
+    committed_end: int = 0
+
+
+def check_store(
+    root: Path,
+    options: CheckOptions,
+    *,
+    told: Callable[[int, int], None] = lambda _done, _all: None,
+    runner: Runner | None = None,
+) -> CheckedStore:
+    """Compare everything in ``root`` that can be compared.
+
+    Args:
+        runner: has the files looked at instead of processes of this machine.
+        told: bytes of the log that were read, and bytes that there are; called now and then.
+
+    Raises:
+        ConfigError: no store, or several DLedger logs.
+        StorageError: something cannot be read.
+    """
+    for _ in range(_TRIES_MAX - 1):
+        try:
+            return _Check(root, options, told, runner).run()
+        except StorageError as error:
+            # A running node deletes its oldest files, maybe the one that was just looked at, or
+            # all that there were when the check began.
+            if error.errno != errno.ENOENT:
+                raise
+    return _Check(root, options, told, runner).run()
+
+
+class _Check:
+    def __init__(
+        self,
+        root: Path,
+        options: CheckOptions,
+        told: Callable[[int, int], None],
+        runner: Runner | None,
+    ) -> None:
+        self._run = runner or FileWorkers(options.jobs, told)
+        self._root = root
+        self._options = options
+        names = names_in(root)
+        self._dledger = dledger_folder(root, names, options.self_id)
+        if self._dledger is None and "commitlog" not in names:
+            raise ConfigError(
+                "neither commitlog/ nor dledger-*/ in it: not a store directory",
+                directory=str(root),
+            )
+        self._open_end = "abort" in names
+        self._is_ours = "ledgermq" in names
+        self._has_extensions = "consumequeue_ext" in names
+        self._checked = CheckedStore()
+        self._parts: list[tuple[FileFamily, int]] = []
+        self._items: FileFamily | None = None
+        self._index_tasks: list[IndexTask] = []
+        self._queue_file_size = options.queue_file_size or 0
+
+    def run(self) -> CheckedStore:
+        checked = self._checked
+        promises = check_files.read_promises(self._root, self._dledger)
+        self._find_families()
+        checked.committed_end = self._committed_end(promises.committed)
+        queues = self._queue_folders()
+        required = self._required_end(queues, promises.dispatched)
+        headers, layout = self._check_index()
+        keys_end = self._keys_end(headers, promises.dispatched, required)
+        reports = self._check_log(headers, layout, required, keys_end)
+        matched, damaged = self._take(reports)
+        self._check_ends(reports)
+        ends = self._check_queues(queues, matched, damaged, required)
+        last_unit = max((report.last_unit for report in reports), default=(-1, 0))
+        facts = check_files.LogFacts(
+            end=checked.end,
+            last_index=checked.last_index,
+            committed_end=checked.committed_end,
+            last_unit_time=last_unit[1],
+            index_times=frozenset(one.header.end_timestamp for one in headers),
+            open_end=self._open_end,
+        )
+        self._check_files(promises, facts, ends)
+        return checked
+
+    def _find_families(self) -> None:
+        root, checked = self._root, self._checked
+        saved = log_checkpoint.read(root / "ledgermq" / "log-checkpoint")
+        size = self._options.log_file_size or (saved.file_size if saved else None)
+        families: list[tuple[Path, int]] = [(root / "commitlog", 0)]
+        if self._dledger is not None:
+            families.append((self._dledger / "data", HEADER_SIZE))
+        for folder, header_size in families:
+            family, findings = find_family(
+                folder, root=root, file_size=size, severity=Severity.DAMAGE, remedy=FROM_PEER
+            )
+            checked.findings += findings
+            if family.files:
+                self._parts.append((family, header_size))
+        if self._dledger is not None:
+            self._items, findings = find_family(
+                self._dledger / "index",
+                root=root,
+                file_size=None,
+                severity=Severity.DAMAGE,
+                remedy=FROM_PEER,
+            )
+            checked.findings += findings
+        if self._parts:
+            family, header_size = self._parts[0]
+            first = family.files[0]
+            checked.first = first.start + self._begin(first, header_size)
+
+    def _committed_end(self, content: bytes | None) -> int:
+        """Position behind the last entry that is known to be committed; 0 if none is."""
+        if self._dledger is None or self._items is None:
+            return 0
+        try:
+            committed = decode_dledger_checkpoint(content or b"").committed
+            file = self._items.file_at(committed * ITEM_SIZE)
+            if committed == NO_INDEX or file is None:
+                return 0
+            with Path(file.path).open("rb") as opened:
+                opened.seek(committed * ITEM_SIZE - file.start)
+                found = opened.read(ITEM_SIZE)
+            item = decode_index_item(memoryview(found), index=committed)
+        except CorruptLogError:
+            # Told where these files are looked at.
+            return 0
+        return 0 if item is None else item.position + item.size
+
+    def _queue_folders(self) -> list[tuple[QueueKey, Path]]:
+        """Folders of queues; what is none is told."""
+        root = self._root / "consumequeue"
+        found: list[tuple[QueueKey, Path]] = []
+        for topic in sorted(root.iterdir()) if root.is_dir() else ():
+            for folder in sorted(topic.iterdir()) if topic.is_dir() else (topic,):
+                if folder != topic and folder.is_dir() and folder.name.isdecimal():
+                    found.append(((topic.name.encode(), int(folder.name)), folder))
+                    continue
+                name = str(folder.relative_to(self._root))
+                self._note(name, "neither a topic nor a queue")
+        if not self._queue_file_size:
+            sizes = [size_of(path) for path in root.glob("*/*/*")]
+            known = [size for size in sizes if size]
+            self._queue_file_size = max(known, key=known.count) if known else 0
+        return found
+
+    def _required_end(
+        self, queues: Sequence[tuple[QueueKey, Path]], dispatched: bytes | None
+    ) -> int:
+        """Messages before this position must have units."""
+        committed = self._checked.committed_end
+        saved = dispatch_checkpoint.decode(dispatched) if dispatched is not None else None
+        if not self._open_end:
+            # In a stop in order the writer notes what is committed, and ends; raft commits what
+            # comes from the members after that, and the dispatcher, which ends last, takes it.
+            behind = saved.position if saved is not None else 0
+            return max(committed, behind) if committed else _ALL
+        if saved is not None:
+            return saved.position
+        # RocketMQ dispatches message by message: what is before the last unit has its own, too.
+        ends = [queue_log_end(folder, self._queue_file_size) for _, folder in queues]
+        return max(ends, default=0)
+
+    def _keys_end(
+        self, headers: Sequence[IndexSummary], dispatched: bytes | None, required: int
+    ) -> int:
+        """Messages before this position must have keys."""
+        if not self._open_end:
+            return required
+        saved = dispatch_checkpoint.decode(dispatched) if dispatched is not None else None
+        if saved is not None:
+            return saved.position
+        # Keys of the last message may just be put.
+        return headers[-1].header.end_physical_offset if headers else 0
+
+    # Index
+
+    def _check_index(self) -> tuple[list[IndexSummary], IndexLayout]:
+        folder = self._root / "index"
+        paths = sorted(folder.iterdir()) if folder.is_dir() else []
+        named = index_files(folder)
+        for path in sorted(set(paths) - set(named)):
+            self._note(str(path.relative_to(self._root)), "no file of this folder")
+        self._checked.index_files = len(named)
+        layout = self._options.index_layout or find_geometry(folder, is_open=self._open_end)
+        if not isinstance(layout, IndexLayout):
+            self._checked.findings += [layout] if layout is not None else []
+            return [], IndexLayout()
+        summaries: list[IndexSummary] = []
+        before: IndexHeader | None = None
+        for path in named:
+            name = str(path.relative_to(self._root))
+            size = size_of(path)
+            if size is None:
+                continue
+            if size in (0, layout.item_at(0)) and path == named[-1]:
+                # It is just being made, or a crash came in between: the next start removes it.
+                self._note(name, "index file that has not its size yet")
+                continue
+            if size != layout.file_size:
+                self._derived(name, "index file of another size", layout.file_size, size)
+                continue
+            task = IndexTask(path, name, layout)
+            growing = self._open_end and path == named[-1]
+            try:
+                header = read_header(task, again=growing)
+            except FileNotFoundError:
+                # Deleted since, for the age of its messages.
+                continue
+            if isinstance(header, Finding):
+                self._checked.findings.append(header)
+                before = None
+                continue
+            if not growing:
+                self._index_tasks.append(task)
+            if not growing and header.index_count <= 1 and header != fresh_header(before):
+                self._derived(name, "header of an empty file", fresh_header(before), header)
+            known = before.end_timestamp if before is not None else None
+            if not summaries and self._checked.first == 0 and path == named[0]:
+                known = 0
+            if header.index_count > 1:
+                summaries.append(IndexSummary(str(path), name, header, known, growing))
+            before = header
+        return summaries, layout
+
+    def _check_log(
+        self, headers: list[IndexSummary], layout: IndexLayout, required: int, keys_end: int
+    ) -> list[LogFileReport]:
+        root = self._root
+        settled = self._checked.committed_end if self._dledger is not None else required
+        tasks = [
+            LogFileTask(
+                root=root,
+                file=file,
+                rules=WalkRules(
+                    start=file.start,
+                    file_size=family.file_size,
+                    header_size=header_size,
+                    begin=self._begin(file, header_size),
+                    settled_end=settled,
+                    open_end=self._open_end,
+                    name=str(Path(file.path).relative_to(root)),
+                ),
+                items=self._items if header_size else None,
+                queues=root / "consumequeue",
+                queue_file_size=self._queue_file_size,
+                has_extensions=self._has_extensions,
+                index=headers,
+                layout=layout,
+                with_keys=bool(headers),
+                delays_ms=delay_levels_ms(self._options.message_delay_level),
+                required_end=required,
+                keys_end=keys_end,
+            )
+            for family, header_size in self._parts
+            for file in family.files
+        ]
+        total = sum(task.file.size for task in tasks)
+        self._checked.log_bytes = total
+        work: list[Work[LogFileReport | list[Finding]]] = []
+        # The index files first: they are large, and few.
+        work += [partial(_index_findings, task) for task in self._index_tasks]
+        work += [partial(check_log_file, task) for task in tasks]
+        reports = []
+        for outcome in self._run(work, total):
+            if isinstance(outcome, LogFileReport):
+                reports.append(outcome)
+            else:
+                self._checked.findings += outcome
+        return reports
+
+    def _begin(self, file: FoundFile, header_size: int) -> int:
+        """Where the log begins in its first file."""
+        is_first = header_size and file == self._parts[-1][0].files[0]
+        if not is_first:
+            return 0
+        return first_entry_position(Path(file.path).parent, file.start) - file.start
+
+    def _take(
+        self, reports: Sequence[LogFileReport]
+    ) -> tuple[dict[QueueKey, list[tuple[int, int]]], list[tuple[int, int]]]:
+        checked = self._checked
+        matched: dict[QueueKey, list[tuple[int, int]]] = {}
+        damaged: list[tuple[int, int]] = []
+        missing = malformed = 0
+        for report in reports:
+            checked.findings += report.findings
+            checked.records += report.ends.records
+            checked.unprotected += report.ends.unprotected
+            checked.keys += report.keys
+            checked.log_files += not report.gone
+            damaged += report.ends.damaged
+            if report.gone:
+                damaged.append((report.file.start, report.file.start + report.file.size))
+            missing += report.keys_missing
+            malformed += report.malformed
+            for key, ranges in report.units.matched.items():
+                matched.setdefault(key, []).extend(ranges)
+        if missing:
+            text = f"{missing} keys of messages are in no index file"
+            if self._is_ours:
+                self._derived("index", text)
+            else:
+                # After a crash RocketMQ deletes the newest file, and does not fill it again.
+                self._note("index", text)
+        if malformed:
+            self._note(
+                "consumequeue", f"{malformed} messages cannot be parsed and have no queue unit"
+            )
+        wrong = [one for report in reports for one in report.units.wrong]
+        checked.findings += describe_wrong_units(
+            wrong,
+            matched,
+            queues=self._root / "consumequeue",
+            root=self._root,
+            file_size=self._queue_file_size,
+            live_topics=check_files.live_topics(self._root),
+        )
+        return matched, damaged
+
+    def _check_ends(self, reports: Sequence[LogFileReport]) -> None:
+        checked = self._checked
+        checked.end = checked.first
+        for number, (family, header_size) in enumerate(self._parts):
+            paths = {file.path for file in family.files}
+            part = [report for report in reports if report.file.path in paths]
+            checked.findings += check_seams(part, self._root)
+            used = [report.ends for report in part if report.ends.records]
+            if used:
+                checked.end = used[-1].end
+            if any(report.gone and report.file.start >= checked.end for report in part):
+                # Retention, or a log that was replaced by shipped files, has overtaken the check.
+                raise StorageError(
+                    "files at the end of the log were deleted before they could be read",
+                    errno=errno.ENOENT, directory=str(family.directory),
+                )  # fmt: skip
+            if header_size:
+                checked.last_index = used[-1].index if used else NO_INDEX
+            elif number + 1 < len(self._parts):
+                self._check_division(family, checked.end, self._parts[number + 1][0])
+        if self._items is not None and not self._open_end:
+            checked.findings += check_items_behind(
+                self._items, self._root, last_index=checked.last_index
+            )
+        if not self._dledger:
+            checked.committed_end = checked.end
+
+    def _check_division(self, family: FileFamily, end: int, follows: FileFamily) -> None:
+        if end != follows.files[0].start:
+            name = str(Path(family.files[-1].path).relative_to(self._root))
+            text = "the plain log does not end where the DLedger log begins"
+            self._checked.findings.append(
+                Finding(Severity.DAMAGE, name, None, text, follows.files[0].start, end, FROM_PEER)
+            )
+
+    def _check_queues(
+        self,
+        queues: Sequence[tuple[QueueKey, Path]],
+        matched: dict[QueueKey, list[tuple[int, int]]],
+        damaged: list[tuple[int, int]],
+        required: int,
+    ) -> dict[tuple[str, int], int]:
+        checked = self._checked
+        tasks = [
+            QueueTask(
+                root=self._root,
+                folder=folder,
+                file_size=self._queue_file_size,
+                matched=matched.get(key, ()),
+                log_first=checked.first,
+                log_end=checked.end,
+                judged_end=required if self._open_end else checked.end,
+                damaged=damaged,
+                open_end=self._open_end,
+            )
+            for key, folder in queues
+        ]
+        ends: dict[tuple[str, int], int] = {}
+        work = [partial(_queue_report, task) for task in tasks]
+        for (key, _), report in zip(queues, self._run(work, 0), strict=True):
+            checked.queues += 1
+            checked.units += report.units
+            checked.stale_units += report.stale
+            checked.findings += report.findings
+            ends[key[0].decode(errors="replace"), key[1]] = report.end
+        return ends
+
+    def _check_files(
+        self,
+        promises: check_files.Promises,
+        facts: check_files.LogFacts,
+        ends: dict[tuple[str, int], int],
+    ) -> None:
+        findings = self._checked.findings
+        root = self._root
+        findings += check_files.check_store_checkpoint(root, facts)
+        findings += check_files.check_marks(root)
+        if self._dledger is not None:
+            findings += check_files.check_dledger_checkpoint(
+                f"{self._dledger.name}/checkpoint", promises, facts
+            )
+        findings += check_files.check_own_checkpoints(promises, facts)
+        saved = dispatch_checkpoint.decode(promises.dispatched or b"")
+        findings += check_files.check_queue_ends(
+            root,
+            log_first=self._parts[0][0].files[0].start if self._parts else 0,
+            dispatched=saved.position if saved is not None else 0,
+            queue_ends=None if self._open_end else ends,
+        )
+        findings += check_files.check_config(
+            root / "config", root, queue_ends=None if self._open_end else ends
+        )
+
+    def _note(self, name: str, what: str) -> None:
+        self._checked.findings.append(Finding(Severity.NOTE, name, None, what))
+
+    def _derived(self, name: str, what: str, expected: object = None, found: object = None) -> None:
+        self._checked.findings.append(
+            Finding(Severity.DERIVED, name, None, what, expected, found, REBUILD)
+        )
+
+
+def _queue_report(task: QueueTask, told: Told) -> QueueReport:
+    del told
+    return check_queue(task)
+
+
+def _index_findings(task: IndexTask, told: Told) -> list[Finding]:
+    del told
+    return check_index_file(task)

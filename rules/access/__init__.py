@@ -1,0 +1,1 @@
+"""Users: keys, addresses, rights, sealed secrets."""

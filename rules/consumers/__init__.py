@@ -1,0 +1,1 @@
+"""Consumers of a group: membership, leases of queues, plans for groups and offsets."""

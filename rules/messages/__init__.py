@@ -1,0 +1,1 @@
+"""Rules of messages on their way: holds, pulls, retries, timers, transactions, rates."""

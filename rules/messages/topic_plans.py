@@ -1,0 +1,242 @@
+"""Plans for a topic: what its creation, alteration or deletion changes, and refusals.
+
+The fields are those of RocketMQ 4.9.4's ``TopicConfig``. Messages live in the queues that a topic
+has for reading: whoever takes queues away does it in two steps, as RocketMQ's operators do. First
+fewer queues take messages (``write_queues``); when all groups have consumed what the others still
+hold, fewer are read (``read_queues``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from ledgermq.model.errors import MessageIllegalError, NoPermissionError, TopicUnknownError
+from ledgermq.model.limits import (
+    DEDUPLICATION_WINDOW_MS_MAX,
+    DEDUPLICATION_WINDOW_MS_MIN,
+    QUEUE_ID_MAX,
+)
+from ledgermq.rules.tables.topics import READ_WRITE, Permission, Topic, TopicTable, check_topic_name
+
+PERMISSION_MAX = 7
+"""Read, write, inherit. RocketMQ's bit 8, priority, means nothing since long."""
+
+FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+SYS_FLAG_MAX = 3
+"""RocketMQ's ``TopicSysFlag``: 1 unit, 2 subscribed by units."""
+
+QUEUES_DEFAULT = 8
+
+
+class TopicWish(NamedTuple):
+    """What the operator wants; ``None`` leaves a field as it is, or has its default."""
+
+    read_queues: int | None = None
+    write_queues: int | None = None
+    permission: int | None = None
+    is_ordered: bool | None = None
+    filter_type: str | None = None
+    sys_flag: int | None = None
+    deduplication_window_ms: int | None = None
+
+
+class UnreadQueue(NamedTuple):
+    """A queue with messages that ``group`` has not consumed; it is empty when no group ever did."""
+
+    queue_id: int
+    messages: int
+    group: str
+
+
+def plan_create(
+    table: TopicTable, name: str, wish: TopicWish, *, first_offsets: Mapping[int, int]
+) -> Topic:
+    """A new topic; one that is there already and has all that is wished, or fewer queues, will do.
+
+    Args:
+        first_offsets: where its queues begin, if there was a topic of that name before.
+
+    Raises:
+        MessageIllegalError: the name or a number breaks a rule, or there is another one.
+        NoPermissionError: the name is reserved for the broker.
+    """
+    _check_name(table, name)
+    existing = table.get(name)
+    if existing is None:
+        reads = wish.read_queues or wish.write_queues or QUEUES_DEFAULT
+        created = _with_wish(Topic(name, reads, wish.write_queues or reads), wish)
+        _check_readable(created)
+        return created.beginning_at(first_offsets) if first_offsets else created
+    wanted = _with_wish(existing, wish)
+    numbers = wanted.read_queues, wanted.write_queues
+    most = max(existing.read_queues, existing.write_queues)
+    if min(numbers) < most and numbers != (existing.read_queues, existing.write_queues):
+        raise MessageIllegalError(
+            "a topic cannot get fewer queues by being created again: alter it",
+            topic=name, queues=min(numbers), existing=most,
+        )  # fmt: skip
+    grown = replace(existing.shown_to(numbers[0]), write_queues=numbers[1])
+    if grown != wanted:
+        raise MessageIllegalError("topic exists already, and is another one: alter it", topic=name)
+    return existing if wanted == existing else wanted
+
+
+def plan_alter(
+    table: TopicTable,
+    name: str,
+    wish: TopicWish,
+    *,
+    unread: Callable[[Sequence[int]], UnreadQueue | None],
+    force: bool,
+) -> Topic:
+    """The topic as it is to be.
+
+    Args:
+        unread: the first of these queues that holds messages which not every group has consumed.
+        force: take queues away from readers although they hold such messages, or still take some.
+
+    Raises:
+        TopicUnknownError: there is no such topic.
+        NoPermissionError: it is the broker's own.
+        MessageIllegalError: a number breaks a rule, or messages would be out of reach.
+    """
+    _check_name(table, name)
+    existing = _existing(table, name)
+    wanted = _with_wish(existing, wish)
+    if wanted == existing:
+        return existing
+    if force:
+        return wanted
+    _check_readable(wanted)
+    if wanted.read_queues >= existing.read_queues:
+        return wanted
+    if wanted.read_queues < existing.write_queues and existing.permission & Permission.WRITE:
+        raise MessageIllegalError(
+            "queues that take messages cannot be taken from readers: give it fewer write queues "
+            "first, and fewer read queues when all is consumed",
+            topic=name, read_queues=wanted.read_queues, write_queues=existing.write_queues,
+        )  # fmt: skip
+    hidden = unread(range(wanted.read_queues, existing.read_queues))
+    if hidden is not None:
+        raise MessageIllegalError(
+            "messages in the queues taken away are not consumed: wait until they are, or force it",
+            topic=name, **hidden._asdict(),
+        )  # fmt: skip
+    return wanted
+
+
+def plan_delete(table: TopicTable, name: str, *, queues_found: int) -> bool:
+    """Whether there is something to delete; not when the topic was deleted before.
+
+    Args:
+        queues_found: queues that the store has of it, whether the table knows it or not.
+
+    Raises:
+        TopicUnknownError: there is no such topic.
+        NoPermissionError: it is the broker's own.
+    """
+    _check_name(table, name)
+    if table.is_deleted(name):
+        return False
+    if not queues_found:
+        _existing(table, name)
+    return True
+
+
+def warnings_of(topic: Topic, *, unread: UnreadQueue | None) -> list[str]:
+    """What an operator should know of a topic that was just changed; empty when all is as usual.
+
+    Args:
+        unread: a queue out of the readers' reach that holds messages.
+    """
+    found = []
+    if topic.write_queues < topic.read_queues:
+        found.append(
+            f"queues {topic.write_queues} to {topic.read_queues - 1} take no messages any more; "
+            f"when all groups have consumed them: --read-queues {topic.write_queues}"
+        )
+    if topic.write_queues > topic.read_queues:
+        found.append(
+            f"queues {topic.read_queues} to {topic.write_queues - 1} take messages that nobody "
+            f"can read: --read-queues {topic.write_queues}"
+        )
+    if not topic.permission & Permission.READ:
+        found.append("may not be read: consumers are refused")
+    if not topic.permission & Permission.WRITE:
+        found.append("may not be written to: producers are refused")
+    if unread is not None:
+        found.append(
+            f"queue {unread.queue_id} holds {unread.messages} messages out of reach, until "
+            f"--read-queues is at least {unread.queue_id + 1}"
+        )
+    return found
+
+
+def _check_name(table: TopicTable, name: str) -> None:
+    check_topic_name(name)
+    if table.is_system(name):
+        raise NoPermissionError("topic name is reserved for the broker", topic=name)
+
+
+def _existing(table: TopicTable, name: str) -> Topic:
+    topic = table.get(name)
+    if topic is None:
+        raise TopicUnknownError("topic does not exist", topic=name)
+    return topic
+
+
+def _check_readable(topic: Topic) -> None:
+    if topic.write_queues > topic.read_queues:
+        raise MessageIllegalError(
+            "messages in queues that are not read could not be consumed",
+            topic=topic.name, write_queues=topic.write_queues, read_queues=topic.read_queues,
+        )  # fmt: skip
+
+
+def _with_wish(topic: Topic, wish: TopicWish) -> Topic:
+    """``topic`` with what is wished.
+
+    Raises:
+        MessageIllegalError: a field is out of its range.
+    """
+    for field, number, low, limit in (
+        ("read_queues", wish.read_queues, 1, QUEUE_ID_MAX),
+        ("write_queues", wish.write_queues, 1, QUEUE_ID_MAX),
+        ("perm", wish.permission, 0, PERMISSION_MAX),
+        ("sys_flag", wish.sys_flag, 0, SYS_FLAG_MAX),
+    ):
+        if number is not None and not low <= number <= limit:
+            raise MessageIllegalError(
+                "out of range", topic=topic.name, field=field, value=number, minimum=low,
+                limit=limit,
+            )  # fmt: skip
+    window_ms = wish.deduplication_window_ms
+    if window_ms and not DEDUPLICATION_WINDOW_MS_MIN <= window_ms <= DEDUPLICATION_WINDOW_MS_MAX:
+        raise MessageIllegalError(
+            "window of de-duplication out of range", topic=topic.name,
+            field="deduplication_window_ms", value=window_ms, off=0,
+            minimum=DEDUPLICATION_WINDOW_MS_MIN, limit=DEDUPLICATION_WINDOW_MS_MAX,
+        )  # fmt: skip
+    unknown = dict(topic.unknown)
+    if wish.filter_type is not None:
+        if wish.filter_type not in FILTER_TYPES:
+            raise MessageIllegalError(
+                "no filter type", topic=topic.name, value=wish.filter_type, allowed=FILTER_TYPES
+            )
+        if wish.filter_type != unknown.get("topicFilterType", FILTER_TYPES[0]):
+            unknown["topicFilterType"] = wish.filter_type
+    permission = topic.permission if wish.permission is None else Permission(wish.permission)
+    return replace(
+        topic if wish.read_queues is None else topic.shown_to(wish.read_queues),
+        write_queues=topic.write_queues if wish.write_queues is None else wish.write_queues,
+        permission=permission,
+        is_ordered=topic.is_ordered if wish.is_ordered is None else wish.is_ordered,
+        sys_flag=topic.sys_flag if wish.sys_flag is None else wish.sys_flag,
+        unknown=unknown,
+        deduplication_window_ms=topic.deduplication_window_ms if window_ms is None else window_ms,
+    )
+
+
+assert READ_WRITE <= PERMISSION_MAX

@@ -1,0 +1,1 @@
+"""SQL-92 filters: grammar and meaning."""

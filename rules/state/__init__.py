@@ -1,0 +1,1 @@
+"""The state machine of the broker's tables: its commands and snapshots."""

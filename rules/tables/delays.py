@@ -1,0 +1,56 @@
+"""Delay table: how far each delay level is delivered; RocketMQ's ``config/delayOffset.json``.
+
+The document is ``{"offsetTable": {LEVEL: OFFSET}}``; level L is queue L - 1 of the topic. Ours has
+the table of moves beside it, which RocketMQ drops when it writes the file: then the levels are
+where RocketMQ left them.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from ledgermq.model.limits import DELAY_TOPIC
+from ledgermq.model.names.queue_name import QueueName
+from ledgermq.rules.tables.documents import Document, read_integer, read_table
+from ledgermq.rules.tables.moves import MoveTable, Source
+
+FILE = "delayOffset.json"
+TOPIC = DELAY_TOPIC
+
+_LEVELS = "offsetTable"
+
+
+class DelayTable(MoveTable):
+    """The table of moves of RocketMQ's delay topic."""
+
+    file = FILE
+    key = "ledgermqMoves"
+    is_own = False
+
+    @classmethod
+    def has(cls, topic: str) -> bool:
+        """See ``MoveTable``."""
+        return topic == TOPIC
+
+    @classmethod
+    def read(cls, document: Document) -> Self:
+        """The table in the document of ``delayOffset.json``.
+
+        Raises:
+            ConfigError: an offset is none; names the level.
+        """
+        if cls.key in document:
+            return super().read(document)
+        table = cls()
+        levels = read_table(document, _LEVELS, file=FILE)
+        for level in levels:
+            offset = read_integer(levels, level, 0, file=FILE, owner=_LEVELS)
+            # A name that is no level means nothing to RocketMQ, either.
+            if level.isdecimal() and int(level) > 0:
+                table._sources[QueueName(TOPIC, int(level) - 1)] = Source(offset)
+        return table
+
+    def to_document(self) -> dict[str, object]:
+        """The document to write; RocketMQ that goes on from it may repeat, and misses nothing."""
+        levels = {queue.queue_id + 1: source.safe_offset for queue, source in sorted(self)}
+        return {_LEVELS: levels, self.key: self.to_table()}

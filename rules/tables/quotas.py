@@ -1,0 +1,145 @@
+"""Quota table: bytes and messages a second of topics, users and clients.
+
+    {"quotas": {OWNER: {"produceBytes": N, "produceMessages": N,
+                        "consumeBytes": N, "consumeMessages": N}}}
+
+OWNER is ``topic:NAME``, ``user:NAME`` or ``client:NAME``; numbers are those of a second, 0 is no
+limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+from ledgermq.model.errors import ConfigError
+from ledgermq.rules.tables.documents import Document, read_integer, read_table
+from ledgermq.rules.tables.table import Table
+from ledgermq.rules.tables.table_changes import QuotaSet
+
+FILE = "quotas.json"
+QUOTAS_KEY = "quotas"
+OWNER_KINDS = ("topic", "user", "client")
+OWNER_SIZE_MAX = 300
+RATE_MAX = 2**53
+
+_KEYS = {
+    "produce_bytes": "produceBytes",
+    "produce_messages": "produceMessages",
+    "consume_bytes": "consumeBytes",
+    "consume_messages": "consumeMessages",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """Bytes of records and messages a second; 0: no limit."""
+
+    produce_bytes: int = 0
+    produce_messages: int = 0
+    consume_bytes: int = 0
+    consume_messages: int = 0
+
+    @classmethod
+    def read(cls, owner: str, value: object) -> Self:
+        """The quota that the table has under ``owner``.
+
+        Raises:
+            ConfigError: the owner or a number is not what it should be.
+        """
+        check_owner(owner)
+        if not isinstance(value, dict):
+            raise ConfigError("quota is not a JSON object", file=FILE, owner=owner)
+        numbers = {
+            name: read_integer(value, key, 0, file=FILE, owner=owner) for name, key in _KEYS.items()
+        }
+        for name, number in numbers.items():
+            if not 0 <= number <= RATE_MAX:
+                raise ConfigError(
+                    "quota out of range", owner=owner, key=_KEYS[name], value=number, limit=RATE_MAX
+                )
+        return cls(**numbers)
+
+    def to_fields(self) -> dict[str, int]:
+        """The JSON object, without what is not limited."""
+        fields = {key: int(getattr(self, name)) for name, key in _KEYS.items()}
+        return {key: number for key, number in fields.items() if number}
+
+
+UNLIMITED = Quota()
+
+
+class QuotaTable(Table[QuotaSet]):
+    """All quotas by owner."""
+
+    file = FILE
+    takes = (QuotaSet,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._quotas: dict[str, Quota] = {}
+
+    @classmethod
+    def read(cls, document: Document) -> Self:
+        """The table in the document of ``quotas.json``.
+
+        Raises:
+            ConfigError: it has another shape; names owner and field.
+        """
+        table = cls()
+        for owner, fields in read_table(document, QUOTAS_KEY, file=FILE).items():
+            table.put(owner, Quota.read(owner, fields))
+        return table
+
+    def to_document(self) -> dict[str, object]:
+        """What the file has to say."""
+        return {QUOTAS_KEY: {owner: quota.to_fields() for owner, quota in self}}
+
+    def __iter__(self) -> Iterator[tuple[str, Quota]]:
+        """All quotas by owner."""
+        return iter(sorted(self._quotas.items(), key=lambda item: item[0]))
+
+    def __len__(self) -> int:
+        return len(self._quotas)
+
+    def get(self, owner: str) -> Quota | None:
+        """The quota of ``owner``; None: what the settings say holds."""
+        return self._quotas.get(owner)
+
+    def apply(self, change: QuotaSet, _place: int, _at_ms: int, /) -> None:
+        """See ``Table``."""
+        if change.fields is None:
+            self.delete(change.owner)
+        else:
+            self.put(change.owner, Quota.read(change.owner, change.fields))
+
+    def put(self, owner: str, quota: Quota) -> None:
+        """Have ``quota`` for ``owner``."""
+        self._quotas[owner] = quota
+        self.revision += 1
+
+    def delete(self, owner: str) -> None:
+        """Have what the settings say for ``owner``."""
+        self._quotas.pop(owner, None)
+        self.revision += 1
+
+    def replace_with(self, other: QuotaTable) -> None:
+        """Have the quotas of ``other``."""
+        self._quotas = dict(other._quotas)
+        self.revision += 1
+
+
+def check_owner(owner: str) -> None:
+    """Refuse what cannot have a quota.
+
+    Raises:
+        ConfigError: it is neither a topic nor a user nor a client.
+    """
+    kind, colon, name = owner.partition(":")
+    if kind not in OWNER_KINDS or not colon or not name or len(owner) > OWNER_SIZE_MAX:
+        raise ConfigError(
+            "not an owner of a quota",
+            owner=owner[:OWNER_SIZE_MAX],
+            allowed="topic:NAME, user:NAME or client:NAME",
+        )

@@ -1,0 +1,90 @@
+"""Changes of the broker's tables, a class a kind; ``state_commands`` has their bytes.
+
+Those of moves and sinks stand with their tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ledgermq.rules.given_back import GivenBack
+from ledgermq.rules.tables.moves import Moved, MoveEnded
+from ledgermq.rules.tables.sinks import SinkMoved, SinkSet
+
+Fields = Mapping[str, object]
+
+
+class Lock(NamedTuple):
+    """Who alone may read a queue for its group.
+
+    Attributes:
+        owner: client id of the member.
+        lease_ms: the lock ends so long after the owner was heard of for the last time.
+    """
+
+    owner: str
+    lease_ms: int
+
+
+class TopicSet(NamedTuple):
+    """The topic is so from now on; without ``fields`` there is none of that name."""
+
+    name: str
+    fields: Fields | None
+
+
+class GroupSet(NamedTuple):
+    """The subscription group is so from now on; without ``fields`` there is none of that name."""
+
+    name: str
+    fields: Fields | None
+
+
+class OffsetsSet(NamedTuple):
+    """Up to where a group has consumed these queues; without ``offsets`` none is known any more."""
+
+    group: str
+    topic: str
+    offsets: Mapping[int, int] | None
+
+
+class LocksSet(NamedTuple):
+    """Who owns these queues in a group from now on; ``None``: nobody."""
+
+    group: str
+    topic: str
+    locks: Mapping[int, Lock | None]
+
+
+class UserSet(NamedTuple):
+    """The user is so from now on; without ``fields`` there is none of that name."""
+
+    name: str
+    fields: Fields | None
+
+
+class QuotaSet(NamedTuple):
+    """The quota is so from now on; without ``fields`` what the settings say holds."""
+
+    owner: str
+    fields: Fields | None
+
+
+class ArchiveSet(NamedTuple):
+    """The archive is so far from now on; without ``fields`` nothing waits for it."""
+
+    name: str
+    fields: Fields | None
+
+
+class NamesSet(NamedTuple):
+    """The namespace has these texts from now on; without ``fields`` it has none."""
+
+    name: str
+    fields: Fields | None
+
+
+NamedSet = TopicSet | GroupSet | UserSet | QuotaSet | SinkSet | ArchiveSet | NamesSet
+TableChange = NamedSet | OffsetsSet | LocksSet | SinkMoved | Moved | MoveEnded
+Change = TableChange | GivenBack

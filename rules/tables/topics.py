@@ -1,0 +1,452 @@
+"""Topic table: topics, their queues, permissions, and creation; ``config/topics.json``.
+
+The fields are those of RocketMQ's ``TopicConfig``; the table is ``config/topics.json``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntFlag
+from typing import Self
+
+from ledgermq.formats.config_json import Rows
+from ledgermq.model.config.settings import NodeSection, TopicsSection
+from ledgermq.model.errors import (
+    ConfigError,
+    MessageIllegalError,
+    NoPermissionError,
+    TopicUnknownError,
+)
+from ledgermq.model.limits import (
+    QUEUE_ID_MAX,
+    SYSTEM_TOPIC,
+    TOPIC_CHARACTERS,
+    TOPIC_NAME,
+    TOPIC_SIZE_MAX,
+)
+from ledgermq.model.names.system_topics import SYSTEM_TOPICS, TEMPLATE_TOPIC, is_system_topic
+from ledgermq.rules.tables.documents import (
+    DataVersion,
+    Document,
+    Steps,
+    finish,
+    read_flag,
+    read_integer,
+    read_table,
+    rows_in_steps,
+)
+from ledgermq.rules.tables.table import Table
+from ledgermq.rules.tables.table_changes import TopicSet
+
+FILE = "topics.json"
+
+_QUEUES_DEFAULT = 16
+_FIRST_OFFSETS = "ledgermqFirstOffsets"
+_QUEUES_KEPT = "ledgermqQueuesKept"
+_WINDOW = "ledgermqDeduplicationWindowMs"
+"""In a topic's fields; RocketMQ ignores all of them."""
+
+_DELETED = "ledgermqDeleted"
+"""In the file, beside the topics: names that were deleted, with the time of it. RocketMQ ignores
+it. Their messages are in the log, and must not make topics of them again."""
+
+
+class Permission(IntFlag):
+    """What may be done with a topic; RocketMQ's ``PermName``."""
+
+    INHERIT = 1
+    WRITE = 2
+    READ = 4
+    PRIORITY = 8
+
+
+READ_WRITE = Permission.READ | Permission.WRITE
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic; the defaults are those of RocketMQ for a field that the file leaves out.
+
+    Attributes:
+        first_offsets: where queues begin, by their number: what is before belongs to a topic of the
+            same name that was deleted.
+        queues_kept: the store has up to so many queues of it, of which no more are read than
+            ``read_queues`` because somebody wanted it so; 0 when nobody did.
+        deduplication_window_ms: for so long a message is not stored a second time that has the
+            unique id of one that is; 0 where it always is.
+    """
+
+    name: str
+    read_queues: int = _QUEUES_DEFAULT
+    write_queues: int = _QUEUES_DEFAULT
+    permission: Permission = READ_WRITE
+    is_ordered: bool = False
+    sys_flag: int = 0
+    unknown: Mapping[str, object] = field(default_factory=dict)
+    first_offsets: Mapping[int, int] = field(default_factory=dict)
+    queues_kept: int = 0
+    deduplication_window_ms: int = 0
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether its messages may be pulled."""
+        return bool(self.permission & Permission.READ)
+
+    def beginning_at(self, first_offsets: Mapping[int, int]) -> Topic:
+        """This topic, its queues numbered on from those of one that was deleted."""
+        queues = max(first_offsets, default=-1) + 1
+        return replace(
+            self,
+            first_offsets=dict(first_offsets),
+            queues_kept=queues if queues > self.read_queues else 0,
+        )
+
+    def shown_to(self, readers: int) -> Topic:
+        """This topic with ``readers`` queues for reading; the store keeps all."""
+        kept = max(self.queues_kept, self.read_queues)
+        return replace(self, read_queues=readers, queues_kept=kept if kept > readers else 0)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether messages may be stored in it."""
+        return bool(self.permission & Permission.WRITE) and self.write_queues > 0
+
+    @classmethod
+    def read(cls, name: str, value: object) -> Self:
+        """The topic that the table has under ``name``.
+
+        Raises:
+            ConfigError: a field has another type, or a value out of its range.
+        """
+        if not isinstance(value, Mapping):
+            raise ConfigError("topic is not a JSON object", file=FILE, topic=name)
+        fields = {str(key): item for key, item in value.items()}
+
+        def integer(key: str, default: int) -> int:
+            number = read_integer(fields, key, default, file=FILE, owner=name)
+            if not 0 <= number <= 0x7FFF_FFFF:
+                raise ConfigError("out of range", file=FILE, owner=name, key=key, value=number)
+            return number
+
+        known = {"readQueueNums", "writeQueueNums", "perm", "order", "topicSysFlag", "topicName"}
+        known |= {_FIRST_OFFSETS, _QUEUES_KEPT, _WINDOW}
+        first_offsets = read_table(fields, _FIRST_OFFSETS, file=FILE)
+        return cls(
+            name,
+            integer("readQueueNums", _QUEUES_DEFAULT),
+            integer("writeQueueNums", _QUEUES_DEFAULT),
+            Permission(integer("perm", READ_WRITE)),
+            read_flag(fields, "order", False, file=FILE, owner=name),
+            integer("topicSysFlag", 0),
+            {key: fields[key] for key in fields.keys() - known},
+            {
+                int(queue): read_integer(first_offsets, queue, 0, file=FILE, owner=name)
+                for queue in first_offsets
+                if queue.isdecimal()
+            },
+            integer(_QUEUES_KEPT, 0),
+            integer(_WINDOW, 0),
+        )
+
+    def to_fields(self) -> dict[str, object]:
+        """The JSON object, keys in RocketMQ's order."""
+        fields: dict[str, object] = {
+            "topicFilterType": "SINGLE_TAG",
+            **self.unknown,
+            "order": self.is_ordered,
+            "perm": int(self.permission),
+            "readQueueNums": self.read_queues,
+            "topicName": self.name,
+            "topicSysFlag": self.sys_flag,
+            "writeQueueNums": self.write_queues,
+        }
+        if self.queues_kept:
+            fields[_QUEUES_KEPT] = self.queues_kept
+        if self.deduplication_window_ms:
+            fields[_WINDOW] = self.deduplication_window_ms
+        if self.first_offsets:
+            fields[_FIRST_OFFSETS] = {
+                str(queue): offset for queue, offset in self.first_offsets.items()
+            }
+        return {key: fields[key] for key in sorted(fields)}
+
+
+def queues_for_writing(topic: Topic) -> int:
+    """How many queues take messages; 0 where the topic may not be written to."""
+    return topic.write_queues if topic.permission & Permission.WRITE else 0
+
+
+def check_topic_name(name: str) -> None:
+    """Refuse a name that RocketMQ's ``TopicValidator`` refuses.
+
+    Raises:
+        MessageIllegalError: empty, too long, or with a character that is not allowed.
+    """
+    if not name:
+        raise MessageIllegalError("topic name is empty")
+    if len(name) > TOPIC_SIZE_MAX:
+        raise MessageIllegalError(
+            "topic name is too long", topic=name, characters=len(name), limit=TOPIC_SIZE_MAX
+        )
+    if TOPIC_NAME.fullmatch(name) is None:
+        raise MessageIllegalError(
+            "topic name has a character that is not allowed", topic=name, allowed=TOPIC_CHARACTERS
+        )
+
+
+def builtin_topics(node: NodeSection, rules: TopicsSection) -> list[Topic]:
+    """The topics that a RocketMQ broker of these settings has from its start."""
+
+    def topic(name: str, queues: int, permission: Permission = READ_WRITE) -> Topic:
+        return Topic(name, queues, queues, permission)
+
+    everything = READ_WRITE | Permission.INHERIT
+    topics = [
+        topic("SELF_TEST_TOPIC", 1),
+        topic("BenchmarkTest", 1_024),
+        topic(node.broker_cluster_name, 16, everything),
+        topic(node.broker_name, 1, everything),
+        topic("OFFSET_MOVED_EVENT", 1),
+        topic("SCHEDULE_TOPIC_XXXX", 18),
+        topic(f"{node.broker_cluster_name}_REPLY_TOPIC", 1),
+    ]
+    if rules.auto_create_topic_enable:
+        topics.insert(1, topic(TEMPLATE_TOPIC, rules.default_topic_queue_nums, everything))
+    return topics
+
+
+class TopicTable(Table[TopicSet]):
+    """All topics by name, and the version of the table.
+
+    Invariant: ``version`` grows by one with every change that must be written to the file.
+
+    Attributes:
+        changes: how many topics became another one since the table was read.
+    """
+
+    file = FILE
+    takes = (TopicSet,)
+    is_own = is_younger = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._topics: dict[str, Topic] = {}
+        self._version = DataVersion()
+        self._unknown: dict[str, object] = {}
+        self._reserved: set[str] = set()
+        self._deleted: dict[str, int] = {}
+        self.changes = 0
+        self._changed: dict[str, int] = {}
+
+    @classmethod
+    def read(cls, document: Document) -> Self:
+        """The table in the document of ``topics.json``.
+
+        Raises:
+            ConfigError: it has another shape; names the topic and the field.
+        """
+        return finish(cls.read_in_steps(document))
+
+    @classmethod
+    def read_in_steps(cls, document: Document) -> Steps[Self]:
+        """As ``read``."""
+        table = cls()
+        table._version = DataVersion.read(document, file=FILE)
+        topics = read_table(document, "topicConfigTable", file=FILE)
+        table._topics = yield from rows_in_steps(topics, Topic.read)
+        deleted = read_table(document, _DELETED, file=FILE)
+        table._deleted = {
+            name: read_integer(deleted, name, 0, file=FILE, owner=_DELETED) for name in deleted
+        }
+        known = {"dataVersion", "topicConfigTable", _DELETED}
+        table._unknown = {key: document[key] for key in document.keys() - known}
+        return table
+
+    def to_document(self) -> dict[str, object]:
+        """The document to write to ``topics.json``."""
+        table = {name: topic.to_fields() for name, topic in self._topics.items()}
+        return {**self._without_topics(), "topicConfigTable": table}
+
+    def to_document_later(self) -> dict[str, object]:
+        """The same document, whose rows are made when they are written, by whichever thread."""
+        topics = list(self._topics.values())
+        rows = Rows((topic.name, topic.to_fields()) for topic in topics)
+        return {**self._without_topics(), "topicConfigTable": rows}
+
+    def _without_topics(self) -> dict[str, object]:
+        return {
+            "dataVersion": self._version.to_fields(),
+            **({_DELETED: dict(self._deleted)} if self._deleted else {}),
+            **self._unknown,
+        }
+
+    @property
+    def version(self) -> int:
+        """How many changes the table has seen."""
+        return self._version.counter
+
+    @property
+    def data_version(self) -> dict[str, object]:
+        """The version as RocketMQ writes it."""
+        return self._version.to_fields()
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self._topics.values())
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def get(self, name: str) -> Topic | None:
+        """The topic called ``name``, if there is one."""
+        return self._topics.get(name)
+
+    def is_system(self, name: str) -> bool:
+        """Whether the topic is the broker's own; clients may neither make nor change it."""
+        return name in self._reserved or is_system_topic(name)
+
+    def is_builtin(self, name: str) -> bool:
+        """Whether each leader makes sure of this topic when it begins."""
+        return name in self._reserved
+
+    def reserve_builtin(self, node: NodeSection, rules: TopicsSection) -> list[Topic]:
+        """Let no client make or change the broker's own topics; which they are."""
+        builtin = builtin_topics(node, rules)
+        self._reserved = {topic.name for topic in builtin}
+        return builtin
+
+    def add_builtin(self, node: NodeSection, rules: TopicsSection, now_ms: int) -> bool:
+        """Make sure of the broker's own topics; true when one was missing."""
+        builtin = self.reserve_builtin(node, rules)
+        missing = [topic for topic in builtin if topic.name not in self._topics]
+        for topic in missing:
+            self._topics[topic.name] = topic
+            self._note_change(topic.name)
+        if missing:
+            self._advance(now_ms)
+        return bool(missing)
+
+    def plan_on_first_use(
+        self,
+        name: str,
+        rules: TopicsSection,
+        *,
+        queues_found: int = 0,
+        first_offsets: Mapping[int, int] | None = None,
+    ) -> Topic:
+        """The topic that a client asks for by name alone: the one that is there, or one to ``put``.
+
+        Args:
+            queues_found: queues that the store has of it although the table does not know it.
+            first_offsets: where its queues begin, if there was a topic of that name before.
+
+        Raises:
+            TopicUnknownError: creation on first use is switched off.
+            MessageIllegalError: the name breaks a rule.
+            NoPermissionError: the name is reserved for the broker.
+        """
+        existing = self._topics.get(name)
+        if existing is not None:
+            return existing
+        check_topic_name(name)
+        if not rules.auto_create_topic_enable:
+            raise TopicUnknownError(
+                "topic does not exist, and is not created on first use",
+                topic=name,
+                setting="topics.auto_create_topic_enable",
+            )
+        planned = self.plan(name, max(rules.default_topic_queue_nums, queues_found))
+        return planned.beginning_at(first_offsets) if first_offsets else planned
+
+    def plan(self, name: str, queues: int) -> Topic:
+        """A topic of ``queues`` queues, as an operator orders it; an existing one may only grow.
+
+        Nothing is changed: it is to be ``put`` when the log has it.
+
+        Raises:
+            MessageIllegalError: name or number of queues break a rule; a topic never gets fewer
+                queues, for the messages of those taken away could not be read any more.
+            NoPermissionError: the name is reserved for the broker.
+        """
+        check_topic_name(name)
+        if self.is_system(name):
+            raise NoPermissionError("topic name is reserved for the broker", topic=name)
+        if not 1 <= queues <= QUEUE_ID_MAX:
+            raise MessageIllegalError(
+                "number of queues out of range", topic=name, queues=queues, limit=QUEUE_ID_MAX
+            )
+        existing = self._topics.get(name)
+        if existing is None:
+            return Topic(name, queues, queues)
+        most = max(existing.read_queues, existing.write_queues)
+        if queues < most:
+            raise MessageIllegalError(
+                "a topic cannot get fewer queues", topic=name, queues=queues, existing=most
+            )
+        if (existing.read_queues, existing.write_queues) == (queues, queues):
+            return existing
+        return replace(existing, read_queues=queues, write_queues=queues)
+
+    def apply(self, change: TopicSet, _place: int, at_ms: int, /) -> None:
+        """See ``Table``."""
+        if change.fields is None:
+            self.delete(change.name, at_ms)
+        else:
+            self.put(Topic.read(change.name, change.fields), at_ms)
+
+    def put(self, topic: Topic, now_ms: int) -> bool:
+        """The table has ``topic`` from now on; true when that is a change."""
+        known = self._topics.get(topic.name)
+        if known is not None and known.to_fields() == topic.to_fields():
+            return False
+        self._topics[topic.name] = topic
+        self._deleted.pop(topic.name, None)
+        self._note_change(topic.name)
+        self._advance(now_ms)
+        return True
+
+    def is_deleted(self, name: str) -> bool:
+        """Whether there was a topic called ``name``, and is none any more."""
+        return name in self._deleted
+
+    def delete(self, name: str, now_ms: int) -> bool:
+        """The table has no topic called ``name`` from now on; true when that is a change.
+
+        One that only the store knows is remembered as deleted, too.
+        """
+        if self._topics.pop(name, None) is None and name in self._deleted:
+            return False
+        self._deleted[name] = now_ms
+        self._note_change(name)
+        self._advance(now_ms)
+        return True
+
+    def changed_since(self, changes: int) -> list[str]:
+        """Names of the topics that were changed when ``changes`` was as given, or later."""
+        found: list[str] = []
+        for name, at in reversed(self._changed.items()):
+            if at < changes:
+                break
+            found.append(name)
+        return found
+
+    def _advance(self, now_ms: int) -> None:
+        self._version = self._version.next_version(now_ms)
+        self.revision += 1
+
+    def _note_change(self, name: str) -> None:
+        self._changed.pop(name, None)
+        self._changed[name] = self.changes
+        self.changes += 1
+
+    def replace_with(self, other: TopicTable) -> None:
+        """Have what ``other`` has; what is reserved for the broker stays so."""
+        for name in self._topics.keys() | other._topics.keys():
+            if self._topics.get(name) != other._topics.get(name):
+                self._note_change(name)
+        self._topics, self._version, self._unknown = other._topics, other._version, other._unknown
+        self._deleted = other._deleted
+        self.revision += 1
+
+
+assert SYSTEM_TOPIC in SYSTEM_TOPICS

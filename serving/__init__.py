@@ -1,8 +1,0 @@
-"""The broker process: pulls, calls, and the services of the leader's broker.
-
-Begin with ``broker_process.py``, what one turn does, and ``services.py`` and
-``broker_services.py``, the list of services that have a turn in it. Then ``consume_service.py`` and
-``pull_service.py`` for consumers, ``call_service.py`` for calls, ``state_log.py`` for changes that
-go through the log, and ``moves.py`` for deliveries. The rules are those of ``broker``. It may
-import ``process`` and below, and no other process.
-"""

@@ -1,0 +1,236 @@
+"""Sealing keys of users' secrets: the same on all members of a group.
+
+``users.key`` in ``raft.keys_dir`` has a key a line (Z85). The first one seals; the others only
+open, so that a key can be changed while messages flow; a file that is put in its place counts as
+soon as something is sealed, or cannot be opened. A node that has no file keeps secrets as they are
+given; one that is alone makes itself a key when it is given its first secret.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import stat
+import struct
+from pathlib import Path
+
+from zmq.utils import z85
+
+from ledgermq.model.config.settings import Settings
+from ledgermq.model.errors import ConfigError, StorageError
+from ledgermq.rules.access.sealed_secret import (
+    KEY_SIZE,
+    PLAIN_SIZE_MAX,
+    is_sealed,
+    open_sealed,
+    seal,
+)
+from ledgermq.sessions.keys.peer_keys import (
+    KEYS_SETTING,
+    USERS_FILE,
+    USERS_KEY_SIZE,
+    is_alone,
+    keys_directory,
+)
+from ledgermq.store.files.disk_sync import make_directories, sync_directory
+
+logger = logging.getLogger(__name__)
+
+KEYS_MAX = 8
+_SIZE_MAX = 64 * KEYS_MAX
+_OPENED_MAX = 10_000
+assert USERS_KEY_SIZE == KEY_SIZE
+
+
+class UserSecrets:
+    """Seals and opens with the keys of one node.
+
+    Invariant: ``_opened`` has what the keys of now open.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Read the keys.
+
+        Raises:
+            ConfigError: a line is no key, or others can read the file.
+            StorageError: the operating system refused.
+        """
+        self._path = keys_directory(settings) / USERS_FILE
+        self._is_alone = is_alone(settings)
+        self._opened: dict[tuple[str, str], str] = {}
+        self._keys = read_user_keys(self._path)
+        self._seen = self._stamp()
+
+    def read_again(self) -> None:
+        """Take the keys that are there now; those of before go on where they cannot be read."""
+        self._seen = self._stamp()
+        try:
+            self._keys = read_user_keys(self._path)
+        except (ConfigError, StorageError) as error:
+            logger.error("keys of users' secrets not read again: %s", error)
+        self._opened.clear()
+
+    def sealed(self, user: str, secret: str) -> str:
+        """A secret as it is to stand in the log; as it was given where there is no key.
+
+        Raises:
+            ConfigError: a secret begins as a sealed one does, or is too long to be sealed.
+            StorageError: the key of a node that is alone cannot be written.
+        """
+        if is_sealed(secret):
+            raise ConfigError("secret key begins as a sealed one does: choose another", user=user)
+        self._look()
+        if not self._keys and self._is_alone:
+            make_user_key(self._path)
+            self.read_again()
+        if not self._keys:
+            logger.warning(
+                "secret of a user stands in the log as it is, for the group has no key: user=%s"
+                " file=%s",
+                user,
+                self._path,
+            )
+            return secret
+        size = len(secret.encode())
+        if size > PLAIN_SIZE_MAX:
+            raise ConfigError(
+                "secret key is too long to be sealed: members of older versions could not take it",
+                user=user,
+                size=size,
+                limit=PLAIN_SIZE_MAX,
+            )
+        return seal(self._keys[0], user, secret)
+
+    def opened(self, user: str, text: str) -> str:
+        """The secret of a user, from how it stands in the table.
+
+        Raises:
+            ConfigError: it was sealed with another key; names the file.
+        """
+        if not is_sealed(text):
+            return text
+        known = self._opened.get((user, text))
+        if known is None:
+            self._look()
+            try:
+                known = open_sealed(self._keys, user, text)
+            except ConfigError as error:
+                raise ConfigError(
+                    error.message, **error.details, file=str(self._path), setting=KEYS_SETTING
+                ) from error
+            if len(self._opened) >= _OPENED_MAX:
+                self._opened.clear()
+            self._opened[user, text] = known
+        return known
+
+    def _look(self) -> None:
+        """Take keys that were put there meanwhile."""
+        if self._seen != self._stamp():
+            self.read_again()
+
+    def _stamp(self) -> tuple[int, int, int]:
+        """Another one whenever there is another file."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return (0, 0, 0)
+        return (found.st_ino, found.st_mtime_ns, found.st_mode)
+
+    def opens(self, user: str, text: str) -> bool:
+        """Whether ``opened`` would."""
+        try:
+            self.opened(user, text)
+        except ConfigError:
+            return False
+        return True
+
+    def renewed(self, user: str, text: str) -> str:
+        """A secret of the table as it is to stand there from now on: sealed with the first key.
+
+        What this node cannot open stays as it is.
+        """
+        try:
+            return self.sealed(user, self.opened(user, text)) if text else ""
+        except ConfigError:
+            return text
+
+
+def read_user_keys(path: Path) -> tuple[bytes, ...]:
+    """The keys in a file, the one that seals first; none when there is no file.
+
+    Raises:
+        ConfigError: a line is no key, there are too many, or others can read the file.
+        StorageError: the operating system refused.
+    """
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            lines = file.read(_SIZE_MAX + 1).split()
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except OSError as error:
+        raise StorageError(
+            f"key not read: {error.strerror}",
+            errno=error.errno,
+            file=str(path),
+            setting=KEYS_SETTING,
+        ) from error
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise ConfigError(
+            "others can read or change the key of users' secrets: chmod 600, and set the secrets"
+            " anew if others may have read it",
+            file=str(path),
+            mode=f"{stat.S_IMODE(mode):04o}",
+            setting=KEYS_SETTING,
+        )
+    if not 0 < len(lines) <= KEYS_MAX:
+        raise ConfigError("no key, or too many", file=str(path), keys=len(lines), limit=KEYS_MAX)
+    return tuple(_decoded(line, path) for line in lines)
+
+
+def make_user_key(path: Path) -> None:
+    """Write a new key to ``path``, before those that are there: it seals from then on.
+
+    Raises:
+        ConfigError: what is there cannot be used, or has as many keys as there may be.
+        StorageError: the operating system refused.
+    """
+    before = read_user_keys(path)
+    if len(before) >= KEYS_MAX:
+        raise ConfigError("too many keys: remove the last lines", file=str(path), limit=KEYS_MAX)
+    write_user_keys(path, (secrets.token_bytes(KEY_SIZE), *before))
+
+
+def write_user_keys(path: Path, keys: tuple[bytes, ...]) -> None:
+    """Have these keys in ``path``, readable by its owner alone; all or nothing.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    text = b"".join(z85.encode(key) + b"\n" for key in keys)
+    fresh = path.with_name(f"{path.name}.new")
+    try:
+        make_directories(path.parent, mode=0o700)
+        fresh.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        with os.fdopen(os.open(fresh, flags, 0o600), "wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise StorageError(
+            f"key not written: {error.strerror}", errno=error.errno, file=str(path)
+        ) from error
+
+
+def _decoded(line: bytes, path: Path) -> bytes:
+    try:
+        key = z85.decode(line)
+    except (struct.error, KeyError, ValueError):
+        key = b""
+    if len(key) != KEY_SIZE:
+        raise ConfigError("not a key: 40 characters of Z85 are expected", file=str(path))
+    return key

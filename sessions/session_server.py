@@ -1,0 +1,239 @@
+"""Sessions of one client socket: HELLO and WELCOME, who makes way, refusals, and their counters.
+
+Writer and broker have one each. Where there is no place for one more session, an idle one makes way
+(``session_room``). If its client is still there, the refusal of its next message tells it to say
+HELLO again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Generic, NamedTuple, TypeVar
+
+from ledgermq.ipc.counters import BrokerCounter, Counts, WriterCounter
+from ledgermq.model.config.settings import LimitsSection
+from ledgermq.model.errors import (
+    LedgerError,
+    NoPermissionError,
+    ProtocolError,
+    QuotaError,
+    StaleGenerationError,
+)
+from ledgermq.sessions.client_rights import ClientRights
+from ledgermq.sessions.client_socket import ClientSocket
+from ledgermq.sessions.session_room import SessionRoom
+from ledgermq.sessions.standing import UNKNOWN
+from ledgermq.wire.header import VERSION_MIN
+from ledgermq.wire.session import (
+    Standing,
+    Welcome,
+    encode_refused,
+    encode_role,
+    encode_welcome,
+)
+
+HELLO_PARTS = 3
+
+
+@dataclass(slots=True)
+class Session:
+    """One connection that has said HELLO.
+
+    Attributes:
+        rights: what the client may do.
+        instance: of the connections of one, the newest alone has a session; empty: of none.
+        in_flight: bytes that the client has credit for, and no answer to. While there are some, its
+            session makes way for nobody.
+    """
+
+    name: str
+    rights: ClientRights
+    instance: str = ""
+    in_flight: int = 0
+
+
+Known = TypeVar("Known", bound=Session)
+
+
+class Ended(NamedTuple):
+    """Sessions that are over because another one has begun.
+
+    Attributes:
+        older: one of the same instance.
+        displaced: another client's, which had to make way.
+    """
+
+    older: bytes | None = None
+    displaced: bytes | None = None
+
+
+class SessionServer(Generic[Known]):
+    """By the identity of the connection.
+
+    Invariant: ``_instances`` names, for each instance of a session, the session, and nothing else.
+
+    Attributes:
+        socket: the clients'.
+        standing: what clients were told last of this node.
+        sessions: all that there are; others only look at them.
+    """
+
+    def __init__(
+        self,
+        socket: ClientSocket,
+        counts: Counts,
+        kinds: type[WriterCounter | BrokerCounter],
+        limits: LimitsSection,
+        *,
+        welcome: Welcome,
+        statuses: Mapping[type[LedgerError], str],
+        forget: Callable[[bytes], object],
+    ) -> None:
+        """Nobody has said HELLO.
+
+        Args:
+            kinds: which of ``counts`` are counted.
+            welcome: all of it but who leads.
+            statuses: names of refusals that say more than that of the error's class.
+            forget: called for each session that is over.
+        """
+        self.socket = socket
+        self.standing = UNKNOWN
+        self._counts = counts
+        self._kinds = kinds
+        self._welcome = welcome
+        self._statuses = statuses
+        self._forget = forget
+        self._room = SessionRoom(limits)
+        self.sessions: dict[bytes, Known] = {}
+        self._instances: dict[str, bytes] = {}
+
+    def used(self, identity: bytes) -> Known:
+        """The session of who has sent the message that was received last; it is not idle now.
+
+        Raises:
+            StaleGenerationError: it has none, or another client has: one may choose its identity,
+                and take that of one which has gone.
+        """
+        session = self.sessions.get(identity)
+        if session is not None:
+            self._room.use(identity)
+            if session.rights.peer == self.socket.peer:
+                return session
+        raise StaleGenerationError("no session: say HELLO first")
+
+    def take_limits(self, limits: LimitsSection) -> None:
+        """The settings were read again: they count for who comes from now on."""
+        self._room.limits = limits
+        self.socket.take_limits(limits)
+
+    def begin(self, identity: bytes, session: Known) -> Ended:
+        """Begin a session, or begin it anew.
+
+        Another session of the same instance is over: frames that an older connection of it left
+        behind must not be stored after their repetition, and find no session.
+
+        Raises:
+            BusyError: all are in use: each waits for the answer to a frame.
+        """
+        older = self._instances.get(session.instance, identity)
+        if older != identity and _is_same_peer(self.sessions[older], session):
+            self._end(older)
+        else:
+            older = identity
+        host = session.rights.peer.host
+        displaced = None
+        if identity not in self.sessions:
+            # A client that has connected anew displaces nobody.
+            displaced = self._room.displaced(host, is_idle=self._is_idle)
+            if displaced is not None:
+                self._counts[self._kinds.SESSIONS_DISPLACED] += 1
+                self._end(displaced)
+        self._remove(identity)
+        self._room.add(identity, host)
+        self.sessions[identity] = session
+        if session.instance:
+            self._instances.setdefault(session.instance, identity)
+        return Ended(None if older == identity else older, displaced)
+
+    def end(self, identity: bytes) -> None:
+        """Forget a session, if there is one."""
+        if identity in self.sessions:
+            self._end(identity)
+        self._counts[self._kinds.SESSIONS] = len(self.sessions)
+
+    def hello(self, parts: list[bytes]) -> bytes:
+        """The body of the HELLO that was received last.
+
+        Raises:
+            ProtocolError: it has none.
+        """
+        if len(parts) != HELLO_PARTS:
+            raise ProtocolError("HELLO without a body", parts=len(parts) - 1)
+        return parts[2]
+
+    def welcome(
+        self, identity: bytes, request_id: int, *, produce: str = "", version: int = VERSION_MIN
+    ) -> None:
+        """Answer a HELLO; see ``Welcome``."""
+        self._counts[self._kinds.SESSIONS] = len(self.sessions)
+        standing = self.standing
+        welcome = replace(
+            self._welcome,
+            role=standing.role,
+            term=standing.term,
+            leader=standing.leader,
+            produce=produce,
+            version=version,
+        )
+        self.send(identity, encode_welcome(request_id, welcome))
+
+    def tell_standing(self, standing: Standing) -> None:
+        """Tell all clients what this node is in its group now."""
+        self.standing, parts = standing, encode_role(standing)
+        for identity in list(self.sessions):
+            self.send(identity, parts)
+
+    def refuse(
+        self, identity: bytes, request_id: int, error: LedgerError, *, record: int | None = None
+    ) -> None:
+        """Answer a request with ``error``; see ``encode_refused``."""
+        counts, kinds = self._counts, self._kinds
+        counts[kinds.REFUSED] += 1
+        counts[kinds.DENIED] += isinstance(error, NoPermissionError)
+        counts[kinds.THROTTLED] += isinstance(error, QuotaError)
+        status = self._statuses.get(type(error))
+        self.send(identity, encode_refused(request_id, error, record=record, status=status))
+
+    def send(self, identity: bytes, parts: list[bytes]) -> None:
+        """Answer a client; one that is gone, or does not read, loses its session."""
+        if not self.socket.send(identity, parts):
+            self.lose(identity)
+
+    def lose(self, identity: bytes) -> None:
+        """A client could not be answered."""
+        self._counts[self._kinds.UNANSWERABLE] += 1
+        self.end(identity)
+
+    def close(self) -> None:
+        """Unbind the socket."""
+        self.socket.close()
+
+    def _end(self, identity: bytes) -> None:
+        self._remove(identity)
+        self._forget(identity)
+
+    def _remove(self, identity: bytes) -> None:
+        self._room.remove(identity)
+        session = self.sessions.pop(identity, None)
+        if session is not None and self._instances.get(session.instance) == identity:
+            del self._instances[session.instance]
+
+    def _is_idle(self, identity: bytes) -> bool:
+        return not self.sessions[identity].in_flight
+
+
+def _is_same_peer(older: Session, session: Session) -> bool:
+    """Whether two sessions are of one client, and not of one that has heard another's instance."""
+    return older.rights.peer == session.rights.peer or older.rights.who == session.rights.who

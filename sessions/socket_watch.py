@@ -1,0 +1,382 @@
+"""Bound on unread input of tcp clients, which ZeroMQ keeps without one: the kernel is asked.
+
+ZeroMQ keeps the parts of a message until its last one has come, however many there are, and counts
+whole messages alone. So the kernel is asked what has come over a connection, and what the process
+has taken of it is subtracted. When the process has grown, those connections are ended that hold
+most of what nobody has taken, those first of which nothing was taken since the last look: a
+message without an end is one.
+
+Of unix sockets the kernel does not count bytes. Where the process has grown by the whole bound, and
+tcp does not explain it, those of them are ended of which nothing was taken since the last look:
+whoever is honest connects again. Operators' are counted and ended never.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import mmap
+import os
+import re
+import socket
+import struct
+import termios
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, cast
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from ledgermq.ipc.doorbell import Context
+from ledgermq.ipc.zmq_flags import NOBLOCK
+from ledgermq.model.config.settings import LimitsSection
+from ledgermq.sessions.client_rights import Peer
+
+logger = logging.getLogger(__name__)
+
+MEMORY_LOOK_NS = 100_000_000
+"""Between two looks at the process's memory."""
+
+LOOK_SHARE = 10
+"""A look at all connections takes about the n-th part of the time to the next one."""
+
+GROWN_SHARE = 4
+"""Connections are looked at when the process has grown by the n-th part of the bound."""
+
+COST_NS = 20_000
+"""Of looking at one connection."""
+
+PART_OVERHEAD = 32
+"""Bytes of memory for each byte on the wire, at worst: an empty part has two there, and 64 here."""
+
+STUCK_SIZE_MIN = 64 * 1024
+"""Who holds less is not ended for being stuck: it may be within its greeting."""
+
+SHORT_MAX = 255
+SHORT_HEAD, LONG_HEAD = 2, 9
+"""Bytes of ZMTP before a part of up to ``SHORT_MAX`` bytes, and before a larger one."""
+
+CURVE_HEAD = 33
+"""Bytes of ZMTP's CURVE within each part: name, nonce, seal and flags."""
+
+REPORTED_MAX = 1_000
+TCP_INFO_SIZE = 256
+RECEIVED_OFFSET = 128
+"""Of ``tcpi_bytes_received`` in Linux's ``tcp_info``."""
+
+_EVENTS = int(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED)
+_ACCEPTED = int(zmq.EVENT_ACCEPTED)
+_CREDENTIALS = struct.Struct("=iii")
+
+
+class WatchLimits(NamedTuple):
+    """What one socket bears from all clients together, but for operators at its unix side.
+
+    Attributes:
+        unread_bytes: sent, and not taken by the process.
+        connections: open at a time; more are ended as they come.
+        connections_per_address: of one host, or one account of this machine.
+    """
+
+    unread_bytes: int
+    connections: int
+    connections_per_address: int
+
+
+def watch_limits(limits: LimitsSection) -> WatchLimits:
+    """What the settings say."""
+    return WatchLimits(
+        unread_bytes=limits.total_unread_bytes,
+        connections=limits.connections_max,
+        connections_per_address=limits.connections_per_address,
+    )
+
+
+class Connection:
+    """One client's: what was taken of it, in bytes on the wire.
+
+    Attributes:
+        address: of the client's host; empty for a unix socket.
+        host: whose share it takes: the address, or a local account; empty: an operator's.
+        peer: who has begun a session over it.
+        taken: bytes, of a unix socket messages; counted by whoever receives.
+        seen: ``taken`` when it was looked at last; -1 before.
+    """
+
+    __slots__ = ("address", "fd", "host", "identity", "inode", "peer", "seen", "taken")
+
+    def __init__(self, fd: int, inode: int, address: str, host: str) -> None:
+        self.fd = fd
+        self.inode = inode
+        self.address = address
+        self.host = host
+        self.peer = Peer()
+        self.identity = b""
+        self.taken = 0
+        self.seen = -1
+
+
+class SocketWatch:
+    """Of one ROUTER; whoever receives from it counts in ``accounts``, and calls ``look``.
+
+    Invariants: ``accounts`` has connections that have been greeted and not ended, by identity;
+    ``_per_address`` counts those of ``_connections`` over tcp, and ``_count`` all of these.
+    """
+
+    def __init__(
+        self,
+        limits: WatchLimits,
+        *,
+        is_sealed: bool,
+        note_ended: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Nobody is connected.
+
+        Args:
+            limits: see there; may be replaced.
+            is_sealed: whether clients over tcp have to speak CURVE.
+            note_ended: called for each connection that is ended for a bound.
+        """
+        self.limits = limits
+        self.accounts: dict[bytes, Connection] = {}
+        self._extra = CURVE_HEAD if is_sealed else 0
+        self._note_ended = note_ended
+        self._port = 0
+        self._monitor: zmq.Socket[bytes] | None = None
+        self._connections: dict[int, Connection] = {}
+        self._per_address: Counter[str] = Counter()
+        self._count = 0
+        self._reported: set[str] = set()
+        self._next_ns = 0
+        self._memory = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self._base = self._local_base = self._anonymous()
+
+    def attach(self, context: Context, router: zmq.Socket[bytes], name: str) -> None:
+        """Hear who connects; before the socket is bound.
+
+        Args:
+            name: no other socket of the context has it.
+        """
+        endpoint = f"inproc://watch-{name}"
+        router.monitor(endpoint, _EVENTS)
+        self._monitor = context.socket(zmq.PAIR)
+        # An event that finds no place would make ZeroMQ's thread wait for us.
+        self._monitor.setsockopt(zmq.RCVHWM, 0)
+        self._monitor.connect(endpoint)
+
+    def bound(self, router: zmq.Socket[bytes]) -> None:
+        """The socket was bound over tcp just now."""
+        last = router.getsockopt(zmq.LAST_ENDPOINT)
+        assert isinstance(last, bytes)
+        found = re.search(rb":(\d+)\0?$", last)
+        assert found is not None, last
+        self._port = int(found[1])
+
+    def wire_size(self, parts: list[bytes]) -> int:
+        """Bytes on the wire of a message; the first of ``parts`` is the client's identity."""
+        size, extra = 0, self._extra
+        for part in parts[1:]:
+            sealed = len(part) + extra
+            size += sealed + (SHORT_HEAD if sealed <= SHORT_MAX else LONG_HEAD)
+        return size
+
+    def greet(self, identity: bytes, fd: int) -> None:
+        """A client has said HELLO over the connection with the descriptor ``fd``."""
+        self._take_events()
+        connection = self._connections.get(fd)
+        if connection is None:
+            return
+        self.accounts.pop(connection.identity, None)
+        connection.identity = identity
+        self.accounts[identity] = connection
+
+    def end_sender(self, identity: bytes, fd: int) -> None:
+        """End the connection of a client: a message of it has more parts than any may.
+
+        Args:
+            fd: the descriptor that it came over, of a client that was not greeted.
+        """
+        self._take_events()
+        connection = self.accounts.get(identity) or self._connections.get(fd)
+        if connection is not None:
+            self._end(connection, "none: a message has very many parts")
+
+    def look(self, now_ns: int) -> None:
+        """End connections that hold too much; to be called each turn, and seldom does anything."""
+        if now_ns < self._next_ns:
+            return
+        self._next_ns = now_ns + MEMORY_LOOK_NS
+        self._take_events()
+        if not self._per_address:
+            return
+        memory = self._anonymous()
+        self._base = min(self._base, memory)
+        self._local_base = min(self._local_base, memory)
+        if memory - self._local_base > self.limits.unread_bytes:
+            self._local_base = memory
+            self._end_stuck_local()
+        grown = memory - self._base
+        if grown * GROWN_SHARE >= self.limits.unread_bytes:
+            self._next_ns += LOOK_SHARE * COST_NS * len(self._connections)
+            self._end_largest(memory, grown)
+
+    def close(self) -> None:
+        """Hear no more; the socket itself is closed by its owner, before."""
+        if self._monitor is not None:
+            self._monitor.close(0)
+        os.close(self._memory)
+
+    def _end_largest(self, memory: int, grown: int) -> None:
+        limit = self.limits.unread_bytes
+        held: list[tuple[bool, int, Connection]] = []
+        for connection in list(self._connections.values()):
+            if connection.address:
+                size = self._unread(connection)
+                moves = connection.seen != connection.taken
+                connection.seen = connection.taken
+                held.append((moves, -size, connection))
+        total = sum(-size for _, size, _ in held)
+        if total * PART_OVERHEAD < grown:
+            # The process's own, or what the allocator keeps: growth counts from here on.
+            self._base = memory
+            return
+        held.sort(key=lambda one: one[:2])
+        for moves, size, connection in held:
+            is_stuck = not moves and -size >= STUCK_SIZE_MIN
+            is_dear = grown >= limit and total * PART_OVERHEAD > limit
+            if total > limit or (is_stuck and is_dear):
+                self._end(connection, "limits.total_unread_bytes", bytes=-size, limit=limit)
+                total += size
+
+    def _end_stuck_local(self) -> None:
+        """What the kernel does not count: nothing whole has come over these for a while."""
+        for connection in list(self._connections.values()):
+            if connection.address or not connection.host:
+                continue
+            if connection.seen == connection.taken:
+                limit = self.limits.unread_bytes
+                self._end(connection, "limits.total_unread_bytes", limit=limit)
+            connection.seen = connection.taken
+
+    def _unread(self, connection: Connection) -> int:
+        """Bytes that ZeroMQ has of a connection and nobody has taken; 0 when it has gone."""
+        with _opened(connection.fd) as sock:
+            if sock is None or os.fstat(sock.fileno()).st_ino != connection.inode:
+                return 0
+            try:
+                told = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_SIZE)
+                waiting = fcntl.ioctl(sock.fileno(), termios.FIONREAD, bytes(4))
+            except OSError:
+                return 0
+        (received,) = struct.unpack_from("=Q", told, RECEIVED_OFFSET)
+        (in_kernel,) = struct.unpack("=i", waiting)
+        return max(0, int(received) - int(in_kernel) - connection.taken)
+
+    def _end(self, connection: Connection, setting: str, **figures: int) -> None:
+        """Have ZeroMQ find the connection at its end: it drops what it has of it."""
+        with _opened(connection.fd) as sock:
+            if sock is None or os.fstat(sock.fileno()).st_ino != connection.inode:
+                return
+            try:
+                # ZeroMQ's close then resets it, whatever the client has under way.
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("=ii", 1, 0))
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                # It has ended by itself.
+                return
+        self._note_ended()
+        key = f"{connection.host} {setting}"
+        if key not in self._reported and len(self._reported) < REPORTED_MAX:
+            self._reported.add(key)
+            told = " ".join(f"{name}={value}" for name, value in figures.items())
+            logger.warning(
+                "client's connection ended: peer=%s %s setting=%s",
+                connection.host,
+                told,
+                setting,
+            )
+
+    def _take_events(self) -> None:
+        monitor = self._monitor
+        assert monitor is not None
+        while cast("int", monitor.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            event = parse_monitor_message(monitor.recv_multipart(NOBLOCK))
+            fd = int(event["value"])
+            self._forget(fd)
+            if event["event"] == _ACCEPTED:
+                self._accepted(fd)
+
+    def _accepted(self, fd: int) -> None:
+        with _opened(fd) as sock:
+            if sock is None:
+                return
+            try:
+                if sock.family != socket.AF_UNIX and sock.getsockname()[1] != self._port:
+                    # Of something else by now.
+                    return
+                is_local = sock.family == socket.AF_UNIX
+                address = "" if is_local else str(sock.getpeername()[0])
+                host = _account_of(sock) if is_local else address
+            except OSError:
+                return
+            connection = Connection(fd, os.fstat(sock.fileno()).st_ino, address, host)
+        limits = self.limits
+        self._connections[fd] = connection
+        if not host:
+            return
+        self._per_address[host] += 1
+        self._count += 1
+        mine, share = self._per_address[host], limits.connections_per_address
+        if mine > share:
+            setting = "limits.connections_per_address"
+            self._end(connection, setting, connections=mine, limit=share)
+        elif self._count > limits.connections:
+            setting = "limits.connections_max"
+            self._end(connection, setting, connections=self._count, limit=limits.connections)
+
+    def _forget(self, fd: int) -> None:
+        connection = self._connections.pop(fd, None)
+        if connection is None:
+            return
+        if self.accounts.get(connection.identity) is connection:
+            del self.accounts[connection.identity]
+        if connection.host:
+            self._count -= 1
+            self._per_address[connection.host] -= 1
+            if not self._per_address[connection.host]:
+                del self._per_address[connection.host]
+
+    def _anonymous(self) -> int:
+        """Bytes of memory that are the process's alone, and of no file."""
+        fields = os.pread(self._memory, 128, 0).split()
+        return (int(fields[1]) - int(fields[2])) * mmap.PAGESIZE
+
+
+def _account_of(sock: socket.socket) -> str:
+    """Whose share a connection of a unix socket takes, as ``Peer.host`` says it."""
+    told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, gid = _CREDENTIALS.unpack(told)
+    return Peer(f"localhost:{uid}:{gid}:{pid}").host
+
+
+@contextmanager
+def _opened(fd: int) -> Iterator[socket.socket | None]:
+    """The socket behind a descriptor of ZeroMQ's, which may close it meanwhile, and use it anew.
+
+    A descriptor of our own keeps the socket the same while it is looked at; None if it is none.
+    """
+    try:
+        own = os.dup(fd)
+    except OSError:
+        yield None
+        return
+    try:
+        sock = socket.socket(fileno=own)
+    except OSError:
+        os.close(own)
+        yield None
+        return
+    with sock:
+        yield sock

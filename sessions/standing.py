@@ -1,0 +1,84 @@
+"""Standing of a node, as its clients are told: who leads, and whether it is this node."""
+
+from __future__ import annotations
+
+from ledgermq.ipc.cursor_page import CursorPage, Grant, RaftRole
+from ledgermq.model.config.settings import LogKind
+from ledgermq.model.ids import Position, Term
+from ledgermq.wire.session import CANDIDATE, FOLLOWER, LEADER, Standing
+
+UNKNOWN = Standing(FOLLOWER, 0, "")
+"""Before raft has said anything."""
+
+
+def standing_of(grant: Grant, *, serves: bool) -> Standing:
+    """What clients are told.
+
+    Args:
+        serves: the process takes what only a leader may take; one that leads, but is not that far,
+            passes for a candidate.
+    """
+    if grant.role is RaftRole.FOLLOWER:
+        role = FOLLOWER
+    else:
+        role = LEADER if serves and grant.role is RaftRole.LEADER else CANDIDATE
+    return Standing(role, grant.term, grant.leader)
+
+
+class ReaderStanding:
+    """When the broker of the leader may say so: consumers must not find less than at the last one.
+
+    A new leader has every committed entry in its log, but its queues may be behind. The end of the
+    queues counts when the first entry of the term, and so all before it, is committed and
+    dispatched.
+    """
+
+    def __init__(self, page: CursorPage, log: LogKind) -> None:
+        self._page = page
+        self._log = log
+        self._version = -1
+        self._grant = page.read_grant()
+        self._until: Position | None = None
+        self._served: Term | None = None
+
+    @property
+    def awaits_dispatch(self) -> bool:
+        """Whether this node leads, and may not say so before more is dispatched."""
+        return self._leads() and self._served != self._grant.term
+
+    @property
+    def has_news(self) -> bool:
+        """Whether ``look`` would find another standing than before: there may be no bell for it."""
+        if self._page.grant_version != self._version:
+            return True
+        if not self._leads() or self._served == self._grant.term:
+            return False
+        if self._until is None:
+            return self._page.read_committed().term == self._grant.term
+        return self._page.read_dispatched().position >= self._until
+
+    def look(self) -> Standing | None:
+        """What the node is now; ``None`` when nothing can have changed since the last look."""
+        version = self._page.grant_version
+        is_behind = self._leads() and self._served != self._grant.term
+        if version == self._version and not is_behind:
+            return None
+        self._version = version
+        self._grant = self._page.read_grant()
+        if self._leads() and self._served != self._grant.term:
+            self._look_at_queues()
+        return standing_of(self._grant, serves=self._served == self._grant.term)
+
+    def _leads(self) -> bool:
+        return self._grant.granted and self._grant.role is RaftRole.LEADER
+
+    def _look_at_queues(self) -> None:
+        term = self._grant.term
+        committed = self._page.read_committed()
+        if self._log.has_terms and committed.term != term:
+            self._until = None
+            return
+        if self._until is None:
+            self._until = committed.position
+        if self._page.read_dispatched().position >= self._until:
+            self._served, self._until = term, None

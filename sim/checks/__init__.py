@@ -1,0 +1,1 @@
+"""Checkers: the promises of consensus, log and services, and healing after faults."""

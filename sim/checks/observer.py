@@ -1,0 +1,270 @@
+"""Observer of one node after each turn: its page and files, against what they may say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ledgermq.ipc.cursor_page import CursorPage, RaftRole
+from ledgermq.members.membership_log import parse_membership
+from ledgermq.members.system_entries import MEMBERSHIP_TAG
+from ledgermq.model.config.settings import AckMode
+from ledgermq.model.ids import Index, NodeId
+from ledgermq.raft.membership import Membership
+from ledgermq.raft.quorum import has_majority
+from ledgermq.sim.checks.checker import Checker, Entry, require
+from ledgermq.sim.machine.events import MS
+from ledgermq.sim.node import Node
+from ledgermq.store.log.entry_files import EntryFiles
+
+ALL_BYTES = 1 << 30
+
+
+class NodeStanding(NamedTuple):
+    """What the page of a node says of consensus."""
+
+    term: int
+    role: RaftRole
+    commit: int
+
+
+class Observer:
+    """What is known of a node.
+
+    Attributes:
+        log: its entries, as they stood in its files last.
+        durable: so many of them survive a power failure.
+        promised: what it had durable before its log was damaged, until it has as much again: it
+            votes as if it had that, so that what was counted on stays so.
+        find: gives the observers of all nodes.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        checker: Checker,
+        *,
+        first: Membership,
+        file_size: int,
+        index_file_size: int,
+        find: Callable[[], Iterable[Observer]],
+    ) -> None:
+        """Nothing is known yet.
+
+        Args:
+            first: the membership that the group began with.
+        """
+        assert node.store.index is not None
+        self.node = node
+        self.checker = checker
+        self.log: list[Entry] = []
+        self.durable = 0
+        self.promised: list[Entry] = []
+        self.term = 0
+        self.commit = -1
+        self._waits_for_sync = node.settings.ack.mode is AckMode.MAJORITY_FSYNC
+        self.role = RaftRole.FOLLOWER
+        self._granted_in = -1
+        self._led_since = 0
+        self._alone_since: int | None = None
+        self._heard: dict[NodeId, int] = {}
+        self._memberships = [(-1, first)]
+        self._find = find
+        self._file_size = file_size
+        self._files = EntryFiles(
+            node.store.data,
+            node.store.index,
+            file_size=file_size,
+            index_file_size=index_file_size,
+        )
+
+    @property
+    def standing(self) -> NodeStanding:
+        """What the page said last."""
+        return NodeStanding(self.term, self.role, self.commit)
+
+    def recovered(self, page: CursorPage) -> None:
+        """A writer has opened the log: is it one that a crash could leave (I12)?"""
+        before, durable = self.log, self.durable
+        self._files.forget()
+        self.log = []
+        del self._memberships[1:]
+        self.look_at_log(page)
+        spoilt = self.node.spoilt
+        if spoilt and min(spoilt) < durable:
+            # More of them may be promised than were there at an earlier start.
+            self.promised = max(self.promised, before[:durable], key=len)
+            durable = min(spoilt)
+        require(
+            self.log[:durable] == before[:durable],
+            "what was durable is there after a crash",
+            self.node.name,
+            durable,
+            len(self.log),
+        )
+        spoilt.difference_update(range(len(self.log), max(spoilt, default=0) + 1))
+
+    def look_at_log(self, page: CursorPage) -> None:
+        """After a turn of the writer: cuts and new entries."""
+        written = page.read_written()
+        log = self.log
+        self._forget_cut(written.index)
+        if written.index >= len(log):
+            for entry in self._read(len(log), written.index):
+                before = log[-1].term if log else 0
+                if entry.number not in self.node.spoilt:
+                    self.checker.stored(self.node.name, entry, before)
+                self._append(entry)
+        self.durable = page.read_durable()[0].index + 1
+        require(self.durable <= len(log), "what is durable is written", self.node.name, written)
+        if self.promised and not self.node.is_marked:
+            self.promised = []
+
+    def look_at_raft(self, page: CursorPage) -> None:
+        """After a turn of the raft process: term, role, commit index."""
+        name, checker = self.node.name, self.checker
+        grant = page.read_grant()
+        require(grant.term >= self.term, "terms never go back", name, self.term, grant.term)
+        led = self.role is RaftRole.LEADER and grant.term == self.term
+        if grant.role is RaftRole.LEADER:
+            if not led:
+                self._led_since = self.node.clock.now_ns()
+            checker.leads(name, grant.term)
+            self._check_lease()
+            if grant.granted and self._granted_in != grant.term:
+                self._granted_in = grant.term
+                checker.granted(name, grant.term, self.log, spoilt=self.node.spoilt)
+        self.term = grant.term
+        self.role = grant.role
+        if not page.has_committed():
+            return
+        committed = page.read_committed()
+        require(committed.index >= self.commit, "commit never goes back", name, committed)
+        if committed.index == self.commit:
+            return
+        require(committed.index < len(self.log), "commit is within the log", name, committed)
+        if self._waits_for_sync:
+            held = page.read_durable()[0].index
+            require(committed.index <= held, "committed is durable", name, committed, held)
+        for entry in self.log[self.commit + 1 : committed.index + 1]:
+            if entry.number == len(checker.committed):
+                self._check_majority(entry)
+            if entry.number not in self.node.spoilt or checker.is_stamped(entry):
+                checker.commits(name, entry, grant.term)
+        last = self.log[committed.index]
+        if led and grant.role is RaftRole.LEADER:
+            # What it knew before it led was committed by others.
+            require(last.term == grant.term, "only own terms are counted", name, last, grant.term)
+        ends = (last.end, -(-last.end // self._file_size) * self._file_size)
+        require(
+            # The rest of a file may have been closed with a blank since.
+            committed.position in ends and committed.term == last.term,
+            "the commit cursor says where its entry ends",
+            name,
+            committed,
+            last,
+        )
+        self.commit = int(committed.index)
+
+    def heard(self, peer: NodeId) -> None:
+        """The raft process has taken a message of ``peer``."""
+        self._heard[peer] = self.node.clock.now_ns()
+
+    def holds(self, entry: Entry) -> bool:
+        """Whether the node has ``entry`` in the sense of the acknowledgement mode."""
+        count = len(self.log)
+        if self._waits_for_sync:
+            page = self.node.page
+            count = self.durable if page is None else page.read_durable()[0].index + 1
+        if entry.number < len(self.promised) and self.promised[entry.number] == entry:
+            return True
+        return entry.number < count and (
+            self.log[entry.number] == entry or entry.number in self.node.spoilt
+        )
+
+    def started(self) -> None:
+        """The node has a new page: it may know less to be committed than before."""
+        self.commit = -1
+        self._granted_in = -1
+        self.role = RaftRole.FOLLOWER
+
+    def close(self) -> None:
+        """Close the files."""
+        self._files.forget()
+
+    def _forget_cut(self, last: Index) -> None:
+        """Entries that the files have no more, or others in their place."""
+        log = self.log
+        while log and (log[-1].number > last or not self._is_last_there()):
+            self._files.forget()
+            cut = log.pop()
+            if self._memberships[-1][0] == cut.number:
+                self._memberships.pop()
+            self.checker.cut(self.node.name, cut)
+
+    def _append(self, entry: Entry) -> None:
+        self.log.append(entry)
+        if MEMBERSHIP_TAG.encode() in entry.data:
+            roster = parse_membership(memoryview(entry.data))
+            if roster is not None:
+                self._memberships.append((entry.number, roster.membership))
+
+    def _check_majority(self, entry: Entry) -> None:
+        """Who commits first has counted: a majority of voters holds it, and no learner counts."""
+        voters = self._voters(entry.number)
+        holders = {observer.node.name for observer in self._find() if observer.holds(entry)}
+        require(
+            any(has_majority(some, holders) for some in voters),
+            "a majority holds what is committed",
+            self.node.name,
+            entry,
+            [sorted(some) for some in voters],
+            sorted(holders),
+        )
+
+    def _check_lease(self) -> None:
+        """No one leads on who has not heard of a majority for as long as a lease lasts.
+
+        A leader looks every heartbeat; its clock may jump in between.
+        """
+        raft, now = self.node.settings.raft, self.node.events.now
+        horizon = self.node.clock.now_ns() - raft.election_timeout_max_ms * MS
+        voters = self._voters(self.commit)
+        heard = {peer for peer, at in self._heard.items() if at >= horizon} | {self.node.name}
+        if self._led_since > horizon or any(has_majority(some, heard) for some in voters):
+            self._alone_since = None
+            return
+        self._alone_since = now if self._alone_since is None else self._alone_since
+        require(
+            now - self._alone_since <= 3 * raft.heartbeat_ms * MS,
+            "a leader without a majority steps down",
+            self.node.name,
+            [sorted(some) for some in voters],
+            sorted(heard),
+        )
+
+    def _voters(self, number: int) -> list[frozenset[NodeId]]:
+        """Of the memberships that may be in force once entry ``number`` is committed (I7).
+
+        Raft may not have been told yet of one that its writer has just written.
+        """
+        later = [one.voters for at, one in self._memberships if at > number]
+        return [[one.voters for at, one in self._memberships if at <= number][-1], *later]
+
+    def _is_last_there(self) -> bool:
+        last = self.log[-1]
+        item = self._files.items(Index(last.number), Index(last.number))[0]
+        return int(item["term"]) == last.term
+
+    def _read(self, first: int, last: int) -> list[Entry]:
+        entries: list[Entry] = []
+        while first <= last:
+            span = self._files.span(Index(first), Index(last), size_max=ALL_BYTES)
+            for item in span.items:
+                at = int(item["position"]) - span.position
+                data = span.data[at : at + int(item["size"])]
+                entries.append(
+                    Entry(int(item["term"]), int(item["index"]), int(item["position"]), data)
+                )
+            first = span.last + 1
+        return entries

@@ -1,0 +1,1 @@
+"""Simulated clients: producers, consumers, users of services, writers of sinks."""

@@ -1,0 +1,1 @@
+"""The simulated machine: clock, disk, network, processes, connections."""

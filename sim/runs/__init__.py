@@ -1,0 +1,1 @@
+"""Runs: a seed decides on group, load and faults."""

@@ -1,0 +1,298 @@
+"""One run: a seed decides on the group, the faults and their times; then the group must heal."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import NamedTuple
+
+from ledgermq.ipc.cursor_page import Role
+from ledgermq.model.config.settings import AckMode
+from ledgermq.model.ids import NodeId
+from ledgermq.sim.checks.healing import heal
+from ledgermq.sim.machine.events import MS, Events
+from ledgermq.sim.machine.network import Weather
+from ledgermq.sim.node import Node
+from ledgermq.sim.world import Shape, World, address_of
+
+RUN_MS = 6_000
+FAULT_EVERY_MS = 250
+MEMBERS_MAX = 5
+MEMBERS_MIN = 3
+"""Of a group with a bad disk: the others are a majority without it."""
+
+SPOILT_FRACTION = 0.4
+"""Of the seeds, in which disks spoil what was synced."""
+
+STORM_FAULT_EVERY_MS = 60
+
+
+Verbs = tuple[tuple[Callable[[], object], int], ...]
+
+
+class Run:
+    """Faults for ``run_ms``, then a quiet phase in which the group must heal."""
+
+    def __init__(
+        self, seed: int, *, storm: bool = False, spoils: bool | None = None, run_ms: int = RUN_MS
+    ) -> None:
+        self.seed = seed
+        chance = Random(f"disk {seed}").random()
+        self.spoils = chance < SPOILT_FRACTION if spoils is None else spoils
+        self.run_ms = run_ms
+        self.random = random = Random(seed)
+        members = random.choice((3, 3, 3, 5))
+        self.storm = random.random() < 0.3 or storm
+        names = [f"n{number}" for number in range(members)]
+        shape = Shape(
+            members=members,
+            ack=AckMode.MAJORITY_FSYNC if random.random() < 0.75 else AckMode.MAJORITY_MEMORY,
+            file_size=random.choice((16_384, 32_768, 65_536)),
+            # Candidates that wake up at the same time.
+            election_max_ms=420 if self.storm else 800,
+            preferred=tuple(random.sample(names, 2)) if random.random() < 0.3 else (),
+        )
+        self.world = self._world(random.getrandbits(64), shape)
+        self.worst = Weather(
+            loss=random.choice((0.0, 0.02, 0.2)),
+            duplication=random.choice((0.0, 0.1)),
+            delay_ns=random.choice((1, 10, 80)) * MS,
+            step_ns=random.choice((0, 1, 10)) * MS,
+            sync_ns=random.choice((1, 10, 100)) * MS,
+        )
+        self.crash_points = 0.1 if self.storm else random.choice((0.0, 0.01))
+
+    def go(self) -> None:
+        """The whole run.
+
+        Raises:
+            BrokenPromiseError: a promise was broken.
+        """
+        with self.world as world:
+            self._begin()
+            world.set_weather(self.worst)
+            world.crash_points = self.crash_points
+            every = STORM_FAULT_EVERY_MS if self.storm else FAULT_EVERY_MS
+            while world.events.now < self.run_ms * MS:
+                world.events.run(self.random.randrange(2 * every) * MS)
+                self._fault()
+            heal(world, self._settle)
+
+    def _world(self, seed: int, shape: Shape) -> World:
+        return World(seed, shape)
+
+    def _begin(self) -> None:
+        """The nodes are on."""
+
+    def _settle(self) -> None:
+        """The faults are over, and the group takes messages."""
+
+    def _verbs(self) -> Verbs:
+        """What may happen, and how probable it is beside the others."""
+        return (
+            (self._crash_or_start, 6 if self.storm else 3),
+            (self._kill_process, 2),
+            (self._partition, 4),
+            (self.world.network.blocked.clear, 4),
+            (self._pause, 1),
+            (self._jump, 1),
+            (self._transfer, 2),
+            (self._change_members, 2),
+            (self._spoil, 3 if self.spoils else 0),
+        )
+
+    def _fault(self) -> None:
+        verbs = self._verbs()
+        verb = self.random.choices([verb for verb, _ in verbs], [weight for _, weight in verbs])[0]
+        verb()
+
+    def _some(self) -> Node:
+        """Leaders are hit more often: most trouble begins with them."""
+        leaders = self.world.leaders()
+        if leaders and self.random.random() < 0.5:
+            return self.random.choice(leaders)
+        return self.random.choice(list(self.world.nodes.values()))
+
+    def _crash_or_start(self) -> None:
+        world = self.world
+        down = [name for name, node in world.nodes.items() if not node.is_on]
+        if down and self.random.random() < 0.7:
+            for name in down if self.random.random() < 0.5 else down[:1]:
+                world.start(name)
+            return
+        power = world.shape.ack is AckMode.MAJORITY_FSYNC and self.random.random() < 0.8
+        if self.random.random() < 0.15:
+            for name in world.nodes:
+                world.kill(name, power=power)
+        else:
+            world.kill(self._some().name, power=power)
+
+    def _kill_process(self) -> None:
+        self.world.trouble(self._some().name, self.random.choice((Role.RAFT, Role.WRITER)))
+
+    def _partition(self) -> None:
+        network, names = self.world.network, list(self.world.nodes)
+        network.blocked.clear()
+        if self.random.random() < 0.4:
+            network.isolate(self._some().name, names)
+            return
+        for source in names:
+            for target in names:
+                if self.random.random() < 0.35:
+                    network.blocked.add((source, target))
+                    if self.random.random() < 0.5:
+                        network.blocked.add((target, source))
+
+    def _pause(self) -> None:
+        node = self._some()
+        until = self.world.events.now + self.random.choice((100, 600, 2_000)) * MS
+        for role in self.random.choice(((Role.RAFT,), (Role.WRITER,), (Role.RAFT, Role.WRITER))):
+            node.pause(role, until)
+
+    def _jump(self) -> None:
+        clock = self._some().clock
+        clock.jump(self.random.choice((200, 1_000, 60_000)) * MS)
+        clock.epoch_ahead_ns += self.random.choice((-3_600_000, 1, 3_600_000)) * MS
+
+    def _transfer(self) -> None:
+        leaders = self.world.leaders()
+        if leaders:
+            target = self.random.choice(list(self.world.nodes))
+            name = self.random.choice(leaders).name
+            answer = self.world.ask(name, "transfer", target=target)
+            self.world.events.trace(f"{name} asked to hand over to {target}: {answer}")
+
+    def _spoil(self) -> None:
+        """A disk does what no disk should, to what was synced long ago.
+
+        One node at a time: two of three bad disks are more than a group of three can bear. And only
+        where a majority of the others could elect one of themselves.
+        """
+        world = self.world
+        if self._is_spoilt():
+            return
+        leaders = world.leaders()
+        status = world.ask(leaders[-1].name, "status") if leaders else {}
+        if len(_names(status.get("voters"))) < MEMBERS_MIN or status.get("witnesses"):
+            return
+        name = self._some().name
+        kind = self.random.choice(("flip", "flip", "page", "power"))
+        if kind == "flip":
+            world.flip(name)
+        elif kind == "page" or world.shape.ack is not AckMode.MAJORITY_FSYNC:
+            world.lose_pages(name)
+        else:
+            world.kill(name, power=True)
+            world.lose_pages(name)
+
+    def _is_spoilt(self) -> bool:
+        return any(node.spoilt or node.is_marked for node in self.world.nodes.values())
+
+    def _change_members(self) -> None:
+        leaders = self.world.leaders()
+        if not leaders:
+            return
+        leader = leaders[-1].name
+        status = self.world.ask(leader, "status")
+        voters, learners = _names(status.get("voters")), _names(status.get("learners"))
+        gone = [name for name in self.world.nodes if name not in {*voters, *learners}]
+        if learners and self.random.random() < 0.8:
+            verb = "add"
+            kinds = ("voter", "voter", "voter" if self._is_spoilt() else "witness")
+            asked = {"node": learners[0], "kind": self.random.choice(kinds)}
+        elif len(voters) < MEMBERS_MAX and self.random.random() < 0.6:
+            name = self.random.choice(gone) if gone else self.world.join()
+            verb, asked = "add", {"node": name, "kind": "learner", "address": address_of(name)}
+        elif len(voters) > 2 and not self._is_spoilt():
+            verb, asked = "remove", {"node": self.random.choice(voters)}
+        else:
+            return
+        answer = self.world.ask(leader, verb, **asked)
+        self.world.events.trace(f"{leader} asked to {verb} {asked}: {answer}")
+
+
+def _names(value: object) -> list[NodeId]:
+    return [NodeId(str(name)) for name in value] if isinstance(value, list) else []
+
+
+class Outcome(NamedTuple):
+    """How a run ended.
+
+    Attributes:
+        failure: what went wrong, in one line; empty when nothing did.
+        history: the last lines of what happened.
+        committed, acknowledged, leaders: entries, messages of clients, terms that had a leader.
+    """
+
+    failure: str
+    history: list[str]
+    committed: int
+    acknowledged: int
+    leaders: int
+
+
+def run_seed(
+    seed: int,
+    *,
+    storm: bool = False,
+    spoils: bool | None = None,
+    run_ms: int = RUN_MS,
+    make: type[Run] = Run,
+) -> Outcome:
+    """Run ``seed``; what the nodes log goes into the history.
+
+    Args:
+        make: what kind of run; made from the seed and the other arguments.
+        storm: elections follow one another, whatever the seed says.
+        spoils: disks turn bits and lose pages of what was settled; None: the seed says.
+        run_ms: so long do the faults last.
+    """
+    run = make(seed, storm=storm, spoils=spoils, run_ms=run_ms)
+    failure = ""
+    with _kept(run.world.events):
+        try:
+            run.go()
+        except Exception as error:  # whatever it is, the seed belongs to it
+            failure = f"{type(error).__name__}: {error}".replace("\n", " ")
+            run.world.events.trace(failure)
+    checker, history = run.world.checker, [*run.world.events.history]
+    # Workers and what they call know one another: their buffers would pile up.
+    del run
+    gc.collect()
+    return Outcome(
+        failure,
+        history,
+        len(checker.committed),
+        len(checker.acknowledged),
+        len(checker.leaders),
+    )
+
+
+class _Keeper(logging.Handler):
+    """Puts what the workers log into the run's history."""
+
+    def __init__(self, events: Events) -> None:
+        super().__init__()
+        self._events = events
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._events.trace(f"   {record.name.rpartition('.')[2]}: {record.getMessage()}")
+
+
+@contextmanager
+def _kept(events: Events) -> Iterator[None]:
+    logger = logging.getLogger("ledgermq")
+    before = (logger.level, logger.propagate)
+    keeper = _Keeper(events)
+    logger.addHandler(keeper)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(keeper)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]

@@ -1,0 +1,251 @@
+"""Runs with brokers: the services' promises, under the faults of all other runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from random import Random
+
+from ledgermq.broker.state.broker_tables import BrokerTables
+from ledgermq.broker.state.state_reader import QUEUE as STATE_QUEUE
+from ledgermq.formats.records.message import Message
+from ledgermq.ipc.cursor_page import Role
+from ledgermq.model.ids import NodeId
+from ledgermq.rules.state.broker_state import APPLIED_KEY
+from ledgermq.sim.checks.checker import Stored, require
+from ledgermq.sim.checks.healing import sound_members, wait
+from ledgermq.sim.checks.service_checker import ServiceChecker
+from ledgermq.sim.clients.service_clients import (
+    Canceller,
+    Client,
+    Committer,
+    Ender,
+    Makers,
+    Operator,
+    Returner,
+)
+from ledgermq.sim.clients.sink_writer import SinkWriter
+from ledgermq.sim.machine.events import MS
+from ledgermq.sim.node import QUEUES, TOPIC, Node
+from ledgermq.sim.readers import ROLES
+from ledgermq.sim.runs.runs import Run, Verbs
+from ledgermq.sim.world import Shape, World
+
+DELIVERED_MS = 12_000
+"""The longest level that is used, a timer as long, and ends that are asked for again."""
+
+APPLIED_MS = 4_000
+ONE_ENTRY = 300
+"""Less than the smallest entry and the next one: a frame of one."""
+
+SINGLE_FRACTION = 0.3
+"""Of the seeds, in which groups of records are cut by the death of their leader."""
+
+SINK_EVERY = 3
+"""Each so many'th seed has a sink: what others have found stays theirs."""
+
+OUTSIDE_FRACTION = 0.4
+"""Of the seeds, in which tables come from outside, and who has acknowledged something dies."""
+
+LATE_MS = (0, 0, 300, 1_500, 3_000)
+"""When the last member of such a group is first started."""
+
+EARLY_ANSWERS = 10
+"""Most that is lost was acknowledged before files were written for the first time."""
+
+STAGED_MS = 2_500
+"""For so long staged rows are kept that nobody commits: less than a run takes."""
+
+JUMPS_MS = (-3_000, -200, 200, 3_000)
+"""Of a clock's time of day: further ones would make all timers due, or none."""
+
+
+class ServiceRun(Run):
+    """A run in which dispatchers and brokers are driven, and their services used.
+
+    No disk spoils what it has synced: that is the log's, and other runs look at it.
+    """
+
+    def _world(self, seed: int, shape: Shape) -> World:
+        self.spoils = False
+        self.checker = ServiceChecker()
+        if Random(f"frames {self.seed}").random() < SINGLE_FRACTION:
+            # One entry a frame, one frame under way: a command and its records come one by one.
+            shape = replace(shape, frame_bytes=ONE_ENTRY, frames_in_flight=1)
+        if self._has_sink:
+            shape = replace(shape, staged_ms=STAGED_MS)
+        self._deaths = Random(f"outside {self.seed}")
+        self._is_from_outside = self._deaths.random() < OUTSIDE_FRACTION
+        if self._is_from_outside:
+            shape = replace(shape, is_from_outside=True, late_ms=self._deaths.choice(LATE_MS))
+        return World(seed, replace(shape, has_readers=True, producers=1), self.checker)
+
+    @property
+    def _has_sink(self) -> bool:
+        return self.seed % SINK_EVERY == SINK_EVERY - 1
+
+    def _begin(self) -> None:
+        world, checker = self.world, self.checker
+        self._latest_ms = 0
+        self._doubtful: set[NodeId] = set()
+        self._snapshots: dict[NodeId, int] = {}
+        self._led: dict[NodeId, int] = {}
+        self._compared: dict[NodeId, int] = {}
+        world.read = self._read
+        world.is_inside_group = checker.is_inside_group
+        checker.latest_ms = self._look_at_clocks
+        makers = Makers(world, checker)
+        canceller = Canceller(world, "canceller", checker)
+        ender = Ender(world, "ender", checker)
+        self.operator = Operator(world, "made")
+        self.committers = [Committer(world, f"group{queue}", queue) for queue in range(QUEUES)]
+        self.clients: list[Client] = [
+            canceller,
+            ender,
+            self.operator,
+            Returner(world, "returner", checker),
+            *self.committers,
+        ]
+        self._produce("delay", makers.delayed)
+        self._produce("timer", makers.timers, canceller.take)
+        self._produce("half", makers.halves, ender.take)
+        if self._has_sink:
+            sink = SinkWriter(world, "sink", checker)
+            producer = world.add_producer("stager")
+            producer.think_ns = 20 * MS
+            producer.make, producer.sent = sink.make, sink.take
+            self.clients.append(sink)
+        self._answers = 0
+        for client in self.clients:
+            if self._is_from_outside:
+                client.told = self._told
+            client.begin()
+
+    def _produce(
+        self,
+        name: str,
+        make: Callable[[str, int], Sequence[Message]],
+        take: Callable[[Sequence[Stored]], None] = lambda stored: None,
+    ) -> None:
+        producer = self.world.add_producer(name)
+        producer.think_ns = 150 * MS
+        producer.make = lambda number: make(name, number)
+        producer.sent = lambda number, stored: take(stored)
+
+    def _told(self) -> None:
+        """A client was told that something is done: who told it dies, at once or a bit later."""
+        self._answers += 1
+        chance = 0.15 if self._answers <= EARLY_ANSWERS else 0.01
+        if self.world.events.now >= self.run_ms * MS or self._deaths.random() >= chance:
+            return
+        wait = self._deaths.choice((0, 10, 300, 1_000)) * MS
+        self.world.events.after(wait, self._die)
+
+    def _die(self) -> None:
+        world = self.world
+        nodes = list(world.nodes) if self._deaths.random() < 0.5 else [self._some().name]
+        back = self._deaths.choice((5, 100, 1_000)) * MS
+        for name in nodes:
+            world.kill(name, power=False)
+            world.events.after(back, partial(world.start, name))
+
+    def _verbs(self) -> Verbs:
+        return (*super()._verbs(), (self._kill_reader, 3))
+
+    def _kill_reader(self) -> None:
+        self.world.trouble(self._some().name, self.random.choice(ROLES))
+
+    def _jump(self) -> None:
+        self._look_at_clocks()
+        clock = self._some().clock
+        clock.jump(self.random.choice((200, 1_000, 60_000)) * MS)
+        clock.epoch_ahead_ns = self.random.choice(JUMPS_MS) * MS
+
+    def _settle(self) -> None:
+        world = self.world
+        for node in world.nodes.values():
+            node.clock.epoch_ahead_ns = 0
+        for client in self.clients:
+            client.is_stopped = True
+        wait(
+            world,
+            DELIVERED_MS,
+            "what is due is delivered",
+            lambda: not self._missing(),
+        )
+        wait(world, APPLIED_MS, "all brokers know the same", self._is_even)
+        for node in sound_members(world):
+            self._check_answers(node)
+
+    def _missing(self) -> list[str]:
+        return self.checker.missing(self._now_ms())
+
+    def _is_even(self) -> bool:
+        """Whether the brokers of all members have applied what is committed."""
+        end = self.checker.next_offset(STATE_QUEUE.topic, STATE_QUEUE.queue_id)
+        return all(_applied(node) == end for node in sound_members(self.world))
+
+    def _check_answers(self, node: Node) -> None:
+        """What clients were told is so, on a node that has applied everything."""
+        tables = _tables(node)
+        for name, there in self.operator.topics.items():
+            if there is not None:
+                found = tables.topics.get(name) is not None
+                require(found == there, "topics are as their operator was told", node.name, name)
+        self._check_offsets(node)
+
+    def _check_offsets(self, node: Node) -> None:
+        for committer in self.committers:
+            known = _tables(node).offsets.offsets(committer.name, TOPIC).get(committer.queue_id, 0)
+            told = committer.acknowledged
+            require(
+                known >= told, "acknowledged offsets stay", node.name, committer.name, known, told
+            )
+
+    def _read(self, node: Node, role: Role) -> None:
+        """After each turn of a broker: are its tables those of all?"""
+        readers = node.readers
+        if role is not Role.BROKER or readers is None or readers.log is None:
+            return
+        state, log, name = _tables(node).state, readers.log, node.name
+        # It would spread what it lacks with its snapshot.
+        require(not (log.leads and state.needs_snapshot), "a leader's tables lack nothing", name)
+        if self._snapshots.get(name) != state.snapshots:
+            self._doubtful.discard(name)
+        self._snapshots[name] = state.snapshots
+        if log.term and not log.tables_term:
+            # A leader's own additions are those of all once its first snapshot is applied.
+            self._doubtful.add(name)
+        elif log.tables_term and self._led.get(name) != log.tables_term:
+            self._led[name] = log.tables_term
+            if log.tables_term == max(self.checker.leaders):
+                self._check_offsets(node)
+        if name not in self._doubtful and self._compared.get(name) != state.applied:
+            self._compared[name] = state.applied
+            for file, document in state.documents().items():
+                place = document[APPLIED_KEY]
+                assert isinstance(place, int)
+                self.checker.same_tables(name, file, place, document)
+
+    def _now_ms(self) -> int:
+        node = next(iter(self.world.nodes.values()))
+        return node.clock.epoch_ns() // MS
+
+    def _look_at_clocks(self) -> int:
+        """The latest time of day that any node's clock has shown."""
+        shown = [node.clock.epoch_ns() // MS for node in self.world.nodes.values()]
+        self._latest_ms = max(self._latest_ms, *shown)
+        return self._latest_ms
+
+
+def _tables(node: Node) -> BrokerTables:
+    assert node.readers is not None
+    assert node.readers.tables is not None
+    return node.readers.tables
+
+
+def _applied(node: Node) -> int:
+    readers = node.readers
+    is_there = readers is not None and readers.tables is not None
+    return _tables(node).state.applied if is_there else -1

@@ -1,0 +1,1 @@
+"""Families of files and small files: mapped, appended, replaced whole, synced."""

@@ -1,0 +1,68 @@
+"""Small files: read as a whole, replaced atomically. Every small file of ours goes this way."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ledgermq.model.errors import StorageError
+from ledgermq.store.files.disk_space import storage_error, with_reserve
+from ledgermq.store.files.disk_sync import sync_directory, sync_file
+
+_OPEN = os.O_CLOEXEC | os.O_NOFOLLOW
+"""A link in the place of a file that is about to be made is somebody else's: an error."""
+
+
+def read_file(path: Path) -> bytes | None:
+    """The file's content; None when there is no such file.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(
+            "file not read", errno=error.errno, file=str(path), reason=error.strerror
+        ) from error
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put ``content`` at ``path`` so that a crash leaves the old content or the new one, durable.
+
+    On a full disk the node's reserve is used (``disk_space.with_reserve``).
+
+    Raises:
+        DiskFullError: there is no space, and no reserve is left; the file is as it was.
+        StorageError: the operating system refused.
+    """
+    fresh = path.with_name(path.name + ".tmp")
+    try:
+        with_reserve(lambda: _write_fresh(fresh, content))
+    except OSError as error:
+        raise storage_error("file not replaced", error, file=str(path)) from error
+    try:
+        fresh.rename(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise StorageError(
+            "file not replaced", errno=error.errno, file=str(path), reason=error.strerror
+        ) from error
+
+
+def _write_fresh(fresh: Path, content: bytes) -> None:
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _OPEN, 0o640)
+    try:
+        _write_all(fd, content)
+        sync_file(fd)
+    finally:
+        os.close(fd)
+
+
+def _write_all(fd: int, content: bytes) -> None:
+    # A disk that is nearly full takes a part, and says so only at the next call.
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(fd, rest) :]

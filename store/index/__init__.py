@@ -1,0 +1,1 @@
+"""The Index: written, read and looked up by key."""

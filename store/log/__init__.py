@@ -1,0 +1,1 @@
+"""The log's files: entries and records written and read, verified where they come in."""

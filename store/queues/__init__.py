@@ -1,0 +1,1 @@
+"""ConsumeQueues and the dispatch that builds them, with their ends and checkpoints."""

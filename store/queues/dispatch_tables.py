@@ -1,0 +1,190 @@
+"""Dispatch columns of one scanned portion of the log: filled by the kernel, grouped by numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ledgermq.formats.arrays import I64, UNIT, Units
+from ledgermq.formats.kernels.crc32 import crc32
+from ledgermq.formats.kernels.kernel import (
+    SCAN_ROWS,
+    ScanStatus,
+    dispatch_span,
+    scan_entries,
+    whole_records,
+)
+from ledgermq.store.index.index_files import Keys
+
+KEYS = 65_536
+"""Keys of one portion; one message has at most 16,385."""
+
+_FIELDS = 10
+_TABLE_MIN = 64
+
+
+class QueueBlock(NamedTuple):
+    """Units of one queue, in the order of the log."""
+
+    topic: bytes
+    queue_id: int
+    queue_offsets: I64
+    units: Units
+
+
+class Grouped(NamedTuple):
+    """The units of a portion, sorted by queue, and in the order of the log for each.
+
+    Attributes:
+        topics, queue_ids: of each queue.
+        ends: row behind its last unit.
+        queue_offsets, units: of all rows.
+    """
+
+    topics: list[bytes]
+    queue_ids: list[int]
+    ends: list[int]
+    queue_offsets: I64
+    units: Units
+
+
+class Portion(NamedTuple):
+    """Rows that one pass of the kernel filled; all are valid until the next pass.
+
+    Attributes:
+        rows: the messages.
+        keys: their keys.
+        groups: how many queues have units among them.
+        malformed: messages that cannot be parsed.
+    """
+
+    rows: range
+    keys: Keys
+    groups: int
+    malformed: int
+
+
+class DispatchTables:
+    """Columns for ``SCAN_ROWS`` messages, used again for every portion.
+
+    Attributes:
+        positions: physical offset of each row's message.
+        store_times: its store time, epoch ms.
+    """
+
+    def __init__(self, delays_ms: Sequence[int], *, with_keys: bool) -> None:
+        self._delays = np.array(delays_ms, np.int64)
+        self._with_keys = with_keys
+        self._starts = np.zeros(SCAN_ROWS, np.int64)
+        self._sizes = np.zeros(SCAN_ROWS, np.int64)
+        self._queue_offsets = np.zeros(SCAN_ROWS, np.int64)
+        self.store_times = np.zeros(SCAN_ROWS, np.int64)
+        self._tags_codes = np.zeros(SCAN_ROWS, np.int64)
+        self.positions = np.zeros(SCAN_ROWS, np.int64)
+        self._groups = np.zeros(SCAN_ROWS, np.int32)
+        self._key_hashes = np.zeros(KEYS, np.int32)
+        self._key_rows = np.zeros(KEYS, np.int32)
+        self._group_topics = np.zeros(SCAN_ROWS, np.int64)
+        self._group_queues = np.zeros(SCAN_ROWS, np.int64)
+        self._table = np.zeros(2 * SCAN_ROWS, np.int32)
+        self._fields = np.zeros(_FIELDS, np.int64)
+
+    def scan(
+        self, span: memoryview, start: int, end: int, *, header_size: int, base: int
+    ) -> tuple[int, int, ScanStatus]:
+        """Find up to ``SCAN_ROWS`` messages; how many, where the next one begins, why it ended."""
+        count, at, status = scan_entries(
+            span, start, end, header_size, base, self._starts.data, self._sizes.data
+        )
+        self.positions[:count] = self._starts[:count]
+        self.positions[:count] += base
+        return count, at, ScanStatus(status)
+
+    def whole(self, span: memoryview, count: int, *, header_size: int) -> int:
+        """How many of the first ``count`` rows, from the first on, are as they were written."""
+        starts, sizes = self._starts[:count].data, self._sizes[:count].data
+        return whole_records(span, starts, sizes, header_size, crc32)
+
+    def place(self, row: int) -> tuple[int, int]:
+        """Where in the span a row's message begins, and its size."""
+        return int(self._starts[row]), int(self._sizes[row])
+
+    def portions(self, span: memoryview, base: int, count: int) -> Iterator[Portion]:
+        """Hash the first ``count`` rows; more than one portion when their keys find no room."""
+        first = 0
+        while first < count:
+            table = max(_TABLE_MIN, 1 << (2 * (count - first) - 1).bit_length())
+            last, keys, groups, malformed = dispatch_span(
+                span,
+                base,
+                self._starts.data,
+                self._sizes.data,
+                first,
+                count,
+                self._delays.data,
+                self._with_keys,
+                self._queue_offsets.data,
+                self.store_times.data,
+                self._tags_codes.data,
+                self._groups.data,
+                self._key_hashes.data,
+                self._key_rows.data,
+                self._group_topics.data,
+                self._group_queues.data,
+                self._table[:table].data,
+                self._fields.data,
+            )
+            assert last > first, "the keys of one message found no room"
+            columns = Keys(
+                self._key_hashes[:keys], self._key_rows[:keys], self.positions, self.store_times
+            )
+            yield Portion(range(first, last), columns, groups, malformed)
+            first = last
+
+    def blocks(self, span: memoryview, portion: Portion) -> Iterator[QueueBlock]:
+        """The units of a portion, queue by queue."""
+        topics, queue_ids, ends, queue_offsets, units = self.grouped(span, portion)
+        start = 0
+        for topic, queue_id, end in zip(topics, queue_ids, ends, strict=True):
+            yield QueueBlock(topic, queue_id, queue_offsets[start:end], units[start:end])
+            start = end
+
+    def grouped(self, span: memoryview, portion: Portion) -> Grouped:
+        """The units of a portion, for who has no time for an object a queue."""
+        rows = slice(portion.rows.start, portion.rows.stop)
+        groups = self._groups[rows]
+        units = np.empty(len(groups), UNIT)
+        units["position"] = self.positions[rows]
+        units["size"] = self._sizes[rows]
+        units["tags"] = self._tags_codes[rows]
+        queue_offsets = self._queue_offsets[rows]
+        if portion.groups != 1 or groups.min() < 0:
+            # Sixteen bits (the rows are no more) are sorted by radix; -1 and -2 come first.
+            order = np.argsort(groups.astype(np.int16), kind="stable")
+            order = order[np.count_nonzero(groups < 0) :]
+            groups, units, queue_offsets = groups[order], units[order], queue_offsets[order]
+        ends = np.cumsum(np.bincount(groups, minlength=portion.groups)).tolist()
+        topics = [
+            bytes(span[at : at + span[at - 1]])
+            for at in self._group_topics[: portion.groups].tolist()
+        ]
+        queue_ids = self._group_queues[: portion.groups].tolist()
+        return Grouped(topics, queue_ids, ends, queue_offsets, units)
+
+    def last_unit_row(self, portion: Portion, *, before: int | None = None) -> int:
+        """Row of the portion's last message that has a unit, -1 when none has.
+
+        Args:
+            before: position at and behind which messages do not count.
+        """
+        stop = portion.rows.stop
+        if before is not None:
+            positions = self.positions[portion.rows.start : stop]
+            stop = portion.rows.start + int(np.searchsorted(positions, before))
+        rows = np.flatnonzero(self._groups[portion.rows.start : stop] >= 0)
+        return portion.rows.start + int(rows[-1]) if len(rows) else -1
+
+
+assert np.iinfo(np.int16).max >= SCAN_ROWS

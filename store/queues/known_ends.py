@@ -1,0 +1,65 @@
+"""Queue ends of a store: from its table of them, or from its ConsumeQueues."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.store.queues.queue_ends import Queue, QueueEnds, ends_path, read_queue_ends
+
+
+def known_queue_ends(
+    root: Path, *, queue_file_size: int | None, log_start: int
+) -> QueueEnds | None:
+    """What a stopped store, or a copy of one, knows of its queues' ends; None if the log says all.
+
+    That is its table. In a store that has none of use, as one of RocketMQ's or of an older version
+    of ours, the ConsumeQueues say it.
+
+    Args:
+        log_start: first byte of the log's first file.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    if log_start == 0:
+        return None
+    try:
+        table = read_queue_ends(ends_path(root))
+    except CorruptLogError:
+        # A check tells it; the queues know as much.
+        table = None
+    if table is not None and table.position >= log_start:
+        return table
+    if queue_file_size is None:
+        return QueueEnds(log_start, {})
+    return ends_in_queues(root / "consumequeue", queue_file_size, position=log_start)
+
+
+def ends_in_queues(queues: Path, file_size: int, *, position: int) -> QueueEnds:
+    """The table as the ConsumeQueues say it, of messages before ``position``.
+
+    A queue whose files are not those of a queue is left out.
+
+    Args:
+        queues: ``consumequeue/``.
+
+    Raises:
+        StorageError: a file cannot be read.
+    """
+    # A command that copies a store can say what it does without numpy.
+    from ledgermq.store.queues.queue_end import end_below
+
+    ends: dict[Queue, int] = {}
+    for folder in sorted(queues.glob("*/*")):
+        if not (folder.name.isdecimal() and folder.is_dir()):
+            continue
+        try:
+            end = end_below(folder, file_size, position)
+        except CorruptLogError:
+            # It is built again from the log, and told there.
+            continue
+        if end:
+            ends[os.fsencode(folder.parent.name), int(folder.name)] = end
+    return QueueEnds(position, ends)

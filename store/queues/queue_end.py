@@ -1,0 +1,239 @@
+"""End of one ConsumeQueue: found in its files at a start, and cut back when the log was.
+
+The files of a queue are named by the byte at which they begin (20 digits), stand side by side
+without a gap, and are arrays of 20-byte units; a unit of zeros ends the queue. A queue whose first
+message is not number 0 begins with prefill units (0, 0x7FFFFFFF, 0).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from ledgermq.formats.arrays import UNIT, Units
+from ledgermq.formats.queue_unit import UNIT_SIZE
+from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.store.files.file_names import is_file_name
+
+PREFILL_SIZE = 0x7FFF_FFFF
+CHUNK_UNITS = 3_276
+"""Units read at once when the end is looked for: most queues end within the first 64 KiB."""
+
+RECOVERED_FILES = 3
+"""Files from the end of which Java expects damage (``ConsumeQueue.recover``)."""
+
+
+@dataclass(slots=True)
+class QueueEnd:
+    """End of one queue.
+
+    Invariants: ``first <= end``; ``log_end`` is -1 exactly when the queue has no unit of a message,
+    and then ``first == end == 0`` and there is no file.
+
+    Attributes:
+        first: queue offset of the first slot of the first file.
+        end: queue offset behind the last unit.
+        log_end: position behind the message of the last unit.
+    """
+
+    directory: str
+    first: int = 0
+    end: int = 0
+    log_end: int = -1
+    _path: str = field(default="", repr=False, compare=False)
+    _path_start: int = field(default=-1, repr=False, compare=False)
+
+    @property
+    def empty(self) -> bool:
+        """Whether no message was ever put."""
+        return self.log_end < 0
+
+    def path_of(self, start: int) -> str:
+        """Path of the file that begins at byte ``start`` of the queue."""
+        if start != self._path_start:
+            # Kept: one object is the key of open and of dirty files, message by message.
+            self._path, self._path_start = f"{self.directory}/{start:020d}", start
+        return self._path
+
+
+def file_starts(directory: Path, file_size: int) -> list[int]:
+    """First bytes of the queue's files, ascending.
+
+    A file that was created and not yet extended is extended, as it would have been.
+
+    Raises:
+        CorruptLogError: a file of another size or name, or a gap between files.
+    """
+    starts: list[int] = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if not is_file_name(entry.name):
+                raise CorruptLogError("stray file in a queue", file=entry.path)
+            size = entry.stat().st_size
+            if size == 0:
+                os.truncate(entry.path, file_size)
+            elif size != file_size:
+                raise CorruptLogError(
+                    "queue file of another size than mapped_file_size_consume_queue",
+                    file=entry.path,
+                    size=size,
+                    expected=file_size,
+                )
+            starts.append(int(entry.name))
+    starts.sort()
+    for before, after in pairwise(starts):
+        if after - before != file_size:
+            raise CorruptLogError(
+                "gap between queue files", directory=str(directory), before=before, after=after
+            )
+    return starts
+
+
+def find_end(directory: Path, file_size: int, *, whole_below: int | None) -> QueueEnd:
+    """The end of the queue in ``directory``, by its units.
+
+    Args:
+        whole_below: after a power failure, which may have left holes: units of messages below this
+            position are known to be on disk, so the search begins at the last file that starts with
+            such a unit, else three files from the end. None where there can be no hole: then the
+            end is found by bisection.
+
+    Raises:
+        CorruptLogError: a file of another size or name, or a gap between files.
+        StorageError: a file cannot be read.
+    """
+    queue = QueueEnd(str(directory))
+    starts = file_starts(directory, file_size)
+    if not starts:
+        return queue
+    units_per_file = file_size // UNIT_SIZE
+    if whole_below is None:
+        return _bisected(queue, starts, units_per_file)
+    # In a file before the first scanned one all units are there.
+    scanned = max(0, len(starts) - RECOVERED_FILES)
+    for number in range(len(starts) - 1, scanned, -1):
+        head = read_units(queue.path_of(starts[number]), 0, 1)
+        if head["size"][0] > 0 and head["position"][0] < whole_below:
+            scanned = number
+            break
+    end = starts[scanned] // UNIT_SIZE
+    last: Units | None = None
+    for start in starts[scanned:]:
+        used, tail = _used_units(queue.path_of(start), units_per_file)
+        last = tail if used else last
+        end = start // UNIT_SIZE + used
+        if used < units_per_file:
+            break
+    if last is None and scanned > 0:
+        last = read_units(queue.path_of(starts[scanned - 1]), units_per_file - 1, 1)
+    if last is None or last["size"][0] == PREFILL_SIZE:
+        return queue
+    queue.first = starts[0] // UNIT_SIZE
+    queue.end = end
+    queue.log_end = int(last["position"][0]) + int(last["size"][0])
+    return queue
+
+
+def _bisected(queue: QueueEnd, starts: list[int], units_per_file: int) -> QueueEnd:
+    """As ``find_end``; reads a unit where that reads a file."""
+    for start in reversed(starts):
+        used, last = _used_by_bisection(queue.path_of(start), units_per_file)
+        if last is None:
+            continue
+        if last["size"][0] != PREFILL_SIZE:
+            queue.first = starts[0] // UNIT_SIZE
+            queue.end = start // UNIT_SIZE + used
+            queue.log_end = int(last["position"][0]) + int(last["size"][0])
+        break
+    return queue
+
+
+def _used_by_bisection(path: str, units_per_file: int) -> tuple[int, Units | None]:
+    """How many units of a file are used, and the last of them; none stands behind an unused one."""
+    used, unused = 0, units_per_file
+    last: Units | None = None
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            # Each read is far from the one before, and the rest of a block is of no use.
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+            while used < unused:
+                middle = (used + unused) // 2
+                unit = np.frombuffer(os.pread(fd, UNIT_SIZE, middle * UNIT_SIZE), UNIT)
+                if unit["size"][0] > 0 and unit["position"][0] >= 0:
+                    used, last = middle + 1, unit
+                else:
+                    unused = middle
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise StorageError("queue file not read", errno=error.errno, file=path) from error
+    return used, last
+
+
+def count_below(path: str, used: int, position: int) -> int:
+    """How many of the first ``used`` units of a file are of messages below ``position``."""
+    low, high = 0, used
+    while low < high:
+        middle = (low + high) // 2
+        if int(read_units(path, middle, 1)["position"][0]) < position:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def end_below(directory: Path, file_size: int, log_end: int) -> int:
+    """Queue offset behind the last unit of a message before ``log_end``; 0 without a queue.
+
+    Raises:
+        CorruptLogError: a file of another size or name, or a gap between files.
+        StorageError: a file cannot be read.
+    """
+    if not directory.is_dir():
+        return 0
+    end = find_end(directory, file_size, whole_below=None)
+    if end.log_end <= log_end:
+        return end.end
+    for start in reversed(file_starts(directory, file_size)):
+        used = min(end.end - start // UNIT_SIZE, file_size // UNIT_SIZE)
+        if used <= 0:
+            continue
+        kept = count_below(end.path_of(start), used, log_end)
+        if kept:
+            return start // UNIT_SIZE + kept
+    return 0
+
+
+def read_units(path: str, first: int, count: int) -> Units:
+    """Up to ``count`` units of a file, a copy.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    try:
+        with open(path, "rb", buffering=0) as file:
+            data = os.pread(file.fileno(), count * UNIT_SIZE, first * UNIT_SIZE)
+    except OSError as error:
+        raise StorageError("queue file not read", errno=error.errno, file=path) from error
+    return np.frombuffer(data, UNIT)
+
+
+def _used_units(path: str, units_per_file: int) -> tuple[int, Units | None]:
+    """Units before the first invalid one, and the last of them."""
+    used = 0
+    last: Units | None = None
+    while used < units_per_file:
+        chunk = read_units(path, used, min(CHUNK_UNITS, units_per_file - used))
+        invalid = np.flatnonzero((chunk["size"] <= 0) | (chunk["position"] < 0))
+        count = int(invalid[0]) if len(invalid) else len(chunk)
+        if count:
+            last = chunk[count - 1 : count]
+        used += count
+        if len(invalid):
+            break
+    return used, last

@@ -1,0 +1,476 @@
+"""Append side of all ConsumeQueues. The dispatcher is the only process that has one.
+
+A block of units goes to its queue with one ``pwrite`` (two at the end of a file). What is there
+already is not written again, so a span of the log may be dispatched twice. After a failed write
+nothing has changed for a reader: the units are behind the end that was published, and the same
+block may be put again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ledgermq.formats.arrays import UNIT, Units
+from ledgermq.formats.queue_unit import UNIT_SIZE
+from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.store.files.descriptor_cache import DescriptorCache, descriptors_allowed, write_fully
+from ledgermq.store.files.disk_space import storage_error
+from ledgermq.store.files.kept_aside import keep_aside
+from ledgermq.store.queues.queue_end import (
+    PREFILL_SIZE,
+    QueueEnd,
+    count_below,
+    file_starts,
+    find_end,
+    read_units,
+)
+from ledgermq.store.queues.queue_ends import Queue
+
+FILE_SIZE = 300_000 * UNIT_SIZE
+"""RocketMQ's default of ``mappedFileSizeConsumeQueue``, in bytes."""
+
+Offsets = npt.NDArray[np.int64]
+
+
+_SAMPLED_QUEUES = 64
+_READERS = 8
+"""Ends are found side by side: what is not in memory is waited for, and costs no processor."""
+
+_QUEUES_A_SIGN = 256
+
+
+def found_file_size(root: Path) -> int | None:
+    """Size that most queue files below ``root`` have, None when there are none."""
+    sizes: Counter[int] = Counter()
+    for directory in islice(_queue_directories(root), _SAMPLED_QUEUES):
+        with os.scandir(directory) as entries:
+            sizes.update(entry.stat().st_size for entry in entries)
+    del sizes[0]
+    return max(sizes, key=lambda size: (sizes[size], size), default=None)
+
+
+class QueueFiles:
+    """All queues below one ``consumequeue`` folder, with the names of what is not yet durable.
+
+    A queue whose files are not those of a queue is kept aside, and is to be built again.
+
+    Attributes:
+        lost: queues that were kept aside.
+        gaps: units whose queue offset was above the next one of the queue. As in RocketMQ they are
+            put at the end nevertheless. Who reports them sets this back.
+        dirty_files, dirty_directories: paths that must be synced; ``DispatchBuilder`` takes them.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        file_size: int,
+        aside: Path,
+        whole_below: int | None = None,
+        descriptors_max: int | None = None,
+        sign_of_life: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Find the end of every queue.
+
+        Args:
+            root: the folder ``consumequeue``.
+            file_size: bytes of a file; as in RocketMQ, rounded up to whole units.
+            aside: folder for queues that are none.
+            whole_below: see ``find_end``.
+            descriptors_max: most files that stay open; None: as many as the process may afford.
+            sign_of_life: called again and again while many queues are looked at or written.
+
+        Raises:
+            ConfigError: no queue has files of that size, and there are several.
+            StorageError: a file cannot be read, or a queue not be kept aside.
+        """
+        if file_size <= 0:
+            raise ConfigError("mapped_file_size_consume_queue must be positive", value=file_size)
+        self.root = root
+        self.file_size = -(-file_size // UNIT_SIZE) * UNIT_SIZE
+        self.gaps = 0
+        self.dirty_files: set[str] = set()
+        self.dirty_directories: set[str] = set()
+        self._descriptors = DescriptorCache(descriptors_max or descriptors_allowed())
+        self._queues: dict[tuple[bytes, int], QueueEnd] = {}
+        self._sign_of_life = sign_of_life
+        self._worked = 0
+        self.lost = self._find(aside, whole_below)
+
+    def give_sign(self) -> None:
+        """One more queue is worked at: a sign of life for each of many."""
+        if self._worked % _QUEUES_A_SIGN == 0:
+            self._sign_of_life()
+        self._worked += 1
+
+    def _find(self, aside: Path, whole_below: int | None) -> list[str]:
+        """Fill the table of queues; the names of those that are none."""
+
+        def end_or_fault(directory: Path) -> QueueEnd | CorruptLogError:
+            try:
+                return find_end(directory, self.file_size, whole_below=whole_below)
+            except CorruptLogError as error:
+                return error
+
+        directories = list(_queue_directories(self.root))
+        faults: list[tuple[Path, CorruptLogError]] = []
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="queue-ends") as pool:
+            for directory, found in zip(
+                directories, pool.map(end_or_fault, directories), strict=True
+            ):
+                self.give_sign()
+                if isinstance(found, CorruptLogError):
+                    faults.append((directory, found))
+                    continue
+                key = (os.fsencode(directory.parent.name), int(directory.name))
+                self._queues[key] = found
+        if len(faults) > 1 and not self._queues:
+            self._refuse_another_size(faults)
+        for directory, fault in faults:
+            keep_aside(directory, aside, reason=f"queue is built again: {fault}")
+        return [str(directory) for directory, _ in faults]
+
+    def _refuse_another_size(self, faults: list[tuple[Path, CorruptLogError]]) -> None:
+        """No crash gives all files of all queues one other size: the setting was changed."""
+        found = found_file_size(self.root)
+        if found != self.file_size and all(
+            fault.details.get("size") == found for _, fault in faults
+        ):
+            raise ConfigError(
+                "queue files have another size than the settings say",
+                setting="store.mapped_file_size_consume_queue",
+                expected=self.file_size,
+                found=found,
+            )
+
+    @property
+    def units(self) -> int:
+        """Queue offsets of all ends, summed up: another number when a unit is missing."""
+        return sum(queue.end for queue in self._queues.values())
+
+    @property
+    def log_end(self) -> int:
+        """Position behind the last message that has a unit, -1 when none has."""
+        return max((queue.log_end for queue in self._queues.values()), default=-1)
+
+    def end_of(self, topic: bytes, queue_id: int) -> int:
+        """Queue offset that the next message of the queue gets."""
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else queue.end
+
+    def ends(self) -> dict[Queue, int]:
+        """Queue offsets of all ends, of queues that have a unit."""
+        return {name: queue.end for name, queue in self._queues.items() if not queue.empty}
+
+    def put_ends(self, ends: Mapping[Queue, int], *, log_start: int) -> int:
+        """Let queues that have no unit end where ``ends`` says; how many had none.
+
+        They get units as a queue has whose messages are gone with their log files: prefill units,
+        and behind them one of a byte before ``log_start``. Prefill units alone would not do:
+        RocketMQ takes 0 + 0x7FFFFFFF, where the last one ends, for how far the queue goes in the
+        log, and dispatches nothing before that.
+
+        Args:
+            log_start: first byte of the log's first file; nothing is put where that is 0, for
+                no message is gone then.
+
+        Raises:
+            StorageError: the operating system refused; the same may be put again.
+        """
+        put = 0
+        for name, end in ends.items() if log_start > 0 else ():
+            queue = self._queues.get(name)
+            if end <= 0 or (queue is not None and not queue.empty):
+                continue
+            self.give_sign()
+            if queue is None:
+                queue = self._new_queue(*name)
+            first = (end - 1) - (end - 1) % (self.file_size // UNIT_SIZE)
+            block = np.zeros(end - first, UNIT)
+            block["size"] = PREFILL_SIZE
+            block[-1] = (log_start - 1, 1, 0)
+            self._write(queue, first, block)
+            queue.first = first
+            _advance(queue, end, block[-1:])
+            put += 1
+        return put
+
+    def _new_queue(self, topic: bytes, queue_id: int) -> QueueEnd:
+        queue = QueueEnd(f"{self.root}/{os.fsdecode(topic)}/{queue_id}")
+        self._queues[topic, queue_id] = queue
+        return queue
+
+    def append(self, topic: bytes, queue_id: int, queue_offsets: Offsets, units: Units) -> int:
+        """Put units of one queue, in the order of the log; how many were not there before.
+
+        Raises:
+            StorageError: the operating system refused; nothing counts as put.
+        """
+        assert len(queue_offsets) == len(units) > 0
+        self.give_sign()
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            queue = self._new_queue(topic, queue_id)
+        if units["position"][0] < queue.log_end:
+            ends = units["position"].astype(np.int64) + units["size"]
+            known = int(np.searchsorted(ends, queue.log_end, side="right"))
+            queue_offsets, units = queue_offsets[known:], units[known:]
+            if not len(units):
+                return 0
+        first = int(queue_offsets[0])
+        if queue.empty and first != 0:
+            return self._begin(queue, queue_offsets, units)
+        if first != queue.end or not _consecutive(queue_offsets):
+            queue_offsets, units = self._straighten(queue.end, queue_offsets, units)
+            if not len(units):
+                return 0
+        self._write(queue, queue.end, units)
+        _advance(queue, queue.end + len(units), units)
+        return len(units)
+
+    def append_next(
+        self, name: tuple[bytes, int], offset: int, log_end: int, unit: memoryview
+    ) -> bool:
+        """Put a unit that is the next one of a queue, inside a file that is there; false when
+        something of that is not so, and ``append`` must look at it.
+
+        Args:
+            name: topic and queue id.
+            log_end: position behind its message.
+
+        Raises:
+            StorageError: the operating system refused; it does not count as put.
+        """
+        queue = self._queues.get(name)
+        if queue is None or offset != queue.end or log_end <= queue.log_end or queue.empty:
+            return False
+        at = offset * UNIT_SIZE
+        inside = at % self.file_size
+        if inside == 0:
+            return False
+        path = queue.path_of(at - inside)
+        write_fully(self._descriptors.descriptor(path), unit, inside, path)
+        self.dirty_files.add(path)
+        queue.end, queue.log_end = offset + 1, log_end
+        return True
+
+    def replace(self, path: str, offset: int, data: bytes) -> bool:
+        """Put units of messages that have some in their place; false if the file is gone.
+
+        Raises:
+            StorageError: the operating system refused.
+        """
+        if not Path(path).exists():
+            return False
+        write_fully(self._descriptors.descriptor(path), memoryview(data), offset, path)
+        self.dirty_files.add(path)
+        return True
+
+    def truncate_beyond(self, position: int) -> int:
+        """Take away the units of messages from ``position`` on; how many queues had such.
+
+        The slots are zeroed: a unit of a message that is not in the log may not come back with a
+        later start.
+        """
+        cut = 0
+        for queue in self._queues.values():
+            self.give_sign()
+            if queue.log_end > position:
+                self._cut(queue, position, erase=True)
+                cut += 1
+        return cut
+
+    def rewind(self, position: int) -> None:
+        """Let the queues end before the messages from ``position`` on, and leave their slots.
+
+        The same units are going to be put again: readers see no change, and a unit that a killed
+        process wrote in part becomes whole.
+        """
+        for queue in self._queues.values():
+            self.give_sign()
+            if queue.log_end > position:
+                self._cut(queue, position, erase=False)
+
+    def discard_tails(self) -> int:
+        """Zero what stands behind the ends; how many queues had something there.
+
+        A power failure may keep a later page and lose an earlier one: the units behind the hole
+        would be found again once the hole is filled.
+        """
+        return sum(self._discard_tail(queue) for queue in self._queues.values())
+
+    def delete_before(self, position: int) -> int:
+        """Delete files all of whose units are of messages before ``position``; how many.
+
+        The file in which a queue ends stays, whatever it holds, as in RocketMQ
+        (``ConsumeQueue.deleteExpiredFile``).
+        """
+        deleted = 0
+        units_per_file = self.file_size // UNIT_SIZE
+        for queue in self._queues.values():
+            self.give_sign()
+            if queue.empty or queue.end - queue.first <= units_per_file:
+                continue
+            for start in file_starts(Path(queue.directory), self.file_size):
+                end = start // UNIT_SIZE + units_per_file
+                if end >= queue.end:
+                    break
+                path = queue.path_of(start)
+                if int(read_units(path, units_per_file - 1, 1)["position"][0]) >= position:
+                    break
+                self._remove(queue, path)
+                queue.first = end
+                deleted += 1
+        return deleted
+
+    def close(self) -> None:
+        """Close the files; what is dirty stays in the page cache."""
+        self._descriptors.close()
+
+    def _begin(self, queue: QueueEnd, queue_offsets: Offsets, units: Units) -> int:
+        """Begin a queue with another message than number 0: the slots before are prefilled."""
+        first = int(queue_offsets[0])
+        file_first = first - first % (self.file_size // UNIT_SIZE)
+        if not _consecutive(queue_offsets):
+            queue_offsets, units = self._straighten(first, queue_offsets, units)
+        # One block: a crash between the two would leave a queue of the wrong length. It is not
+        # concatenated: numpy would turn the numbers into the machine's byte order.
+        block = np.zeros(first - file_first + len(units), UNIT)
+        block["size"] = PREFILL_SIZE
+        block[first - file_first :] = units
+        self._write(queue, file_first, block)
+        queue.first = file_first
+        _advance(queue, first + len(units), units)
+        return len(units)
+
+    def _straighten(self, end: int, queue_offsets: Offsets, units: Units) -> tuple[Offsets, Units]:
+        """The units that ``ConsumeQueue.putMessagePositionInfo`` would put, in its order.
+
+        A number below the end is a duplicate and left out; one above it is counted as a gap, and
+        the unit put at the end. Number 0 is never compared.
+        """
+        kept: list[int] = []
+        for row, offset in enumerate(queue_offsets.tolist()):
+            if offset != 0 and offset < end:
+                continue
+            self.gaps += offset != end
+            kept.append(row)
+            end += 1
+        return queue_offsets[kept], units[kept]
+
+    def _write(self, queue: QueueEnd, first: int, units: Units) -> None:
+        assert units.dtype == UNIT, units.dtype
+        data = memoryview(units.tobytes())
+        at = first * UNIT_SIZE
+        done = 0
+        while done < len(data):
+            start = at + done - (at + done) % self.file_size
+            room = start + self.file_size - (at + done)
+            path = queue.path_of(start)
+            fd = self._open(queue, path, at + done == start or queue.empty)
+            write_fully(fd, data[done : done + room], at + done - start, path)
+            self.dirty_files.add(path)
+            done += room
+
+    def _open(self, queue: QueueEnd, path: str, create: bool) -> int:
+        if not create:
+            return self._descriptors.descriptor(path)
+        try:
+            directory = Path(queue.directory)
+            if not directory.is_dir():
+                directory.mkdir(parents=True)
+                self.dirty_directories.update(
+                    map(str, (self.root.parent, self.root, directory.parent))
+                )
+            fd = self._descriptors.descriptor(path, create=True)
+            if os.fstat(fd).st_size != self.file_size:
+                os.ftruncate(fd, self.file_size)
+            self.dirty_directories.add(queue.directory)
+        except OSError as error:
+            raise storage_error("queue file not created", error, file=path) from error
+        return fd
+
+    def _cut(self, queue: QueueEnd, position: int, *, erase: bool) -> None:
+        units_per_file = self.file_size // UNIT_SIZE
+        while queue.end > queue.first:
+            start = (queue.end - 1) // units_per_file * units_per_file
+            path = queue.path_of(start * UNIT_SIZE)
+            used = queue.end - start
+            kept = count_below(path, used, position)
+            fd = self._descriptors.descriptor(path)
+            last = np.frombuffer(os.pread(fd, UNIT_SIZE, max(0, kept - 1) * UNIT_SIZE), UNIT)
+            if kept == 0 or last["size"][0] == PREFILL_SIZE:
+                if erase:
+                    self._remove(queue, path)
+                queue.end = start
+                continue
+            if erase:
+                zeros = memoryview(bytes((used - kept) * UNIT_SIZE))
+                write_fully(fd, zeros, kept * UNIT_SIZE, path)
+                self.dirty_files.add(path)
+            _advance(queue, start + kept, last)
+            return
+        queue.first = queue.end = 0
+        queue.log_end = -1
+
+    def _discard_tail(self, queue: QueueEnd) -> bool:
+        self.give_sign()
+        found = False
+        end = queue.end * UNIT_SIZE
+        # From the last one on: a crash on the way leaves no gap.
+        for start in reversed(file_starts(Path(queue.directory), self.file_size)):
+            path = queue.path_of(start)
+            if start >= end:
+                self._remove(queue, path)
+                found = True
+            elif start + self.file_size > end:
+                fd = self._descriptors.descriptor(path)
+                size = self.file_size - (end - start)
+                if os.pread(fd, size, end - start).count(0) != size:
+                    write_fully(fd, memoryview(bytes(size)), end - start, path)
+                    self.dirty_files.add(path)
+                    found = True
+        return found
+
+    def _remove(self, queue: QueueEnd, path: str) -> None:
+        self._descriptors.forget(path)
+        self.dirty_files.discard(path)
+        self.dirty_directories.add(queue.directory)
+        try:
+            Path(path).unlink()
+        except OSError as error:
+            raise StorageError("queue file not removed", errno=error.errno, file=path) from error
+
+
+def _consecutive(offsets: Offsets) -> bool:
+    count = len(offsets)
+    if int(offsets[-1]) - int(offsets[0]) != count - 1:
+        return False
+    return count < 3 or bool((np.diff(offsets) == 1).all())
+
+
+def _advance(queue: QueueEnd, end: int, units: Units) -> None:
+    queue.end = end
+    queue.log_end = int(units["position"][-1]) + int(units["size"][-1])
+
+
+def _queue_directories(root: Path) -> Iterator[Path]:
+    """Folders ``topic/queue`` below ``root``; as in RocketMQ, others than numbers are passed."""
+    if not root.is_dir():
+        return
+    for topic in sorted(root.iterdir()):
+        if topic.is_dir():
+            yield from (path for path in sorted(topic.iterdir()) if _is_queue(path))
+
+
+def _is_queue(path: Path) -> bool:
+    return path.name.isdecimal() and path.is_dir()

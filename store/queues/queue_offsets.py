@@ -1,0 +1,145 @@
+"""Next queue offset of every queue, as the writer stamps them.
+
+RocketMQ's ``topicQueueTable``. A queue is looked up when it is first used: its ConsumeQueue says
+how far it was dispatched; what the log holds behind the dispatched position was noted at the start
+(``DefaultMessageStore.recoverTopicQueueTable``). A queue of which neither knows anything ends where
+the table of ends says (``store/queues/queue_ends.py``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ledgermq.formats.kernels.kernel import (
+    NO_UNIT,
+    SCAN_ROWS,
+    ScanStatus,
+    dispatch_span,
+    scan_entries,
+)
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.ids import Position, QueueId, QueueOffset
+from ledgermq.store.queues.queue_end import end_below
+from ledgermq.store.queues.queue_ends import Queue, names_a_folder
+
+_TABLE = 4 * SCAN_ROWS
+
+
+class QueueOffsets:
+    """Table of next offsets; owned by the writer."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        file_size: int,
+        log_end: Position,
+        ends: Mapping[Queue, int] | None = None,
+    ) -> None:
+        """An empty table over the ConsumeQueues in ``directory``.
+
+        Args:
+            directory: ``consumequeue/``.
+            log_end: units of messages at or beyond it are of entries that were cut off.
+            ends: of queues whose messages the log may have no more.
+        """
+        self._ends = ends or {}
+        self._directory = directory
+        self._file_size = file_size
+        self._log_end = log_end
+        self._next: dict[Queue, int] = {}
+        self._noted: dict[Queue, int] = {}
+
+    def note_span(
+        self,
+        span: memoryview,
+        *,
+        base: int,
+        header_size: int,
+        sign_of_life: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Take the offsets of the messages in ``span``, which stands at ``base`` in the log.
+
+        Args:
+            sign_of_life: called again and again meanwhile.
+
+        Raises:
+            CorruptLogError: the span is not one of whole records.
+        """
+        starts, sizes, offsets, times, tags = (np.empty(SCAN_ROWS, np.int64) for _ in range(5))
+        groups = np.empty(SCAN_ROWS, np.int32)
+        topics, queues = (np.empty(SCAN_ROWS, np.int64) for _ in range(2))
+        table = np.empty(_TABLE, np.int32)
+        none = np.empty(0, np.int32)
+        at = 0
+        while at < len(span):
+            sign_of_life()
+            count, at, status = scan_entries(
+                span, at, len(span), header_size, base, starts.data, sizes.data
+            )
+            if ScanStatus(status).corrupt:
+                raise CorruptLogError(
+                    "record not whole", position=base + at, field=ScanStatus(status).name.lower()
+                )
+            if count == 0:
+                return
+            _, _, group_count, _ = dispatch_span(
+                span,
+                base,
+                starts.data,
+                sizes.data,
+                0,
+                count,
+                np.zeros(1, np.int64).data,
+                False,
+                offsets.data,
+                times.data,
+                tags.data,
+                groups.data,
+                none.data,
+                none.data,
+                topics.data,
+                queues.data,
+                table.data,
+                np.empty(10, np.int64).data,
+            )
+            assert NO_UNIT < 0
+            last = np.full(group_count, -1, np.int64)
+            rows = groups[:count] >= 0
+            np.maximum.at(last, groups[:count][rows], offsets[:count][rows])
+            for group in range(group_count):
+                topic_at = int(topics[group])
+                topic = bytes(span[topic_at : topic_at + span[topic_at - 1]])
+                queue = (topic, int(queues[group]))
+                self._noted[queue] = max(int(last[group]) + 1, self._noted.get(queue, 0))
+
+    def next_offset(self, topic: bytes, queue_id: QueueId) -> QueueOffset:
+        """Queue offset of the next message of that queue.
+
+        Raises:
+            CorruptLogError: its ConsumeQueue has a file of another size.
+        """
+        queue: Queue = (topic, queue_id)
+        known = self._next.get(queue)
+        if known is None:
+            known = max(self._dispatched(queue), self._noted.pop(queue, 0))
+            known = known or self._ends.get(queue, 0)
+            self._next[queue] = known
+        return QueueOffset(known)
+
+    def set_next(self, topic: bytes, queue_id: QueueId, offset: QueueOffset) -> None:
+        """The next message of that queue gets ``offset``."""
+        self._next[topic, queue_id] = offset
+
+    def _dispatched(self, queue: Queue) -> int:
+        topic, queue_id = queue
+        if not names_a_folder(topic):
+            # Of such a one the dispatcher makes no queue.
+            return 0
+        directory = self._directory / os.fsdecode(topic) / str(queue_id)
+        # Units of entries that the log does not hold any more: the dispatcher cuts them too.
+        return end_below(directory, self._file_size, self._log_end)

@@ -1,0 +1,95 @@
+"""Memberships as bytes, and the file that says where in the log they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ledgermq.members.roster import Proposal, Roster, RosterEntry, RosterFile
+from ledgermq.model.errors import CorruptLogError, ProtocolError
+from ledgermq.model.ids import Index, NodeId, Term
+from ledgermq.raft.entry_terms import EntryTerms
+from ledgermq.raft.membership import Membership
+from ledgermq.raft.messages import NO_ENTRY, TermRun
+
+N0, N1, N2 = NodeId("n0"), NodeId("n1"), NodeId("n2")
+ROSTER = Roster(
+    Membership(frozenset({N0, N1}), frozenset({N2}), frozenset({N1})),
+    {N0: "10.0.0.1:40911", N1: "[::1]:40911", N2: "node-2.example:40911"},
+)
+
+
+def entry(index: int, term: int) -> RosterEntry:
+    return RosterEntry(Index(index), Term(term), ROSTER)
+
+
+def log(*counts: tuple[int, int]) -> EntryTerms:
+    return EntryTerms(NO_ENTRY, [TermRun(Term(term), count) for term, count in counts])
+
+
+def test_a_roster_comes_back_from_its_bytes() -> None:
+    assert Roster.decode(ROSTER.encode()) == ROSTER
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"{", "no JSON"),
+        (b"[]", "no JSON object"),
+        (b'{"learners": {}, "witnesses": []}', "without voters"),
+        (b'{"voters": {}, "learners": {}, "witnesses": []}', "without a voter that can lead"),
+        (b'{"voters": {"n0": "a:1"}, "learners": {}, "witnesses": ["n1"]}', "are no voters"),
+        (b'{"voters": {"n0": "a:1"}, "learners": {}, "witnesses": ["n0"]}', "without a voter"),
+        (b'{"voters": {"n0": "a:1"}, "learners": {"n0": "a:1"}, "witnesses": []}', "that learns"),
+        (b'{"voters": {"zero": "a:1"}, "learners": {}, "witnesses": []}', "not the id"),
+        (b'{"voters": {"n0": "a"}, "learners": {}, "witnesses": []}', "not the address"),
+        (b'{"voters": {"n0": "a:65536"}, "learners": {}, "witnesses": []}', "not the address"),
+    ],
+)
+def test_what_is_no_roster_is_refused(content: bytes, said: str) -> None:
+    with pytest.raises(ProtocolError, match=said):
+        Roster.decode(content)
+
+
+def test_what_was_put_is_there_after_a_restart(tmp_path: Path) -> None:
+    file = RosterFile(tmp_path / "members")
+    file.propose(Proposal(Term(2), Index(8), 300, ROSTER))
+    proposed = RosterFile(tmp_path / "members").proposed
+    file.put(entry(9, 2))
+    file.put(entry(12, 2))
+    again = RosterFile(tmp_path / "members")
+
+    assert proposed == Proposal(Term(2), Index(8), 300, ROSTER)
+    assert again.entries == (entry(9, 2), entry(12, 2))
+    assert again.proposed is None
+
+
+def test_an_entry_takes_the_place_of_all_behind_it(tmp_path: Path) -> None:
+    file = RosterFile(tmp_path / "members")
+    for index in (9, 12, 15):
+        file.put(entry(index, 2))
+    file.put(entry(12, 3))
+
+    assert RosterFile(tmp_path / "members").entries == (entry(9, 2), entry(12, 3))
+
+
+def test_only_what_the_log_has_is_kept(tmp_path: Path) -> None:
+    file = RosterFile(tmp_path / "members")
+    for known in (entry(1, 1), entry(3, 1), entry(5, 2), entry(9, 2)):
+        file.put(known)
+    file.keep_those_of(log((1, 3), (2, 3)))
+
+    assert RosterFile(tmp_path / "members").entries == (entry(1, 1), entry(5, 2))
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "members"
+    RosterFile(path).put(entry(9, 2))
+    content = bytearray(path.read_bytes())
+    content[20] ^= 1
+    path.write_bytes(content)
+
+    with pytest.raises(CorruptLogError, match="list of members is not whole") as raised:
+        RosterFile(path)
+    assert raised.value.details["file"] == str(path)

@@ -1,0 +1,71 @@
+"""A leader tells how far it is, and which broker RocketMQ would take it for."""
+
+from __future__ import annotations
+
+import pytest
+
+from ledgermq.ipc.counters import BrokerCounter
+from ledgermq.ipc.cursor_page import Grant, RaftRole
+from ledgermq.model.config.settings import LogKind
+from ledgermq.model.ids import NodeId, Term
+from ledgermq.sessions.leader_stage import LeaderStage, broker_id, leader_stage
+
+TERM = Term(7)
+
+
+def grant(role: RaftRole = RaftRole.LEADER, *, granted: bool = True, term: Term = TERM) -> Grant:
+    return Grant(term, granted, role, NodeId("n2"))
+
+
+def stage(
+    given: Grant,
+    *told: BrokerCounter,
+    committed: int = 7,
+    term: int = 7,
+    log: LogKind = LogKind.DLEDGER,
+) -> LeaderStage:
+    counters = [0] * 16
+    for counter in told:
+        counters[counter] = term
+    return leader_stage(given, committed_term=committed, broker=counters, log=log)
+
+
+def test_each_stage_follows_from_what_its_process_tells() -> None:
+    told = (BrokerCounter.SERVES_TERM, BrokerCounter.TABLES_TERM, BrokerCounter.SERVICES_TERM)
+
+    assert [
+        stage(grant(granted=False), committed=6),
+        stage(grant(), committed=6),
+        stage(grant()),
+        stage(grant(), *told[:1]),
+        stage(grant(), *told[:2]),
+        stage(grant(), *told),
+    ] == [one for one in LeaderStage if one is not LeaderStage.NONE]
+
+
+def test_what_was_told_of_an_earlier_term_counts_for_nothing() -> None:
+    told = (BrokerCounter.SERVES_TERM, BrokerCounter.TABLES_TERM, BrokerCounter.SERVICES_TERM)
+
+    assert stage(grant(), *told, term=6, committed=6) is LeaderStage.WRITER_GRANTED
+    assert stage(grant(RaftRole.FOLLOWER), *told) is LeaderStage.NONE
+
+
+def test_a_plain_log_has_no_entry_to_wait_for() -> None:
+    assert stage(grant(), committed=0, log=LogKind.COMMITLOG) is LeaderStage.COMMITTED
+
+
+@pytest.mark.parametrize(
+    ("self_id", "given", "told", "expected"),
+    [
+        ("n2", grant(term=Term(0), role=RaftRole.FOLLOWER, granted=False), LeaderStage.NONE, -1),
+        ("n0", grant(RaftRole.FOLLOWER), LeaderStage.NONE, 1),
+        ("n12", grant(RaftRole.CANDIDATE), LeaderStage.NONE, 13),
+        ("n2", grant(), LeaderStage.COMMITTED, 3),
+        ("n2", grant(), LeaderStage.CAUGHT_UP, 0),
+        ("n2", grant(), LeaderStage.SERVICES_GRANTED, 0),
+    ],
+)
+def test_broker_ids_are_rocketmqs(
+    self_id: str, given: Grant, told: LeaderStage, expected: int
+) -> None:
+    assert broker_id(self_id, given, told) == expected

@@ -1,0 +1,1 @@
+"""Admission: which frames and records of producers may be stored."""

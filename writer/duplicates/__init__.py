@@ -1,0 +1,1 @@
+"""De-duplication: frames that are sent again, and unique ids that are stored already."""

@@ -1,0 +1,128 @@
+"""Resent frames: records that the log holds already, and those that it lacks."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Self
+
+from ledgermq.formats.records.message import decode_message
+from ledgermq.store.log.log_writer import Span
+from ledgermq.wire.send_frame import SendFrame, SendRun
+from ledgermq.writer.duplicates.recent_messages import MessageKey, RecentMessages
+
+
+@dataclass(frozen=True, slots=True)
+class Resend:
+    """The missing records as a frame of their own, and where the others are.
+
+    Attributes:
+        records: number of missing records.
+        numbers: their numbers in the frame that was sent.
+        found: spans of the records that the log holds.
+        found_timestamp: when the last of those was stored, epoch ms; 0 when none is held.
+    """
+
+    records: int
+    payload: bytes
+    sizes: memoryview
+    runs: list[SendRun]
+    numbers: Sequence[int]
+    found: list[Span]
+    found_timestamp: int
+
+    @classmethod
+    def of(cls, frame: SendFrame, payload: bytes, header_size: int, recent: RecentMessages) -> Self:
+        """Look up the records of ``frame``, which was checked."""
+        lookup = _Lookup(payload, frame.sizes, header_size, recent)
+        sizes = array("I")
+        parts: list[memoryview] = []
+        runs: list[SendRun] = []
+        numbers: list[int] = []
+        begin = 0
+        for run in frame.runs:
+            end = begin + run.records
+            missing = lookup.take(begin, end, run.queue_id)
+            if missing < end:
+                # All of a run's missing records are its last ones, and stand in one piece.
+                parts.append(lookup.piece(missing, end))
+                sizes.extend(frame.sizes[missing:end])
+                numbers.extend(range(missing, end))
+                runs.append(SendRun(end - missing, run.queue_id, run.topic))
+            begin = end
+        assert sizes.itemsize == 4, sys.platform
+        return cls(
+            len(numbers),
+            b"".join(parts),
+            memoryview(sizes),
+            runs,
+            numbers,
+            lookup.found,
+            lookup.timestamp,
+        )
+
+    @classmethod
+    def whole(cls, frame: SendFrame, payload: bytes) -> Self:
+        """A frame of which nothing is known to be stored."""
+        count = len(frame.sizes)
+        return cls(count, payload, frame.sizes, frame.runs, range(count), [], 0)
+
+    def merged(self, stored: list[Span], sizes: memoryview) -> list[Span]:
+        """Spans over the frame that was sent, from those of the missing records."""
+        spans = list(self.found)
+        for span in stored:
+            offset = span.physical_offset
+            for row in range(span.first, span.first + span.records):
+                queue_offset = span.queue_offset + row - span.first
+                spans.append(Span(self.numbers[row], 1, offset, queue_offset))
+                offset += sizes[self.numbers[row]]
+        return sorted(spans)
+
+
+class _Lookup:
+    """Finds the records of one frame in the log.
+
+    A record stands in the log only behind those before it in its run, whatever was cut since: the
+    first one that is not found is followed by none that could be.
+    """
+
+    def __init__(
+        self, payload: bytes, sizes: Sequence[int], header_size: int, recent: RecentMessages
+    ) -> None:
+        self.found: list[Span] = []
+        self.timestamp = 0
+        self._view = memoryview(payload)
+        self._starts = [0, *accumulate(sizes)]
+        self._header_size = header_size
+        self._recent = recent
+
+    def take(self, begin: int, end: int, queue_id: int) -> int:
+        """Note where the records of one run are; the number of the first that is missing."""
+        at = begin
+        while at < end:
+            message = decode_message(self._message(at), 0, check_crc=False)
+            (stored,) = self._recent.find([MessageKey(message.topic, message.unique_id)])
+            if (
+                stored is None
+                or stored.queue_id != queue_id
+                or not self._recent.has(stored, self._message(at))
+            ):
+                break
+            # One look-up finds all that were stored with it.
+            count = 1 + self._recent.count_behind(
+                stored, len(self._message(at)), (self._message(row) for row in range(at + 1, end))
+            )
+            self.found.append(Span(at, count, stored.physical_offset, stored.queue_offset))
+            self.timestamp = max(self.timestamp, stored.store_timestamp)
+            at += count
+        return at
+
+    def piece(self, begin: int, end: int) -> memoryview:
+        """The bytes of some records, with their headers."""
+        return self._view[self._starts[begin] : self._starts[end]]
+
+    def _message(self, number: int) -> memoryview:
+        return self._view[self._starts[number] + self._header_size : self._starts[number + 1]]

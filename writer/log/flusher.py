@@ -1,0 +1,156 @@
+"""Flusher: the writer's second thread; one sync for all that waits.
+
+It alone publishes the cursor ``durable`` and writes our checkpoint and DLedger's. A sync that fails
+ends the process at once: after it the page cache cannot be trusted, and neither can a later sync.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.model.errors import StorageError
+from ledgermq.model.events import Event
+from ledgermq.model.exit_status import EXIT_BUG, EXIT_STORAGE
+from ledgermq.process.environment import OrderBell
+from ledgermq.store.log.log_writer import LogEnd, LogWriter
+from ledgermq.writer.log.flush_rule import FlushPlan, FlushRule
+
+logger = logging.getLogger(__name__)
+
+
+class LogFlusher(Protocol):
+    """Makes the log durable beside the writer; ``Flusher`` is the real one."""
+
+    def wake(self, end: LogEnd) -> None:
+        """The log was published up to ``end``."""
+        ...
+
+    def truncate(self, cut: Callable[[], LogEnd]) -> None:
+        """Cut the log with ``cut``, which returns its new end, while no sync runs."""
+        ...
+
+    def stop(self) -> None:
+        """Sync what is left, write the checkpoints, end."""
+        ...
+
+
+class MakeFlusher(Protocol):
+    """Begins to make a log durable; the arguments are those of ``Flusher``."""
+
+    def __call__(
+        self,
+        log: LogWriter,
+        page: CursorPage,
+        make_bell: Callable[[], OrderBell],
+        plan: FlushPlan,
+        write_checkpoint: Callable[[LogEnd], None],
+    ) -> LogFlusher:
+        """The flusher of ``log``."""
+        ...
+
+
+class Flusher:
+    """Owned by the writer process; ``wake`` and ``stop`` are called from its main thread."""
+
+    def __init__(
+        self,
+        log: LogWriter,
+        page: CursorPage,
+        make_bell: Callable[[], OrderBell],
+        plan: FlushPlan,
+        write_checkpoint: Callable[[LogEnd], None],
+    ) -> None:
+        """Start the thread.
+
+        Args:
+            make_bell: makes the way to raft; called in the thread, because a socket belongs to one.
+            write_checkpoint: called with an end that is durable.
+        """
+        self._log = log
+        self._make_bell = make_bell
+        self._plan = plan
+        self._write_checkpoint = write_checkpoint
+        self._rule = FlushRule(page, plan, log.end, time.monotonic_ns())
+        self._condition = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
+        self._thread.start()
+
+    def wake(self, end: LogEnd) -> None:
+        """The log was published up to ``end``; it becomes durable at once or with the interval."""
+        with self._condition:
+            if self._rule.grow(end):
+                self._condition.notify()
+
+    def truncate(self, cut: Callable[[], LogEnd]) -> None:
+        """Cut the log with ``cut``, which returns its new end, while no sync runs.
+
+        What is durable of the log goes back with it.
+        """
+        with self._condition:
+            self._condition.wait_for(lambda: not self._rule.is_busy)
+            self._rule.cut(cut(), time.monotonic_ns())
+
+    def stop(self) -> None:
+        """Sync what is left, write the checkpoints, end the thread."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        bell = self._make_bell()
+        try:
+            while self._wait():
+                self._flush(bell)
+            # No cut comes any more.
+            self._flush(bell)
+            self._write_checkpoint(self._rule.done)
+        except StorageError as error:
+            logger.critical(
+                "log not durable, the process ends: %s",
+                error,
+                extra={"event": Event.LOG_NOT_DURABLE},
+            )
+            os._exit(EXIT_STORAGE)
+        except BaseException:  # without this thread nothing would ever be acknowledged again
+            logger.critical("flusher failed, the process ends", exc_info=True)
+            os._exit(EXIT_BUG)
+        finally:
+            bell.close()
+
+    def _wait(self) -> bool:
+        """Wait until there is something to sync or to checkpoint; false when told to stop."""
+        with self._condition:
+            while not self._stopping:
+                left_ns = self._rule.wait_ns(time.monotonic_ns())
+                if left_ns == 0:
+                    break
+                self._condition.wait(None if left_ns is None else left_ns / 1e9)
+            if self._rule.has_unsynced and not (self._plan.at_once or self._stopping):
+                self._condition.wait_for(lambda: self._stopping, self._plan.interval_s)
+            return not self._stopping
+
+    def _flush(self, bell: OrderBell) -> None:
+        with self._condition:
+            is_needed = self._rule.begin_sync()
+        if is_needed:
+            self._log.sync()
+            with self._condition:
+                self._rule.end_sync(time.monotonic_ns())
+                self._condition.notify_all()
+            bell.ring()
+        now_ns = time.monotonic_ns()
+        with self._condition:
+            end = self._rule.begin_checkpoint(now_ns)
+        if end is not None:
+            self._write_checkpoint(end)
+            with self._condition:
+                self._rule.end_checkpoint(now_ns)
+                self._condition.notify_all()

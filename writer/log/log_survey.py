@@ -1,0 +1,183 @@
+"""Survey of a store for retention: its files, who needs them, how full the disk is.
+
+Everything is read from the files, in a thread of the writer, which alone deletes files of the log:
+none goes away meanwhile. Files of queues and of the broker may change under the survey.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ledgermq.formats.config_json import choose_document
+from ledgermq.formats.records.message import MAGIC, MAGIC_AT, TIMESTAMP, WORD, store_fields_at
+from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.members.state_mark import read_state_mark
+from ledgermq.model.config.settings import LogKind, RetentionSection, Settings
+from ledgermq.rules.tables import archives, group_offsets
+from ledgermq.rules.tables.archives import ArchiveTable
+from ledgermq.rules.tables.group_offsets import GroupOffsets
+from ledgermq.store.files.config_file import ConfigFile
+from ledgermq.store.files.disk_space import bytes_on_disk, measure
+from ledgermq.store.files.small_file import read_file
+from ledgermq.store.files.store_paths import StorePaths
+from ledgermq.store.queues import dispatch_checkpoint
+from ledgermq.store.queues.queue_ends import ends_path, read_queue_ends
+from ledgermq.store.queues.queue_reader import QueueReader
+from ledgermq.store.retention import NOTHING, Guard, LogFileAge, Survey
+
+_HEAD_SIZE = 160
+_EVERYTHING = 2**62
+
+
+def take_survey(
+    settings: Settings,
+    retention: RetentionSection,
+    page: CursorPage,
+    *,
+    now_ms: int | None = None,
+) -> Survey:
+    """The store as it is now.
+
+    Args:
+        retention: the settings in force.
+        page: of the node; only cursors are read.
+        now_ms: by which messages are old, epoch ms; the machine's clock's if left out.
+
+    Raises:
+        StorageError, CorruptLogError: something cannot be read.
+    """
+    paths = StorePaths.of(settings)
+    disk = measure(paths.root)
+    files = tuple(_files(settings))
+    least = _least_archive(paths)
+    return Survey(
+        files=files,
+        guards=tuple(_guards(settings, retention, page, files)),
+        disk=disk,
+        store_bytes=_store_bytes(paths) if retention.bytes_max is not None else 0,
+        archived=least.position if least else None,
+        archive=least.name if least else "",
+        now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
+        hour=time.localtime().tm_hour,
+        is_dledger=settings.store.log is LogKind.DLEDGER,
+    )
+
+
+def _files(settings: Settings) -> Iterator[LogFileAge]:
+    found = StorePaths.of(settings).log.files()
+    times = [_first_store_ms(file.path, file.header_size) for file in found]
+    for number, file in enumerate(found):
+        status = file.path.stat()
+        later = [time_ms for time_ms in times[number + 1 :] if time_ms is not None]
+        last_ms = later[0] if later else status.st_mtime_ns // 1_000_000
+        yield LogFileAge(file.start, file.end, status.st_blocks * 512, last_ms)
+
+
+def _first_store_ms(path: Path, header_size: int) -> int | None:
+    """Store time of the file's first message; None when it has none yet."""
+    with path.open("rb") as file:
+        head = memoryview(os.pread(file.fileno(), _HEAD_SIZE, header_size))
+    if len(head) < _HEAD_SIZE or WORD.unpack_from(head, MAGIC_AT)[0] != MAGIC:
+        return None
+    time_ms: int = TIMESTAMP.unpack_from(head, store_fields_at(head)[0])[0]
+    return time_ms
+
+
+def _guards(
+    settings: Settings,
+    retention: RetentionSection,
+    page: CursorPage,
+    files: tuple[LogFileAge, ...],
+) -> Iterator[Guard]:
+    if not files:
+        return
+    paths = StorePaths.of(settings)
+    file_size = files[-1].end - files[-1].start
+    committed = page.read_committed().position
+    yield Guard("a restart", max(0, committed - file_size), "the last file before the commit")
+    saved = dispatch_checkpoint.read(paths.dispatch_checkpoint)
+    dispatched = 0 if saved is None else saved.position
+    yield Guard("dispatch", dispatched, "its checkpoint on the disk")
+    ends = read_queue_ends(ends_path(paths.root))
+    counted = 0 if ends is None else ends.position
+    yield Guard("dispatch", counted, "its table of the queues' ends on the disk")
+    if retention.keep_groups:
+        offsets = _group_offsets(paths)
+        for group in retention.keep_groups:
+            yield _group_guard(group, offsets, settings)
+    mark = read_state_mark(paths.state_mark)
+    if mark is not None:
+        yield Guard("the broker", mark, "the last snapshot of its topics, groups and offsets")
+
+
+def _group_offsets(paths: StorePaths) -> GroupOffsets:
+    path = paths.topics.with_name(group_offsets.FILE)
+    backup = path.with_name(path.name + ".bak")
+    document = choose_document(read_file(path), read_file(backup), file=str(path))
+    return GroupOffsets.read(document or {})
+
+
+def _group_guard(group: str, offsets: GroupOffsets, settings: Settings) -> Guard:
+    """From where on ``group`` has not read the log; one that has never committed needs all."""
+    paths = StorePaths.of(settings)
+    setting = "retention.keep_groups"
+    topics = [(owner.topic, queues) for owner, queues in offsets if owner.group == group]
+    if not topics:
+        return Guard(f"group {group}, which has committed no offset yet,", 0, setting, reads=True)
+    needed, name = NOTHING, f"group {group}"
+    for topic, queues in topics:
+        folder = paths.consume_queues / topic
+        for number in _queue_ids(folder):
+            position = _unread(folder / str(number), queues.get(number, 0), settings)
+            if position < needed:
+                offset = queues.get(number, 0)
+                needed = position
+                name = f"group {group}, at {offset} of queue {number} of {topic},"
+    return Guard(name, needed, setting, reads=True)
+
+
+def _queue_ids(folder: Path) -> list[int]:
+    if not folder.is_dir():
+        return []
+    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
+
+
+def _unread(directory: Path, offset: int, settings: Settings) -> int:
+    """Position of the message that a group reads next; ``NOTHING`` at the queue's end."""
+    reader = QueueReader(directory, file_size=settings.store.mapped_file_size_consume_queue)
+    try:
+        first, end = reader.bounds(_EVERYTHING)
+        if offset >= end:
+            return NOTHING
+        return int(reader.units(max(first, offset), 1)["position"][0])
+    finally:
+        reader.close()
+
+
+class _Archive(NamedTuple):
+    position: int
+    name: str
+
+
+def _least_archive(paths: StorePaths) -> _Archive | None:
+    """The archive that has least of the log; None without one.
+
+    The broker writes the file a moment after the command, so it never says more than is so.
+
+    Raises:
+        ConfigError: it says something else: nothing may be deleted.
+    """
+    table = ArchiveTable.read(ConfigFile(paths.own / archives.FILE).load())
+    return min((_Archive(mark.position, name) for name, mark in table), default=None)
+
+
+def _store_bytes(paths: StorePaths) -> int:
+    """Bytes on disk of log, queues and index; what goes away meanwhile counts nothing."""
+    folders = [paths.root / "commitlog", paths.data, paths.consume_queues, paths.index_files]
+    if paths.index is not None:
+        folders.append(paths.index)
+    return bytes_on_disk(*folders)

@@ -1,0 +1,129 @@
+"""Batch of frames for one write, and its roll-back when that write fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ledgermq.model.errors import DiskFullError, StorageError
+from ledgermq.model.ids import Position, QueueId, QueueOffset, Term
+from ledgermq.store.log.log_writer import LogWriter, Run, Span
+from ledgermq.store.queues.queue_offsets import QueueOffsets
+from ledgermq.wire.send_frame import Duplicate, SendRun
+
+
+class Put(NamedTuple):
+    """One frame's place in the log; it is stored when the log has reached ``position``.
+
+    ``store_timestamp``: of its records, epoch ms; of a part that was stored before, that of the
+    rest. ``duplicates``: records that were stored before, with other messages.
+    """
+
+    identity: bytes
+    request_id: int
+    size: int
+    spans: list[Span]
+    position: int
+    store_timestamp: int
+    duplicates: Sequence[Duplicate] = ()
+
+
+class PutBatch:
+    """Used inside the put lock: ``stage`` frames, then ``publish`` them, any number of times.
+
+    Attributes:
+        store_timestamp: of the frame that was staged last, epoch ms; before the first one, of now.
+    """
+
+    def __init__(
+        self, log: LogWriter, offsets: QueueOffsets, *, term: Term, now_ms: Callable[[], int]
+    ) -> None:
+        """Nothing is staged.
+
+        Args:
+            now_ms: epoch; asked for each frame. A frame may come in long after the batch was begun,
+                and a message is not to be older in the store than where it was born.
+        """
+        self.term = term
+        self.store_timestamp = now_ms()
+        self._now_ms = now_ms
+        self._log = log
+        self._offsets = offsets
+        self._staged: list[Put] = []
+        self._before: dict[tuple[bytes, QueueId], QueueOffset] = {}
+        self._begin = log.end
+
+    @property
+    def published_end(self) -> Position:
+        """Behind what is written, and can be read."""
+        return self._begin.position
+
+    def make_room(self, sizes: memoryview) -> None:
+        """Have blocks for a frame of such records; to be called before it is staged.
+
+        Raises:
+            DiskFullError: there is no space; nothing has changed.
+        """
+        self._log.reserve(sizes)
+
+    def stage(
+        self,
+        identity: bytes,
+        request_id: int,
+        payload: memoryview | bytes,
+        sizes: memoryview,
+        runs: Sequence[SendRun],
+    ) -> list[Span]:
+        """Stamp the records of a frame that was checked; where they will be.
+
+        Raises:
+            StorageError: see ``publish``: a file's end was reached, and the write there failed.
+        """
+        self.store_timestamp = max(self.store_timestamp, self._now_ms())
+        placed: list[Run] = []
+        for run in runs:
+            queue_id = QueueId(run.queue_id)
+            offset = self._offsets.next_offset(run.topic, queue_id)
+            self._before.setdefault((run.topic, queue_id), offset)
+            placed.append(Run(run.records, offset))
+            self._offsets.set_next(run.topic, queue_id, QueueOffset(offset + run.records))
+        spans = self._log.put(
+            payload, sizes, placed, term=self.term, store_timestamp=self.store_timestamp
+        )
+        position = self._log.end.position
+        self._staged.append(
+            Put(identity, request_id, len(payload), spans, position, self.store_timestamp)
+        )
+        return spans
+
+    def publish(self) -> list[Put]:
+        """Write what was staged; the frames that are in the log now.
+
+        Raises:
+            StorageError: none of them may be acknowledged; ``take_back`` says what to answer.
+        """
+        self._log.publish()
+        puts = self._staged
+        self._staged = []
+        self._before.clear()
+        self._begin = self._log.end
+        return puts
+
+    def take_back(self, error: StorageError) -> list[Put]:
+        """After a failed write: the frames to refuse with ``error``; none of them is stored.
+
+        Raises:
+            StorageError: ``error`` again, when the process must not go on writing.
+        """
+        if not isinstance(error, DiskFullError):
+            raise error
+        refused = self._staged
+        self._staged = []
+        if self._log.end == self._begin:
+            for (topic, queue_id), offset in self._before.items():
+                self._offsets.set_next(topic, queue_id, offset)
+            self._before.clear()
+            return refused
+        # The end of a file lay between: a part of the frames is in the log, and their queue offsets
+        # must not be given again. The process starts over from what the log holds.
+        raise StorageError("disk full in the middle of a batch", cause=str(error)) from error

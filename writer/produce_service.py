@@ -1,0 +1,579 @@
+"""Producers' sessions at the writer: frames in, acknowledgements out.
+
+A turn takes a bounded number of frames, checks each, stages them in the log one behind the other
+under the put lock, and writes all of them with one call. A frame that is refused stored nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from ledgermq.formats.kernels.crc32 import crc32
+from ledgermq.ipc.counters import WriterCounter
+from ledgermq.ipc.cursor_page import Role
+from ledgermq.members.log_trouble import LogDamagedError, report
+from ledgermq.model.config.settings import AckMode, Settings
+from ledgermq.model.errors import (
+    BusyError,
+    CorruptLogError,
+    DiskFullError,
+    LedgerError,
+    MessageIllegalError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    ProtocolError,
+    StaleGenerationError,
+    StorageError,
+)
+from ledgermq.model.ids import Position, Term
+from ledgermq.model.limits import (
+    ENTRY_SIZE_MAX,
+    FRAME_SIZE_MAX,
+)
+from ledgermq.model.names.delay_levels import delay_levels_ms
+from ledgermq.process.environment import Environment
+from ledgermq.sessions.session_server import Session, SessionServer
+from ledgermq.sessions.welcome import welcome_of
+from ledgermq.store.queues.queue_offsets import QueueOffsets
+from ledgermq.wire.header import Kind, decode_header
+from ledgermq.wire.send_frame import (
+    DUPLICATES_VERSION,
+    SendFrame,
+    SentSpan,
+    decode_send,
+    encode_sent,
+)
+from ledgermq.wire.session import (
+    Standing,
+    decode_hello,
+    encode_refused,
+    hello_instance,
+    hello_version,
+)
+from ledgermq.writer.admission.frame_admission import FrameAdmission
+from ledgermq.writer.admission.record_rules import RecordRules
+from ledgermq.writer.admission.writable_topics import WritableTopics
+from ledgermq.writer.duplicates.missing_records import FramePlan, MissingRecords
+from ledgermq.writer.duplicates.recent_messages import RecentMessages
+from ledgermq.writer.duplicates.stored_ids import IdsUnknownError
+from ledgermq.writer.duplicates.unique_ids import LogState, UniqueIds
+from ledgermq.writer.log.log_opening import OpenLog, entry_before
+from ledgermq.writer.log.own_entries import append_own
+from ledgermq.writer.log.put_batch import Put, PutBatch
+from ledgermq.writer.log.put_lock import PutLockHolder
+from ledgermq.writer.log.space_gate import NoRoomError, SpaceGate
+
+
+class OutOfTurnError(BusyError):
+    """A frame was sent before its client could know that an earlier one had been refused."""
+
+
+_OWN_STATUSES: dict[type[LedgerError], str] = {
+    BusyError: "WINDOW_FULL",
+    OutOfTurnError: "OUT_OF_TURN",
+    IdsUnknownError: "IDS_UNKNOWN",
+}
+
+FRAMES_PER_TURN_MAX = 256
+BYTES_PER_TURN_MAX = 8 * 1024 * 1024
+
+_ACKS = {AckMode.LEADER: 0, AckMode.MAJORITY_MEMORY: 1, AckMode.MAJORITY_FSYNC: 2}
+
+
+@dataclass(slots=True)
+class ProducerSession(Session):
+    """A producer's.
+
+    Attributes:
+        version: of the protocol.
+        terms_ended: how many terms of its own the node had ended when the session began.
+        is_refused: a frame was refused that may come again; those that were sent behind it must not
+            be stored before it.
+    """
+
+    version: int = 0
+    terms_ended: int = 0
+    is_refused: bool = False
+
+
+class Due(NamedTuple):
+    """An answer that waits for the commit cursor to reach ``position``."""
+
+    position: int
+    identity: bytes
+    answer: bytes
+    size: int
+
+
+class ProduceService:
+    """Owned by the writer process.
+
+    Invariants: positions in ``_due`` never decrease; ``_in_flight`` is the sum of the sessions'.
+    """
+
+    def __init__(
+        self,
+        around: Environment,
+        log: OpenLog,
+        *,
+        topics: WritableTopics,
+        put_lock: PutLockHolder,
+        gate: SpaceGate,
+        admission: FrameAdmission,
+    ) -> None:
+        settings = around.settings
+        self._admission = admission
+        self._gate = gate
+        self._settings = settings
+        self._counters = around.page.counters(Role.WRITER)
+        self._log = log.writer
+        self._store_host_size = len(log.store_host)
+        self._ack = _ACKS[settings.ack.mode]
+        self._topics = topics
+        self._offsets: QueueOffsets | None = None
+        self._put_lock = put_lock
+        self._answers_at_once = settings.ack.mode is AckMode.LEADER
+        self._body_max = settings.store.max_message_size
+        limit = ENTRY_SIZE_MAX if log.writer.header_size else self._body_max + 64 * 1024
+        self._record_max = min(log.writer.record_size_max, limit)
+        self._last_led: int | None = None
+        self._terms_ended = 0
+        self._due: deque[Due] = deque()
+        self._in_flight = 0
+        self._open_log = log
+        self._first = 0
+        self._recent = self._recent_messages()
+        self._clock = around.clock
+        self._page = around.page
+        self._unique = UniqueIds(
+            topics,
+            settings,
+            lambda: around.page.give_sign(Role.WRITER, around.clock.monotonic_ns()),
+        )
+        self._missing = MissingRecords(self._unique, header_size=log.writer.header_size)
+        self.socket = around.produce_socket(
+            admission.gate,
+            message_size_max=FRAME_SIZE_MAX + 1024 * 1024,
+            note_ended=self._note_ended,
+        )
+        levels = len(delay_levels_ms(settings.store.message_delay_level)) - 1
+        self._rules = RecordRules(
+            topics,
+            levels=levels,
+            header_size=log.writer.header_size,
+            store_host_size=self._store_host_size,
+            record_max=self._record_max,
+            body_max=self._body_max,
+        )
+        generation = around.page.read_process(Role.WRITER).generation
+        self._clients = SessionServer[ProducerSession](
+            self.socket,
+            self._counters,
+            WriterCounter,
+            settings.limits,
+            welcome=welcome_of(settings, generation, delay_levels=levels),
+            statuses=_OWN_STATUSES,
+            forget=admission.forget,
+        )
+
+    def has_due(self, position: Position) -> bool:
+        """Whether a frame that is stored before ``position`` has no answer yet."""
+        return bool(self._due) and self._due[0].position <= position
+
+    def begin_term(self, offsets: QueueOffsets) -> None:
+        """This node leads: number messages from ``offsets`` on."""
+        self._offsets = offsets
+        self._unique.forget()
+        self._admission.begin_term()
+
+    def end_term(self) -> None:
+        """Another node leads: what is not answered yet may be in the log one day, or never."""
+        self._offsets = None
+        error = OutcomeUnknownError("node leads no more; send again with the same ids")
+        for answer in self._due:
+            self._refuse(answer.identity, decode_header(answer.answer).request_id, error)
+            self._release(answer)
+        self._due.clear()
+
+    def tell_standing(self, standing: Standing) -> None:
+        """Tell all clients what this node is in its group now, if that is something else.
+
+        To be called after a grant before frames are taken: what a client sent in an earlier term of
+        this node, and another leader may have stored meanwhile, must find its session ended.
+        """
+        before = self._clients.standing
+        if standing == before:
+            return
+        self._clients.tell_standing(standing)
+        if before.leads and (not standing.leads or standing.term != before.term):
+            self._terms_ended += 1
+        if standing.leads:
+            # Between two terms that follow one another nobody else can have led.
+            if self._last_led is not None and standing.term > self._last_led + 1:
+                for identity in list(self._clients.sessions):
+                    session = self._clients.sessions.get(identity)
+                    if session is not None and session.terms_ended < self._terms_ended:
+                        self._clients.end(identity)
+            self._last_led = standing.term
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: those of access and quotas count from now on."""
+        self._admission.take_settings(settings)
+        self._clients.take_limits(settings.limits)
+
+    def begin_following(self) -> None:
+        """Entries of another leader come next; the log may have been cut."""
+        self._recent = self._recent_messages()
+
+    def forget_before(self, position: Position) -> None:
+        """The log is about to begin at ``position``; nothing before it is read any more."""
+        self._first = int(position)
+        self._recent.forget_before(position)
+        self._unique.let_go()
+
+    def note_entries(self, count: int) -> None:
+        """So many entries of another leader were appended."""
+        self._counters[WriterCounter.ENTRIES] += count
+        try:
+            self._recent.follow(self._log.end.position)
+        except CorruptLogError as error:
+            raise self._trouble(error) from error
+
+    def take_frames(self, term: Term | None) -> bool:
+        """Take what producers have sent, a bounded number; true when the log has grown.
+
+        Args:
+            term: the granted term; without one every frame is refused.
+        """
+        self._counters[WriterCounter.TURNS] += 1
+        if term is None or self._offsets is None:
+            self._refuse_waiting()
+            return False
+        begin = self._log.end
+        batch = PutBatch(self._log, self._offsets, term=term, now_ms=self._now_ms)
+        with self._put_lock:
+            try:
+                self._stage_waiting(batch, term)
+                self._publish(batch)
+            except StorageError as error:
+                # It may have the ids of messages that are not stored.
+                self._unique.forget()
+                for put in batch.take_back(error):
+                    self._refuse_admitted(put.identity, put.request_id, put.size, error)
+        if self._answers_at_once:
+            self.acknowledge(self._log.end.position)
+        return self._log.end != begin
+
+    def append_own(self, records: Sequence[bytes], term: Term, *, has_reserve: bool) -> None:
+        """Append records that the node writes for itself; see ``own_entries``.
+
+        Raises:
+            MessageIllegalError: one is larger than the log takes; nothing has changed.
+            DiskFullError: there is no space; nothing has changed.
+        """
+        assert self._offsets is not None, "an entry of a node that does not lead"
+        largest = max(map(len, records))
+        if largest > self._record_max:
+            raise MessageIllegalError("record is too large", size=largest, limit=self._record_max)
+        batch = PutBatch(self._log, self._offsets, term=term, now_ms=self._now_ms)
+        begin = int(self._log.end.position)
+        append_own(
+            batch,
+            records,
+            self._put_lock,
+            header_size=self._log.header_size,
+            has_reserve=has_reserve,
+        )
+        try:
+            self._unique.note_own(begin, int(self._log.end.position), batch.store_timestamp)
+        except CorruptLogError as error:
+            raise self._trouble(error) from error
+
+    def acknowledge(self, position: Position) -> None:
+        """Answer every frame that is stored before ``position``."""
+        due = self._due
+        while due and due[0].position <= position:
+            answer = due.popleft()
+            self._release(answer)
+            self._clients.send(answer.identity, [answer.answer])
+
+    def close(self) -> None:
+        """Tell the clients that wait that their outcome is unknown, and unbind."""
+        error = OutcomeUnknownError("node stops; send again with the same ids")
+        for answer in self._due:
+            request_id = decode_header(answer.answer).request_id
+            self._clients.send(answer.identity, encode_refused(request_id, error))
+        self._due.clear()
+        self._clients.close()
+
+    def _admit(self, parts: list[bytes], term: Term | None) -> SendFrame | None:
+        """The frame in ``parts`` if it may come in; everything else is answered here."""
+        identity = parts[0]
+        request_id = 0
+        try:
+            if len(parts) < 2:
+                raise ProtocolError("message without a header", parts=len(parts) - 1)
+            header = decode_header(parts[1])
+            request_id = header.request_id
+            if header.kind is Kind.HELLO:
+                self._greet(identity, request_id, parts)
+                return None
+            session = self._clients.used(identity)
+            if header.kind is Kind.GOODBYE:
+                self._clients.end(identity)
+                return None
+            if header.kind is not Kind.SEND or len(parts) != 3:
+                raise ProtocolError(
+                    "message not taken here", kind=header.kind.name, parts=len(parts) - 1
+                )
+            frame = decode_send(parts[1])
+            if session.is_refused and not frame.is_resumed:
+                raise OutOfTurnError("a frame sent before was refused: send again from it on")
+            session.is_refused = False
+            self._check_frame(frame, parts[2])
+            self._admission.check_window(frame, in_flight=session.in_flight, total=self._in_flight)
+            if term is None:
+                raise NotLeaderError(
+                    "node does not lead now: nothing was stored",
+                    role=self._clients.standing.role,
+                    term=self._clients.standing.term,
+                    leader=self._clients.standing.leader,
+                )
+            self._admission.check(frame, identity, session.name, session.rights)
+            payload = memoryview(parts[2])
+            self._rules.check(frame, payload, self._now_ms())
+            self._admission.check_real_topics(
+                frame, payload, session.rights, header_size=self._log.header_size
+            )
+        except LedgerError as error:
+            self._refuse(identity, request_id, error)
+            return None
+        return frame
+
+    def _check_frame(self, frame: SendFrame, payload: bytes) -> None:
+        """What concerns the frame as a whole."""
+        if len(payload) != frame.payload_size:
+            raise ProtocolError(
+                "payload of another size than announced",
+                size=len(payload),
+                expected=frame.payload_size,
+            )
+        expected = (self._log.header_size, self._store_host_size)
+        if (frame.entry_header_size, frame.store_host_size) != expected:
+            raise StaleGenerationError(
+                "frame made for another log: say HELLO again",
+                entry_header_size=frame.entry_header_size,
+                store_host_size=frame.store_host_size,
+                expected=expected,
+            )
+        checksum = crc32(payload, crc32(frame.tables, 0))
+        if checksum != frame.checksum:
+            raise ProtocolError(
+                "checksum of the frame differs", checksum=frame.checksum, computed=checksum
+            )
+
+    def _stage_waiting(self, batch: PutBatch, term: Term) -> None:
+        """Stage the frames that wait, a bounded number."""
+        size = 0
+        for _ in range(FRAMES_PER_TURN_MAX):
+            parts = self.socket.receive()
+            if parts is None:
+                return
+            frame = self._admit(parts, term)
+            if frame is None:
+                continue
+            self._admitted(parts[0], frame)
+            try:
+                known = 0
+                if self._missing.concerns(frame):
+                    known = self._put_missing(batch, parts[0], parts[2], frame)
+                else:
+                    self._make_room(batch, frame.sizes)
+                    batch.stage(parts[0], frame.request_id, parts[2], frame.sizes, frame.runs)
+            except (
+                NoRoomError,
+                NotLeaderError,
+                OutcomeUnknownError,
+                IdsUnknownError,
+            ) as error:
+                self._refuse_admitted(parts[0], frame.request_id, frame.payload_size, error)
+                continue
+            self._counters[WriterCounter.MESSAGES] += len(frame.sizes) - known
+            self._counters[WriterCounter.BYTES] += frame.payload_size
+            self._counters[WriterCounter.FRAMES] += 1
+            size += frame.payload_size
+            if size >= BYTES_PER_TURN_MAX:
+                return
+
+    def _make_room(self, batch: PutBatch, sizes: memoryview) -> None:
+        """See ``PutBatch.make_room``; without it the errors are those of ``SpaceGate.check``."""
+        self._gate.check()
+        try:
+            batch.make_room(sizes)
+        except DiskFullError as error:
+            raise self._gate.strike(error) from error
+
+    def _put_missing(
+        self, batch: PutBatch, identity: bytes, payload: bytes, frame: SendFrame
+    ) -> int:
+        """Store what the log lacks of a frame, and answer for all of it; how much it had."""
+        try:
+            plan = self._plan_missing(batch, payload, frame)
+            if not plan.is_new:
+                # What is written with it would be answered for by the same answer.
+                self._publish(batch)
+            if plan.missing.records:
+                self._stage_missing(batch, identity, plan)
+            if plan.is_new:
+                return 0
+            stored = batch.publish()
+        except CorruptLogError as error:
+            trouble = self._trouble(error)
+            if isinstance(trouble, LogDamagedError):
+                raise trouble from error
+            # Nobody else has the log. Whether these were stored is not known; others are served.
+            self._refuse_admitted(identity, frame.request_id, frame.payload_size, trouble)
+            return len(frame.sizes)
+        own = stored[0] if stored else None
+        put = self._missing.finish(plan, identity, own, end=self._log.end.position)
+        known = len(frame.sizes) - plan.missing.records
+        self._counters[WriterCounter.RESENT_FOUND] += plan.resent
+        self._counters[WriterCounter.DUPLICATES] += known - plan.resent
+        self._note_puts([put], batch.term)
+        return known
+
+    def _plan_missing(self, batch: PutBatch, payload: bytes, frame: SendFrame) -> FramePlan:
+        """What the log lacks of a frame; what is staged is written where it may have a part."""
+        if frame.is_retry:
+            self._publish(batch)
+            self._recent.extend(self._log.end.position)
+        log = LogState(int(batch.published_end), self._page.read_dispatched().position)
+        search = self._missing.search(frame, payload, now_ms=batch.store_timestamp, log=log)
+        if search is not None and not search.is_written:
+            self._publish(batch)
+        return self._missing.plan(
+            frame, payload, search, recent=self._recent, end=batch.published_end
+        )
+
+    def _stage_missing(self, batch: PutBatch, identity: bytes, plan: FramePlan) -> None:
+        missing = plan.missing
+        try:
+            self._make_room(batch, missing.sizes)
+        except (NoRoomError, NotLeaderError) as error:
+            if not plan.resent:
+                raise
+            raise OutcomeUnknownError(
+                "a part of the frame is stored, and there is no space for the rest",
+                cause=str(error),
+            ) from error
+        spans = batch.stage(
+            identity, plan.frame.request_id, missing.payload, missing.sizes, missing.runs
+        )
+        self._missing.note(plan, spans, batch.store_timestamp)
+
+    def _publish(self, batch: PutBatch) -> None:
+        """Write what is staged; its answers wait for the commit cursor."""
+        self._note_puts(batch.publish(), batch.term)
+
+    def _trouble(self, error: CorruptLogError) -> CorruptLogError:
+        """What to raise when the log cannot be read: a member of a group notes the damage."""
+        end = self._log.end
+        return report(self._settings, error, last=(end.position, end.index_, end.term))
+
+    def _refuse_waiting(self) -> None:
+        """Answer what waits while nothing can be stored, a bounded number."""
+        for _ in range(FRAMES_PER_TURN_MAX):
+            parts = self.socket.receive()
+            if parts is None:
+                return
+            self._admit(parts, None)
+
+    def _recent_messages(self) -> RecentMessages:
+        log = self._open_log
+        return RecentMessages(
+            log.paths.data,
+            file_size=log.recovered.data.file_size,
+            header_size=self._log.header_size,
+            first=max(int(log.recovered.first), self._first),
+            window=self._settings.limits.total_window_bytes,
+            end=self._log.end.position,
+            entry_before=partial(entry_before, log),
+        )
+
+    def _release(self, answer: Due) -> None:
+        """The bytes of a frame that has an answer are no more in flight."""
+        self._in_flight -= answer.size
+        session = self._clients.sessions.get(answer.identity)
+        if session is not None:
+            session.in_flight -= answer.size
+
+    def _note_puts(self, puts: list[Put], term: Term) -> None:
+        """Frames are in the log: their answers wait for the commit cursor."""
+        for put in puts:
+            answer = encode_sent(
+                put.request_id,
+                term=term,
+                store_timestamp=put.store_timestamp,
+                ack=self._ack,
+                spans=[SentSpan(*span) for span in put.spans],
+                duplicates=put.duplicates if self._tells_duplicates(put) else (),
+            )
+            self._due.append(Due(put.position, put.identity, answer, put.size))
+
+    def _tells_duplicates(self, put: Put) -> bool:
+        session = self._clients.sessions.get(put.identity)
+        return session is not None and session.version >= DUPLICATES_VERSION
+
+    def _admitted(self, identity: bytes, frame: SendFrame) -> None:
+        session = self._clients.sessions.get(identity)
+        assert session is not None, identity
+        self._admission.admitted(frame, identity, session.name, session.rights)
+        session.in_flight += frame.payload_size
+        self._in_flight += frame.payload_size
+
+    def _greet(self, identity: bytes, request_id: int, parts: list[bytes]) -> None:
+        """Begin a session, or begin it anew."""
+        hello, peer = self._clients.hello(parts), self.socket.peer
+        name, instance = decode_hello(hello), hello_instance(hello)
+        self.socket.greet(identity)
+        known = self._clients.sessions.get(identity)
+        is_known = known is not None and known.rights.peer == peer
+        if known is None or not is_known or known.instance != instance:
+            fresh = ProducerSession(
+                name,
+                self._admission.rights_of(peer),
+                instance,
+                version=hello_version(hello),
+                terms_ended=self._terms_ended,
+            )
+            if known is not None and is_known:
+                fresh.in_flight, fresh.is_refused = known.in_flight, known.is_refused
+                fresh.terms_ended = known.terms_ended
+            self._clients.begin(identity, fresh)
+        self._clients.welcome(identity, request_id)
+
+    def _refuse(self, identity: bytes, request_id: int, error: LedgerError) -> None:
+        session = self._clients.sessions.get(identity)
+        if error.retriable and session is not None:
+            session.is_refused = True
+        record = error.details.get("record")
+        number = record if isinstance(record, int) else None
+        self._clients.refuse(identity, request_id, error, record=number)
+
+    def _refuse_admitted(
+        self, identity: bytes, request_id: int, size: int, error: LedgerError
+    ) -> None:
+        """Refuse a frame whose bytes were counted already."""
+        self._release(Due(0, identity, b"", size))
+        self._refuse(identity, request_id, error)
+
+    def _now_ms(self) -> int:
+        return self._clock.epoch_ns() // 1_000_000
+
+    def _note_ended(self) -> None:
+        """A connection was ended because it held too much, or too many were open."""
+        self._counters[WriterCounter.CONNECTIONS_ENDED] += 1

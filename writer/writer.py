@@ -1,0 +1,568 @@
+"""The writer process: takes messages from producers, and is the only one that writes the log.
+
+It alone writes the log's files, DLedger's index files and ``checkpoint``, our ``log-checkpoint``,
+says in tables from outside where in the log they stand before the broker takes them up, and removes
+the mark of a damage, ``log-damage``; it publishes the cursors ``written``, ``durable`` and
+``put_lock``. It stamps only in a term that raft has granted, and answers a producer only when
+``committed`` has passed the frame (with ``ack.mode = leader``: when the log has it).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import sys
+import time
+from collections.abc import Mapping
+
+from ledgermq.formats.dledger_index import ITEM_SIZE as INDEX_ITEM_SIZE
+from ledgermq.ipc.append_ring import (
+    AppendRing,
+    LeaderEntries,
+    ProposedRecord,
+    RepairedBytes,
+    RingRecord,
+)
+from ledgermq.ipc.counters import BrokerCounter
+from ledgermq.ipc.cursor_page import LogCursor, Role
+from ledgermq.ipc.loop import Pollable, StopFlag
+from ledgermq.ipc.orders import (
+    Follow,
+    Followed,
+    Granted,
+    GrantTerm,
+    ProposeState,
+    Ready,
+    Repaired,
+    StateRefused,
+    TopicsChanged,
+    TopicsLoaded,
+    encode,
+    kind_of,
+    parse,
+)
+from ledgermq.members.log_trouble import report
+from ledgermq.model.config.settings import AckMode, Settings
+from ledgermq.model.errors import (
+    CorruptLogError,
+    DiskFullError,
+    MessageIllegalError,
+    NotLeaderError,
+    ProtocolError,
+    StorageError,
+)
+from ledgermq.model.events import Event
+from ledgermq.model.ids import Index, Term
+from ledgermq.process.environment import Environment
+from ledgermq.process.node import Surroundings
+from ledgermq.process.table_files import UnsettledTables
+from ledgermq.process.worker_main import run_worker
+from ledgermq.sessions.standing import standing_of
+from ledgermq.store.files.append_files import overwrite
+from ledgermq.store.files.disk_space import with_reserve
+from ledgermq.store.files.disk_sync import sync_directory
+from ledgermq.store.files.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
+from ledgermq.store.files.small_file import replace_file
+from ledgermq.store.log.entry_files import EntryFiles
+from ledgermq.store.log.log_writer import LogEnd
+from ledgermq.store.recovery import log_checkpoint
+from ledgermq.store.recovery.log_damage import LogDamage, damage_path, read_damage, remove_damage
+from ledgermq.wire.session import LEADER, Standing
+from ledgermq.writer.admission.frame_admission import FrameAdmission
+from ledgermq.writer.admission.writable_topics import WritableTopics
+from ledgermq.writer.log.flush_rule import FlushPlan
+from ledgermq.writer.log.flusher import Flusher, MakeFlusher
+from ledgermq.writer.log.log_opening import OpenLog, open_log, open_queue_offsets
+from ledgermq.writer.log.log_retention import LogRetention, Retention
+from ledgermq.writer.log.put_lock import PutLockHolder
+from ledgermq.writer.log.resume import dispatched_position
+from ledgermq.writer.log.space_gate import SpaceGate
+from ledgermq.writer.log.state_end import certain_state_end
+from ledgermq.writer.produce_service import ProduceService
+
+logger = logging.getLogger(__name__)
+
+REPAIRS_DATA = 0
+"""REPAIR's number of the data files; 1 are the index files."""
+
+SMALL_APPEND = 4_096
+"""An append of no more bytes may take all of the reserve."""
+
+READY_REPEAT_NS = 200_000_000
+SWITCH_INTERVAL_S = 0.000_2
+"""The flusher's thread gets the interpreter this soon when it comes back from a sync."""
+
+
+class WriterWorker:
+    """Orders from raft and the broker on one side, the producers on the other."""
+
+    def __init__(
+        self,
+        around: Environment,
+        log: OpenLog,
+        make_flusher: MakeFlusher,
+        gate: SpaceGate,
+        retention: Retention | None = None,
+    ) -> None:
+        """Publish where the log ends.
+
+        Args:
+            gate: knows whether the disk has room.
+            retention: deletes what is old; None: nothing is deleted.
+        """
+        settings = around.settings
+        self._around = around
+        self._page = around.page
+        self._log = log.writer
+        self._paths = log.paths
+        self._data_file_size = log.recovered.data.file_size
+        self._raft = around.bell(Role.RAFT)
+        self._broker = around.bell(Role.BROKER)
+        self._dispatcher = around.bell(Role.DISPATCHER)
+        self._postponed: GrantTerm | Follow | None = None
+        self._term: Term | None = None
+        self._told_term: Term | None = None
+        self._told_version = -1
+        self._known_by_raft = False
+        self._ready_sent_ns = 0
+        self._follows = False
+        self._sequence = 0
+        self._broker_start = 0
+        self._ring: AppendRing | None = None
+        self._gate = gate
+        self._retention = retention
+        self._starved: RingRecord | None = None
+        self._put_lock = PutLockHolder(around.page, settings.limits.put_lock_warn_ms)
+        self._topics = WritableTopics(log.paths.topics, is_newest=self._has_newest_tables)
+        self._topics_version = 0
+        self._damage = read_damage(damage_path(log.paths.root))
+        self._unsettled = UnsettledTables.find(log.paths.topics.parent)
+        self._publish_written()
+        self._flusher = make_flusher(
+            log.writer,
+            around.page,
+            lambda: around.bell(Role.RAFT),
+            FlushPlan(
+                at_once=settings.ack.mode is AckMode.MAJORITY_FSYNC,
+                interval_s=settings.store.flush_interval_ms / 1000,
+                checkpoint_interval_s=settings.store.checkpoint_interval_ms / 1000,
+            ),
+            self._write_checkpoint,
+        )
+        self._open_log = log
+        # It waits with its queues for where the log ends.
+        self._dispatcher.ring()
+        self._admission = FrameAdmission(
+            settings, log.paths.own, around.clock.monotonic_ns, is_newest=self._has_newest_tables
+        )
+        self._service = ProduceService(
+            around,
+            log,
+            topics=self._topics,
+            put_lock=self._put_lock,
+            gate=gate,
+            admission=self._admission,
+        )
+
+    def sources(self) -> list[Pollable]:
+        """The inbox, the producers' socket, and who lets them in."""
+        socket = self._service.socket
+        return [*self._around.inbox.sources, socket.source, *socket.guards]
+
+    def sleep_ms(self, now_ns: int) -> int:
+        """Nothing to do while no acknowledgement is due, raft has put nothing into the ring, and
+        clients know what this node is.
+
+        Raft rings only a sleeper: what it does after the turn and before the sleep is seen here.
+        """
+        if self._service.has_due(self._page.read_committed().position):
+            return 0
+        if self._starved is None and self._ring is not None and not self._ring.is_empty:
+            return 0
+        if self._page.grant_version != self._told_version:
+            return 0
+        if self._unsettled is not None:
+            # The dispatcher rings when it has looked at the queues.
+            return 0 if self._page.has_queues() else 1_000
+        if not self._known_by_raft:
+            return max(0, (self._ready_sent_ns + READY_REPEAT_NS - now_ns) // 1_000_000)
+        waits = [1_000, self._gate.sleep_ms(now_ns)]
+        if self._retention is not None:
+            waits.append(self._retention.sleep_ms(now_ns))
+        return min(wait for wait in waits if wait is not None)
+
+    def hears_bells(self, now_ns: int) -> bool:
+        """Always: others wait for what it does."""
+        del now_ns
+        return True
+
+    def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
+        """Orders, raft's entries, frames (staged, written and published once), then answers."""
+        self._service.socket.look(now_ns)
+        for message in self._around.inbox.drain(ready):
+            self._take(message)
+        if self._unsettled is not None and self._page.has_queues():
+            self._settle_tables(self._unsettled)
+        if self._postponed is not None and self._can_obey(self._postponed):
+            order, self._postponed = self._postponed, None
+            self._carry_out(order)
+        if self._page.grant_version != self._told_version or self._term != self._told_term:
+            self._tell_standing()
+        has_room = self._gate.turn(now_ns, self._log.files_made)
+        if self._ring is not None and (
+            has_room or (self._starved is None and not self._ring.is_empty)
+        ):
+            self._take_entries(self._ring)
+        if any(guard in ready for guard in self._service.socket.guards):
+            self._service.socket.let_in()
+        if self._service.socket.source in ready and self._service.take_frames(self._term):
+            self._published()
+        self._service.acknowledge(self._page.read_committed().position)
+        if self._damage is not None:
+            self._look_at_damage(self._damage)
+        if self._retention is not None and self._retention.turn(now_ns, self._log.files_made):
+            self._service.forget_before(self._retention.wanted)
+        is_late = now_ns - self._ready_sent_ns >= READY_REPEAT_NS
+        if not self._known_by_raft and self._unsettled is None and is_late:
+            self._ready_sent_ns = now_ns
+            end = self._log.end
+            self._raft.send(encode(Ready(end.index_, end.position, end.term)))
+
+    def finish(self) -> None:
+        """Nothing: ``close`` answers whoever waits."""
+
+    def close(self) -> None:
+        """Refuse what cannot be answered any more, make the log durable, close."""
+        self._service.close()
+        if self._retention is not None:
+            self._retention.close()
+        self._flusher.stop()
+        self._log.close()
+        self._change_ring(attach=False)
+
+    def take_settings(self, settings: Settings) -> None:
+        """The settings were read again: those of space, retention, access and quotas count now."""
+        self._service.take_settings(settings)
+        self._gate.take_settings(settings.retention)
+        if self._retention is not None:
+            self._retention.take_settings(settings.retention)
+
+    def _tell_standing(self) -> None:
+        """Tell the clients what raft has made of this node, before their next frames are taken."""
+        self._told_version, self._told_term = self._page.grant_version, self._term
+        if self._term is None:
+            standing = standing_of(self._page.read_grant(), serves=False)
+        else:
+            # The page may say so later than raft's order.
+            standing = Standing(LEADER, self._term, self._around.settings.node.self_id)
+        self._service.tell_standing(standing)
+
+    def _published(self) -> None:
+        """After the log has grown: cursor first, then the bells."""
+        self._publish_written()
+        self._raft.ring()
+        self._flusher.wake(self._log.end)
+
+    def _publish_written(self) -> None:
+        end = self._log.end
+        messages = self._page.counters(Role.WRITER)[0]
+        self._page.publish_written(LogCursor(end.position, end.index_, end.term), messages)
+
+    def _take(self, message: bytes) -> None:
+        try:
+            order = parse(message)
+        except ProtocolError as error:
+            logger.warning("order refused: %s", error)
+            return
+        match order:
+            case TopicsChanged():
+                self._take_topics(order)
+            case GrantTerm() | Follow():
+                self._known_by_raft = True
+                self._postponed = None if self._can_obey(order) else order
+                if self._postponed is None:
+                    self._carry_out(order)
+            case ProposeState():
+                self._take_proposal(order)
+            case _:
+                kind = kind_of(order).name
+                logger.warning("order refused: not one for a writer: kind=%s", kind)
+
+    def _has_newest_tables(self) -> bool:
+        """Whether the broker's tables are those of this term: all it knows of topics and users it
+        has told before its snapshot, which came by the same way.
+        """
+        counters = self._page.read_counters(Role.BROKER)
+        return counters[BrokerCounter.TABLES_TERM] == (self._term or 0)
+
+    def _take_topics(self, order: TopicsChanged) -> None:
+        """Know the topics of a version, told or from their file; say which one is known.
+
+        Users and quotas are always in files: a change of them is told without topics.
+        """
+        if order.topics is None:
+            self._topics.read_as_told()
+            self._admission.reload()
+        elif order.since <= self._topics_version:
+            self._topics.take(order.topics)
+        else:
+            # A writer that was started since knows the file alone, which may be older.
+            self._broker.send(encode(TopicsLoaded(0)))
+            return
+        self._topics_version = order.version
+        self._broker.send(encode(TopicsLoaded(order.version)))
+
+    def _can_obey(self, order: GrantTerm | Follow) -> bool:
+        """Whether an order of raft need not wait.
+
+        Nothing new comes into the log before tables from outside have their place in it. How to
+        number messages is known once the dispatcher has looked at the queues.
+        """
+        if self._unsettled is not None:
+            return False
+        return isinstance(order, Follow) or self._page.has_queues()
+
+    def _settle_tables(self, unsettled: UnsettledTables) -> None:
+        end = certain_state_end(
+            self._open_log, self._around.settings, self._page, sign_of_life=self._give_sign
+        )
+        unsettled.settle(end)
+        self._unsettled = None
+
+    def _carry_out(self, order: GrantTerm | Follow) -> None:
+        """Obey, and answer; an order that came before is answered again, and not obeyed again."""
+        if order.sequence > self._sequence:
+            self._sequence = order.sequence
+            self._obey(order)
+        answer = Granted if isinstance(order, GrantTerm) else Followed
+        end = self._log.end
+        self._raft.send(
+            encode(answer(order.term, end.index_, end.position, end.term, order.sequence))
+        )
+
+    def _take_proposal(self, order: ProposeState) -> None:
+        """Records of the broker's own, which come back to it through the log, or a refusal."""
+        try:
+            if self._term is None or order.term != self._term:
+                raise NotLeaderError("node does not stamp in that term", term=order.term)
+            own = self._page.read_process(Role.WRITER).generation
+            if order.writer_start != own or order.broker_start < self._broker_start:
+                raise NotLeaderError(
+                    "order of an earlier process", meant_for=order.writer_start, own=own
+                )
+            self._broker_start = order.broker_start
+            self._service.append_own(order.records, self._term, has_reserve=False)
+        except (NotLeaderError, DiskFullError, MessageIllegalError) as error:
+            logger.warning("records of the broker's own refused: %s", error)
+            refusal = StateRefused(
+                order.term, order.broker_start, order.writer_start, order.sequence
+            )
+            self._broker.send(encode(refusal))
+            return
+        self._published()
+
+    def _obey(self, order: GrantTerm | Follow) -> None:
+        """Raft decides who stamps: this writer in its term, or the leader whose entries come."""
+        self._term = None
+        self._follows = False
+        self._change_ring(attach=True)
+        if isinstance(order, GrantTerm):
+            end = self._log.end
+            try:
+                offsets = open_queue_offsets(
+                    self._open_log,
+                    self._around.settings,
+                    begin=dispatched_position(self._page, end=end.position),
+                    end=end.position,
+                    sign_of_life=self._give_sign,
+                )
+            except CorruptLogError as error:
+                last = (end.position, end.index_, end.term)
+                raise report(self._around.settings, error, last=last) from error
+            self._service.begin_term(offsets)
+            self._term = order.term
+        else:
+            self._service.end_term()
+            if order.keep < self._log.end.index_:
+                self._truncate(order.keep)
+            self._service.begin_following()
+            self._follows = True
+
+    def _look_at_damage(self, damage: LogDamage) -> None:
+        """Remove the mark when the log has durably again what it once had."""
+        durable = self._page.read_durable()[0]
+        if not damage.is_mended_by(durable.term, durable.index):
+            return
+        self._damage = None
+        remove_damage(damage_path(self._paths.root))
+        logger.info(
+            "log has again what it had lost: index=%d",
+            durable.index,
+            extra={"event": Event.LOG_COMPLETE},
+        )
+
+    def _give_sign(self) -> None:
+        self._page.give_sign(Role.WRITER, self._around.clock.monotonic_ns())
+
+    def _change_ring(self, *, attach: bool) -> None:
+        if self._ring is not None:
+            self._ring.close()
+        # What an older ring had is raft's to send again.
+        self._starved = None
+        self._ring = AppendRing.attach(self._around.paths.append_ring) if attach else None
+
+    def _truncate(self, last: Index) -> None:
+        """Cut entries that no majority has; their senders were told that nothing is certain."""
+        assert self._paths.index is not None
+        before = self._log.end
+        index = self._open_log.recovered.index
+        assert index is not None
+        files = EntryFiles(
+            self._paths.data,
+            self._paths.index,
+            file_size=self._data_file_size,
+            index_file_size=index.file_size,
+        )
+        end = files.end_of(last)
+        files.forget()
+
+        def cut() -> LogEnd:
+            # A power failure may leave the cut of one file and not that of another. Recovery must
+            # begin before it, and not trust a checkpoint that lies behind.
+            self._log.sync()
+            self._write_checkpoint(end)
+            self._log.truncate(end)
+            return end
+
+        self._flusher.truncate(cut)
+        self._publish_written()
+        logger.info(
+            "log cut: index=%d term=%d instead of index=%d term=%d",
+            end.index_,
+            end.term,
+            before.index_,
+            before.term,
+            extra={"event": Event.LOG_CUT},
+        )
+
+    def _take_entries(self, ring: AppendRing) -> None:
+        """What raft has put into the ring, as long as the disk has room for it."""
+        has_grown = False
+        while (record := self._starved or ring.take()) is not None:
+            is_fresh = self._starved is None
+            try:
+                has_grown |= self._take_entry(record)
+                self._starved = None
+            except DiskFullError as error:
+                self._gate.strike(error)
+                # The ring is raft's for what comes next; this waits until the disk has room.
+                self._starved = record._replace(data=memoryview(bytes(record.data)))
+            if is_fresh:
+                ring.release(record)
+            if self._starved is not None:
+                break
+        if has_grown:
+            self._published()
+
+    def _take_entry(self, record: RingRecord) -> bool:
+        """Append one record of the ring; whether the log has grown.
+
+        Raises:
+            DiskFullError: there is no space; nothing has changed.
+        """
+        match record.content:
+            case LeaderEntries() as content if self._follows:
+                self._append(content, record.data)
+                return True
+            case ProposedRecord(term) if term == self._term:
+                self._service.append_own([bytes(record.data)], term, has_reserve=True)
+                return True
+            case RepairedBytes() as content:
+                self._repair(content, record.data)
+            case _:
+                pass
+        return False
+
+    def _append(self, content: LeaderEntries, data: memoryview) -> None:
+        """Entries of the leader that this node follows; raft has verified them."""
+        end = LogEnd(content.position, content.last_index, content.last_term, content.chain)
+        # A leader takes nothing of producers out of its reserve. Half of what followers have in
+        # theirs lets them take what it has, the rest the entry of the next leader, which comes by
+        # itself: a full group can elect, and commits what was acknowledged.
+        is_small = len(data) <= SMALL_APPEND
+        keep = 0 if is_small else self._around.settings.retention.reserve_bytes // 2
+        with_reserve(lambda: self._log.reserve_entries(end), keep=keep)
+        size = content.items_size
+        with data[:size] as items, data[size:] as entries:
+            self._log.append_entries(entries, items, end=end)
+        self._service.note_entries(size // INDEX_ITEM_SIZE)
+
+    def _repair(self, content: RepairedBytes, data: memoryview) -> None:
+        """Write over committed bytes that are damaged; raft has verified what belongs there."""
+        position = content.position
+        committed = self._page.read_committed()
+        if content.family == REPAIRS_DATA:
+            folder, size, end = self._paths.data, self._data_file_size, int(committed.position)
+        else:
+            index = self._open_log.recovered.index
+            assert index is not None
+            folder, size = index.directory, index.file_size
+            end = (committed.index + 1) * INDEX_ITEM_SIZE
+        if position < 0 or position + len(data) > end:
+            logger.error(
+                "repair refused: not of committed bytes: position=%d size=%d end=%d",
+                position,
+                len(data),
+                end,
+            )
+            return
+        try:
+            overwrite(folder, size, position, data)
+        except StorageError as error:
+            if error.errno not in (errno.ENOSPC, errno.ENOENT):
+                raise
+            # Raft gets no answer, reads again, and has it written again later.
+            logger.error("repair not written: %s", error)
+            return
+        self._raft.send(encode(Repaired(content.number)))
+
+    def _write_checkpoint(self, end: LogEnd) -> None:
+        """Our checkpoint, and DLedger's with the last index known to be committed.
+
+        Without space, and without a reserve, there is none: recovery then reads more of the log.
+        """
+        checkpoint = log_checkpoint.LogCheckpoint(end, self._data_file_size)
+        try:
+            replace_file(self._paths.log_checkpoint, log_checkpoint.encode(checkpoint))
+        except DiskFullError as error:
+            logger.warning("no checkpoint of the log: %s", error)
+            # An older one may lie behind a cut.
+            self._paths.log_checkpoint.unlink(missing_ok=True)
+            sync_directory(self._paths.own)
+            return
+        if self._paths.dledger_checkpoint is not None:
+            committed = min(self._page.read_committed().index, end.index_)
+            content = encode_dledger_checkpoint(DLedgerCheckpoint(end.index_, committed))
+            try:
+                replace_file(self._paths.dledger_checkpoint, content)
+            except DiskFullError as error:
+                logger.warning("DLedger's checkpoint not written: %s", error)
+
+
+def run(settings: Settings, stop: StopFlag) -> int:
+    """Run the writer until it is told to stop; the exit status."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    started = time.monotonic()
+
+    def make(around: Surroundings) -> WriterWorker:
+        log = open_log(
+            settings,
+            is_in_use=around.page.has_written(),
+            sign_of_life=lambda: around.page.give_sign(Role.WRITER, time.monotonic_ns()),
+        )
+        retention = LogRetention(around, log)
+        worker = WriterWorker(around, log, Flusher, SpaceGate.of(around), retention)
+        logger.info("writer serves: after_ms=%d", (time.monotonic() - started) * 1000)
+        return worker
+
+    return run_worker(Role.WRITER, settings, stop, make)
