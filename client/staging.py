@@ -22,7 +22,7 @@ from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.broker_connection import BrokerClient
 from ledgermq.client.core.address import DEFAULT_ADDRESS
 from ledgermq.client.core.results import SendResult
-from ledgermq.client.sending.message_options import Destination
+from ledgermq.client.sending.message_options import QueueChoice
 from ledgermq.client.sending.outgoing import Body, OutgoingMessage, topic_bytes
 from ledgermq.client.sending.record_encoder import Form, RecordEncoder, Target
 from ledgermq.client.sending.send_future import SendFuture
@@ -44,7 +44,7 @@ UNANSWERED_PACKS = 16
 WAIT_MS = 20_000
 TIMEOUT_S = 120.0
 
-_STAGED = Destination(STAGED_TOPIC.encode(), 0)
+_STAGED = QueueChoice(STAGED_TOPIC.encode(), 0)
 
 assert PACK_ROWS_MAX <= FRAME_RECORDS_MAX
 

@@ -20,8 +20,8 @@ from ledgermq.client.core.results import BatchResult, SendResult
 from ledgermq.client.loop_watch import AsyncRequests, LoopWatch
 from ledgermq.client.sending.message_options import (
     BatchOptions,
-    Destination,
     MessageOptions,
+    QueueChoice,
     outgoing,
 )
 from ledgermq.client.sending.outgoing import Body, OutgoingMessage
@@ -97,19 +97,17 @@ class AsyncProducer(AsyncClosing):
         **options: Unpack[MessageOptions],
     ) -> asyncio.Future[SendResult]:
         """Send one message once there is room for it; the future of where it is stored."""
-        destination, message = outgoing(topic, body, **options)
-        return await self.submit_to(destination, message, queues=await self.write_queues(topic))
+        choice, message = outgoing(topic, body, **options)
+        return await self.submit_to(choice, message, queues=await self.write_queues(topic))
 
     async def submit_to(
-        self, destination: Destination, message: OutgoingMessage, *, queues: int = 1
+        self, choice: QueueChoice, message: OutgoingMessage, *, queues: int = 1
     ) -> asyncio.Future[SendResult]:
         """See ``Producer.send_to`` and ``submit``."""
         message = self._compressor.message(message)
 
         def put(now: float, callback: Callback[SendResult]) -> object:
-            return self._sender.put_one(
-                destination, message, queues=queues, now=now, callback=callback
-            )
+            return self._sender.put_one(choice, message, queues=queues, now=now, callback=callback)
 
         return await self._put(len(message.body) + RECORD_AROUND, put)
 
@@ -134,13 +132,13 @@ class AsyncProducer(AsyncClosing):
         **options: Unpack[BatchOptions],
     ) -> asyncio.Future[BatchResult]:
         """Send messages of one queue once there is room; the future of where they are stored."""
-        destination, shared = outgoing(topic, b"", unique_id=None, **options)
+        choice, shared = outgoing(topic, b"", unique_id=None, **options)
         queues = await self.write_queues(topic)
         messages = self._compressor.batch(messages, shared)
 
         def put(now: float, callback: Callback[BatchResult]) -> object:
             return self._sender.put_batch(
-                destination, messages, shared, queues=queues, now=now, callback=callback
+                choice, messages, shared, queues=queues, now=now, callback=callback
             )
 
         return await self._put(batch_size(messages), put)

@@ -20,7 +20,7 @@ from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.core.results import SendResult
 from ledgermq.client.loop_watch import AsyncRequests
 from ledgermq.client.sending.known_transactions import TransactionResult
-from ledgermq.client.sending.message_options import Destination, HalfOptions, half_outgoing
+from ledgermq.client.sending.message_options import HalfOptions, QueueChoice, half_outgoing
 from ledgermq.client.sending.outgoing import Body, OutgoingMessage
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.client.sending.transaction_course import TransactionCourse
@@ -62,8 +62,8 @@ class AsyncTransaction:
         Raises:
             LedgerError: as from ``Transaction.send``.
         """
-        destination, message = half_outgoing(topic, body, **options)
-        queue_id = await self._producer.choose_queue(topic, destination)
+        choice, message = half_outgoing(topic, body, **options)
+        queue_id = await self._producer.choose_queue(topic, choice)
         future = await self._producer.send_half(self._parts.add(topic, queue_id, message))
         self._sent.append(future)
         return future
@@ -182,9 +182,9 @@ class AsyncTransactionalProducer(AsyncClosing):
             self._calls = None
         await self._producer.close()
 
-    async def choose_queue(self, topic: str, destination: Destination) -> int:
+    async def choose_queue(self, topic: str, choice: QueueChoice) -> int:
         """The queue for a message of a transaction; for ``AsyncTransaction``."""
-        return self._turns.choose(destination, await self._producer.write_queues(topic))
+        return self._turns.choose(choice, await self._producer.write_queues(topic))
 
     async def send_half(self, message: OutgoingMessage) -> asyncio.Future[SendResult]:
         """Store a half message; for ``AsyncTransaction``."""

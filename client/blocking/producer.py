@@ -20,8 +20,8 @@ from ledgermq.client.core.results import BatchResult, SendResult
 from ledgermq.client.sending.frames import BatchCallback, OneCallback
 from ledgermq.client.sending.message_options import (
     BatchOptions,
-    Destination,
     MessageOptions,
+    QueueChoice,
     outgoing,
 )
 from ledgermq.client.sending.outgoing import Body, OutgoingMessage
@@ -123,13 +123,13 @@ class Producer(Closing):
             BusyError: there is no room; nothing was sent.
             NotLeaderError: no node answers; nothing was sent.
         """
-        destination, message = outgoing(topic, body, **options)
+        choice, message = outgoing(topic, body, **options)
         queues = self.write_queues(topic)
-        return self.send_to(destination, message, queues=queues, callback=callback, block=block)
+        return self.send_to(choice, message, queues=queues, callback=callback, block=block)
 
     def send_to(
         self,
-        destination: Destination,
+        choice: QueueChoice,
         message: OutgoingMessage,
         *,
         queues: int = 1,
@@ -141,7 +141,7 @@ class Producer(Closing):
         return self._put(
             len(message.body) + RECORD_AROUND,
             lambda now: self._sender.put_one(
-                destination, message, queues=queues, now=now, callback=callback
+                choice, message, queues=queues, now=now, callback=callback
             ),
             block=block,
             is_urgent=callback is not None,
@@ -170,13 +170,13 @@ class Producer(Closing):
             NotLeaderError: no node answers; nothing was sent.
         """
         # Messages of one batch have no unique id in common.
-        destination, shared = outgoing(topic, b"", unique_id=None, **options)
+        choice, shared = outgoing(topic, b"", unique_id=None, **options)
         queues = self.write_queues(topic)
         messages = self._compressor.batch(messages, shared)
         return self._put(
             batch_size(messages),
             lambda now: self._sender.put_batch(
-                destination, messages, shared, queues=queues, now=now, callback=callback
+                choice, messages, shared, queues=queues, now=now, callback=callback
             ),
             block=block,
             is_urgent=callback is not None,

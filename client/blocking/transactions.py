@@ -25,7 +25,7 @@ from ledgermq.client.core.link import Context
 from ledgermq.client.core.requests import Result, Steps
 from ledgermq.client.core.results import SendResult
 from ledgermq.client.sending.known_transactions import TransactionResult
-from ledgermq.client.sending.message_options import Destination, HalfOptions, half_outgoing
+from ledgermq.client.sending.message_options import HalfOptions, QueueChoice, half_outgoing
 from ledgermq.client.sending.outgoing import Body, OutgoingMessage
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions
@@ -76,8 +76,8 @@ class Transaction:
         Raises:
             LedgerError: as from ``Producer.send``; or the transaction is full, or has been ended.
         """
-        destination, message = half_outgoing(topic, body, **options)
-        queue_id = self._producer.choose_queue(topic, destination)
+        choice, message = half_outgoing(topic, body, **options)
+        queue_id = self._producer.choose_queue(topic, choice)
         future = self._producer.send_half(self._parts.add(topic, queue_id, message))
         self._sent.append(future)
         return future
@@ -228,11 +228,11 @@ class TransactionalProducer(Closing):
             self._answering.join()
         self._producer.close(timeout)
 
-    def choose_queue(self, topic: str, destination: Destination) -> int:
+    def choose_queue(self, topic: str, choice: QueueChoice) -> int:
         """The queue for a message of a transaction; for ``Transaction``."""
         queues = self._producer.write_queues(topic)
         with self._turns_lock:
-            return self._turns.choose(destination, queues)
+            return self._turns.choose(choice, queues)
 
     def send_half(self, message: OutgoingMessage) -> SendFuture[SendResult]:
         """Store a half message; for ``Transaction``."""

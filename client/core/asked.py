@@ -41,7 +41,7 @@ class Awaits(Protocol):
         """What ``steps`` come to."""
 
 
-class Asked(Generic[P, Result]):
+class AskedVerb(Generic[P, Result]):
     """A verb of a class; ``__wrapped__`` are its steps."""
 
     def __init__(self, steps: Callable[..., Steps[Result]]) -> None:
@@ -99,12 +99,12 @@ def _result_told(steps: Callable[..., object]) -> Signature:
     return declared.replace(return_annotation=told[1]) if told else declared
 
 
-def asked(steps: Callable[Concatenate[Client, P], Steps[Result]]) -> Asked[P, Result]:
+def asked(steps: Callable[Concatenate[Client, P], Steps[Result]]) -> AskedVerb[P, Result]:
     """A verb of the class that the steps are declared in."""
-    return Asked(steps)
+    return AskedVerb(steps)
 
 
-def question(steps: Callable[P, Steps[Result]]) -> Asked[P, Result]:
+def question(steps: Callable[P, Steps[Result]]) -> AskedVerb[P, Result]:
     """A verb whose steps are declared elsewhere, and need nothing of the client."""
 
     @wraps(steps)
@@ -116,4 +116,4 @@ def question(steps: Callable[P, Steps[Result]]) -> Asked[P, Result]:
     of_client.__signature__ = declared.replace(  # type: ignore[attr-defined]
         parameters=[client, *declared.parameters.values()]
     )
-    return Asked(of_client)
+    return AskedVerb(of_client)

@@ -51,7 +51,7 @@ class MessageOptions(BatchOptions, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class QueueChoice:
     """Where messages of one call are to go.
 
     Attributes:
@@ -65,7 +65,7 @@ class Destination:
     key: str | None = None
     delivery: Delivery = AT_ONCE
 
-    def chosen(self, queues: int) -> int | None:
+    def among(self, queues: int) -> int | None:
         """The queue that the application asks for, ``None`` when any will do.
 
         Args:
@@ -103,7 +103,7 @@ def outgoing(
     delay: int | timedelta | None = None,
     deliver_at: int | datetime | None = None,
     unique_id: str | None = None,
-) -> tuple[Destination, OutgoingMessage]:
+) -> tuple[QueueChoice, OutgoingMessage]:
     """Where a message is to go, and the message.
 
     Raises:
@@ -113,13 +113,13 @@ def outgoing(
     delivery = AT_ONCE
     if delay_level or delay is not None or deliver_at is not None:
         delivery = delivery_of(delay_level, delay=delay, deliver_at=deliver_at)
-    destination = Destination(topic_bytes(topic), queue_id, queue_key, delivery)
-    return destination, OutgoingMessage(body, tag, keys, properties, flag, unique_id=unique_id)
+    choice = QueueChoice(topic_bytes(topic), queue_id, queue_key, delivery)
+    return choice, OutgoingMessage(body, tag, keys, properties, flag, unique_id=unique_id)
 
 
 def half_outgoing(
     topic: str, body: Body, **options: Unpack[HalfOptions]
-) -> tuple[Destination, OutgoingMessage]:
+) -> tuple[QueueChoice, OutgoingMessage]:
     """``outgoing`` of a message of a transaction, which is delivered when that is committed."""
     return outgoing(topic, body, delay_level=0, delay=None, deliver_at=None, **options)
 

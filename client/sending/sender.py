@@ -19,7 +19,7 @@ from ledgermq.client.sending.delivery import (
     waiting_place,
 )
 from ledgermq.client.sending.frames import BatchCallback, OneCallback, batch_frame
-from ledgermq.client.sending.message_options import Destination
+from ledgermq.client.sending.message_options import QueueChoice
 from ledgermq.client.sending.outgoing import (
     Body,
     OutgoingMessage,
@@ -100,7 +100,7 @@ class Sender:
 
     def put_one(
         self,
-        destination: Destination,
+        choice: QueueChoice,
         message: OutgoingMessage,
         *,
         queues: int,
@@ -119,12 +119,12 @@ class Sender:
         encoder = self._encoder_now()
         if message.unique_id is not None:
             check_unique_id(message.unique_id)
-        chosen = destination.chosen(queues)
-        topic = destination.topic
-        if _may_wait(destination, message):
+        chosen = choice.among(queues)
+        topic = choice.topic
+        if _may_wait(choice, message):
             if chosen is None:
-                chosen = self._next_queue(destination.topic, queues)
-            waiting = self._waiting_place(destination, chosen, message)
+                chosen = self._next_queue(choice.topic, queues)
+            waiting = self._waiting_place(choice, chosen, message)
             message = delayed(message, waiting)
             if waiting is not None:
                 topic, chosen = waiting.topic, waiting.queue_id
@@ -135,7 +135,7 @@ class Sender:
         if chosen is None:
             chosen = frame_queues.get(topic)
         if chosen is None:
-            chosen = self._next_queue(destination.topic, queues)
+            chosen = self._next_queue(choice.topic, queues)
         target = Target(topic, chosen, message.flag, message.sys_flag)
         body = message.body
         if type(body) is not bytes:
@@ -157,7 +157,7 @@ class Sender:
 
     def put_batch(
         self,
-        destination: Destination,
+        choice: QueueChoice,
         messages: Sequence[Body] | Sequence[OutgoingMessage],
         shared: OutgoingMessage,
         *,
@@ -184,13 +184,13 @@ class Sender:
                 messages=len(messages),
                 limit=welcome.frame_records_max,
             )
-        chosen = destination.chosen(queues)
+        chosen = choice.among(queues)
         if chosen is None:
-            chosen = self._next_queue(destination.topic, queues)
-        topic = destination.topic
-        if _may_wait(destination, shared) or _have_levels(messages):
-            waiting = self._waiting_place(destination, chosen, shared)
-            level = destination.delivery.level or level_of(shared.properties)
+            chosen = self._next_queue(choice.topic, queues)
+        topic = choice.topic
+        if _may_wait(choice, shared) or _have_levels(messages):
+            waiting = self._waiting_place(choice, chosen, shared)
+            level = choice.delivery.level or level_of(shared.properties)
             messages = _all_delayed(messages, waiting, level)
             shared = delayed(shared, waiting)
             if waiting is not None:
@@ -210,14 +210,14 @@ class Sender:
         return future
 
     def _waiting_place(
-        self, destination: Destination, queue_id: int, message: OutgoingMessage
+        self, choice: QueueChoice, queue_id: int, message: OutgoingMessage
     ) -> Waiting | None:
         welcome = self._pipeline.link.last_welcome
         assert welcome is not None
-        delivery = destination.delivery
+        delivery = choice.delivery
         if delivery == AT_ONCE:
             delivery = Delivery(level_of(message.properties))
-        real = RealQueue(destination.topic.decode(), queue_id)
+        real = RealQueue(choice.topic.decode(), queue_id)
         return waiting_place(delivery, real, welcome.delay_levels)
 
     def _next_queue(self, topic: bytes, queues: int) -> int:
@@ -233,9 +233,9 @@ class Sender:
         return self._encoder
 
 
-def _may_wait(destination: Destination, message: OutgoingMessage) -> bool:
+def _may_wait(choice: QueueChoice, message: OutgoingMessage) -> bool:
     """Whether it has to be looked at when a message is delivered."""
-    return destination.delivery is not AT_ONCE or (
+    return choice.delivery is not AT_ONCE or (
         message.properties is not None and DELAY in message.properties
     )
 

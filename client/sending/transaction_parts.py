@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from ledgermq.client.sending.message_options import Destination
+from ledgermq.client.sending.message_options import QueueChoice
 from ledgermq.client.sending.outgoing import OutgoingMessage
 from ledgermq.client.sending.sender import RECORD_AROUND
 from ledgermq.client.sending.transaction_requests import half_message
@@ -13,7 +13,7 @@ from ledgermq.model.errors import ConfigError, LedgerError, MessageIllegalError
 from ledgermq.model.limits import GROUP_SIZE_MAX
 from ledgermq.model.names.transactions import HALF_TOPIC, MESSAGES_MAX, SIZE_MAX
 
-HALF = Destination(HALF_TOPIC.encode(), 0)
+HALF = QueueChoice(HALF_TOPIC.encode(), 0)
 
 
 def check_group(group: str) -> str:
@@ -35,16 +35,16 @@ class Turns:
 
     _turns: dict[bytes, int] = field(default_factory=dict)
 
-    def choose(self, destination: Destination, queues: int) -> int:
+    def choose(self, choice: QueueChoice, queues: int) -> int:
         """A queue of a topic, which has so many.
 
         Raises:
             TopicUnknownError: the topic has no such queue.
         """
-        chosen = destination.chosen(queues)
+        chosen = choice.among(queues)
         if chosen is None:
-            turn = self._turns.get(destination.topic, -1) + 1
-            self._turns[destination.topic] = turn
+            turn = self._turns.get(choice.topic, -1) + 1
+            self._turns[choice.topic] = turn
             chosen = turn % queues
         return chosen
 

@@ -25,7 +25,7 @@ from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.core.results import SendResult
 from ledgermq.client.sending.delivery import delivery_of
-from ledgermq.client.sending.message_options import Destination
+from ledgermq.client.sending.message_options import QueueChoice
 from ledgermq.client.sending.outgoing import OutgoingMessage, properties_bytes
 from ledgermq.client.sending.record_encoder import Form, RecordEncoder, Target
 from ledgermq.client.sending.send_future import SendFuture
@@ -67,9 +67,9 @@ def _put(
     delay_ms: int | None = None,
 ) -> SendFuture[SendResult]:
     delivery = delivery_of(level, delay=delay_ms, deliver_at=None)
-    destination = Destination(topic.encode(), 0, None, delivery)
+    choice = QueueChoice(topic.encode(), 0, None, delivery)
     message = OutgoingMessage(body, unique_id=unique_id)
-    return to.producer.send_to(destination, message, queues=TOPICS[topic])
+    return to.producer.send_to(choice, message, queues=TOPICS[topic])
 
 
 def _body(note: Note) -> bytes:
@@ -449,7 +449,7 @@ class SinkBatch(Row):
         )
         stage = Stage(f"sink-{note.name}", 1, "stage")
         message = OutgoingMessage(pack, properties={STAGE: stage.label})
-        return producer.send_to(Destination(STAGED_TOPIC.encode(), 0), message)
+        return producer.send_to(QueueChoice(STAGED_TOPIC.encode(), 0), message)
 
     def _commit(self, note: Note) -> Arguments:
         return {
