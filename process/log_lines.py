@@ -2,7 +2,7 @@
 
     2026-01-31T12:00:00.123 INFO writer: process started pid=4711
 
-They go to stderr; under systemd to the journal, with fields (``process.journal``).
+They go to stderr; under systemd to the journal, with fields (``process.systemd.journal``).
 """
 
 from __future__ import annotations

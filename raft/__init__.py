@@ -50,7 +50,7 @@ That is all there is to driving it:
 ...             print(note)
 
 What the writer has done is an event like any other; an in-memory one may append it to ``events`` at
-once. The real loop is that of ``replication.raft_process``, whose writer is another process. What
+once. The real loop is that of ``raft_node.raft_process``, whose writer is another process. What
 messages mean stands in ``messages``, what effects mean in ``effects``; the rules of Raft are in
 ``follower``, ``candidate`` and ``leader``.
 """

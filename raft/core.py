@@ -1,6 +1,6 @@
 """The consensus core of one node: events in, effects out. No clock, no socket, no file.
 
-The process around it (``replication.raft_process``) reports what the writer has done, what peers
+The process around it (``raft_node.raft_process``) reports what the writer has done, what peers
 have sent and what time it is, and carries out the effects of each event in their order before the
 next event. Invariants:
 

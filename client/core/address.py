@@ -22,7 +22,7 @@ _ANY_HOSTS = frozenset({"*", "0.0.0.0", "[::]"})  # noqa: S104 - compared with, 
 class Address(NamedTuple):
     """Endpoints of one node; ``produce`` is empty when only the broker knows it.
 
-    ``keys``: file of this client's keys (``client.keys``); empty: without.
+    ``keys``: file of this client's keys (``client.core.keys``); empty: without.
     """
 
     consume: str

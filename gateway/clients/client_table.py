@@ -28,7 +28,7 @@ from ledgermq.rules.access.access import Right
 EXPIRY_MS = 120_000
 """``CHANNEL_EXPIRED_TIMEOUT``: four heartbeats of a client."""
 
-"""For each of them a question about transactions waits (``serving.transaction_checks``)."""
+"""For each of them a question about transactions waits (``transaction_checks.py``)."""
 
 
 class Client(NamedTuple):

@@ -18,7 +18,8 @@ def encode_offset_ids(host: bytes, positions: Sequence[int]) -> str:
     """The ids of records at ``positions`` of a broker's log, with commas between them.
 
     Args:
-        host: the broker's, encoded (``formats.host_address``); empty when it is not known, and the
+        host: the broker's, encoded (``formats.records.host_address``); empty when it is not known,
+        and the
             ids say the positions alone.
     """
     if len(positions) <= _FEW:

@@ -81,7 +81,7 @@ class RemotingRecords:
         """The record of a message that goes to ``queue_id`` of ``topic``.
 
         Args:
-            born_host: encoded (``formats.host_address``).
+            born_host: encoded (``formats.records.host_address``).
             sys_flag: bits beside those of the request.
 
         Raises:

@@ -256,7 +256,7 @@ class ReadsSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionSection:
-    """What is deleted when, and when the disk counts as full; amounts as ``model.amounts``."""
+    """What is deleted when, and when the disk counts as full; amounts as in ``amounts``."""
 
     file_reserved_time: int = 72
     delete_when: str = "04"

@@ -11,4 +11,4 @@ OWN_TABLES = (
     "archives.json",
     "name-values.json",
 )
-"""Those of ``broker.state_tables``, for who copies or checks a store without a broker."""
+"""Those of ``rules.state.state_tables``, for who copies or checks a store without a broker."""

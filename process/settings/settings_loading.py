@@ -1,4 +1,4 @@
-"""Loading of settings files from disk; ``model.settings_file`` decides what they mean."""
+"""Loading of settings files from disk; ``model.config.settings_file`` decides what they mean."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """CURVE keys between a node and its clients over tcp.
 
 The node's is the secret key alone, one line of Z85, in ``listen.curve_secret_file``, the same on
-all members of a group or one each. A client's file has three lines, which ``client.keys`` reads:
+all members of a group or one each. A client's file has three lines, which ``client.core.keys``
+reads:
 
     server = "…"    public key of the node
     public = "…"    the client's own, which the node has for its user

@@ -46,7 +46,7 @@ class Connection:
 
 
 class ClientPort:
-    """The ``process.client_socket.ClientSocket`` of one life of a writer."""
+    """The ``sessions.client_socket.ClientSocket`` of one life of a writer."""
 
     def __init__(self, events: Events, random: Random, wake: Callable[[], None]) -> None:
         self.delay_ns = 0

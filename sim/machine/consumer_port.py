@@ -33,7 +33,7 @@ class _Asked(NamedTuple):
 
 
 class ConsumerPort:
-    """The ``serving.consumers.Consumers`` of one life of a broker: verbs in, results out.
+    """The ``broker.pulls.consumers.Consumers`` of one life of a broker: verbs in, results out.
 
     Attributes:
         delay_ns: longest that something is on its way.

@@ -1,7 +1,8 @@
 """Simulated disk: real files, and what of them a power failure would leave.
 
 The files are in memory (tmpfs, where there is one). Whenever the node makes something durable
-(``store.disk_sync``) its content is noted here. A power failure then leaves, chosen by the seed:
+(``store.files.disk_sync``) its content is noted here. A power failure then leaves, chosen by the
+seed:
 
 * of each directory the names that were made durable last, or those that stand there now;
 * of each file, page by page, the durable content, the present one, or a page that is torn at the

@@ -21,7 +21,7 @@ FASTEST_NS = 100_000
 
 
 class SimFlusher:
-    """The ``writing.flusher.LogFlusher`` of one life of a writer.
+    """The ``writer.log.flusher.LogFlusher`` of one life of a writer.
 
     What a sync makes durable is what was written when it began; a power failure before its end
     leaves any part of that.
@@ -141,7 +141,7 @@ class FlusherMaker:
         self.sync_ns = 0
 
     def of(self, process: Process) -> MakeSimFlusher:
-        """The ``writing.flusher.MakeFlusher`` of one life of a writer."""
+        """The ``writer.log.flusher.MakeFlusher`` of one life of a writer."""
         return MakeSimFlusher(self, process)
 
 

@@ -83,7 +83,7 @@ class Network:
 
 
 class PeersEnd:
-    """The ``replication.peers.Peers`` of one life of a raft process; everybody is let in."""
+    """The ``raft_node.peers.peers.Peers`` of one life of a raft process; everybody is let in."""
 
     def __init__(
         self, node: NodeId, others: Sequence[NodeId], network: Network, wake: Callable[[], None]

@@ -1,4 +1,4 @@
-"""Simulated process: the loop of ``process.loop`` around a real worker."""
+"""Simulated process: the loop of ``ipc.loop`` around a real worker."""
 
 from __future__ import annotations
 
