@@ -1,6 +1,6 @@
-"""Shared parts of a node's processes: loop, clock, log lines, settings, keys, client sockets.
+"""Shared parts of a node's processes: entry and exit, clock, log lines, control socket.
 
-Begin with ``ipc/loop.py``, the main loop that runs each worker, and ``environment.py``, all that a
-worker reaches of the world; the simulator replaces both. It may import ``rules`` and what is below
-that, and sees no single process.
+Begin with ``worker_main.py``, the course of each process, and ``environment.py``, all that a worker
+reaches of the world; the simulator replaces it. It may import ``sessions``, ``members`` and what is
+below them, and sees no single process.
 """

@@ -2,6 +2,6 @@
 
 Begin with ``state/broker_state.py``: all tables as one replicated state machine, changed by the
 commands of ``state/state_commands.py`` alone. Bytes and times are handed in: there is no clock, no
-file and no socket. Who serves clients by these rules is the broker process (``broker``). It may
+file and no socket. The broker process (``broker``) serves clients by these rules. It may
 import ``wire``, ``formats`` and ``model``.
 """

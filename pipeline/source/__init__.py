@@ -1,1 +1,1 @@
-"""What the source reads from: store directories, replicas, running clusters."""
+"""Sources of rows: store directories, replicas, running clusters."""
