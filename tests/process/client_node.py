@@ -1,11 +1,17 @@
-"""A whole real node with small files, for tests of the client."""
+"""A whole real node with small files, for tests of the client; and topics that are one test's."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import pytest
 from tests.process.conftest import Node
 from tests.process.running import topics_document
+from tests.suite.patience import PATIENCE_S
+
+from ledgermq.client import Admin
+from ledgermq.model.limits import TOPIC_SIZE_MAX
 
 SERVE = ["-m", "ledgermq.cli.main", "serve", "--config"]
 
@@ -39,3 +45,11 @@ def start_client_node(
     (config / "topics.json").write_text(topics_document("orders", "other"))
     node.launch([*SERVE, str(node.config)])
     node.wait_ready()
+
+
+def own_topic(node: Node, request: pytest.FixtureRequest) -> str:
+    """A topic with four queues that no other test of a shared node has."""
+    name = re.sub("[^a-z0-9_]", "", request.node.name)[:TOPIC_SIZE_MAX]
+    with Admin(f"ipc://{node.runtime}", timeout_s=PATIENCE_S) as admin:
+        admin.create_topic(name, queues=4)
+    return name

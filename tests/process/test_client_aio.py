@@ -7,12 +7,12 @@ import os
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, wait_until
+from tests.process.client_node import own_topic, start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.aio import AsyncConsumer, AsyncProducer
@@ -32,8 +32,23 @@ from ledgermq.model.errors import (
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    """One for all tests that leave it as it is."""
+    with nodes_made() as make:
+        made = make()
+        start_client_node(made)
+        yield made
+
+
 @pytest.fixture
-def node(make_node: Callable[[], Node]) -> Node:
+def topic(node: Node, request: pytest.FixtureRequest) -> str:
+    return own_topic(node, request)
+
+
+@pytest.fixture
+def own_node(make_node: Callable[[], Node]) -> Node:
+    """One whose processes are stopped and killed."""
     made = make_node()
     start_client_node(made)
     return made
@@ -57,17 +72,17 @@ async def read(consumer: AsyncConsumer, count: int) -> list[ReceivedMessage]:
     return messages
 
 
-def test_what_many_tasks_send_is_received_once_in_order(node: Node) -> None:
+def test_what_many_tasks_send_is_received_once_in_order(node: Node, topic: str) -> None:
     async def steps() -> None:
         async def work(queue: int) -> list[int]:
             return [
-                (await producer.send("orders", b"%d" % row, queue_id=queue)).queue_offset
+                (await producer.send(topic, b"%d" % row, queue_id=queue)).queue_offset
                 for row in range(100)
             ]
 
         async with (
             AsyncProducer(address(node)) as producer,
-            AsyncConsumer(address(node), topic="orders", start="first") as consumer,
+            AsyncConsumer(address(node), topic=topic, start="first") as consumer,
         ):
             reading = asyncio.create_task(read(consumer, 400))
             offsets = await asyncio.gather(*(work(queue) for queue in range(4)))
@@ -82,15 +97,17 @@ def test_what_many_tasks_send_is_received_once_in_order(node: Node) -> None:
     run(steps())
 
 
-def test_batches_are_told_message_by_message_and_iterated(node: Node) -> None:
+def test_batches_are_told_message_by_message_and_iterated(node: Node, topic: str) -> None:
     async def steps() -> None:
         batch = [OutgoingMessage(b"%d" % row, tag="AB"[row % 2]) for row in range(10)]
         async with AsyncProducer(address(node)) as producer:
-            futures = [await producer.submit_batch("orders", batch, queue_id=1) for _ in range(20)]
+            futures = [await producer.submit_batch(topic, batch, queue_id=1) for _ in range(20)]
             await producer.flush(PATIENCE_S)
             results = [result for future in futures for result in future.result()]
         given = []
-        async with AsyncConsumer(address(node), topic="orders", group="g", tags="B") as consumer:
+        async with AsyncConsumer(
+            address(node), topic=topic, group=f"{topic}_g", tags="B"
+        ) as consumer:
             async for message in consumer:
                 given.append(message)
                 if len(given) == 100:
@@ -106,13 +123,15 @@ def test_batches_are_told_message_by_message_and_iterated(node: Node) -> None:
 
 
 @pytest.mark.parametrize("victim", ["writer", "raft", "broker"])
-def test_a_death_under_way_loses_and_repeats_nothing(node: Node, victim: str) -> None:
+def test_a_death_under_way_loses_and_repeats_nothing(own_node: Node, victim: str) -> None:
     async def steps() -> None:
         options = ConsumerOptions(messages_max=50, hold_ms=500)
         results = []
         async with (
-            AsyncProducer(address(node), options=ProducerOptions(timeout_s=PATIENCE_S)) as producer,
-            AsyncConsumer(address(node), topic="orders", options=options) as consumer,
+            AsyncProducer(
+                address(own_node), options=ProducerOptions(timeout_s=PATIENCE_S)
+            ) as producer,
+            AsyncConsumer(address(own_node), topic="orders", options=options) as consumer,
         ):
             reading = asyncio.create_task(read(consumer, 600))
             for deaths in range(1, 4):
@@ -120,12 +139,12 @@ def test_a_death_under_way_loses_and_repeats_nothing(node: Node, victim: str) ->
                     await producer.submit_batch("orders", [b"x"] * 5, queue_id=number % 4)
                     for number in range(40)
                 ]
-                os.kill(node.pid(victim), signal.SIGKILL)
+                os.kill(own_node.pid(victim), signal.SIGKILL)
                 for future in futures:
                     results += await future
                 await asyncio.to_thread(
                     wait_until,
-                    lambda count=deaths: node.child(victim)["restarts"] == count,
+                    lambda count=deaths: own_node.child(victim)["restarts"] == count,
                     "restart",
                 )
             messages = await reading
@@ -140,19 +159,19 @@ def test_a_death_under_way_loses_and_repeats_nothing(node: Node, victim: str) ->
     run(steps())
 
 
-def test_a_full_window_and_a_stopped_writer_end_in_time(node: Node) -> None:
+def test_a_full_window_and_a_stopped_writer_end_in_time(own_node: Node) -> None:
     async def steps() -> None:
         options = ProducerOptions(compress_above=None, window_bytes=10_000, timeout_s=0.5)
-        async with AsyncProducer(address(node), options=options) as producer:
+        async with AsyncProducer(address(own_node), options=options) as producer:
             await producer.send("orders", b"first")
-            os.kill(node.pid("writer"), signal.SIGSTOP)
+            os.kill(own_node.pid("writer"), signal.SIGSTOP)
             stuck = await producer.submit("orders", bytes(9_000))
             second = asyncio.create_task(producer.send("orders", bytes(9_000)))
             with pytest.raises(OutcomeUnknownError):
                 await stuck
             with pytest.raises((BusyError, NotLeaderError, OutcomeUnknownError)):
                 await second
-            os.kill(node.pid("writer"), signal.SIGCONT)
+            os.kill(own_node.pid("writer"), signal.SIGCONT)
             after = await producer.send("orders", b"after")
 
         assert after.topic == "orders"
@@ -160,7 +179,7 @@ def test_a_full_window_and_a_stopped_writer_end_in_time(node: Node) -> None:
     run(steps())
 
 
-def test_a_loop_goes_on_while_a_message_and_a_poll_wait(node: Node) -> None:
+def test_a_loop_goes_on_while_a_message_and_a_poll_wait(node: Node, topic: str) -> None:
     async def steps() -> None:
         turns = 0
 
@@ -171,7 +190,7 @@ def test_a_loop_goes_on_while_a_message_and_a_poll_wait(node: Node) -> None:
                 await asyncio.sleep(0.01)
 
         counting = asyncio.create_task(count())
-        async with AsyncConsumer(address(node), topic="orders") as consumer:
+        async with AsyncConsumer(address(node), topic=topic) as consumer:
             batch = await consumer.poll(0.5)
         counting.cancel()
 
@@ -181,30 +200,30 @@ def test_a_loop_goes_on_while_a_message_and_a_poll_wait(node: Node) -> None:
     run(steps())
 
 
-def test_what_cannot_be_done_says_why(node: Node) -> None:
+def test_what_cannot_be_done_says_why(node: Node, topic: str) -> None:
     async def steps() -> None:
         async with AsyncProducer(address(node)) as producer:
             with pytest.raises(MessageIllegalError):
-                await producer.send("orders", bytes(4 * 1024 * 1024 + 1))
+                await producer.send(topic, bytes(4 * 1024 * 1024 + 1))
             with pytest.raises(TopicUnknownError):
-                await producer.send("orders", b"x", queue_id=4)
+                await producer.send(topic, b"x", queue_id=4)
         with pytest.raises(ConfigError):
-            await producer.send("orders", b"x")
+            await producer.send(topic, b"x")
         with pytest.raises(TopicUnknownError):
             async with AsyncConsumer(address(node), topic="nowhere"):
                 pass
         nowhere = AsyncProducer("ipc:///tmp/no-such-node", options=ProducerOptions(timeout_s=0.3))
         async with nowhere as lonely:
             with pytest.raises(NotLeaderError):
-                await lonely.send("orders", b"x")
+                await lonely.send(topic, b"x")
 
     run(steps())
 
 
-def test_a_message_that_waits_can_be_taken_back(node: Node) -> None:
+def test_a_message_that_waits_can_be_taken_back(node: Node, topic: str) -> None:
     async def steps() -> None:
         async with AsyncProducer(address(node)) as producer:
-            waits = await producer.send("orders", b"never", delay=3_600_000)
+            waits = await producer.send(topic, b"never", delay=3_600_000)
             await producer.cancel(waits.unique_id)
             with pytest.raises(MessageIllegalError, match="no timer of that id waits"):
                 await producer.cancel(waits.unique_id)

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, wait_until
+from tests.process.client_node import own_topic, start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.blocking.consumer import Consumer
@@ -26,17 +26,35 @@ from ledgermq.wire.pull_frame import HOLD_MS_MAX
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(params=["dledger", "commitlog"])
-def node(make_node: Callable[[], Node], request: pytest.FixtureRequest) -> Node:
-    made = make_node()
-    start_client_node(made, log=request.param)
-    return made
+LOGS = ("dledger", "commitlog")
+
+
+@pytest.fixture(scope="module", params=LOGS)
+def node(request: pytest.FixtureRequest) -> Iterator[Node]:
+    """One for all tests that leave it as it is."""
+    with nodes_made() as make:
+        made = make()
+        start_client_node(made, log=request.param)
+        yield made
+
+
+@pytest.fixture
+def topic(node: Node, request: pytest.FixtureRequest) -> str:
+    return own_topic(node, request)
 
 
 @pytest.fixture
 def producer(node: Node) -> Iterator[Producer]:
-    with Producer(f"ipc://{node.runtime}") as made:
+    with Producer(address(node)) as made:
         yield made
+
+
+@pytest.fixture(params=LOGS)
+def own_node(make_node: Callable[[], Node], request: pytest.FixtureRequest) -> Node:
+    """One whose processes are killed."""
+    made = make_node()
+    start_client_node(made, log=request.param)
+    return made
 
 
 def address(node: Node) -> str:
@@ -64,13 +82,15 @@ def bodies(messages: list[ReceivedMessage]) -> list[bytes]:
     return [bytes(message.body) for message in messages]
 
 
-def test_every_message_comes_once_in_the_order_of_its_queue(node: Node, producer: Producer) -> None:
+def test_every_message_comes_once_in_the_order_of_its_queue(
+    node: Node, topic: str, producer: Producer
+) -> None:
     for number in range(40):
         rows = [b"%d:%d" % (number % 4, 25 * (number // 4) + row) for row in range(25)]
-        producer.send_batch("orders", [row + bytes(900) for row in rows], queue_id=number % 4)
+        producer.send_batch(topic, [row + bytes(900) for row in rows], queue_id=number % 4)
     producer.flush()
     options = ConsumerOptions(messages_max=7, hold_ms=100)
-    with Consumer(address(node), topic="orders", start="first", options=options) as consumer:
+    with Consumer(address(node), topic=topic, start="first", options=options) as consumer:
         messages = read(consumer, 1_000)
         after = consumer.poll(0.05)
     by_queue: dict[int, list[bytes]] = defaultdict(list)
@@ -82,14 +102,16 @@ def test_every_message_comes_once_in_the_order_of_its_queue(node: Node, producer
     assert by_queue == {q: [b"%d:%d" % (q, row) for row in range(250)] for q in range(4)}
 
 
-def test_a_message_says_what_the_producer_learned(node: Node, producer: Producer) -> None:
+def test_a_message_says_what_the_producer_learned(
+    node: Node, topic: str, producer: Producer
+) -> None:
     result = producer.send(
-        "orders", b"body", tag="A", keys=["k1", "k2"], properties={"a": "ö"}, queue_id=3, flag=-7
+        topic, b"body", tag="A", keys=["k1", "k2"], properties={"a": "ö"}, queue_id=3, flag=-7
     ).result(PATIENCE_S)
-    with Consumer(address(node), topic="orders", start="first") as consumer:
+    with Consumer(address(node), topic=topic, start="first") as consumer:
         (message,) = read(consumer, 1)
 
-    assert (message.topic, message.queue_id, message.flag) == ("orders", 3, -7)
+    assert (message.topic, message.queue_id, message.flag) == (topic, 3, -7)
     assert message.queue_offset == result.queue_offset
     assert message.physical_offset == result.physical_offset
     assert message.unique_id == result.unique_id
@@ -100,24 +122,24 @@ def test_a_message_says_what_the_producer_learned(node: Node, producer: Producer
 
 
 def test_a_message_stored_while_the_consumer_waits_comes_at_once(
-    node: Node, producer: Producer
+    node: Node, topic: str, producer: Producer
 ) -> None:
     options = ConsumerOptions(hold_ms=HOLD_MS_MAX)
-    with Consumer(address(node), topic="orders", start="last", options=options) as consumer:
+    with Consumer(address(node), topic=topic, start="last", options=options) as consumer:
         assert len(consumer.poll(0.1)) == 0
         for number in range(20):
-            producer.send("orders", b"%d" % number).result(PATIENCE_S)
+            producer.send(topic, b"%d" % number).result(PATIENCE_S)
 
             assert bodies(read(consumer, 1)) == [b"%d" % number]
 
 
 def test_messages_to_all_queues_come_while_a_consumer_follows(
-    node: Node, producer: Producer
+    node: Node, topic: str, producer: Producer
 ) -> None:
     options = ConsumerOptions(messages_max=2, hold_ms=50)
-    with Consumer(address(node), topic="orders", start="last", options=options) as consumer:
+    with Consumer(address(node), topic=topic, start="last", options=options) as consumer:
         consumer.offsets()
-        sender = threading.Thread(target=_send_slowly, args=(producer, 200))
+        sender = threading.Thread(target=_send_slowly, args=(producer, topic, 200))
         sender.start()
         messages = read(consumer, 200)
         sender.join()
@@ -125,23 +147,25 @@ def test_messages_to_all_queues_come_while_a_consumer_follows(
     assert sorted(int(body) for body in bodies(messages)) == list(range(200))
 
 
-def _send_slowly(producer: Producer, count: int) -> None:
+def _send_slowly(producer: Producer, topic: str, count: int) -> None:
     for number in range(count):
-        producer.send("orders", b"%d" % number, queue_id=number % 4).result(PATIENCE_S)
+        producer.send(topic, b"%d" % number, queue_id=number % 4).result(PATIENCE_S)
 
 
-def test_a_group_goes_on_behind_what_it_committed(node: Node, producer: Producer) -> None:
-    producer.send_batch("orders", [b"%d" % row for row in range(10)], queue_id=1).result(PATIENCE_S)
+def test_a_group_goes_on_behind_what_it_committed(
+    node: Node, topic: str, producer: Producer
+) -> None:
+    producer.send_batch(topic, [b"%d" % row for row in range(10)], queue_id=1).result(PATIENCE_S)
     with Consumer(
-        address(node), topic="orders", group="g", options=ConsumerOptions(messages_max=4)
+        address(node), topic=topic, group=f"{topic}_g", options=ConsumerOptions(messages_max=4)
     ) as first:
         given = list(first.poll(PATIENCE_S))
         first.commit()
         first.poll(PATIENCE_S)
-    with Consumer(address(node), topic="orders", group="g") as second:
+    with Consumer(address(node), topic=topic, group=f"{topic}_g") as second:
         committed = second.committed()
         rest = read(second, 6)
-    with Consumer(address(node), topic="orders", group="other") as stranger:
+    with Consumer(address(node), topic=topic, group=f"{topic}_other") as stranger:
         all_of_them = read(stranger, 10)
 
     assert bodies(given) == [b"0", b"1", b"2", b"3"]
@@ -150,9 +174,11 @@ def test_a_group_goes_on_behind_what_it_committed(node: Node, producer: Producer
     assert len(all_of_them) == 10
 
 
-def test_iterating_counts_as_read_what_was_given(node: Node, producer: Producer) -> None:
-    producer.send_batch("orders", [b"%d" % row for row in range(10)], queue_id=2).result(PATIENCE_S)
-    with Consumer(address(node), topic="orders", group="g") as consumer:
+def test_iterating_counts_as_read_what_was_given(
+    node: Node, topic: str, producer: Producer
+) -> None:
+    producer.send_batch(topic, [b"%d" % row for row in range(10)], queue_id=2).result(PATIENCE_S)
+    with Consumer(address(node), topic=topic, group=f"{topic}_g") as consumer:
         for message in consumer:
             if message.queue_offset == 6:
                 break
@@ -161,7 +187,9 @@ def test_iterating_counts_as_read_what_was_given(node: Node, producer: Producer)
     assert offsets == {0: 0, 1: 0, 2: 7, 3: 0}
 
 
-def test_a_place_to_begin_is_first_last_a_time_or_an_offset(node: Node, producer: Producer) -> None:
+def test_a_place_to_begin_is_first_last_a_time_or_an_offset(
+    node: Node, topic: str, producer: Producer
+) -> None:
     times = []
     for number in range(3):
         # Times are in milliseconds: two messages of one would be one place.
@@ -169,11 +197,11 @@ def test_a_place_to_begin_is_first_last_a_time_or_an_offset(node: Node, producer
             lambda: not times or time.time_ns() // 1_000_000 > times[-1], "the next millisecond"
         )
         times.append(
-            producer.send("orders", b"%d" % number, queue_id=0).result(PATIENCE_S).store_timestamp
+            producer.send(topic, b"%d" % number, queue_id=0).result(PATIENCE_S).store_timestamp
         )
 
     def begins(start: object) -> list[bytes]:
-        with Consumer(address(node), topic="orders", queues=[0], start=start) as consumer:  # type: ignore[arg-type]
+        with Consumer(address(node), topic=topic, queues=[0], start=start) as consumer:  # type: ignore[arg-type]
             offset = consumer.offsets()[0]
             return [b"%d" % row for row in range(offset, 3)] and bodies(read(consumer, 3 - offset))
 
@@ -185,9 +213,9 @@ def test_a_place_to_begin_is_first_last_a_time_or_an_offset(node: Node, producer
     assert begins("last") == []
 
 
-def test_seek_goes_back_and_forward(node: Node, producer: Producer) -> None:
-    producer.send_batch("orders", [b"%d" % row for row in range(10)], queue_id=0).result(PATIENCE_S)
-    with Consumer(address(node), topic="orders", queues=[0], start="first") as consumer:
+def test_seek_goes_back_and_forward(node: Node, topic: str, producer: Producer) -> None:
+    producer.send_batch(topic, [b"%d" % row for row in range(10)], queue_id=0).result(PATIENCE_S)
+    with Consumer(address(node), topic=topic, queues=[0], start="first") as consumer:
         read(consumer, 10)
         consumer.seek(0, 8)
         again = read(consumer, 2)
@@ -205,28 +233,30 @@ def test_seek_goes_back_and_forward(node: Node, producer: Producer) -> None:
 
 
 def test_an_offset_that_the_queue_does_not_hold_is_told_and_left(
-    node: Node, producer: Producer
+    node: Node, topic: str, producer: Producer
 ) -> None:
-    producer.send_batch("orders", [b"a", b"b"], queue_id=0).result(PATIENCE_S)
-    with Consumer(address(node), topic="orders", queues=[0], start="first") as consumer:
+    producer.send_batch(topic, [b"a", b"b"], queue_id=0).result(PATIENCE_S)
+    with Consumer(address(node), topic=topic, queues=[0], start="first") as consumer:
         read(consumer, 2)
         consumer.seek(0, 1_000)
         assert len(consumer.poll(0.2)) == 0
         resets = consumer.resets
-        producer.send("orders", b"c", queue_id=0).result(PATIENCE_S)
+        producer.send(topic, b"c", queue_id=0).result(PATIENCE_S)
         next_one = read(consumer, 1)
 
     assert [(reset.wanted, reset.end, reset.next_offset) for reset in resets] == [(1_000, 2, 2)]
     assert bodies(next_one) == [b"c"]
 
 
-def test_tags_are_compared_as_text_where_their_hashes_agree(node: Node, producer: Producer) -> None:
+def test_tags_are_compared_as_text_where_their_hashes_agree(
+    node: Node, topic: str, producer: Producer
+) -> None:
     tags = ["Aa", "BB", "C", "D", None]
     batch = [OutgoingMessage(b"%d" % row, tag=tags[row % 5]) for row in range(50)]
-    producer.send_batch("orders", batch, queue_id=0).result(PATIENCE_S)
+    producer.send_batch(topic, batch, queue_id=0).result(PATIENCE_S)
     options = ConsumerOptions(messages_max=3)
     with Consumer(
-        address(node), topic="orders", start="first", tags="Aa || D", options=options
+        address(node), topic=topic, start="first", tags="Aa || D", options=options
     ) as consumer:
         messages = read(consumer, 20)
         wait_until(
@@ -238,20 +268,21 @@ def test_tags_are_compared_as_text_where_their_hashes_agree(node: Node, producer
 
 
 @pytest.mark.parametrize("victim", ["broker", "dispatcher", "writer"])
-def test_a_death_under_way_skips_and_repeats_nothing(
-    node: Node, producer: Producer, victim: str
-) -> None:
+def test_a_death_under_way_skips_and_repeats_nothing(own_node: Node, victim: str) -> None:
     options = ConsumerOptions(messages_max=50, hold_ms=500)
     messages: list[ReceivedMessage] = []
-    with Consumer(address(node), topic="orders", start="first", options=options) as consumer:
+    with (
+        Producer(address(own_node)) as producer,
+        Consumer(address(own_node), topic="orders", start="first", options=options) as consumer,
+    ):
         for deaths in range(1, 4):
             for number in range(40):
                 producer.send_batch("orders", [b"x"] * 10, queue_id=number % 4)
             messages += read(consumer, 100)
-            os.kill(node.pid(victim), signal.SIGKILL)
+            os.kill(own_node.pid(victim), signal.SIGKILL)
             producer.flush(PATIENCE_S)
             messages += read(consumer, 400 * deaths - len(messages))
-            wait_until(lambda count=deaths: node.child(victim)["restarts"] == count, "restart")
+            wait_until(lambda count=deaths: own_node.child(victim)["restarts"] == count, "restart")
         after = consumer.poll(0.1)
         resets = consumer.resets
     by_queue: dict[int, list[int]] = defaultdict(list)
@@ -263,10 +294,10 @@ def test_a_death_under_way_skips_and_repeats_nothing(
     assert resets == []
 
 
-def test_a_poll_without_messages_ends_in_time(node: Node) -> None:
+def test_a_poll_without_messages_ends_in_time(node: Node, topic: str) -> None:
     # Long before the broker says that there are none, and not before its own time.
     options = ConsumerOptions(hold_ms=HOLD_MS_MAX)
-    with Consumer(address(node), topic="orders", start="first", options=options) as consumer:
+    with Consumer(address(node), topic=topic, start="first", options=options) as consumer:
         begun = time.monotonic()
         batch = consumer.poll(0.3)
         took = time.monotonic() - begun

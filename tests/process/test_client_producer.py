@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.process.client_node import SERVE, start_client_node
-from tests.process.conftest import Node, wait_until
+from tests.process.client_node import SERVE, own_topic, start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
 from tests.suite.patience import PATIENCE_S
 
+from ledgermq.client import Admin
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.core.results import SendResult
 from ledgermq.client.sending.outgoing import OutgoingMessage
@@ -35,8 +36,26 @@ pytestmark = pytest.mark.slow
 FILE_SIZE = 4_194_304
 
 
-@pytest.fixture(params=["dledger", "commitlog"])
-def node(make_node: Callable[[], Node], request: pytest.FixtureRequest) -> Node:
+LOGS = ("dledger", "commitlog")
+
+
+@pytest.fixture(scope="module", params=LOGS)
+def node(request: pytest.FixtureRequest) -> Iterator[Node]:
+    """One for all tests that leave it as it is."""
+    with nodes_made() as make:
+        made = make()
+        start_client_node(made, log=request.param, file_size=FILE_SIZE)
+        yield made
+
+
+@pytest.fixture
+def topic(node: Node, request: pytest.FixtureRequest) -> str:
+    return own_topic(node, request)
+
+
+@pytest.fixture(params=LOGS)
+def own_node(make_node: Callable[[], Node], request: pytest.FixtureRequest) -> Node:
+    """One whose processes are stopped and killed."""
     made = make_node()
     start_client_node(made, log=request.param, file_size=FILE_SIZE)
     return made
@@ -50,8 +69,8 @@ def producer(node: Node) -> Iterator[Producer]:
         yield made
 
 
-def stored(node: Node) -> list[Message]:
-    """All messages of clients in the log files, in their order."""
+def stored(node: Node, *topics: str) -> list[Message]:
+    """All messages of these topics in the log files, in their order."""
     found = []
     is_dledger = 'log = "dledger"' in node.config.read_text()
     folder = node.root / ("dledger-n7/data" if is_dledger else "commitlog")
@@ -66,7 +85,7 @@ def stored(node: Node) -> list[Message]:
             message = decode_message(view, start)
             assert message.physical_offset == int(file.name) + start
             at = start + message.size
-            if message.topic in ("orders", "other"):
+            if message.topic in topics:
                 found.append(message)
     return found
 
@@ -91,15 +110,16 @@ def told(result: SendResult) -> tuple[str, int, int, int, str]:
     )
 
 
-def test_results_name_where_the_messages_are(node: Node, producer: Producer) -> None:
-    one = producer.send("orders", b"one", tag="A", keys=["k1"], queue_id=2, flag=9).result(
-        PATIENCE_S
-    )
-    many = producer.send_batch("other", [b"two", b"three"], queue_id=1).result(PATIENCE_S)
+def test_results_name_where_the_messages_are(node: Node, topic: str, producer: Producer) -> None:
+    other = f"{topic}_too"
+    with Admin(f"ipc://{node.runtime}", timeout_s=PATIENCE_S) as admin:
+        admin.create_topic(other, queues=4)
+    one = producer.send(topic, b"one", tag="A", keys=["k1"], queue_id=2, flag=9).result(PATIENCE_S)
+    many = producer.send_batch(other, [b"two", b"three"], queue_id=1).result(PATIENCE_S)
     own = producer.send_batch(
-        "orders", [OutgoingMessage(b"four", tag="B"), OutgoingMessage(b"five")], queue_id=2
+        topic, [OutgoingMessage(b"four", tag="B"), OutgoingMessage(b"five")], queue_id=2
     ).result(PATIENCE_S)
-    messages = stored(node)
+    messages = stored(node, topic, other)
 
     assert [place(message) for message in messages] == [told(r) for r in (one, *many, *own)]
     assert [bytes(m.body) for m in messages] == [b"one", b"two", b"three", b"four", b"five"]
@@ -110,36 +130,37 @@ def test_results_name_where_the_messages_are(node: Node, producer: Producer) -> 
 
 
 def test_batches_over_the_end_of_a_file_are_told_message_by_message(
-    node: Node, producer: Producer
+    node: Node, topic: str, producer: Producer
 ) -> None:
     futures = [
-        producer.send_batch("orders", [bytes([number]) * 40_000] * 7, queue_id=0)
+        producer.send_batch(topic, [bytes([number]) * 40_000] * 7, queue_id=0)
         for number in range(40)
     ]
     results = [result for future in futures for result in future.result(PATIENCE_S)]
-    messages = stored(node)
+    messages = stored(node, topic)
 
     assert messages[-1].physical_offset > 2 * FILE_SIZE
     assert [place(message) for message in messages] == [told(result) for result in results]
 
 
-def test_queues_take_turns_and_a_key_keeps_its_queue(producer: Producer) -> None:
-    turns = [producer.send_batch("orders", [b"x"]).result(PATIENCE_S)[0].queue_id for _ in range(8)]
+def test_queues_take_turns_and_a_key_keeps_its_queue(topic: str, producer: Producer) -> None:
+    turns = [producer.send_batch(topic, [b"x"]).result(PATIENCE_S)[0].queue_id for _ in range(8)]
     keyed = {
-        producer.send("orders", b"x", queue_key="user-7").result(PATIENCE_S).queue_id
-        for _ in "1234"
+        producer.send(topic, b"x", queue_key="user-7").result(PATIENCE_S).queue_id for _ in "1234"
     }
 
     assert sorted(turns) == [0, 0, 1, 1, 2, 2, 3, 3]
     assert len(keyed) == 1
 
 
-def test_messages_of_many_threads_are_all_stored_once(node: Node, producer: Producer) -> None:
+def test_messages_of_many_threads_are_all_stored_once(
+    node: Node, topic: str, producer: Producer
+) -> None:
     futures: list[SendFuture[SendResult]] = []
 
     def work(number: int) -> None:
         for row in range(200):
-            future = producer.send("orders", b"%d-%d" % (number, row), queue_id=number)
+            future = producer.send(topic, b"%d-%d" % (number, row), queue_id=number)
             if row % 3 == 0:
                 future.result(PATIENCE_S)
             futures.append(future)
@@ -151,14 +172,16 @@ def test_messages_of_many_threads_are_all_stored_once(node: Node, producer: Prod
         thread.join(PATIENCE_S)
     results = [future.result(PATIENCE_S) for future in futures]
     by_queue: dict[int, list[bytes]] = {}
-    for message in stored(node):
+    for message in stored(node, topic):
         by_queue.setdefault(message.queue_id, []).append(bytes(message.body))
 
     assert len({result.unique_id for result in results}) == 800
     assert by_queue == {n: [b"%d-%d" % (n, row) for row in range(200)] for n in range(4)}
 
 
-def test_a_callback_gets_every_outcome_without_anybody_waiting(producer: Producer) -> None:
+def test_a_callback_gets_every_outcome_without_anybody_waiting(
+    topic: str, producer: Producer
+) -> None:
     done = threading.Event()
     outcomes: list[int] = []
 
@@ -168,16 +191,18 @@ def test_a_callback_gets_every_outcome_without_anybody_waiting(producer: Produce
             done.set()
 
     for _ in range(50):
-        producer.send("orders", b"x", queue_id=0, callback=note)
+        producer.send(topic, b"x", queue_id=0, callback=note)
 
     assert done.wait(PATIENCE_S)
     assert outcomes == list(range(50))
 
 
-def test_lingering_messages_share_a_frame_and_flush_does_not_wait_for_them(node: Node) -> None:
+def test_lingering_messages_share_a_frame_and_flush_does_not_wait_for_them(
+    node: Node, topic: str
+) -> None:
     options = ProducerOptions(linger_ms=60_000)
     with Producer(f"ipc://{node.runtime}", options=options) as producer:
-        futures = [producer.send("orders", b"%d" % number) for number in range(20)]
+        futures = [producer.send(topic, b"%d" % number) for number in range(20)]
         producer.flush(options.linger_ms / 2_000)
         results = [future.result(0) for future in futures]
 
@@ -186,9 +211,9 @@ def test_lingering_messages_share_a_frame_and_flush_does_not_wait_for_them(node:
 
 
 @pytest.mark.parametrize("victim", ["writer", "raft"])
-def test_a_death_under_way_loses_and_repeats_nothing(node: Node, victim: str) -> None:
+def test_a_death_under_way_loses_and_repeats_nothing(own_node: Node, victim: str) -> None:
     options = ProducerOptions(timeout_s=PATIENCE_S)
-    with Producer(f"ipc://{node.runtime}", options=options) as producer:
+    with Producer(f"ipc://{own_node.runtime}", options=options) as producer:
         producer.send("orders", b"first", queue_id=3).result(PATIENCE_S)
         futures = []
         deaths = 0
@@ -200,57 +225,58 @@ def test_a_death_under_way_loses_and_repeats_nothing(node: Node, victim: str) ->
             number += 1
             if number % 50 == 0 and deaths < 3:
                 deaths += 1
-                os.kill(node.pid(victim), signal.SIGKILL)
-                wait_until(lambda count=deaths: node.child(victim)["restarts"] == count, "restart")
+                os.kill(own_node.pid(victim), signal.SIGKILL)
+                wait_until(
+                    lambda count=deaths: own_node.child(victim)["restarts"] == count, "restart"
+                )
         results = [result for future in futures for result in future.result(PATIENCE_S)]
-    messages = [message for message in stored(node) if message.queue_id == 1]
+    messages = [message for message in stored(own_node, "orders") if message.queue_id == 1]
 
     assert [message.queue_offset for message in messages] == list(range(len(messages)))
     assert [place(message) for message in messages] == [told(result) for result in results]
 
 
-def test_a_dead_broker_is_not_missed_by_messages_to_known_topics(
-    node: Node, producer: Producer
-) -> None:
-    first = producer.send("orders", b"x", queue_id=0).result(PATIENCE_S)
-    os.kill(node.pid("broker"), signal.SIGSTOP)
-    second = producer.send("orders", b"y", queue_id=0).result(PATIENCE_S)
-    os.kill(node.pid("broker"), signal.SIGCONT)
+def test_a_dead_broker_is_not_missed_by_messages_to_known_topics(own_node: Node) -> None:
+    with Producer(f"ipc://{own_node.runtime}") as producer:
+        first = producer.send("orders", b"x", queue_id=0).result(PATIENCE_S)
+        os.kill(own_node.pid("broker"), signal.SIGSTOP)
+        second = producer.send("orders", b"y", queue_id=0).result(PATIENCE_S)
+        os.kill(own_node.pid("broker"), signal.SIGCONT)
 
     assert second.queue_offset == first.queue_offset + 1
 
 
-def test_what_cannot_be_stored_is_refused_and_says_why(producer: Producer) -> None:
+def test_what_cannot_be_stored_is_refused_and_says_why(topic: str, producer: Producer) -> None:
     with pytest.raises(MessageIllegalError) as too_large:
-        producer.send("orders", bytes(4 * 1024 * 1024 + 1))
+        producer.send(topic, bytes(4 * 1024 * 1024 + 1))
     with pytest.raises(TopicUnknownError) as no_queue:
-        producer.send("orders", b"x", queue_id=4)
+        producer.send(topic, b"x", queue_id=4)
     with pytest.raises(MessageIllegalError):
-        producer.send_batch("orders", [])
+        producer.send_batch(topic, [])
     with pytest.raises(MessageIllegalError) as mixed:
-        producer.send_batch("orders", [OutgoingMessage(b"x"), b"y"])  # type: ignore[list-item]
+        producer.send_batch(topic, [OutgoingMessage(b"x"), b"y"])  # type: ignore[list-item]
     with pytest.raises(LedgerError) as system:
         producer.send("LEDGERMQ_SYSTEM", b"x").result(PATIENCE_S)
-    after = producer.send("orders", b"x").result(PATIENCE_S)
+    after = producer.send(topic, b"x").result(PATIENCE_S)
 
     assert too_large.value.details["setting"] == "store.max_message_size"
     assert no_queue.value.details["limit"] == 3
     assert mixed.value.details == {"messages": 2, "outgoing_messages": 1}
     assert not system.value.retriable
-    assert after.topic == "orders"
+    assert after.topic == topic
 
 
-def test_a_window_that_is_full_refuses_who_will_not_wait_and_fails_in_time(node: Node) -> None:
+def test_a_window_that_is_full_refuses_who_will_not_wait_and_fails_in_time(own_node: Node) -> None:
     options = ProducerOptions(compress_above=None, window_bytes=10_000, timeout_s=1.0)
-    with Producer(f"ipc://{node.runtime}", options=options) as producer:
+    with Producer(f"ipc://{own_node.runtime}", options=options) as producer:
         producer.send("orders", b"first").result(PATIENCE_S)
-        os.kill(node.pid("writer"), signal.SIGSTOP)
+        os.kill(own_node.pid("writer"), signal.SIGSTOP)
         stuck = producer.send("orders", bytes(9_000))
         with pytest.raises(BusyError) as full:
             producer.send("orders", bytes(9_000), block=False)
         with pytest.raises(OutcomeUnknownError):
             stuck.result(PATIENCE_S)
-        os.kill(node.pid("writer"), signal.SIGCONT)
+        os.kill(own_node.pid("writer"), signal.SIGCONT)
         after = producer.send("orders", b"after").result(PATIENCE_S)
 
     assert full.value.details["setting"] == "window_bytes"

@@ -8,11 +8,11 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from tests.process.client_node import start_client_node
-from tests.process.conftest import SOURCES, Node, wait_until
+from tests.process.client_node import own_topic, start_client_node
+from tests.process.conftest import SOURCES, Node, nodes_made, wait_until
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.aio.aio_consumer import AsyncConsumer
@@ -28,11 +28,18 @@ pytestmark = pytest.mark.slow
 MESSAGES = 200
 
 
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    """One for all tests."""
+    with nodes_made() as make:
+        made = make()
+        start_client_node(made)
+        yield made
+
+
 @pytest.fixture
-def node(make_node: Callable[[], Node]) -> Node:
-    made = make_node()
-    start_client_node(made)
-    return made
+def topic(node: Node, request: pytest.FixtureRequest) -> str:
+    return own_topic(node, request)
 
 
 @pytest.fixture
@@ -55,13 +62,13 @@ def numbers(messages: list[ReceivedMessage]) -> list[int]:
 
 
 def test_a_consumer_gets_what_its_expression_wants_and_comes_to_the_end(
-    node: Node, producer: Producer
+    node: Node, topic: str, producer: Producer
 ) -> None:
-    producer.send_batch("orders", list(map(order, range(MESSAGES))), queue_id=0).result(PATIENCE_S)
+    producer.send_batch(topic, list(map(order, range(MESSAGES))), queue_id=0).result(PATIENCE_S)
     wanted = MessageFilter.by_sql("price BETWEEN 50 AND 60 AND region = 'eu' OR TAGS IN ('none')")
     messages: list[ReceivedMessage] = []
     with Consumer(
-        address(node), topic="orders", group="g", queues=[0], start="first", filter=wanted
+        address(node), topic=topic, group=f"{topic}_g", queues=[0], start="first", filter=wanted
     ) as consumer:
 
         def is_through() -> bool:
@@ -76,45 +83,49 @@ def test_a_consumer_gets_what_its_expression_wants_and_comes_to_the_end(
     assert committed == {0: MESSAGES}
 
 
-def test_a_held_pull_is_woken_by_a_message_that_is_wanted(node: Node, producer: Producer) -> None:
+def test_a_held_pull_is_woken_by_a_message_that_is_wanted(
+    node: Node, topic: str, producer: Producer
+) -> None:
     found: list[ReceivedMessage] = []
     wanted = MessageFilter.by_sql("price = 7")
 
     def read() -> None:
         with Consumer(
-            address(node), topic="orders", queues=[0], start="first", filter=wanted
+            address(node), topic=topic, queues=[0], start="first", filter=wanted
         ) as consumer:
             wait_until(lambda: bool(found.extend(consumer.poll(1.0)) or found), "it", PATIENCE_S)
 
     reader = threading.Thread(target=read)
     reader.start()
     for number in range(10):
-        producer.send_batch("orders", [order(number)], queue_id=0).result(PATIENCE_S)
+        producer.send_batch(topic, [order(number)], queue_id=0).result(PATIENCE_S)
     reader.join(PATIENCE_S)
 
     assert not reader.is_alive()
     assert numbers(found) == [7]
 
 
-def test_an_expression_that_is_none_is_told_to_the_consumer(node: Node, producer: Producer) -> None:
-    producer.send("orders", b"x", queue_id=0).result(PATIENCE_S)
+def test_an_expression_that_is_none_is_told_to_the_consumer(
+    node: Node, topic: str, producer: Producer
+) -> None:
+    producer.send(topic, b"x", queue_id=0).result(PATIENCE_S)
     with (
         Consumer(
-            address(node), topic="orders", start="first", filter=MessageFilter.by_sql("price >> 5")
+            address(node), topic=topic, start="first", filter=MessageFilter.by_sql("price >> 5")
         ) as consumer,
         pytest.raises(FilterIllegalError, match=r"position=7, token='>'"),
     ):
         consumer.poll(PATIENCE_S)
 
 
-def test_an_async_consumer_filters_too(node: Node, producer: Producer) -> None:
-    producer.send_batch("orders", list(map(order, range(20))), queue_id=0).result(PATIENCE_S)
+def test_an_async_consumer_filters_too(node: Node, topic: str, producer: Producer) -> None:
+    producer.send_batch(topic, list(map(order, range(20))), queue_id=0).result(PATIENCE_S)
 
     async def read() -> list[ReceivedMessage]:
         wanted = MessageFilter.by_sql("price < 3")
         messages: list[ReceivedMessage] = []
         async with AsyncConsumer(
-            address(node), topic="orders", queues=[0], start="first", filter=wanted
+            address(node), topic=topic, queues=[0], start="first", filter=wanted
         ) as consumer:
             while len(messages) < 3:
                 messages += await consumer.poll(PATIENCE_S)
@@ -123,8 +134,8 @@ def test_an_async_consumer_filters_too(node: Node, producer: Producer) -> None:
     assert numbers(asyncio.run(asyncio.wait_for(read(), PATIENCE_S))) == [0, 1, 2]
 
 
-def receive(node: Node, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ledgermq.cli.main", "receive", "orders", *arguments]
+def receive(node: Node, topic: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ledgermq.cli.main", "receive", topic, *arguments]
     return subprocess.run(
         [*command, "--address", address(node)],
         check=False,
@@ -135,11 +146,13 @@ def receive(node: Node, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_command_line_filters_and_names_what_is_wrong(node: Node, producer: Producer) -> None:
-    producer.send_batch("orders", list(map(order, range(12))), queue_id=0).result(PATIENCE_S)
-    by_sql = receive(node, "--sql", "price > 9", "--json")
-    by_tags = receive(node, "--filter", "t0 || t9")
-    wrong = receive(node, "--sql", "price > ")
+def test_the_command_line_filters_and_names_what_is_wrong(
+    node: Node, topic: str, producer: Producer
+) -> None:
+    producer.send_batch(topic, list(map(order, range(12))), queue_id=0).result(PATIENCE_S)
+    by_sql = receive(node, topic, "--sql", "price > 9", "--json")
+    by_tags = receive(node, topic, "--filter", "t0 || t9")
+    wrong = receive(node, topic, "--sql", "price > ")
 
     assert by_sql.returncode == 0, by_sql.stderr
     assert [json.loads(line)["properties"]["price"] for line in by_sql.stdout.splitlines()] == [
