@@ -208,14 +208,16 @@ def test_every_module_begins_with_what_it_is_for() -> None:
     assert mute == []
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_the_modules_that_a_package_names_are_there(package: str) -> None:
-    text = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text())) or ""
-    named = re.findall(r"``([\w/]+\.py)``", text)
+def test_the_modules_that_a_package_names_are_there() -> None:
     missing = [
-        name
-        for name in named
-        if not (ROOT / name).exists() and not any((ROOT / package).rglob(name))
+        f"{shown(door)}: {name}"
+        for door in modules()
+        if door.name == "__init__.py"
+        for name in re.findall(
+            r"``([\w/]+\.py)``", ast.get_docstring(ast.parse(door.read_text())) or ""
+        )
+        if not any((folder / name).exists() for folder in (ROOT, door.parent.parent))
+        and not any(door.parent.rglob(name))
     ]
 
     assert missing == []

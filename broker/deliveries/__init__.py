@@ -1,1 +1,4 @@
-"""Delayed delivery: delay levels and timers, and the moves that both are made of."""
+"""Delayed delivery: delay levels and timers, and the moves that both are made of.
+
+Begin with ``moves.py``.
+"""

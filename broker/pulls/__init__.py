@@ -1,1 +1,4 @@
-"""Sessions of consumers: pulls that are answered or held, queries, and answers under way."""
+"""Sessions of consumers: pulls that are answered or held, queries, and answers under way.
+
+Begin with ``consume_service.py``, then ``pull_service.py``.
+"""

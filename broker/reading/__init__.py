@@ -1,1 +1,4 @@
-"""The store as the broker may show it: queues and records up to what is dispatched."""
+"""Committed view of the store for the broker: queues and records up to what is dispatched.
+
+Begin with ``readable_store.py``.
+"""

@@ -1,1 +1,4 @@
-"""Sinks: staged rows, commits of their batches, and the messages that they become."""
+"""Sinks: staged rows, commits of their batches, and the messages that they become.
+
+Begin with ``sink_service.py``.
+"""

@@ -1,1 +1,4 @@
-"""Commands that send, receive, find and show messages."""
+"""Commands that send, receive, find and show messages.
+
+Begin with the module of a command.
+"""

@@ -1,1 +1,4 @@
-"""``ledgermq spark``: its jobs and their options."""
+"""``ledgermq spark``: its jobs and their options.
+
+Begin with ``spark_command.py``.
+"""

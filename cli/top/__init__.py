@@ -1,1 +1,4 @@
-"""``ledgermq top``: the live view's figures, screen and terminal."""
+"""``ledgermq top``: the live view's figures, screen and terminal.
+
+Begin with ``top_command.py``.
+"""

@@ -1,1 +1,4 @@
-"""Questions of administrators and their typed results, the same for both forms."""
+"""Questions of administrators and their typed results, the same for both forms.
+
+Begin with ``admin.py``.
+"""

@@ -1,7 +1,7 @@
 """Public names for asyncio: producers, consumers and admins.
 
 They run in the loop itself: ZeroMQ's descriptors are watched, and its sockets read when there is
-something, without a thread and without a future a message part.
+something, without a thread and without a future a message part. Begin with ``aio_producer.py``.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""Membership of a consumer group: heartbeats, allocation, rebalancing."""
+"""Membership of a consumer group: heartbeats, allocation, rebalancing.
+
+Begin with ``group_member.py``, then ``group_reader.py``.
+"""

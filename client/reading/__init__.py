@@ -1,1 +1,4 @@
-"""The rules of reading: pulls ahead, positions, queries, retries, dead letters."""
+"""The rules of reading: pulls ahead, positions, queries, retries, dead letters.
+
+Begin with ``pull_pipeline.py``.
+"""

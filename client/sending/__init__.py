@@ -1,1 +1,4 @@
-"""The rules of sending: encoding, frames, window, acknowledgements, transactions."""
+"""The rules of sending: encoding, frames, window, acknowledgements, transactions.
+
+Begin with ``send_pipeline.py``.
+"""

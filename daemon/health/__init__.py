@@ -1,1 +1,4 @@
-"""Health: readiness, systemd's watchdog and notices, and what ``status`` tells."""
+"""Health of a node: readiness, systemd's watchdog and notices, the document of ``status``.
+
+Begin with ``health.py``.
+"""

@@ -1,1 +1,4 @@
-"""Kernels in C, each with its plain Python: scans, stamps, hashes, columns."""
+"""Kernels, compiled by Cython, each with its plain Python: scans, stamps, hashes, columns.
+
+Begin with ``kernel.py``, which selects them.
+"""

@@ -1,1 +1,4 @@
-"""Records: messages, their properties, bodies and ids."""
+"""Records: messages, their properties, bodies and ids.
+
+Begin with ``message.py``.
+"""

@@ -1,1 +1,4 @@
-"""Request codes of RocketMQ's tools: topics, groups, users, brokers, connections."""
+"""Request codes of RocketMQ's tools: topics, groups, users, brokers, connections.
+
+Begin with ``topic_codes.py``; every other ``*_codes.py`` is made like it.
+"""

@@ -1,1 +1,4 @@
-"""RocketMQ's clients that are connected: who they are, their groups, what they are asked."""
+"""Connected clients of RocketMQ: the table of them, their groups, requests to them.
+
+Begin with ``client_table.py``.
+"""

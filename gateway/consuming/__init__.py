@@ -1,1 +1,4 @@
-"""Request codes of consumers: pulls, offsets, locks, messages given back, look-ups."""
+"""Request codes of consumers: pulls, offsets, locks, messages given back, look-ups.
+
+Begin with ``pull_codes.py``.
+"""

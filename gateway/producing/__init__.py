@@ -1,1 +1,4 @@
-"""Request codes of producers: messages, transactions, replies; the way to the writer."""
+"""Request codes of producers: messages, transactions, replies; the way to the writer.
+
+Begin with ``produce_codes.py``, then ``writer_link.py``.
+"""

@@ -1,1 +1,4 @@
-"""Names that RocketMQ and we have for topics, tables and properties of messages."""
+"""Names of topics, tables and properties, RocketMQ's and ours.
+
+Each module has the names of one subject.
+"""

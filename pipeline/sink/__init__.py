@@ -1,1 +1,4 @@
-"""The sink: rows of Spark as batches of staged messages."""
+"""The sink: rows of Spark as batches of staged messages.
+
+Begin with ``spark_sink.py``.
+"""

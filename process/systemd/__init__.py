@@ -1,1 +1,4 @@
-"""systemd: sockets that it holds, its journal, its programs."""
+"""systemd: sockets that it holds, its journal, its programs.
+
+Each module has one way to systemd.
+"""

@@ -1,1 +1,4 @@
-"""Follower, candidate and leader: what each does with messages and ticks."""
+"""Roles of a member: follower, candidate and leader, with what they share.
+
+Begin with ``node_state.py``, what all roles share, and ``follower.py``.
+"""

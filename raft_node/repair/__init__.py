@@ -1,1 +1,4 @@
-"""Scrub and repair: damaged entries found and fetched from other members."""
+"""Scrub and repair: damaged entries found and fetched from other members.
+
+Begin with ``scrub.py``.
+"""

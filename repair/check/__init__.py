@@ -1,1 +1,4 @@
-"""The check of a whole store directory, part by part."""
+"""The check of a whole store directory, part by part.
+
+Begin with ``check_store.py``.
+"""

@@ -1,1 +1,4 @@
-"""Users: keys, addresses, rights, sealed secrets."""
+"""Users: keys, addresses, rights, sealed secrets.
+
+Begin with ``access.py``.
+"""

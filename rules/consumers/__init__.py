@@ -1,1 +1,4 @@
-"""Consumers of a group: membership, leases of queues, plans for groups and offsets."""
+"""Consumers of a group: membership, leases of queues, plans for groups and offsets.
+
+Begin with ``membership.py``.
+"""

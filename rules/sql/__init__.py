@@ -1,1 +1,4 @@
-"""SQL-92 filters: grammar and meaning."""
+"""SQL-92 filters: grammar and meaning.
+
+Begin with ``sql_filter.py``.
+"""

@@ -1,1 +1,4 @@
-"""The state machine of the broker's tables: its commands and snapshots."""
+"""The state machine of the broker's tables: its commands and snapshots.
+
+Begin with ``broker_state.py``.
+"""

@@ -1,1 +1,4 @@
-"""Keys: CURVE keys of clients and peers, the keys of sealed secrets, first access."""
+"""Keys: CURVE keys of clients and peers, the keys of sealed secrets, first access.
+
+Begin with ``key_guard.py`` for clients, ``peer_keys.py`` for members.
+"""

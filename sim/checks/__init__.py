@@ -1,1 +1,4 @@
-"""Checkers: the promises of consensus, log and services, and healing after faults."""
+"""Checkers: the promises of consensus, log and services, and healing after faults.
+
+Begin with ``checker.py``.
+"""

@@ -1,1 +1,4 @@
-"""Simulated clients: producers, consumers, users of services, writers of sinks."""
+"""Simulated clients: producers, consumers, users of services, writers of sinks.
+
+Begin with ``producer.py``.
+"""

@@ -1,1 +1,4 @@
-"""The simulated machine: clock, disk, network, processes, connections."""
+"""The simulated machine: clock, disk, network, processes, connections.
+
+Begin with ``events.py``, the simulator's time.
+"""

@@ -1,1 +1,4 @@
-"""Runs: a seed decides on group, load and faults."""
+"""Runs: a seed decides on group, load and faults.
+
+Begin with ``runs.py``.
+"""

@@ -1,1 +1,4 @@
-"""The Index: written, read and looked up by key."""
+"""The Index: written, read and looked up by key.
+
+Begin with ``index_files.py``.
+"""

@@ -1,1 +1,4 @@
-"""Recovery: where the log ends after a stop, clean or not; damage, and logs that arrive."""
+"""Recovery of the log after a stop: its end, damage, and logs that arrive from elsewhere.
+
+Begin with ``recovery.py``.
+"""

@@ -1,1 +1,4 @@
-"""Admission: which frames and records of producers may be stored."""
+"""Admission of producers' frames and records: rights, quotas, delays, packs.
+
+Begin with ``frame_admission.py``.
+"""

@@ -1,1 +1,4 @@
-"""The writer's log: opened, appended under the put lock, flushed, deleted when old."""
+"""The writer's log: opened, appended under the put lock, flushed, deleted when old.
+
+Begin with ``log_opening.py``, then ``put_batch.py`` and ``flusher.py``.
+"""
