@@ -46,12 +46,8 @@ class PlainDamages:
         self._report = report
         self._report.unlink(missing_ok=True)
         self._known: dict[int, DamageStatus] = {}
+        self.count = 0
         self._due_ns = now_ns + LOOK_NS
-
-    @property
-    def count(self) -> int:
-        """Damaged records."""
-        return len(self._known)
 
     def take(self, position: int) -> None:
         """Somebody says that the record at ``position`` is damaged.
@@ -69,6 +65,7 @@ class PlainDamages:
             )  # fmt: skip
             return
         self._known[position] = found
+        self.count = len(self._known)
         logger.error(
             "log stays damaged: file=%s offset=%d position=%d reason=%s",
             found["file"], found["offset"], position, REASON,
@@ -86,6 +83,7 @@ class PlainDamages:
             return
         self._due_ns = now_ns + LOOK_NS
         whole = [position for position in self._known if self._look(position) is None]
+        self.count -= len(whole)
         for position in whole:
             del self._known[position]
             logger.warning(
