@@ -46,8 +46,8 @@ ORDER_REPEAT_MS = 100
 """TOPICS_CHANGED is repeated after this long without an answer."""
 
 QUIET_MS = 1_000
-"""A turn that finds no news does nothing but find that out, for so long; a whole one costs
-several times as much."""
+"""Longest time between two whole turns while nothing has changed: the turns between them only look
+whether something has, which costs a fraction."""
 
 LAST_BATCH_NS = 1_000_000_000
 LAST_BATCH_POLL_S = 0.002
