@@ -121,7 +121,8 @@ class Sender:
             check_unique_id(message.unique_id)
         chosen = choice.among(queues)
         topic = choice.topic
-        if _may_wait(choice, message):
+        # Most have neither, and are not asked: this is the way of each single message.
+        if (choice.delivery is not AT_ONCE or message.properties) and _may_wait(choice, message):
             if chosen is None:
                 chosen = self._next_queue(choice.topic, queues)
             waiting = self._waiting_place(choice, chosen, message)
