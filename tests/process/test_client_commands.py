@@ -6,11 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.process.conftest import SOURCES, Node
+from tests.process.conftest import SOURCES, Node, nodes_made
 from tests.process.node_start import run_program
 from tests.suite.patience import PATIENCE_S
 
@@ -21,8 +21,18 @@ COMMAND = ["-m", "ledgermq.cli.main"]
 
 @pytest.fixture
 def node(make_node: Callable[[], Node]) -> Node:
-    made = make_node()
-    made.configure(
+    return started(make_node())
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Node]:
+    """One for all tests that ask only for what they have stored themselves."""
+    with nodes_made() as make:
+        yield started(make())
+
+
+def started(node: Node) -> Node:
+    node.configure(
         store={
             "mapped_file_size_commit_log": 1_048_576,
             "mapped_file_size_consume_queue": 20_000,
@@ -30,9 +40,9 @@ def node(make_node: Callable[[], Node]) -> Node:
             "max_index_num": 400,
         }
     )
-    made.launch([*COMMAND, "serve", "--config", str(made.config)])
-    made.wait_ready()
-    return made
+    node.launch([*COMMAND, "serve", "--config", str(node.config)])
+    node.wait_ready()
+    return node
 
 
 def run(node: Node, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -70,14 +80,14 @@ def test_each_body_is_told_with_its_place(node: Node) -> None:
     assert (properties["TAGS"], properties["KEYS"], properties["a"]) == ("A", "k1 k2", "b=c")
 
 
-def test_lines_of_standard_input_are_messages(node: Node) -> None:
-    done = run(node, "send", "orders", "-", "--queue", "0", "--batch", "2", stdin=b"a\n\nb\xff")
+def test_lines_of_standard_input_are_messages(served: Node) -> None:
+    done = run(served, "send", "lines", "-", "--queue", "0", "--batch", "2", stdin=b"a\n\nb\xff")
 
     assert (done.returncode, done.stderr) == (0, b"")
     assert [line.split()[:2] for line in done.stdout.splitlines()] == [
-        [b"orders/0", b"0"],
-        [b"orders/0", b"1"],
-        [b"orders/0", b"2"],
+        [b"lines/0", b"0"],
+        [b"lines/0", b"1"],
+        [b"lines/0", b"2"],
     ]
 
 
@@ -90,14 +100,24 @@ def test_many_made_up_messages_are_told_as_a_sum(node: Node) -> None:
     assert [row["topic"] for row in topics] == ["orders"]
 
 
-def test_what_was_sent_is_received_in_the_order_of_each_queue(node: Node) -> None:
+def test_what_was_sent_is_received_in_the_order_of_each_queue(served: Node) -> None:
     for queue in ("0", "1"):
-        run(node, "send", "orders", "-", "--queue", queue, "--tag", queue, stdin=b"a\nb\xff\nc")
-    received = rows(run(node, "receive", "orders", "--json"))
-    plain = run(node, "receive", "orders", "--queue", "1")
-    tagged = rows(run(node, "receive", "orders", "--tag", "0||none", "--json"))
-    one = rows(run(node, "receive", "orders", "--count", "1", "--json"))
-    nothing = run(node, "receive", "orders", "--from", "last")
+        run(
+            served,
+            "send",
+            "ordered",
+            "-",
+            "--queue",
+            queue,
+            "--tag",
+            queue,
+            stdin=b"a\nb\xff\nc",
+        )
+    received = rows(run(served, "receive", "ordered", "--json"))
+    plain = run(served, "receive", "ordered", "--queue", "1")
+    tagged = rows(run(served, "receive", "ordered", "--tag", "0||none", "--json"))
+    one = rows(run(served, "receive", "ordered", "--count", "1", "--json"))
+    nothing = run(served, "receive", "ordered", "--from", "last")
 
     assert len(received) == 6
     for queue in (0, 1):
@@ -111,40 +131,42 @@ def test_what_was_sent_is_received_in_the_order_of_each_queue(node: Node) -> Non
     assert (nothing.returncode, nothing.stdout) == (0, b"")
 
 
-def test_a_group_goes_on_where_it_ended(node: Node) -> None:
-    run(node, "send", "orders", "a", "b", "c", "d", "--queue", "0")
-    first = run(node, "receive", "orders", "--group", "g", "--count", "3")
-    second = run(node, "receive", "orders", "--group", "g")
-    third = run(node, "receive", "orders", "--group", "g")
-    again = run(node, "receive", "orders", "--group", "g", "--from", "first")
+def test_a_group_goes_on_where_it_ended(served: Node) -> None:
+    run(served, "send", "grouped", "a", "b", "c", "d", "--queue", "0")
+    first = run(served, "receive", "grouped", "--group", "g", "--count", "3")
+    second = run(served, "receive", "grouped", "--group", "g")
+    third = run(served, "receive", "grouped", "--group", "g")
+    again = run(served, "receive", "grouped", "--group", "g", "--from", "first")
 
     assert (first.stdout, second.stdout, third.stdout) == (b"a\nb\nc\n", b"d\n", b"")
     assert again.stdout == b"a\nb\nc\nd\n"
 
 
-def test_a_time_is_a_place_to_begin(node: Node) -> None:
-    early = rows(run(node, "send", "orders", "early", "--queue", "0", "--json"))[0]
-    late = rows(run(node, "send", "orders", "late", "--queue", "0", "--json"))[0]
-    received = run(node, "receive", "orders", "--from", str(late["storeTimestamp"]), "--queue", "0")
+def test_a_time_is_a_place_to_begin(served: Node) -> None:
+    early = rows(run(served, "send", "timed", "early", "--queue", "0", "--json"))[0]
+    late = rows(run(served, "send", "timed", "late", "--queue", "0", "--json"))[0]
+    received = run(
+        served, "receive", "timed", "--from", str(late["storeTimestamp"]), "--queue", "0"
+    )
 
     assert early["storeTimestamp"] < late["storeTimestamp"]
     assert received.stdout == b"late\n"
 
 
-def test_following_gives_what_is_stored_later(node: Node) -> None:
-    run(node, "topic", "create", "orders", "--queues", "2")
+def test_following_gives_what_is_stored_later(served: Node) -> None:
+    run(served, "topic", "create", "followed", "--queues", "2")
     follower = subprocess.Popen(
         [
-            sys.executable, *COMMAND, "receive", "orders", "--follow", "--count", "2",
-            "--address", f"ipc://{node.runtime}",
+            sys.executable, *COMMAND, "receive", "followed", "--follow", "--count", "2",
+            "--address", f"ipc://{served.runtime}",
         ],
         stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(SOURCES)},
     )  # fmt: skip
     try:
-        rows(run(node, "send", "orders", "one", "--queue", "0", "--json"))
+        rows(run(served, "send", "followed", "one", "--queue", "0", "--json"))
         assert follower.stdout is not None
         first = follower.stdout.readline()
-        rows(run(node, "send", "orders", "two", "--queue", "1", "--json"))
+        rows(run(served, "send", "followed", "two", "--queue", "1", "--json"))
         rest, _ = follower.communicate(timeout=PATIENCE_S)
     finally:
         follower.kill()
@@ -185,9 +207,9 @@ def test_a_topic_is_created_with_its_queues_and_listed(node: Node) -> None:
     ],
 )
 def test_what_cannot_be_done_ends_with_one_and_says_why(
-    node: Node, words: list[str], said: bytes
+    served: Node, words: list[str], said: bytes
 ) -> None:
-    done = run(node, *words)
+    done = run(served, *words)
 
     assert (done.returncode, done.stdout) == (1, b"")
     assert said in done.stderr

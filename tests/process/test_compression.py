@@ -7,11 +7,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import pytest
-from tests.process.client_node import start_client_node
-from tests.process.conftest import SOURCES, Node
+from tests.process.client_node import own_topic, start_client_node
+from tests.process.conftest import SOURCES, Node, nodes_made
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.aio.aio_producer import AsyncProducer
@@ -27,20 +27,27 @@ pytestmark = pytest.mark.slow
 LARGE = b"the same words, again and again; " * 1_000
 
 
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    """One for all tests."""
+    with nodes_made() as make:
+        made = make()
+        start_client_node(made)
+        yield made
+
+
 @pytest.fixture
-def node(make_node: Callable[[], Node]) -> Node:
-    made = make_node()
-    start_client_node(made)
-    return made
+def topic(node: Node, request: pytest.FixtureRequest) -> str:
+    return own_topic(node, request)
 
 
 def address(node: Node) -> str:
     return f"ipc://{node.runtime}"
 
 
-def read(node: Node, count: int) -> list[ReceivedMessage]:
+def read(node: Node, topic: str, count: int) -> list[ReceivedMessage]:
     messages: list[ReceivedMessage] = []
-    with Consumer(address(node), topic="orders", queues=[0], start="first") as consumer:
+    with Consumer(address(node), topic=topic, queues=[0], start="first") as consumer:
         while len(messages) < count:
             batch = consumer.poll(PATIENCE_S)
             assert len(batch), f"{len(messages)} of {count} messages came"
@@ -48,20 +55,20 @@ def read(node: Node, count: int) -> list[ReceivedMessage]:
     return messages
 
 
-def test_bodies_come_as_they_were_sent_however_they_are_compressed(node: Node) -> None:
+def test_bodies_come_as_they_were_sent_however_they_are_compressed(node: Node, topic: str) -> None:
     for kind in ("zlib", "lz4", "zstd"):
         options = ProducerOptions(compression=kind)
         with Producer(address(node), options=options) as producer:
-            producer.send("orders", LARGE, queue_id=0, tag=kind, flag=3).result(PATIENCE_S)
-            producer.send_batch("orders", [b"small", LARGE], queue_id=0).result(PATIENCE_S)
+            producer.send(topic, LARGE, queue_id=0, tag=kind, flag=3).result(PATIENCE_S)
+            producer.send_batch(topic, [b"small", LARGE], queue_id=0).result(PATIENCE_S)
 
     async def send() -> None:
         async with AsyncProducer(address(node)) as producer:
-            await producer.send("orders", LARGE, queue_id=0)
-            await producer.send_batch("orders", [LARGE, b"small"], queue_id=0)
+            await producer.send(topic, LARGE, queue_id=0)
+            await producer.send_batch(topic, [LARGE, b"small"], queue_id=0)
 
     asyncio.run(asyncio.wait_for(send(), PATIENCE_S))
-    messages = read(node, 12)
+    messages = read(node, topic, 12)
 
     assert [bytes(one.body) for one in messages] == [
         *[LARGE, b"small", LARGE] * 3,
@@ -78,16 +85,16 @@ def test_bodies_come_as_they_were_sent_however_they_are_compressed(node: Node) -
 
 @pytest.mark.parametrize("wait", [{"delay_level": 1}, {"delay": 200}], ids=["level", "timer"])
 def test_batches_that_wait_come_as_they_were_sent_compressed_too(
-    node: Node, wait: dict[str, int]
+    node: Node, topic: str, wait: dict[str, int]
 ) -> None:
     sent = []
     for kind in ("zlib", "lz4", "zstd"):
         with Producer(address(node), options=ProducerOptions(compression=kind)) as producer:
             bodies = [LARGE + kind.encode(), b"small"]
             sent += bodies
-            stored = producer.send_batch("orders", bodies, queue_id=0, tag=kind, **wait)
+            stored = producer.send_batch(topic, bodies, queue_id=0, tag=kind, **wait)
             assert len(stored.result(PATIENCE_S)) == len(bodies)
-    messages = read(node, len(sent))
+    messages = read(node, topic, len(sent))
 
     # Timers that are due in one millisecond or another, and levels, keep the order of sending.
     assert [bytes(one.body) for one in messages] == sent
@@ -98,13 +105,13 @@ def test_batches_that_wait_come_as_they_were_sent_compressed_too(
     assert {one.queue_id for one in messages} == {0}
 
 
-def test_a_broken_body_is_told_and_stops_nobody(node: Node) -> None:
+def test_a_broken_body_is_told_and_stops_nobody(node: Node, topic: str) -> None:
     broken = OutgoingMessage(b"no stream of zlib", sys_flag=1)
     with Producer(address(node)) as producer:
         batch = [OutgoingMessage(b"before"), broken, OutgoingMessage(b"after")]
-        producer.send_batch("orders", batch, queue_id=0).result(PATIENCE_S)
-    messages = read(node, 3)
-    command = [sys.executable, "-m", "ledgermq.cli.main", "receive", "orders", "--queue", "0"]
+        producer.send_batch(topic, batch, queue_id=0).result(PATIENCE_S)
+    messages = read(node, topic, 3)
+    command = [sys.executable, "-m", "ledgermq.cli.main", "receive", topic, "--queue", "0"]
     printed = subprocess.run(
         [*command, "--address", address(node), "--json"],
         check=True, capture_output=True, text=True, timeout=PATIENCE_S,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, wait_until
+from tests.process.client_node import own_topic, start_client_node
+from tests.process.conftest import Node, nodes_made, wait_until
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.cli.main import main
@@ -24,11 +24,18 @@ pytestmark = pytest.mark.slow
 Show = Callable[..., tuple[int, str, str]]
 
 
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    """One for all tests."""
+    with nodes_made() as make:
+        made = make()
+        start_client_node(made)
+        yield made
+
+
 @pytest.fixture
-def node(make_node: Callable[[], Node]) -> Node:
-    made = make_node()
-    start_client_node(made)
-    return made
+def topic(node: Node, request: pytest.FixtureRequest) -> str:
+    return own_topic(node, request)
 
 
 @pytest.fixture
@@ -43,17 +50,17 @@ def show(node: Node, capsys: pytest.CaptureFixture[str]) -> Show:
     return run
 
 
-def send(node: Node, bodies: Sequence[bytes], queue_id: int) -> list[SendResult]:
+def send(node: Node, topic: str, bodies: Sequence[bytes], queue_id: int) -> list[SendResult]:
     """Stored, and found in queue and index."""
     batch = [OutgoingMessage(body, tag="t", keys=["k" + body.decode()]) for body in bodies]
     address = f"ipc://{node.runtime}"
     with Producer(address) as producer, Queries(address) as queries:
-        sent = list(producer.send_batch("orders", batch, queue_id=queue_id).result())
+        sent = list(producer.send_batch(topic, batch, queue_id=queue_id).result())
         last = sent[-1]
         wait_until(
             lambda: (
                 queries.message_at(last.physical_offset)
-                and queries.message_by_id(last.unique_id, topic="orders")
+                and queries.message_by_id(last.unique_id, topic=topic)
             ),
             "dispatch",
         )
@@ -70,16 +77,16 @@ def document(told: tuple[int, str, str]) -> Any:
     return json.loads(told[1])
 
 
-def test_messages_are_shown_found_and_browsed(node: Node, show: Show) -> None:
-    sent = send(node, [b"%d" % number for number in range(6)], 1)
+def test_messages_are_shown_found_and_browsed(node: Node, topic: str, show: Show) -> None:
+    sent = send(node, topic, [b"%d" % number for number in range(6)], 1)
     middle = sent[3]
     by_offset_id = show("show", middle.offset_message_id)
-    by_unique_id = document(show("show", middle.unique_id, "--topic", "orders", "--json"))
-    by_key = document(show("find", "orders", "--key", "k3", "--json"))["messages"]
-    browsed = document(show("browse", "orders", "--queue", "1", "--count", "4", "--json"))
-    last = document(show("browse", "orders", "--queue", "1", "--last", "--count", "2", "--json"))
-    behind = show("browse", "orders", "--queue", "1", "--from", "6")
-    table = show("browse", "orders", "--queue", "1", "--from", "5")[1].splitlines()
+    by_unique_id = document(show("show", middle.unique_id, "--topic", topic, "--json"))
+    by_key = document(show("find", topic, "--key", "k3", "--json"))["messages"]
+    browsed = document(show("browse", topic, "--queue", "1", "--count", "4", "--json"))
+    last = document(show("browse", topic, "--queue", "1", "--last", "--count", "2", "--json"))
+    behind = show("browse", topic, "--queue", "1", "--from", "6")
+    table = show("browse", topic, "--queue", "1", "--from", "5")[1].splitlines()
 
     assert by_offset_id[0] == 0
     assert middle.unique_id in by_offset_id[1] and by_offset_id[1].endswith("\n3\n")
@@ -93,34 +100,36 @@ def test_messages_are_shown_found_and_browsed(node: Node, show: Show) -> None:
 
 
 def test_messages_of_a_time_are_found_in_all_queues_in_the_order_of_the_log(
-    node: Node, show: Show
+    node: Node, topic: str, show: Show
 ) -> None:
-    stored = [send(node, [b"%d" % (2 * queue), b"%d" % (2 * queue + 1)], queue) for queue in (2, 0)]
+    stored = [
+        send(node, topic, [b"%d" % (2 * queue), b"%d" % (2 * queue + 1)], queue) for queue in (2, 0)
+    ]
     first, second = stored[0][0].store_timestamp, stored[1][0].store_timestamp
     rest = [b"late"] * 3
-    send(node, rest, 3)
-    found = document(show("find", "orders", "--from", f"{first}", "--to", f"{second}", "--json"))
+    send(node, topic, rest, 3)
+    found = document(show("find", topic, "--from", f"{first}", "--to", f"{second}", "--json"))
     early = [row for row in found["messages"] if row["body"] != "late"]
-    none = show("find", "orders", "--from", "1", "--to", "2")
-    neither = show("find", "orders")
+    none = show("find", topic, "--from", "1", "--to", "2")
+    neither = show("find", topic)
 
     assert [row["body"] for row in early] == ["4", "5", "0", "1"]
     assert none[0] == 1
     assert neither[0] == 1 and "--key" in neither[2]
 
 
-def test_a_track_says_who_has_consumed_a_message(node: Node, show: Show) -> None:
-    sent = send(node, [b"0", b"1", b"2"], 1)
+def test_a_track_says_who_has_consumed_a_message(node: Node, topic: str, show: Show) -> None:
+    sent = send(node, topic, [b"0", b"1", b"2"], 1)
     address = f"ipc://{node.runtime}"
     for group, offset in (("all", 3), ("some", 1)):
-        with Consumer(address, topic="orders", group=group) as consumer:
+        with Consumer(address, topic=topic, group=group) as consumer:
             consumer.commit({1: offset})
     with GroupConsumer(address, group="some", name="member") as member:
         member.subscribe("other")
         member.poll(0)
         wait_until(lambda: members_of(address, "some"), "the member")
         told = document(show("track", sent[1].offset_message_id, "--json"))
-    table = show("track", sent[1].unique_id, "--topic", "orders")[1].splitlines()
+    table = show("track", sent[1].unique_id, "--topic", topic)[1].splitlines()
     with Queries(address) as queries:
         message = queries.message_at(sent[0].physical_offset)
         assert message is not None
@@ -129,8 +138,8 @@ def test_a_track_says_who_has_consumed_a_message(node: Node, show: Show) -> None
     async def steps() -> tuple[list[Track], int, int]:
         async with AsyncQueries(address) as queries:
             assert message is not None
-            batch = await queries.browse("orders", 1, 1)
-            return await queries.track(message), len(batch), await queries.read_queues("orders")
+            batch = await queries.browse(topic, 1, 1)
+            return await queries.track(message), len(batch), await queries.read_queues(topic)
 
     assert [(row["group"], row["state"]) for row in told["groups"]] == [
         ("all", "CONSUMED"),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node
+from tests.process.client_node import own_topic, start_client_node
+from tests.process.conftest import Node, nodes_made
 from tests.suite.patience import PATIENCE_S
 
 from ledgermq.client.aio.aio_consumer import AsyncConsumer
@@ -24,11 +24,18 @@ from ledgermq.model.errors import LedgerError, TimedOutError
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    """One for all tests."""
+    with nodes_made() as make:
+        made = make()
+        start_client_node(made)
+        yield made
+
+
 @pytest.fixture
-def node(make_node: Callable[[], Node]) -> Node:
-    made = make_node()
-    start_client_node(made)
-    return made
+def topic(node: Node, request: pytest.FixtureRequest) -> str:
+    return own_topic(node, request)
 
 
 def address(node: Node) -> str:
@@ -36,14 +43,14 @@ def address(node: Node) -> str:
 
 
 @contextmanager
-def server(node: Node) -> Iterator[None]:
-    """Answers each request of ``orders`` twice, in capitals; the second answer is one too many."""
+def server(node: Node, topic: str) -> Iterator[None]:
+    """Answers each request of ``topic`` twice, in capitals; the second answer is one too many."""
     stop = threading.Event()
 
     def serve() -> None:
         with (
             Producer(address(node)) as producer,
-            Consumer(address(node), topic="orders", start="first") as consumer,
+            Consumer(address(node), topic=topic, start="first") as consumer,
         ):
             while not stop.is_set():
                 for message in consumer.poll(0.1):
@@ -59,9 +66,9 @@ def server(node: Node) -> Iterator[None]:
         thread.join(PATIENCE_S)
 
 
-def test_each_of_many_threads_gets_its_own_reply(node: Node) -> None:
+def test_each_of_many_threads_gets_its_own_reply(node: Node, topic: str) -> None:
     with (
-        server(node),
+        server(node, topic),
         Requester(address(node)) as one,
         Requester(address(node)) as other,
         ThreadPoolExecutor(8) as threads,
@@ -69,7 +76,7 @@ def test_each_of_many_threads_gets_its_own_reply(node: Node) -> None:
 
         def ask(number: int) -> bytes:
             requester = one if number % 2 else other
-            reply = requester.request("orders", b"number %d" % number, timeout=PATIENCE_S)
+            reply = requester.request(topic, b"number %d" % number, timeout=PATIENCE_S)
             assert reply.properties["a"] == "b"
             assert reply.properties["MSG_TYPE"] == "reply"
             return bytes(reply.body)
@@ -80,25 +87,25 @@ def test_each_of_many_threads_gets_its_own_reply(node: Node) -> None:
 
 
 def test_a_request_that_nobody_answers_ends_in_time_and_the_next_one_is_answered(
-    node: Node,
+    node: Node, topic: str
 ) -> None:
     with Requester(address(node)) as requester:
         with pytest.raises(TimedOutError):
-            requester.request("orders", b"early", timeout=0.5)
-        with server(node):
+            requester.request(topic, b"early", timeout=0.5)
+        with server(node, topic):
             # The reply to the early one comes now, and is nobody's.
-            reply = requester.request("orders", b"late", timeout=PATIENCE_S)
+            reply = requester.request(topic, b"late", timeout=PATIENCE_S)
 
     assert bytes(reply.body) == b"LATE"
     with pytest.raises(LedgerError, match="closed"):
-        requester.request("orders", b"x")
+        requester.request(topic, b"x")
 
 
-def test_tasks_ask_and_reply(node: Node) -> None:
+def test_tasks_ask_and_reply(node: Node, topic: str) -> None:
     async def serve() -> None:
         async with (
             AsyncProducer(address(node)) as producer,
-            AsyncConsumer(address(node), topic="orders", start="first") as consumer,
+            AsyncConsumer(address(node), topic=topic, start="first") as consumer,
         ):
             async for message in consumer:
                 await producer.reply(message, bytes(message.body).upper())
@@ -106,11 +113,11 @@ def test_tasks_ask_and_reply(node: Node) -> None:
     async def ask() -> list[bytes]:
         async with AsyncRequester(address(node)) as requester:
             with pytest.raises(TimedOutError):
-                await requester.request("other", b"nobody", timeout=0.3)
+                await requester.request(f"{topic}_other", b"nobody", timeout=0.3)
             serving = asyncio.create_task(serve())
             replies = await asyncio.gather(
                 *(
-                    requester.request("orders", b"number %d" % number, timeout=PATIENCE_S)
+                    requester.request(topic, b"number %d" % number, timeout=PATIENCE_S)
                     for number in range(20)
                 )
             )
