@@ -6,7 +6,7 @@ import select
 import threading
 import time
 
-from ledgermq.client.blocking.send_driver import POLL_S_MAX, Bell
+from ledgermq.client.blocking.send_driver import POLL_S_MAX, PollerBell
 from ledgermq.client.core.group import AnyLink
 from ledgermq.client.core.requests import Request, RequestPipeline, Result, Steps
 from ledgermq.model.errors import LedgerError
@@ -26,7 +26,7 @@ class CallThread:
         self._unanswered: dict[int, threading.Event] = {}
         self._is_closing = False
         self._has_asked = False
-        self._bell = Bell()
+        self._bell = PollerBell()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 

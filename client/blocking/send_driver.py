@@ -39,7 +39,7 @@ POLL_S_MAX = 60.0
 MakeWaiter = Callable[[], threading.Lock]
 
 
-class Bell:
+class PollerBell:
     """Wakes one poller, from any thread; many rings before it looks are one."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Watch:
     """What one poller at a time sleeps at: the descriptors of a link, and a bell of its own."""
 
     def __init__(self) -> None:
-        self.bell = Bell()
+        self.bell = PollerBell()
         self.generation = -1
         """Of the link whose descriptors are watched."""
         self.until = NEVER
@@ -106,7 +106,7 @@ class SendDriver:
         self._has_just_waited = False
         self._followers = 0
         self._room_waiters: list[threading.Lock] = []
-        self._background_bell = Bell()
+        self._background_bell = PollerBell()
         self._background_sleeps = False
         self._closing = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
