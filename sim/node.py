@@ -28,7 +28,7 @@ from ledgermq.sim.machine.events import Events
 from ledgermq.sim.machine.inline_executor import InlineExecutor
 from ledgermq.sim.machine.log_flusher import FlusherMaker
 from ledgermq.sim.machine.network import PEERS_SOURCE, Network, PeersEnd
-from ledgermq.sim.machine.process import Bell, Inbox, Process
+from ledgermq.sim.machine.process import Inbox, Process, SimulatedBell
 from ledgermq.sim.readers import ROLES, Readers
 from ledgermq.store.files.file_names import file_name
 from ledgermq.store.files.store_paths import StorePaths
@@ -54,10 +54,10 @@ class SimEnvironment:
     node: Node
     port: ClientPort
 
-    def bell(self, target: Role) -> Bell:
+    def bell(self, target: Role) -> SimulatedBell:
         """See ``Environment``."""
         node = self.node
-        return Bell(self.page, target, node.events, lambda: node.living(target))
+        return SimulatedBell(self.page, target, node.events, lambda: node.living(target))
 
     def background(self) -> Executor:
         """See ``Environment``."""

@@ -132,7 +132,7 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-class Bell:
+class SimulatedBell:
     """The way to another process of the node; ``find`` gives its present life, if there is one."""
 
     def __init__(
