@@ -28,7 +28,7 @@ from ledgermq.sim.machine.events import Events
 from ledgermq.sim.machine.inline_executor import InlineExecutor
 from ledgermq.sim.machine.log_flusher import FlusherMaker
 from ledgermq.sim.machine.network import PEERS_SOURCE, Network, PeersEnd
-from ledgermq.sim.machine.process import Inbox, Process, SimulatedBell
+from ledgermq.sim.machine.process import Process, SimulatedBell, SimulatedInbox
 from ledgermq.sim.readers import ROLES, Readers
 from ledgermq.store.files.file_names import file_name
 from ledgermq.store.files.store_paths import StorePaths
@@ -49,7 +49,7 @@ class SimEnvironment:
     settings: Settings
     paths: RuntimePaths
     page: CursorPage
-    inbox: Inbox
+    inbox: SimulatedInbox
     clock: NodeClock
     node: Node
     port: ClientPort

@@ -13,7 +13,7 @@ from ledgermq.sim.machine.events import MS, Events
 READABLE = 1
 
 
-class Inbox:
+class SimulatedInbox:
     """Orders to a process; ``source`` stands for the socket and the bell's descriptor."""
 
     def __init__(self, source: int) -> None:
@@ -47,7 +47,7 @@ class Process:
         self, role: Role, page: CursorPage, clock: NodeClock, events: Events, random: Random
     ) -> None:
         self.role = role
-        self.inbox = Inbox(-1 - role)
+        self.inbox = SimulatedInbox(-1 - role)
         self.alive = True
         self.step_ns = 0
         self.paused_until = 0

@@ -27,7 +27,7 @@ from ledgermq.raft_node.shipping.file_shipper import FileShipper
 from ledgermq.sessions.client_rights import AccessGate
 from ledgermq.sessions.client_socket import ClientSocket
 from ledgermq.sim.machine.inline_executor import InlineExecutor
-from ledgermq.sim.machine.process import Inbox
+from ledgermq.sim.machine.process import SimulatedInbox
 from ledgermq.sim.readers import OTHER_BOOT
 from ledgermq.store.files.folders import delete_folder
 from ledgermq.store.files.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
@@ -99,7 +99,7 @@ class StepEnvironment:
         self.settings = settings
         self.paths = RuntimePaths(settings.listen.runtime_dir)
         self.page = page
-        self.inbox = Inbox(-1)
+        self.inbox = SimulatedInbox(-1)
         self.clock = clock
 
     def bell(self, target: Role) -> SilentBell:
