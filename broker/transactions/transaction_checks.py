@@ -23,7 +23,7 @@ WAITING_PER_CLIENT_MAX = 1_024
 """Of our own clients all, and one."""
 
 
-class Check(NamedTuple):
+class PendingCheck(NamedTuple):
     """A question: how did this transaction end?
 
     Attributes:
@@ -56,14 +56,14 @@ class _Waiting(NamedTuple):
     may: May
 
 
-def checks_of(halves: Iterable[Half], table: HalfTable) -> list[Check]:
+def checks_of(halves: Iterable[Half], table: HalfTable) -> list[PendingCheck]:
     """One question for each transaction of these half messages that still waits."""
     found: dict[TransactionKey, int] = {}
     for half in halves:
         key = TransactionKey(half.group, half.transaction)
         found[key] = max(found.get(key, 0), half.checks)
     return [
-        Check(
+        PendingCheck(
             key,
             tuple(half.position for half in waiting),
             checks,
@@ -84,7 +84,7 @@ class CheckDesk:
     def __init__(self) -> None:
         self._waiting: dict[str, deque[_Waiting]] = {}
         self._waiting_of: Counter[Client] = Counter()
-        self._open: dict[str, deque[Check]] = {}
+        self._open: dict[str, deque[PendingCheck]] = {}
 
     def next_deadline_ms(self) -> int | None:
         """When the next producer has waited long enough; None when none waits."""
@@ -122,7 +122,7 @@ class CheckDesk:
         """What was not fetched is asked anew, if it is still to be asked."""
         self._open.clear()
 
-    def ask(self, checks: Iterable[Check]) -> Iterator[Reply]:
+    def ask(self, checks: Iterable[PendingCheck]) -> Iterator[Reply]:
         """Questions to who waits for them, in turns; the others are kept for who comes."""
         groups = set()
         for check in checks:
@@ -165,11 +165,11 @@ class CheckDesk:
             del self._waiting[group]
         return waiting
 
-    def _take(self, group: str, may: May) -> list[Check]:
+    def _take(self, group: str, may: May) -> list[PendingCheck]:
         """Questions for a producer of a group; the others stay."""
         line = self._open.get(group, deque())
-        taken: list[Check] = []
-        left: deque[Check] = deque()
+        taken: list[PendingCheck] = []
+        left: deque[PendingCheck] = deque()
         while line and len(taken) < CHECKS_PER_ANSWER:
             check = line.popleft()
             (taken if all(map(may, check.topics)) else left).append(check)
@@ -181,5 +181,5 @@ class CheckDesk:
         return taken
 
 
-def _answer(caller: Caller, taken: Iterable[Check]) -> Reply:
+def _answer(caller: Caller, taken: Iterable[PendingCheck]) -> Reply:
     return Reply(caller, {"checks": [check.to_fields() for check in taken]})
