@@ -26,7 +26,7 @@ from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.client.sending.transaction_course import TransactionCourse
 from ledgermq.client.sending.transaction_parts import HALF, Turns, check_group
 from ledgermq.client.sending.transaction_requests import (
-    Check,
+    TransactionCheck,
     UndecidedTransaction,
     checks_steps,
 )
@@ -208,7 +208,7 @@ class AsyncTransactionalProducer(AsyncClosing):
             for check in checks:
                 await self._answer(calls, check)
 
-    async def _answer(self, calls: AsyncRequests, check: Check) -> None:
+    async def _answer(self, calls: AsyncRequests, check: TransactionCheck) -> None:
         has_listener = self._listener is not None
         try:
             found = await calls.run(self._course.look_up(check, has_listener=has_listener))

@@ -33,7 +33,7 @@ from ledgermq.client.sending.transaction_course import TransactionCourse
 from ledgermq.client.sending.transaction_parts import HALF, Turns, check_group
 from ledgermq.client.sending.transaction_requests import (
     POLL_MS,
-    Check,
+    TransactionCheck,
     UndecidedTransaction,
     checks_steps,
 )
@@ -265,7 +265,7 @@ class TransactionalProducer(Closing):
                 if not self._closing.is_set():
                     self._answer(check)
 
-    def _answer(self, check: Check) -> None:
+    def _answer(self, check: TransactionCheck) -> None:
         has_listener = self._listener is not None
         try:
             found = self.run(self._course.look_up(check, has_listener=has_listener))

@@ -19,7 +19,7 @@ from ledgermq.client.sending.known_transactions import (
 )
 from ledgermq.client.sending.transaction_parts import Parts
 from ledgermq.client.sending.transaction_requests import (
-    Check,
+    TransactionCheck,
     UndecidedTransaction,
     end_steps,
     undecided_steps,
@@ -116,7 +116,7 @@ class TransactionCourse:
         return TransactionResult(parts.id, None, tuple(stored))
 
     def look_up(
-        self, check: Check, *, has_listener: bool
+        self, check: TransactionCheck, *, has_listener: bool
     ) -> Steps[Decision | UndecidedTransaction | None]:
         """How a transaction ended that the broker asks for; what to ask the listener if unknown.
 
@@ -129,7 +129,7 @@ class TransactionCourse:
             return known
         return (yield from undecided_steps(check))
 
-    def answer(self, check: Check, decision: Decision) -> Steps[None]:
+    def answer(self, check: TransactionCheck, decision: Decision) -> Steps[None]:
         """Tell the broker how it ended."""
         count = len(check.positions)
         yield from end_steps(self.group, check.transaction, decision, messages=count, offset=-1)

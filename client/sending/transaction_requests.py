@@ -61,7 +61,7 @@ class UndecidedTransaction:
     messages: tuple[HalfMessage, ...]
 
 
-class Check(NamedTuple):
+class TransactionCheck(NamedTuple):
     """A question of the broker, before its messages are fetched."""
 
     transaction: str
@@ -140,13 +140,13 @@ def end_steps(
     return Ended(Decision(str(word)), integer(result, "messages"))
 
 
-def checks_steps(group: str) -> Steps[list[Check]]:
+def checks_steps(group: str) -> Steps[list[TransactionCheck]]:
     """What the broker asks of the producers of ``group``; waits until there is something."""
     told = yield from ask("transaction_checks", group=group, wait_ms=POLL_MS)
     return rows(told, "checks", _check_of)
 
 
-def undecided_steps(check: Check) -> Steps[UndecidedTransaction]:
+def undecided_steps(check: TransactionCheck) -> Steps[UndecidedTransaction]:
     """The messages of a transaction that is asked for."""
     messages: list[HalfMessage] = []
     for position in check.positions:
@@ -162,9 +162,9 @@ def list_steps(count: int) -> Steps[tuple[int, list[TransactionRow]]]:
     return integer(told, "half_messages"), rows(told, "transactions", _row_of)
 
 
-def _check_of(row: Fields) -> Check:
+def _check_of(row: Fields) -> TransactionCheck:
     positions = tuple(integers(row, "positions"))
-    return Check(text(row, "transaction"), positions, integer(row, "checks"))
+    return TransactionCheck(text(row, "transaction"), positions, integer(row, "checks"))
 
 
 def _row_of(row: Fields) -> TransactionRow:
