@@ -52,7 +52,7 @@ Then = Callable[[Outcome | None], None]
 """Takes a result, a refusal, or None when nobody answered."""
 
 
-class Client:
+class ServiceClient:
     """Asks the leader's broker, if it can find it.
 
     Attributes:
@@ -116,7 +116,7 @@ def is_unknown(outcome: Outcome | None) -> bool:
     return outcome is None or isinstance(outcome, OutcomeUnknownError)
 
 
-class Committer(Client):
+class Committer(ServiceClient):
     """A consumer of one queue that stores how far it is.
 
     Attributes:
@@ -205,7 +205,7 @@ class Makers:
         return (EPOCH_NS + self.world.events.now) // MS
 
 
-class Canceller(Client):
+class Canceller(ServiceClient):
     """Takes back some of the timers whose sending was acknowledged."""
 
     def __init__(self, world: World, name: str, checker: ServiceChecker) -> None:
@@ -246,7 +246,7 @@ class Canceller(Client):
         self.soon(self.act, THINK_MS)
 
 
-class Ender(Client):
+class Ender(ServiceClient):
     """Ends most transactions; asks until it is told that it has."""
 
     def __init__(self, world: World, name: str, checker: ServiceChecker) -> None:
@@ -294,7 +294,7 @@ class Ender(Client):
         self.ask("transaction_end", asked, answered)
 
 
-class Returner(Client):
+class Returner(ServiceClient):
     """A consumer that cannot process some messages, and gives them back, each once."""
 
     def __init__(self, world: World, name: str, checker: ServiceChecker) -> None:
@@ -335,7 +335,7 @@ class Returner(Client):
         self.ask("send_back", asked, answered)
 
 
-class Operator(Client):
+class Operator(ServiceClient):
     """Makes, changes and deletes topics and groups, and has queues locked.
 
     Attributes:

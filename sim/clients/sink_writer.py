@@ -17,7 +17,7 @@ from ledgermq.sim.checks.checker import Stored, require
 from ledgermq.sim.checks.service_checker import Sent, ServiceChecker
 from ledgermq.sim.checks.sink_checker import Attempt
 from ledgermq.sim.clients.producer import STORE_HOST_SIZE, plain_messages
-from ledgermq.sim.clients.service_clients import Client, is_undone, is_unknown
+from ledgermq.sim.clients.service_clients import ServiceClient, is_undone, is_unknown
 from ledgermq.sim.machine.consumer_port import Outcome
 from ledgermq.sim.node import QUEUES, TOPIC
 from ledgermq.sim.world import World
@@ -42,7 +42,7 @@ class _Staging:
     offsets: list[int] = field(default_factory=list)
 
 
-class SinkWriter(Client):
+class SinkWriter(ServiceClient):
     """Stages one attempt after the other, and commits batches with those that are whole.
 
     As drivers that die and tasks that run twice would, it asks for a batch with several attempts

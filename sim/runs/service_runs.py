@@ -18,12 +18,12 @@ from ledgermq.sim.checks.healing import sound_members, wait
 from ledgermq.sim.checks.service_checker import ServiceChecker
 from ledgermq.sim.clients.service_clients import (
     Canceller,
-    Client,
     Committer,
     Ender,
     Makers,
     Operator,
     Returner,
+    ServiceClient,
 )
 from ledgermq.sim.clients.sink_writer import SinkWriter
 from ledgermq.sim.machine.events import MS
@@ -100,7 +100,7 @@ class ServiceRun(Run):
         ender = Ender(world, "ender", checker)
         self.operator = Operator(world, "made")
         self.committers = [Committer(world, f"group{queue}", queue) for queue in range(QUEUES)]
-        self.clients: list[Client] = [
+        self.clients: list[ServiceClient] = [
             canceller,
             ender,
             self.operator,
