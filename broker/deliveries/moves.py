@@ -32,7 +32,7 @@ from ledgermq.model.limits import (
     TOPIC_SIZE_MAX,
 )
 from ledgermq.model.names.queue_name import QueueName
-from ledgermq.rules.state.state_commands import Command, decode_command
+from ledgermq.rules.state.state_commands import StateCommand, decode_command
 from ledgermq.rules.tables.moves import Moved, Source, count_present, record_sum, rest_of
 from ledgermq.rules.tables.table_changes import Change
 
@@ -290,7 +290,7 @@ class Moves(Service):
         )
         return rest, records
 
-    def _sums_of(self, command: Command) -> list[int]:
+    def _sums_of(self, command: StateCommand) -> list[int]:
         """The sums of what follows a command, also of moves that were made without."""
         sums = list(command.follows)
         for change in command.changes:
@@ -301,7 +301,7 @@ class Moves(Service):
                 ]
         return sums
 
-    def _command_at(self, place: int) -> tuple[Command, int]:
+    def _command_at(self, place: int) -> tuple[StateCommand, int]:
         """A command, and the position behind its record.
 
         Raises:

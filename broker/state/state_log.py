@@ -43,9 +43,9 @@ from ledgermq.process.environment import OrderBell
 from ledgermq.rules.given_back import GivenBack
 from ledgermq.rules.state.broker_state import Applied
 from ledgermq.rules.state.state_commands import (
-    Command,
     Part,
     Snapshot,
+    StateCommand,
     encode_command,
     encode_snapshot_in_steps,
 )
@@ -540,7 +540,7 @@ class StateLog(Service):
         is_late = [bool(sums) and isinstance(change, GivenBack) for change in plan.changes]
         late = list(compress(plan.changes, is_late))
         early = tuple(compress(plan.changes, (not one for one in is_late)))
-        head = Command(f"{identity}+" if sums else identity, at_ms, early, sums)
+        head = StateCommand(f"{identity}+" if sums else identity, at_ms, early, sums)
         group = [command_record(encode_command(head), self._settings, now_ms=at_ms)]
         if sums:
             ended = [
@@ -548,7 +548,7 @@ class StateLog(Service):
                 for change in plan.changes
                 if isinstance(change, Moved) and change.records
             ]
-            tail = encode_command(Command(identity, at_ms, (*ended, *late)))
+            tail = encode_command(StateCommand(identity, at_ms, (*ended, *late)))
             group += [*plan.records, command_record(tail, self._settings, now_ms=at_ms)]
         self._send(term, identity, group, tuple(plan.requests), now_ms)
 

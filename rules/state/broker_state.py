@@ -14,8 +14,8 @@ from ledgermq.rules.given_back import GivenBack, GivenBackTokens
 from ledgermq.rules.state.state_commands import (
     SNAPSHOT_TAG,
     STATE_TAG,
-    Command,
     Part,
+    StateCommand,
     decode_command,
     decode_part,
 )
@@ -293,12 +293,12 @@ class BrokerState:
         self.snapshots += 1
         self.needs_snapshot = False
 
-    def _note_tokens(self, command: Command) -> None:
+    def _note_tokens(self, command: StateCommand) -> None:
         for change in command.changes:
             if isinstance(change, GivenBack):
                 self.given_back.note(change.token, command.at_ms)
 
-    def _apply(self, offset: int, command: Command) -> None:
+    def _apply(self, offset: int, command: StateCommand) -> None:
         for change in command.changes:
             for table in self._takers.get(type(change), ()):
                 if offset >= self._places[table.file]:

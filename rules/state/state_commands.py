@@ -71,7 +71,7 @@ _ROW_DEPTH = 4
 """Of a snapshot: its document, the tables, one file, a table in it; then rows."""
 
 
-class Command(NamedTuple):
+class StateCommand(NamedTuple):
     """Changes that are applied together.
 
     Attributes:
@@ -111,7 +111,7 @@ class Part(NamedTuple):
         return f"{self.number}/{self.parts}"
 
 
-def encode_command(command: Command) -> bytes:
+def encode_command(command: StateCommand) -> bytes:
     """The body of a message with tag ``state``."""
     document = {
         "id": command.identity,
@@ -123,7 +123,7 @@ def encode_command(command: Command) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def decode_command(body: bytes) -> Command:
+def decode_command(body: bytes) -> StateCommand:
     """The command in the body of a message with tag ``state``.
 
     Raises:
@@ -134,7 +134,7 @@ def decode_command(body: bytes) -> Command:
     if not isinstance(changes, list):
         raise CorruptLogError("command of the broker's state without changes", found=str(changes))
     decoded = (_decode_change(_object(change, "change")) for change in changes)
-    return Command(*_head(document), tuple(decoded), _follows(document.get("follows", [])))
+    return StateCommand(*_head(document), tuple(decoded), _follows(document.get("follows", [])))
 
 
 def encode_snapshot(snapshot: Snapshot) -> list[Part]:

@@ -33,7 +33,7 @@ from ledgermq.model.ids import Position
 from ledgermq.process.clock import Clock
 from ledgermq.rules.given_back import KEPT_MS, GivenBack
 from ledgermq.rules.messages.pull_rules import QueueBounds
-from ledgermq.rules.state.state_commands import Command, decode_command, encode_command
+from ledgermq.rules.state.state_commands import StateCommand, decode_command, encode_command
 from ledgermq.rules.tables.group_offsets import GroupOffsets
 from ledgermq.rules.tables.table_changes import Change, OffsetsSet
 from ledgermq.store.files.config_file import ConfigFile
@@ -118,7 +118,7 @@ class MemoryLog:
 
     def put(self, *changes: Change) -> None:
         """A command of another leader."""
-        body = encode_command(Command("of another", 1, changes))
+        body = encode_command(StateCommand("of another", 1, changes))
         self.stored.append(command_record(body, Settings(), now_ms=1)[HOLE:])
 
 

@@ -11,8 +11,8 @@ from ledgermq.rules.state.broker_state import BrokerState
 from ledgermq.rules.state.state_commands import (
     SNAPSHOT_TAG,
     STATE_TAG,
-    Command,
     Snapshot,
+    StateCommand,
     decode_command,
     encode_command,
     encode_snapshot,
@@ -24,7 +24,7 @@ FIELDS = {"position": 1_200, "at": 17}
 
 
 def applied(state: BrokerState, offset: int, *changes: ArchiveSet) -> None:
-    state.apply(offset, STATE_TAG, "", encode_command(Command("c", 1, changes)))
+    state.apply(offset, STATE_TAG, "", encode_command(StateCommand("c", 1, changes)))
 
 
 def test_a_document_gives_the_table_that_wrote_it() -> None:
@@ -53,7 +53,7 @@ def test_commands_say_how_far_an_archive_is_and_end_it() -> None:
     state = BrokerState({})
     applied(state, 0, change)
 
-    assert decode_command(encode_command(Command("c", 1, (change,)))).changes == (change,)
+    assert decode_command(encode_command(StateCommand("c", 1, (change,)))).changes == (change,)
     assert state.archives.get("nightly") == ArchiveMark(1_200, 17)
 
     applied(state, 1, ArchiveSet("nightly", None))

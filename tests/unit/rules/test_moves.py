@@ -7,7 +7,7 @@ import pytest
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.names.queue_name import QueueName
-from ledgermq.rules.state.state_commands import Command, decode_command, encode_command
+from ledgermq.rules.state.state_commands import StateCommand, decode_command, encode_command
 from ledgermq.rules.tables import delays, moves
 from ledgermq.rules.tables.delays import DelayTable
 from ledgermq.rules.tables.moves import (
@@ -31,7 +31,7 @@ def record(**fields: object) -> memoryview:
 
 def test_commands_of_moves_are_read_as_they_were_written() -> None:
     moved = Moved(QUEUE, (4, 5, 6, 9, 2), 7, 12, {"due": 5}, done=2, before=3)
-    command = Command("id", 1, (moved, MoveEnded(QUEUE)), (1, 2**32 - 1))
+    command = StateCommand("id", 1, (moved, MoveEnded(QUEUE)), (1, 2**32 - 1))
 
     assert decode_command(encode_command(command)) == command
 

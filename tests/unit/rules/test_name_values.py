@@ -9,8 +9,8 @@ from ledgermq.rules.state.broker_state import BrokerState
 from ledgermq.rules.state.state_commands import (
     SNAPSHOT_TAG,
     STATE_TAG,
-    Command,
     Snapshot,
+    StateCommand,
     decode_command,
     encode_command,
     encode_snapshot,
@@ -31,12 +31,12 @@ def test_a_document_gives_the_table_that_wrote_it() -> None:
 def test_commands_set_a_namespace_and_empty_it() -> None:
     change = NamesSet("A", {"k": "v"})
     state = BrokerState({})
-    state.apply(0, STATE_TAG, "", encode_command(Command("c", 1, (change,))))
+    state.apply(0, STATE_TAG, "", encode_command(StateCommand("c", 1, (change,))))
 
-    assert decode_command(encode_command(Command("c", 1, (change,)))).changes == (change,)
+    assert decode_command(encode_command(StateCommand("c", 1, (change,)))).changes == (change,)
     assert state.names.get("A", "k") == "v"
 
-    state.apply(1, STATE_TAG, "", encode_command(Command("d", 1, (NamesSet("A", None),))))
+    state.apply(1, STATE_TAG, "", encode_command(StateCommand("d", 1, (NamesSet("A", None),))))
 
     assert state.document(FILE) == {"nameValues": {}, "ledgermqApplied": 2}
 

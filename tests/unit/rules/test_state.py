@@ -14,8 +14,8 @@ from ledgermq.rules.state.broker_state import APPLIED_KEY, BrokerState
 from ledgermq.rules.state.state_commands import (
     SNAPSHOT_TAG,
     STATE_TAG,
-    Command,
     Snapshot,
+    StateCommand,
     encode_command,
     encode_snapshot,
 )
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
 
 
 def command(*changes: Change, identity: str = "id", at_ms: int = 7) -> Entry:
-    return Entry(STATE_TAG, "", encode_command(Command(identity, at_ms, changes)))
+    return Entry(STATE_TAG, "", encode_command(StateCommand(identity, at_ms, changes)))
 
 
 def snapshot(state: BrokerState, identity: str = "snapshot") -> list[Entry]:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.rules.state import state_commands
 from ledgermq.rules.state.state_commands import (
-    Command,
     Part,
     Snapshot,
+    StateCommand,
     decode_command,
     decode_part,
     decode_snapshot,
@@ -49,7 +49,7 @@ CHANGES: st.SearchStrategy[Change] = st.one_of(
 
 @given(st.lists(CHANGES))
 def test_a_command_is_read_as_it_was_written(changes: list[Change]) -> None:
-    command = Command("an id", 1_700_000_000_000, tuple(changes))
+    command = StateCommand("an id", 1_700_000_000_000, tuple(changes))
 
     assert decode_command(encode_command(command)) == command
 

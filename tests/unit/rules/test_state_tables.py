@@ -9,7 +9,7 @@ import pytest
 from ledgermq.model.limits import DELAY_TOPIC
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.rules.state.broker_state import BrokerState
-from ledgermq.rules.state.state_commands import STATE_TAG, Command, encode_command
+from ledgermq.rules.state.state_commands import STATE_TAG, StateCommand, encode_command
 from ledgermq.rules.state.state_tables import FILES, KINDS, StateTables
 from ledgermq.rules.tables.moves import Moved, MoveEnded
 from ledgermq.rules.tables.sinks import SinkMoved, SinkSet
@@ -66,7 +66,7 @@ def test_some_table_takes_each_kind_of_change() -> None:
 def test_a_change_is_applied_to_its_table_and_to_no_other_one(file: str) -> None:
     state, before = BrokerState({}), BrokerState({})
     revisions = state.revisions()
-    state.apply(0, STATE_TAG, "", encode_command(Command("c", 1, (CHANGES[file],))))
+    state.apply(0, STATE_TAG, "", encode_command(StateCommand("c", 1, (CHANGES[file],))))
     changed = [one for one, text in state.tables().items() if text != before.tables()[one]]
 
     assert changed == [file]
@@ -75,7 +75,9 @@ def test_a_change_is_applied_to_its_table_and_to_no_other_one(file: str) -> None
 
 def test_a_group_that_is_deleted_owns_no_queues() -> None:
     state = BrokerState({})
-    state.apply(0, STATE_TAG, "", encode_command(Command("c", 1, (CHANGES["queue-locks.json"],))))
-    state.apply(1, STATE_TAG, "", encode_command(Command("d", 1, (GroupSet("g", None),))))
+    state.apply(
+        0, STATE_TAG, "", encode_command(StateCommand("c", 1, (CHANGES["queue-locks.json"],)))
+    )
+    state.apply(1, STATE_TAG, "", encode_command(StateCommand("d", 1, (GroupSet("g", None),))))
 
     assert state.locks.of_group("g") == {}
